@@ -1,0 +1,89 @@
+"""Every error that dl4all raises on purpose.
+
+    Dl4allError
+    ├── ConfigError            dl4all.toml or an environment variable holds something unusable
+    ├── DeviceError            a device cannot be used
+    │   ├── UnknownDeviceError     no device has that name            (also a ValueError)
+    │   ├── BackendMissingError    a library, driver or package is absent
+    │   ├── DeviceLostError        the driver gave the device up
+    │   └── OutOfMemoryError       no device memory is left            (also a MemoryError)
+    ├── ShaderError            GLSL does not compile, or SPIR-V does not match its declaration
+    ├── ShapeError             shapes do not fit the op                (also a ValueError)
+    ├── DTypeError             element types do not fit the op         (also a TypeError)
+    ├── ArgumentError          any other argument an op cannot take    (also a ValueError)
+    ├── WeightsError           a state dict does not fit the module    (also a ValueError)
+    └── FileFormatError        a file is unreadable, truncated or hostile (also a ValueError)
+
+A message names the op or the file, what was expected, what came, and what to do:
+``[matmul] inner sizes differ: (3, 4) @ (5, 6)``.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArgumentError",
+    "BackendMissingError",
+    "ConfigError",
+    "DTypeError",
+    "DeviceError",
+    "DeviceLostError",
+    "Dl4allError",
+    "FileFormatError",
+    "OutOfMemoryError",
+    "ShaderError",
+    "ShapeError",
+    "UnknownDeviceError",
+    "WeightsError",
+]
+
+
+class Dl4allError(Exception):
+    """Base of all of them: ``except dl.Dl4allError`` catches what dl4all raises on purpose."""
+
+
+class ConfigError(Dl4allError, ValueError):
+    """A configuration file or environment variable holds something unusable."""
+
+
+class DeviceError(Dl4allError, RuntimeError):
+    """A device cannot be used."""
+
+
+class UnknownDeviceError(DeviceError, ValueError):
+    """No device has that name."""
+
+
+class BackendMissingError(DeviceError):
+    """A library, driver or package that a backend needs is absent."""
+
+
+class DeviceLostError(DeviceError):
+    """The driver gave the device up; what it held is gone, host copies are not."""
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """No device memory is left."""
+
+
+class ShaderError(Dl4allError, RuntimeError):
+    """GLSL does not compile, or SPIR-V does not match its declaration."""
+
+
+class ShapeError(Dl4allError, ValueError):
+    """Shapes do not fit the op."""
+
+
+class DTypeError(Dl4allError, TypeError):
+    """Element types do not fit the op."""
+
+
+class ArgumentError(Dl4allError, ValueError):
+    """An argument that the op cannot take."""
+
+
+class WeightsError(Dl4allError, ValueError):
+    """A state dict does not fit the module it is loaded into."""
+
+
+class FileFormatError(Dl4allError, ValueError):
+    """A file is unreadable, truncated or hostile."""
