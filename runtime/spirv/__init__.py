@@ -1,0 +1,106 @@
+"""GLSL in, checked SPIR-V out.
+
+``load(Shader("elementwise/unary.comp", (("OP(x)", "-x"),)))`` gives the module from memory, from the wheel,
+from the user's cache, or from a compiler, in this order. What the wheel holds needs no compiler.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dl4all.errors import ShaderError
+from dl4all.runtime.spirv import cache, compiler
+from dl4all.runtime.spirv.reflect import Binding, Interface, reflect
+
+__all__ = ["Binding", "Interface", "Module", "Shader", "build", "load"]
+
+# Beside runtime/ in a wheel and in a checkout. Not imported: runtime imports nothing that is above it.
+SHADERS = Path(__file__).absolute().parents[2] / "shaders"
+
+
+@dataclass(frozen=True)
+class Shader:
+    """What to build: a .comp file, named from the shaders folder, and the macros it is compiled with."""
+
+    path: str
+    defines: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The path and the defines: what errors and profiles show."""
+        return " ".join([self.path, *(f"-D{name}={value}" for name, value in sorted(self.defines))])
+
+
+@dataclass(frozen=True)
+class Module:
+    """What a backend takes."""
+
+    name: str
+    code: bytes
+    interface: Interface
+
+
+_loaded: dict[tuple[Path, Shader], Module] = {}
+_lock = threading.Lock()
+
+
+def load(shader: Shader, root: Path = SHADERS) -> Module:
+    """The module of a shader. Safe to call from any thread; the same shader gives the same object."""
+    module = _loaded.get((root, shader))
+    if module is None:
+        # Not under the lock, so that threads compile side by side; the first to finish is kept.
+        module = _find_or_compile(shader, root)
+        with _lock:
+            module = _loaded.setdefault((root, shader), module)
+    return module
+
+
+def build(shaders: Iterable[Shader], folder: Path, root: Path = SHADERS) -> list[Path]:
+    """Compile shaders into a folder, for the wheel, where it is ``dl4all/shaders/spirv``."""
+    tool = compiler.pick()
+    files = []
+    for shader in dict.fromkeys(shaders):
+        file = folder / f"{_key(shader, root)}.spv"
+        code = _compile(shader, root, tool.compile)
+        reflect(code, shader.name)
+        cache.write(file, code)
+        files.append(file)
+    return files
+
+
+def _find_or_compile(shader: Shader, root: Path) -> Module:
+    key = _key(shader, root)
+    code = cache.read(cache.bundled_file(root, key))
+    if code is None:
+        tool = compiler.pick()
+        file = cache.user_file(key, tool.identity)
+        code = cache.read(file)
+        if code is None:
+            code = _compile(shader, root, tool.compile)
+            cache.try_write(file, code)
+    return Module(shader.name, code, reflect(code, shader.name))
+
+
+def _key(shader: Shader, root: Path) -> str:
+    file = root / shader.path
+    # Includes live in include/ or beside the shader. Only .glsl: an editor's backup must not change the key.
+    near = [*(root / "include").rglob("*.glsl"), *file.parent.glob("*.glsl")]
+    try:
+        source = file.read_text("utf-8")
+        includes = {
+            path.relative_to(root).as_posix(): path.read_text("utf-8") for path in near if path.is_file()
+        }
+    except (OSError, UnicodeDecodeError) as error:
+        raise ShaderError(f"cannot read shader {shader.path}: {error}") from error
+    return cache.key(source, includes, shader.defines)
+
+
+def _compile(shader: Shader, root: Path, compile: compiler.Compile) -> bytes:
+    try:
+        # Sorted as in the key, which would otherwise not say which of two defines of one name wins.
+        return compile(root / shader.path, sorted(shader.defines), [root / "include"])
+    except ShaderError as error:
+        raise ShaderError(f"{shader.name} does not compile:\n{error}") from None

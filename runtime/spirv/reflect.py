@@ -1,0 +1,196 @@
+"""Reads from a compute shader's SPIR-V what a backend must know to run it."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from dl4all.errors import ShaderError
+from dl4all.runtime.spirv.words import (
+    BUILT_IN_WORKGROUP_SIZE,
+    GL_COMPUTE,
+    Decoration,
+    Instructions,
+    Mode,
+    Op,
+    Storage,
+    Tables,
+    parse,
+    tabulate,
+)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A storage buffer of descriptor set 0."""
+
+    index: int
+    readonly: bool
+    writeonly: bool
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What a compute shader takes."""
+
+    entry: str
+    bindings: tuple[Binding, ...]
+    push_bytes: int
+    spec_ids: tuple[int, ...]
+    local_size: tuple[int, int, int]  # spec constants count with their defaults
+    local_size_ids: tuple[int | None, int | None, int | None]  # the spec constant that sets each side, if any
+    capabilities: tuple[str, ...]
+
+
+# Those that compute shaders meet; any other is shown by its number.
+CAPABILITIES = {
+    0: "Matrix",
+    1: "Shader",
+    9: "Float16",
+    10: "Float64",
+    11: "Int64",
+    12: "Int64Atomics",
+    22: "Int16",
+    39: "Int8",
+    61: "GroupNonUniform",
+    62: "GroupNonUniformVote",
+    63: "GroupNonUniformArithmetic",
+    64: "GroupNonUniformBallot",
+    65: "GroupNonUniformShuffle",
+    66: "GroupNonUniformShuffleRelative",
+    67: "GroupNonUniformClustered",
+    68: "GroupNonUniformQuad",
+    4433: "StorageBuffer16BitAccess",
+    4434: "UniformAndStorageBuffer16BitAccess",
+    4435: "StoragePushConstant16",
+    4441: "VariablePointersStorageBuffer",
+    4442: "VariablePointers",
+    4448: "StorageBuffer8BitAccess",
+    4449: "UniformAndStorageBuffer8BitAccess",
+    4450: "StoragePushConstant8",
+    4466: "RoundingModeRTE",
+    5345: "VulkanMemoryModel",
+    5347: "PhysicalStorageBufferAddresses",
+    5357: "CooperativeMatrixNV",
+    6018: "DotProductInput4x8Bit",
+    6019: "DotProduct",
+    6022: "CooperativeMatrixKHR",
+    6033: "AtomicFloat32AddEXT",
+}
+
+
+def reflect(code: bytes, name: str = "module") -> Interface:
+    """The interface of a SPIR-V module; ShaderError if it is damaged or takes what dl4all cannot give."""
+    try:
+        return _interface(parse(code))
+    except ShaderError as error:
+        raise ShaderError(f"{name}: {error}") from None
+    except (LookupError, ValueError, RecursionError) as error:
+        # An id that nothing defines, an instruction short of operands, a type that holds itself.
+        raise ShaderError(f"{name}: damaged SPIR-V: {type(error).__name__} {error}") from error
+
+
+def _interface(ops: Instructions) -> Interface:
+    if len(ops[Op.ENTRY_POINT]) != 1:
+        raise ShaderError(f"expected one entry point, got {len(ops[Op.ENTRY_POINT])}")
+    model, function, *name = ops[Op.ENTRY_POINT][0]
+    if model != GL_COMPUTE:
+        raise ShaderError(f"expected a compute shader, got execution model {model}")
+    tables = tabulate(ops)
+    spec_ids = {of[Decoration.SPEC_ID] for of in tables.decorations.values() if Decoration.SPEC_ID in of}
+    size, size_ids = _local_size(ops, tables, function)
+    return Interface(
+        entry=_string(name),
+        bindings=_bindings(ops, tables),
+        push_bytes=_push_bytes(ops, tables),
+        spec_ids=tuple(sorted(spec_ids)),
+        local_size=size,
+        local_size_ids=size_ids,
+        capabilities=tuple(CAPABILITIES.get(args[0], str(args[0])) for args in ops[Op.CAPABILITY]),
+    )
+
+
+def _string(words: list[int]) -> str:
+    raw = struct.pack(f"<{len(words)}I", *words)
+    return raw[: raw.index(b"\0")].decode()
+
+
+def _bindings(ops: Instructions, tables: Tables) -> tuple[Binding, ...]:
+    found: dict[int, Binding] = {}
+    for pointer, variable, storage, *_ in ops[Op.VARIABLE]:
+        if storage not in (Storage.UNIFORM_CONSTANT, Storage.UNIFORM, Storage.STORAGE_BUFFER):
+            continue
+        mine = tables.decorations[variable]
+        if Decoration.BINDING not in mine:
+            raise ShaderError("a resource has no layout(binding = ...)")
+        index = mine[Decoration.BINDING]
+        if mine.get(Decoration.DESCRIPTOR_SET, 0) != 0:
+            raise ShaderError(
+                f"binding {index} is in descriptor set {mine[Decoration.DESCRIPTOR_SET]}, not 0"
+            )
+        block = tables.types[pointer][1][1]
+        is_buffer = storage == Storage.STORAGE_BUFFER or Decoration.BUFFER_BLOCK in tables.decorations[block]
+        if not is_buffer or block not in tables.types or tables.types[block][0] != Op.TYPE_STRUCT:
+            raise ShaderError(f"binding {index} is not one storage buffer")
+        said = [tables.members[block, member] for member in range(len(tables.types[block][1]))]
+        readonly = Decoration.NON_WRITABLE in mine or all(Decoration.NON_WRITABLE in of for of in said)
+        writeonly = Decoration.NON_READABLE in mine or all(Decoration.NON_READABLE in of for of in said)
+        # Two views of one buffer (float and vec4) share a binding; it is read or written if either does so.
+        other = found.get(index, Binding(index, True, True))
+        found[index] = Binding(index, readonly and other.readonly, writeonly and other.writeonly)
+    return tuple(found[index] for index in sorted(found))
+
+
+def _push_bytes(ops: Instructions, tables: Tables) -> int:
+    blocks = [tables.types[args[0]][1][1] for args in ops[Op.VARIABLE] if args[2] == Storage.PUSH_CONSTANT]
+    return max((_size(block, tables) for block in blocks), default=0)
+
+
+def _size(type: int, tables: Tables) -> int:
+    """How many bytes a value takes in a block."""
+    op, operands = tables.types[type]
+    if op in (Op.TYPE_INT, Op.TYPE_FLOAT):
+        return operands[0] // 8
+    if op == Op.TYPE_VECTOR:
+        return _size(operands[0], tables) * operands[1]
+    if op == Op.TYPE_ARRAY:
+        return tables.decorations[type][Decoration.ARRAY_STRIDE] * tables.constants[operands[1]]
+    if op == Op.TYPE_STRUCT:
+        return max((_member_end(type, i, member, tables) for i, member in enumerate(operands)), default=0)
+    raise ShaderError(f"push constants hold a type of opcode {op}, whose size is not known")
+
+
+def _member_end(block: int, index: int, type: int, tables: Tables) -> int:
+    said = tables.members[block, index]
+    op, operands = tables.types[type]
+    if op != Op.TYPE_MATRIX:
+        return said[Decoration.OFFSET] + _size(type, tables)
+    column, columns = operands
+    lines = tables.types[column][1][1] if Decoration.ROW_MAJOR in said else columns
+    return said[Decoration.OFFSET] + said[Decoration.MATRIX_STRIDE] * lines
+
+
+def _local_size(
+    ops: Instructions, tables: Tables, function: int
+) -> tuple[tuple[int, int, int], tuple[int | None, int | None, int | None]]:
+    composites = ops[Op.CONSTANT_COMPOSITE] + ops[Op.SPEC_CONSTANT_COMPOSITE]
+    # In this order: the built-in, where there is one, overrides the modes.
+    for _, result, *sides in composites:
+        if tables.decorations[result].get(Decoration.BUILT_IN) == BUILT_IN_WORKGROUP_SIZE:
+            return _sizes_of(sides, tables)
+    for target, mode, *sides in ops[Op.EXECUTION_MODE_ID]:
+        if (target, mode) == (function, Mode.LOCAL_SIZE_ID):
+            return _sizes_of(sides, tables)
+    for target, mode, *sides in ops[Op.EXECUTION_MODE]:
+        if (target, mode) == (function, Mode.LOCAL_SIZE):
+            x, y, z = sides
+            return (x, y, z), (None, None, None)
+    raise ShaderError("no local size")
+
+
+def _sizes_of(
+    sides: list[int], tables: Tables
+) -> tuple[tuple[int, int, int], tuple[int | None, int | None, int | None]]:
+    x, y, z = (tables.constants[side] for side in sides)
+    i, j, k = (tables.decorations[side].get(Decoration.SPEC_ID) for side in sides)
+    return (x, y, z), (i, j, k)

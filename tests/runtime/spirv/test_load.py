@@ -1,0 +1,272 @@
+"""load() and build(): which of memory, wheel, cache and compiler answers, and what survives damage."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+from dl4all import shaders
+from dl4all.errors import BackendMissingError, ShaderError
+from dl4all.runtime import spirv
+from dl4all.runtime.spirv import Shader, build, cache, compiler, load
+
+NEGATE = Shader("scale.comp", (("OP(x)", "-x"),))
+REPOSITORY = Path(__file__).parents[3]
+
+
+class Compiles:
+    """A compiler that counts."""
+
+    def __init__(self, real: compiler.Compiler) -> None:
+        self.real, self.count = real, 0
+
+    def pick(self) -> compiler.Compiler:
+        """What compiler.pick() gives while this one stands in for it."""
+        return compiler.Compiler(self.real.identity, self.compile)
+
+    def compile(self, file: Path, defines: Sequence[tuple[str, str]], folders: Sequence[Path]) -> bytes:
+        """Count and compile."""
+        self.count += 1
+        return self.real.compile(file, defines, folders)
+
+
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
+    """The compiler that load() will use."""
+    try:
+        counting = Compiles(compiler.pick())
+    except BackendMissingError as error:
+        pytest.skip(str(error))
+    monkeypatch.setattr(compiler, "pick", counting.pick)
+    return counting
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start with nothing in memory."""
+    monkeypatch.setattr(spirv, "_loaded", {})
+
+
+def without_compiler() -> compiler.Compiler:
+    """Stands in for compiler.pick() on a machine that has none."""
+    raise BackendMissingError("no compiler")
+
+
+def restart() -> None:
+    """Forget what this process has loaded; what is on disk stays."""
+    spirv._loaded.clear()
+
+
+def test_the_default_root_is_the_shaders_package() -> None:
+    assert spirv.SHADERS.samefile(shaders.ROOT)
+
+
+def test_memory_answers_before_the_disk(compiles: Compiles, root: Path, cache_folder: Path) -> None:
+    module = load(NEGATE, root)
+    assert module.name == "scale.comp -DOP(x)=-x"
+    assert module.interface.push_bytes == 4 + 4
+    for file in cache_folder.iterdir():
+        file.unlink()
+    assert load(Shader("scale.comp", (("OP(x)", "-x"),)), root) is module
+    assert compiles.count == 1
+
+
+def test_a_cache_hit_does_not_compile(compiles: Compiles, root: Path) -> None:
+    first = load(NEGATE, root)
+    restart()
+    assert load(NEGATE, root) == first
+    assert compiles.count == 1
+
+
+def test_other_defines_are_another_module(compiles: Compiles, root: Path) -> None:
+    assert load(NEGATE, root).code != load(Shader("scale.comp", (("OP(x)", "exp(x)"),)), root).code
+    assert compiles.count == 2
+
+
+def test_the_order_of_defines_does_not_matter(compiles: Compiles, root: Path) -> None:
+    load(Shader("scale.comp", (("OP(x)", "-x"), ("A", "1"))), root)
+    load(Shader("scale.comp", (("A", "1"), ("OP(x)", "-x"))), root)
+    assert compiles.count == 1
+
+
+@pytest.mark.parametrize("file", ["scale.comp", "include/types.glsl", "beside.glsl"])
+def test_an_edit_is_compiled(compiles: Compiles, root: Path, file: str) -> None:
+    load(NEGATE, root)
+    restart()
+    with (root / file).open("a") as stream:
+        stream.write("// edited\n")
+    load(NEGATE, root)
+    assert compiles.count == 2
+
+
+def test_an_editors_backup_is_not_an_edit(compiles: Compiles, root: Path) -> None:
+    load(NEGATE, root)
+    restart()
+    (root / "include" / ".types.glsl.swp").write_bytes(b"\xff\x00")
+    (root / "include" / ".#types.glsl").symlink_to("nowhere")
+    load(NEGATE, root)
+    assert compiles.count == 1
+
+
+def test_another_compiler_builds_its_own(compiles: Compiles, root: Path) -> None:
+    load(NEGATE, root)
+    restart()
+    compiles.real = compiles.real._replace(identity="the next release")
+    load(NEGATE, root)
+    assert compiles.count == 2
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "digest only"])
+def test_a_damaged_file_is_built_anew(
+    compiles: Compiles, root: Path, cache_folder: Path, damage: str
+) -> None:
+    first = load(NEGATE, root)
+    (file,) = cache_folder.iterdir()
+    good = file.read_bytes()
+    bad = {
+        "truncated": good[:-4],
+        "flipped": good[:100] + bytes([good[100] ^ 1]) + good[101:],
+        "empty": b"",
+        "digest only": good[:32],
+    }
+    file.write_bytes(bad[damage])
+    restart()
+    assert load(NEGATE, root) == first
+    assert compiles.count == 2
+    assert file.read_bytes() == good
+
+
+def test_an_unusable_cache_folder_is_no_error(
+    compiles: Compiles, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("a file where the folder should be: root may write anywhere else")
+    monkeypatch.setenv("DL4ALL_CACHE_DIR", str(tmp_path / "file"))
+    assert load(NEGATE, root).code
+    restart()
+    assert load(NEGATE, root).code
+    assert compiles.count == 2
+
+
+def test_the_cache_is_below_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("DL4ALL_CACHE_DIR")
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda name, appauthor: tmp_path / name)
+    assert cache.user_folder() == tmp_path / "dl4all" / "spirv"
+
+
+def test_what_the_wheel_holds_needs_no_compiler(
+    compiles: Compiles, root: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = build([NEGATE, NEGATE], root / "spirv", root)
+    assert compiles.count == 1
+    assert file.stat().st_mode & 0o444 == 0o444 & ~current_umask()
+    monkeypatch.setattr(compiler, "pick", without_compiler)
+    assert load(NEGATE, root).interface.push_bytes == 8
+    assert not cache_folder.exists()
+    with pytest.raises(BackendMissingError):
+        load(Shader("scale.comp", (("OP(x)", "x"),)), root)
+
+
+def current_umask() -> int:
+    """The umask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_an_edited_shader_does_not_take_the_wheels_module(compiles: Compiles, root: Path) -> None:
+    build([NEGATE], root / "spirv", root)
+    (root / "scale.comp").write_text((root / "scale.comp").read_text() + "// edited\n")
+    load(NEGATE, root)
+    assert compiles.count == 2
+
+
+def test_a_damaged_file_in_the_wheel_is_passed_over(compiles: Compiles, root: Path) -> None:
+    (file,) = build([NEGATE], root / "spirv", root)
+    file.write_bytes(file.read_bytes()[:-8])
+    load(NEGATE, root)
+    assert compiles.count == 2
+
+
+def test_a_missing_shader_is_named(root: Path) -> None:
+    with pytest.raises(ShaderError, match=r"reduce/nowhere\.comp"):
+        load(Shader("reduce/nowhere.comp"), root)
+
+
+def test_an_error_shows_the_defines(compiles: Compiles, root: Path) -> None:
+    with pytest.raises(ShaderError, match=r"scale.comp -DOP\(x\)=alfa does not compile:\n.*alfa"):
+        load(Shader("scale.comp", (("OP(x)", "alfa"),)), root)
+
+
+def test_threads_get_the_same_module(compiles: Compiles, root: Path) -> None:
+    together = threading.Barrier(8)
+    modules = []
+
+    def run() -> None:
+        together.wait()
+        modules.append(load(NEGATE, root))
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(modules) == 8
+    assert all(module is modules[0] for module in modules)
+
+
+def start(program: str, *arguments: object) -> subprocess.Popen[str]:
+    """A Python process that can import this checkout."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def test_two_processes_load_the_same_shader_at_once(
+    compiles: Compiles, root: Path, cache_folder: Path
+) -> None:
+    program = (
+        "import sys; from pathlib import Path; from dl4all.runtime.spirv import Shader, load;"
+        "print(len(load(Shader('scale.comp', (('OP(x)', '-x'),)), Path(sys.argv[1])).code))"
+    )
+    both = [start(program, root) for _ in range(2)]
+    sizes = [process.communicate()[0].strip() for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sizes == [str(len(load(NEGATE, root).code))] * 2
+    assert compiles.count == 0, "neither process left a file that is whole"
+    assert len(list(cache_folder.iterdir())) == 1, "a temporary file was left behind"
+
+
+def test_a_reader_never_sees_a_part_of_a_file(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from dl4all.runtime.spirv import cache\n"
+        "for _ in range(100): cache.write(Path(sys.argv[1]), sys.argv[2].encode() * 20_000)"
+    )
+    file = tmp_path / "module.spv"
+    cache.write(file, b"first" * 20_000)
+    writers = [start(program, file, word) for word in ("one__", "two__")]
+    seen = set()
+    while any(writer.poll() is None for writer in writers):
+        code = cache.read(file)
+        assert code is not None
+        seen.add(code)
+    for writer in writers:
+        writer.communicate()
+        assert writer.returncode == 0
+    assert seen <= {word * 20_000 for word in (b"first", b"one__", b"two__")}
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(_: int) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    cache.try_write(tmp_path / "module.spv", b"code")
+    assert list(tmp_path.iterdir()) == []
