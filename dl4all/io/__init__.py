@@ -1,0 +1,15 @@
+"""Weight files: safetensors in and out, PyTorch state dicts in, neither with PyTorch.
+
+load_weights (content decides)
+├── weights.py        safetensors
+└── torch_pickle.py   .pth/.pt: the zip container and the one before it
+    └── torch_object.py   the pickled object -> records of storages and tensors
+        └── safe_pickle.py    a pickle machine that can call nothing
+"""
+
+from __future__ import annotations
+
+from dl4all.io.torch_pickle import load_torch
+from dl4all.io.weights import load_weights, save_weights
+
+__all__ = ["load_torch", "load_weights", "save_weights"]

@@ -1,0 +1,109 @@
+"""What the readers of weight files share: one way to fail, one way to turn bytes into arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+import struct
+import zipfile
+from collections.abc import Iterator
+from io import BufferedReader
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dl4all.errors import FileFormatError
+
+StrPath: TypeAlias = str | PathLike[str]
+Array: TypeAlias = NDArray[Any]
+
+# Element type in a file -> how its bytes are laid out, in NumPy's letters. NumPy has no bfloat16.
+LAYOUTS = {
+    "float64": "f8",
+    "float32": "f4",
+    "float16": "f2",
+    "bfloat16": "u2",
+    "int64": "i8",
+    "int32": "i4",
+    "int16": "i2",
+    "int8": "i1",
+    "uint64": "u8",
+    "uint32": "u4",
+    "uint16": "u2",
+    "uint8": "u1",
+    "bool": "u1",
+}
+
+
+class Malformed(Exception):
+    """What is wrong with the file being read; `opened` puts the file's name in front."""
+
+
+@contextlib.contextmanager
+def opened(path: StrPath) -> Iterator[BufferedReader]:
+    """Open a non-empty regular file; whatever fails inside the block leaves it as FileFormatError."""
+    try:
+        found = Path(path).stat()
+        # Opening a pipe would wait for its writer, and a device has no end.
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a directory" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+            raise Malformed(f"is {kind}; give the path of one weight file")
+        if found.st_size == 0:
+            raise Malformed("is empty; it may be an interrupted download, fetch it again")
+        with Path(path).open("rb") as file:
+            yield file
+    except Malformed as error:
+        raise FileFormatError(f"{fspath(path)}: {error}") from None
+    except FileNotFoundError:
+        raise FileFormatError(f"{fspath(path)}: no such file") from None
+    except OSError as error:
+        raise FileFormatError(f"{fspath(path)}: cannot be read: {error.strerror or error}") from error
+    except MemoryError as error:
+        raise FileFormatError(f"{fspath(path)}: does not fit in host memory") from error
+    except (
+        ValueError,
+        EOFError,
+        RuntimeError,  # zipfile: encrypted; NotImplementedError: an unknown zip version
+        OverflowError,
+        struct.error,
+        zipfile.BadZipFile,
+    ) as error:
+        raise FileFormatError(f"{fspath(path)}: is damaged or truncated ({brief(str(error))})") from error
+
+
+def brief(text: str, limit: int = 80) -> str:
+    """Text out of a file, fit for one line of a message."""
+    if not text.isprintable():
+        text = ascii(text)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def read_bytes(file: BufferedReader, nbytes: int, what: str) -> NDArray[np.uint8]:
+    """The next nbytes of the file as a writable array; checked first, so a lie allocates nothing."""
+    here = file.tell()
+    left = file.seek(0, 2) - here
+    file.seek(here)
+    if not 0 <= nbytes <= left:
+        raise Malformed(f"is truncated or damaged: {what} claims {nbytes} bytes and {max(left, 0)} are left")
+    raw = np.empty(nbytes, np.uint8)
+    if nbytes and file.readinto(raw.data) != nbytes:
+        raise Malformed(f"changed while {what} was being read")
+    return raw
+
+
+def decode(raw: NDArray[np.uint8], element: str, order: str = "<") -> Array:
+    """Bytes as a flat array of the element type, in this machine's byte order, shared where possible.
+
+    bfloat16 is the upper half of a float32, so widening it loses nothing.
+    """
+    layout = np.dtype(order + LAYOUTS[element])
+    values = raw[: raw.size - raw.size % layout.itemsize].view(layout)
+    if element == "bfloat16":
+        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if element == "bool":
+        return np.not_equal(values, 0)  # a byte other than 0 and 1 is no valid NumPy bool
+    native: Array = values.astype(layout.newbyteorder("="), copy=False)
+    return native

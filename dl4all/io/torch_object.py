@@ -1,0 +1,185 @@
+"""The object in a PyTorch pickle, as plain records: which storages it names, which tensors view them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+
+from dl4all.io.reading import LAYOUTS, Array, Malformed, brief
+from dl4all.io.safe_pickle import REMEDY, Constructor, mapping, unpickle
+
+__all__ = ["Element", "Storage", "Tensor", "read_object"]
+
+RANK_LIMIT = 32  # NumPy 1.26's
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element type, by its name in LAYOUTS: what `torch.float32` and `torch.FloatStorage` become."""
+
+    name: str
+
+    @property
+    def itemsize(self) -> int:
+        return np.dtype(LAYOUTS[self.name]).itemsize
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Bytes start..stop of the stored bytes called key."""
+
+    key: str
+    element: Element
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A view of a storage: offset in bytes, strides in elements."""
+
+    key: str
+    element: Element
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def view(self, values: Array) -> Array:
+        itemsize = self.element.itemsize
+        array: Array = np.ndarray(
+            self.shape,
+            values.dtype,
+            buffer=values,
+            offset=self.offset // itemsize * values.itemsize,
+            strides=[stride * values.itemsize for stride in self.strides],
+        )
+        if array.size > values.size:  # expanded: elements share addresses
+            array.flags.writeable = False
+        return array
+
+
+def _sizes(*values: object) -> list[int]:
+    """The values, if they are all sizes: ints that are not bools and not negative."""
+    sizes = [value for value in values if type(value) is int and value >= 0]
+    if len(sizes) != len(values):
+        raise Malformed("is damaged: a size, stride or offset is negative or no integer")
+    return sizes
+
+
+def _tensor(storage: object, offset: object, shape: object, strides: object, element: object) -> Tensor:
+    if not isinstance(storage, Storage) or not isinstance(element, Element):
+        raise Malformed("is damaged: a tensor without a storage or an element type")
+    if not isinstance(shape, tuple) or not isinstance(strides, tuple) or len(shape) != len(strides):
+        raise Malformed("is damaged: a tensor's shape and strides do not match")
+    if len(shape) > RANK_LIMIT:
+        raise Malformed(f"has a tensor of rank {len(shape)}; NumPy's limit is {RANK_LIMIT}")
+    dims, steps, (skip,) = _sizes(*shape), _sizes(*strides), _sizes(offset)
+    count = math.prod(dims)
+    reach = 1 + sum((dim - 1) * step for dim, step in zip(dims, steps, strict=True)) if count else 0
+    begin = storage.start + skip * element.itemsize
+    if begin + reach * element.itemsize > storage.stop:
+        raise Malformed("is damaged: a tensor reaches beyond the end of its storage")
+    if math.prod(max(dim, 1) for dim in dims) > 1 << 48:
+        raise Malformed(f"is damaged: a tensor of {brief(str(dims))} elements")
+    if not count:
+        begin, steps = storage.start, [0] * len(dims)  # nothing is read, so nothing can be out of range
+    return Tensor(storage.key, element, begin, tuple(dims), tuple(steps))
+
+
+def _refuse_metadata(metadata: object) -> None:
+    if metadata:  # a pending negation or conjugation: dropping it would change values
+        raise Malformed(f"has a tensor with metadata (a lazy negation, say); {REMEDY}")
+
+
+def _rebuild_tensor(storage: object, offset: object, shape: object, strides: object) -> Tensor:
+    element = storage.element if isinstance(storage, Storage) else None
+    return _tensor(storage, offset, shape, strides, element)
+
+
+def _rebuild_tensor_v2(
+    storage: object,
+    offset: object,
+    shape: object,
+    strides: object,
+    requires_grad: object,
+    hooks: object,
+    metadata: object = None,
+) -> Tensor:
+    _refuse_metadata(metadata)
+    return _rebuild_tensor(storage, offset, shape, strides)
+
+
+def _rebuild_tensor_v3(
+    storage: object,
+    offset: object,
+    shape: object,
+    strides: object,
+    requires_grad: object,
+    hooks: object,
+    element: object,
+    metadata: object = None,
+) -> Tensor:
+    _refuse_metadata(metadata)
+    return _tensor(storage, offset, shape, strides, element)
+
+
+def _parameter(data: object, requires_grad: object = True, hooks: object = None) -> Tensor:
+    if not isinstance(data, Tensor):
+        raise Malformed("is damaged: a parameter without a tensor")
+    return data
+
+
+_GLOBALS: dict[str, object] = {
+    "collections.OrderedDict": Constructor(mapping),
+    "torch._utils._rebuild_tensor": Constructor(_rebuild_tensor),  # before torch 0.4
+    "torch._utils._rebuild_tensor_v2": Constructor(_rebuild_tensor_v2),
+    "torch._utils._rebuild_tensor_v3": Constructor(_rebuild_tensor_v3),  # dtypes without a storage type
+    "torch._utils._rebuild_parameter": Constructor(_parameter),
+    "torch.nn.parameter.Parameter": Constructor(_parameter),  # before torch 0.4
+    "torch.storage.UntypedStorage": Element("uint8"),
+    "torch.DoubleStorage": Element("float64"),
+    "torch.FloatStorage": Element("float32"),
+    "torch.HalfStorage": Element("float16"),
+    "torch.BFloat16Storage": Element("bfloat16"),
+    "torch.LongStorage": Element("int64"),
+    "torch.IntStorage": Element("int32"),
+    "torch.ShortStorage": Element("int16"),
+    "torch.CharStorage": Element("int8"),
+    "torch.ByteStorage": Element("uint8"),
+    "torch.BoolStorage": Element("bool"),
+    **{f"torch.{name}": Element(name) for name in LAYOUTS},
+}
+
+
+def _find_global(name: str) -> object:
+    if name not in _GLOBALS:
+        raise Malformed(f"refers to {brief(name)}, which is not part of a state dict; {REMEDY}")
+    return _GLOBALS[name]
+
+
+def read_object(stream: BinaryIO) -> tuple[object, dict[str, Storage]]:
+    """The pickled object, and the whole storages that its tensors view."""
+    storages: dict[str, Storage] = {}
+
+    def load_persistent(saved: object) -> Storage:
+        if not isinstance(saved, tuple) or saved[0] != "storage":
+            raise Malformed(f"holds a whole module, not its weights; {REMEDY}")
+        _, element, key, _location, numel, *view = saved
+        if not isinstance(key, str) or not isinstance(element, Element):
+            raise TypeError
+        (count,) = _sizes(numel)
+        whole = storages.setdefault(key, Storage(key, element, 0, count * element.itemsize))
+        if whole.stop != count * element.itemsize or whole.element != element:
+            raise Malformed(f"is damaged: it declares storage {brief(key)} in two ways")
+        if not view or view[0] is None:
+            return whole
+        _, skip, length = view[0]  # before torch 0.4 a storage could be a part of another
+        begin, stop = (n * element.itemsize for n in (_sizes(skip)[0], sum(_sizes(skip, length))))
+        if stop > whole.stop:
+            raise Malformed(f"is damaged: a view reaches beyond the end of storage {brief(key)}")
+        return Storage(key, element, begin, stop)
+
+    return unpickle(stream, _find_global, load_persistent), storages

@@ -1,0 +1,196 @@
+"""PyTorch's `.pth` and `.pt` state dicts, read without PyTorch and without running anything.
+
+Two containers hold the same pickle. Since torch 1.6 it is a zip archive: `<root>/data.pkl`, one
+uncompressed `<root>/data/<key>` for each storage, and `<root>/byteorder`. Before, it was five pickles
+in a row (magic number, protocol version, system, object, storage keys), then each storage as its int64
+length and its bytes. In the pickle a tensor is a call of `torch._utils._rebuild_tensor_v2` on a
+persistent id that names its storage; here both become plain records, and arrays only at the end.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable
+from io import BufferedReader
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dl4all.io.reading import Array, Malformed, StrPath, brief, decode, opened, read_bytes
+from dl4all.io.safe_pickle import REMEDY
+from dl4all.io.torch_object import Element, Tensor, read_object
+
+__all__ = ["is_torch", "load_torch"]
+
+ZIP_MAGIC = b"PK\x03\x04"
+LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+LEGACY_VERSION = 1001
+PICKLE_LIMIT = 16 << 20  # some 100,000 tensors; one byte can become an object of 64
+
+_NAMES_IN_CHECKPOINTS = ("state_dict", "model")
+
+
+def load_torch(path: StrPath) -> dict[str, Array]:
+    """Read a PyTorch state dict into NumPy arrays.
+
+    The file is a state dict, or a checkpoint that holds one under "state_dict" or "model". Arrays have
+    the shape, the element type and the memory layout that the tensors had: bfloat16 is widened to
+    float32, tensors that shared a storage share memory, and expanded ones come as read-only views.
+
+    Args:
+        path: a file written by `torch.save`, in the zip format or the one before torch 1.6.
+
+    Returns:
+        Name -> array of float16/32/64, int8/16/32/64, uint8/16/32/64 or bool.
+
+    Raises:
+        FileFormatError: the file is missing, unreadable, damaged, holds no state dict, or refers to
+            anything but tensors, as a file that wants to run code does.
+
+    Example:
+        >>> weights = load_torch("resnet18-f37072fd.pth")  # doctest: +SKIP
+        >>> weights["conv1.weight"].shape  # doctest: +SKIP
+        (64, 3, 7, 7)
+    """
+    with opened(path) as file:
+        start = file.read(64)
+        file.seek(0)
+        if start.startswith(ZIP_MAGIC):
+            return _read_zip(file)
+        if is_torch(start):
+            return _read_legacy(file)
+        raise Malformed("was not written by torch.save")
+
+
+def is_torch(start: bytes) -> bool:
+    """Whether a file that starts so (64 bytes are enough) looks like torch.save's.
+
+    Example:
+        >>> is_torch(b"PK\\x03\\x04..."), is_torch(b"GIF89a")
+        (True, False)
+    """
+    return start.startswith(ZIP_MAGIC) or LEGACY_MAGIC.to_bytes(10, "little") in start[:32]
+
+
+def _state_dict(root: object) -> dict[str, Tensor]:
+    """The state dict in a checkpoint: the object itself, or what it keeps under a usual name."""
+    if not isinstance(root, dict):
+        kind = "a single tensor" if isinstance(root, Tensor) else f"a {type(root).__name__}"
+        raise Malformed(f"holds {kind}, not a state dict; save model.state_dict()")
+    table, where = root, "its"
+    if not all(isinstance(value, Tensor) for value in root.values()):
+        for name in _NAMES_IN_CHECKPOINTS:
+            if isinstance(root.get(name), dict):
+                table, where = root[name], f"the {name}'s"
+                break
+    tensors = {name: value for name, value in table.items() if isinstance(value, Tensor)}
+    if len(tensors) == len(table) and all(isinstance(name, str) for name in tensors):
+        return tensors
+    keys = ", ".join(brief(str(key), 40) for key in list(table)[:8])
+    odd = next(key for key in table if key not in tensors or not isinstance(key, str))
+    kind = type(table[odd]).__name__ if odd not in tensors else "tensor, but its name is no text"
+    raise Malformed(
+        f"holds no plain state dict: {where} entry '{brief(str(odd), 40)}' is of type {kind} "
+        f"({len(table)} keys: {keys}{', ...' if len(table) > 8 else ''}); save model.state_dict()"
+    )
+
+
+def _arrays(
+    tensors: dict[str, Tensor], raw: dict[str, NDArray[np.uint8]], order: str = "<"
+) -> dict[str, Array]:
+    decoded: dict[tuple[str, Element], Array] = {}
+    arrays: dict[str, Array] = {}
+    for name, tensor in tensors.items():
+        if tensor.key not in raw:
+            raise Malformed(f"is truncated: storage {brief(tensor.key)} of {brief(name)} is missing")
+        at = (tensor.key, tensor.element)
+        if at not in decoded:
+            decoded[at] = decode(raw[tensor.key], tensor.element.name, order)
+        arrays[name] = tensor.view(decoded[at])
+    return arrays
+
+
+def _wanted(tensors: Iterable[Tensor]) -> set[str]:
+    return {tensor.key for tensor in tensors}
+
+
+def _read_zip(file: BufferedReader) -> dict[str, Array]:
+    with zipfile.ZipFile(file) as archive:
+        entries = {entry.filename: entry for entry in archive.infolist()}
+    roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
+    if len(roots) != 1:
+        raise Malformed("is a zip archive that torch.save did not write: it has no data.pkl of its own")
+    root = roots[0]
+    if f"{root}constants.pkl" in entries:
+        raise Malformed("is a TorchScript program, not a state dict; save model.state_dict()")
+
+    def read(name: str) -> NDArray[np.uint8]:
+        if root + name not in entries:
+            raise Malformed(f"is damaged: the archive has no entry {brief(name)}")
+        return _read_entry(file, entries[root + name])
+
+    if entries[f"{root}data.pkl"].file_size > PICKLE_LIMIT:
+        raise Malformed(f"has a data.pkl of more than {PICKLE_LIMIT >> 20} MiB; {REMEDY}")
+    pickled = read("data.pkl").tobytes()
+    order = read("byteorder").tobytes() if f"{root}byteorder" in entries else b"little"
+    if order not in (b"little", b"big"):
+        raise Malformed("is damaged: its byteorder is neither little nor big")
+    found, storages = read_object(io.BytesIO(pickled))
+    tensors = _state_dict(found)
+    wanted = _wanted(tensors.values())
+    # Entries that lie over one another would let a small file fill the memory.
+    if sum(storages[key].stop for key in wanted) > file.seek(0, io.SEEK_END):
+        raise Malformed("is truncated or damaged: its storages claim more bytes than the file has")
+    raw: dict[str, NDArray[np.uint8]] = {}
+    for key in sorted(wanted):
+        raw[key] = read(f"data/{key}")
+        if raw[key].size != storages[key].stop:
+            raise Malformed(
+                f"is damaged: storage {brief(key)} claims {storages[key].stop} bytes, has {raw[key].size}"
+            )
+    return _arrays(tensors, raw, "<" if order == b"little" else ">")
+
+
+def _read_entry(file: BufferedReader, entry: zipfile.ZipInfo) -> NDArray[np.uint8]:
+    """An entry's bytes, read in place: they are stored as they are, so zipfile's copies are not needed."""
+    name = brief(entry.filename)
+    if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
+        raise Malformed(f"has a compressed or encrypted entry {name}, which torch.save never writes")
+    file.seek(entry.header_offset)
+    signature, name_length, extra_length = struct.unpack("<4s22xHH", file.read(30))
+    if signature != ZIP_MAGIC:
+        raise Malformed(f"is damaged: no entry {name} where the archive's directory says")
+    file.seek(name_length + extra_length, io.SEEK_CUR)
+    raw = read_bytes(file, entry.file_size, name)
+    # torch.serialization.set_crc32_options(False) leaves every checksum 0.
+    if entry.CRC and zlib.crc32(raw.data) != entry.CRC:
+        raise Malformed(f"is damaged: the checksum of {name} does not match; fetch the file again")
+    return raw
+
+
+def _read_legacy(file: BufferedReader) -> dict[str, Array]:
+    head = io.BytesIO(file.read(PICKLE_LIMIT))
+    magic, version, _system = (read_object(head)[0] for _ in range(3))
+    if magic != LEGACY_MAGIC or version != LEGACY_VERSION:
+        raise Malformed("is damaged, or of a version of PyTorch's old format that nobody wrote")
+    found, storages = read_object(head)
+    keys, _ = read_object(head)
+    tensors = _state_dict(found)
+    wanted = _wanted(tensors.values())
+    if not isinstance(keys, list) or not all(isinstance(key, str) and key in storages for key in keys):
+        raise Malformed("is damaged: its list of storages names some that no tensor has")
+    file.seek(head.tell())
+    raw: dict[str, NDArray[np.uint8]] = {}
+    for key in keys:
+        storage = storages[key]
+        (numel,) = struct.unpack("<q", file.read(8))
+        if numel * storage.element.itemsize != storage.stop:
+            raise Malformed(f"is damaged: storage {brief(key)} is declared with two sizes")
+        if key in wanted and key not in raw:
+            raw[key] = read_bytes(file, storage.stop, f"storage {brief(key)}")
+        else:
+            file.seek(storage.stop, io.SEEK_CUR)
+    return _arrays(tensors, raw)

@@ -1,0 +1,153 @@
+"""Weight files in and out, whichever format they are in."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from io import BufferedReader
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from dl4all.errors import ArgumentError, DTypeError
+from dl4all.io.reading import Array, Malformed, StrPath, brief, decode, opened, read_bytes
+from dl4all.io.torch_pickle import is_torch, load_torch
+
+__all__ = ["load_weights", "save_weights"]
+
+_ELEMENTS = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
+_SAVED = {name for name in _ELEMENTS.values() if name != "bfloat16"}
+
+
+def load_weights(path: StrPath) -> dict[str, Array]:
+    """Read a weight file into NumPy arrays; what it holds decides the format, not its suffix.
+
+    Args:
+        path: a safetensors file, or a PyTorch `.pth`/`.pt` state dict (see `load_torch`).
+
+    Returns:
+        Name -> writable array of float16/32/64, int8/16/32/64, uint8/16/32/64 or bool, in the file's
+        shapes; bfloat16 is widened to float32, which loses nothing.
+
+    Raises:
+        FileFormatError: the file is missing, empty, a directory, truncated, damaged, hostile, or in
+            neither format.
+
+    Example:
+        >>> import tempfile, pathlib, numpy as np
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+        >>> save_weights(path, {"fc.bias": np.zeros(10, np.float32)})
+        >>> load_weights(path)["fc.bias"].shape
+        (10,)
+    """
+    with opened(path) as file:
+        start = file.read(64)
+        if not is_torch(start):
+            # A header opens with "{" behind its 8-byte length. The suffix only serves the message
+            # about a file damaged so early that its content says nothing.
+            if start[8:9] == b"{" or Path(path).suffix == ".safetensors":
+                return _read_safetensors(path, file)
+            raise Malformed(
+                f"is in no format that dl4all reads (safetensors, and PyTorch state dicts .pth and .pt); "
+                f"it starts with {start[:16]!r}"
+            )
+    return load_torch(path)
+
+
+def save_weights(path: StrPath, arrays: Mapping[str, Array]) -> None:
+    """Write arrays as a safetensors file, atomically: a crash leaves the old file or the new one.
+
+    Args:
+        path: the file to write; its folder must exist.
+        arrays: name -> array of any shape and layout, of float16/32/64, int8/16/32/64, uint8/16/32/64
+            or bool.
+
+    Raises:
+        ArgumentError: a name is no text, or is the one that the format reserves.
+        DTypeError: an array has another element type.
+        OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile, pathlib, numpy as np
+        >>> save_weights(pathlib.Path(tempfile.mkdtemp(), "a.safetensors"), {"w": np.eye(3)})
+    """
+    target = Path(path)
+    ready = {name: _savable(name, array) for name, array in arrays.items()}
+    # In the target's folder, because a rename is atomic only within one file system.
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        try:
+            draft.touch()
+            mode = draft.stat().st_mode
+            save_file(ready, draft)
+            draft.chmod(mode)  # safetensors lets nobody but the owner read
+        except SafetensorError as error:
+            raise OSError(f"{target}: cannot be written: {error}") from error
+        _flush(draft)
+        draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    with contextlib.suppress(OSError):  # some systems cannot open a folder, and the file is complete
+        _flush(target.parent)
+
+
+def _read_safetensors(path: StrPath, file: BufferedReader) -> dict[str, Array]:
+    # The package checks the header: that it is JSON of the right form, and that the tensors fill the
+    # file exactly, without overlap. It cannot give bfloat16 to NumPy, so the bytes are read here.
+    try:
+        with safe_open(path, framework="np"):
+            pass
+    except SafetensorError as error:
+        raise Malformed(f"is a truncated or damaged safetensors file ({brief(str(error), 120)})") from None
+    file.seek(0)
+    length = int.from_bytes(file.read(8), "little")
+    header = json.loads(file.read(length))
+    arrays: dict[str, Array] = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        if entry["dtype"] not in _ELEMENTS:
+            raise Malformed(f"holds {brief(name)} in {entry['dtype']}, which dl4all does not read")
+        begin, end = entry["data_offsets"]
+        file.seek(8 + length + begin)
+        raw = read_bytes(file, end - begin, brief(name))
+        arrays[name] = decode(raw, _ELEMENTS[entry["dtype"]]).reshape(entry["shape"])
+    return arrays
+
+
+def _savable(name: object, array: Array) -> Array:
+    """The array as safetensors stores it: C order, little-endian, the rank kept."""
+    if not isinstance(name, str) or name == "__metadata__":
+        raise ArgumentError(f"[save_weights] {name!r} cannot name an array; use any other text")
+    array = np.asarray(array, order="C")
+    if array.dtype.name not in _SAVED:
+        raise DTypeError(f"[save_weights] {name} is {array.dtype}; expected one of {sorted(_SAVED)}")
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
