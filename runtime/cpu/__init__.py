@@ -1,0 +1,1 @@
+"""Host memory. Ops run their NumPy reference here."""

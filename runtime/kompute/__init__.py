@@ -1,0 +1,1 @@
+"""Vulkan through Kompute's Python package `kp`, which only this folder imports."""

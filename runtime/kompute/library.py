@@ -1,0 +1,87 @@
+"""Importing `kp` and opening a device without its side effects."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from dl4all.errors import BackendMissingError, DeviceError, DeviceLostError, OutOfMemoryError
+from dl4all.runtime.vulkan.instance import VALIDATION_LAYER, validation_wanted
+
+
+def installed() -> bool:
+    """Whether `kp` could be imported; finding out does not import it."""
+    return importlib.util.find_spec("kp") is not None
+
+
+@functools.cache
+def kp() -> Any:
+    """The `kp` module.
+
+    Importing it calls ``logging.basicConfig()``, which would send every library's log messages of
+    the user's program to stderr; that is undone here.
+
+    Raises:
+        BackendMissingError: it is not installed, or not built for this interpreter.
+    """
+    root = logging.getLogger()
+    handlers = root.handlers[:]
+    try:
+        import kp
+    except ImportError as error:
+        raise BackendMissingError(
+            f"[kompute] cannot import kp ({error}); pip install 'dl4all[kompute]' builds it, "
+            "and docs/install.md lists what the build needs"
+        ) from None
+    finally:
+        root.handlers[:] = handlers
+    return kp
+
+
+@contextlib.contextmanager
+def _layers() -> Iterator[None]:
+    """Keep Kompute from turning the validation layer on whenever that is installed.
+
+    It makes every call two to seven times slower. The loader (1.3.234 and later) reads the
+    variable when an instance is created, so it is set for that moment only.
+    """
+    name = "VK_LOADER_LAYERS_DISABLE"
+    before = os.environ.get(name)
+    if not validation_wanted():
+        os.environ[name] = ",".join(filter(None, [before, VALIDATION_LAYER]))
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+
+def manager(index: int) -> Any:
+    """A ``kp.Manager`` (one VkInstance and VkDevice) for physical device `index`."""
+    with _layers(), errors(f"opening device {index}"):
+        return kp().Manager(index)
+
+
+@contextlib.contextmanager
+def errors(what: str) -> Iterator[None]:
+    """Turn Kompute's RuntimeErrors into the typed ones."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, DeviceError):
+            raise
+        text = str(error)
+        if "OutOfDeviceMemory" in text or "OutOfHostMemory" in text:
+            raise OutOfMemoryError(f"[kompute] {what}: {text}; free tensors or use a smaller batch") from None
+        if "DeviceLost" in text:
+            raise DeviceLostError(
+                f"[kompute] {what}: the driver gave the device up; data on the host is intact"
+            ) from None
+        raise DeviceError(f"[kompute] {what}: {text}") from None

@@ -1,0 +1,1 @@
+"""The Vulkan API itself, through the `vulkan` package's raw cffi calls."""
