@@ -1,0 +1,84 @@
+"""dl4all.toml and DL4ALL_DEVICE: which counts, and what a mistake in them says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dl4all.config import KNOWN, device_setting
+from dl4all.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """The working directory and the user's configuration folder, both empty."""
+    here, user = tmp_path / "here", tmp_path / "config" / "dl4all"
+    here.mkdir()
+    user.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("DL4ALL_DEVICE", raising=False)
+    return here / "dl4all.toml", user / "dl4all.toml"
+
+
+def test_nothing_is_set() -> None:
+    assert device_setting() is None
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_file_names_the_device(folders: tuple[Path, Path], which: int) -> None:
+    folders[which].write_text('device = "vulkan:3"\n')
+    assert device_setting() == ("vulkan:3", str(folders[which]))
+
+
+def test_the_working_directory_comes_first(folders: tuple[Path, Path]) -> None:
+    folders[0].write_text('device = "vulkan:1"\n')
+    folders[1].write_text('device = "vulkan:2"\n')
+    assert device_setting() == ("vulkan:1", str(folders[0]))
+
+
+def test_the_first_file_counts_alone(folders: tuple[Path, Path]) -> None:
+    """An empty file is how a project says that the user's own setting does not concern it."""
+    folders[0].write_text("")
+    folders[1].write_text('device = "vulkan:2"\n')
+    assert device_setting() is None
+
+
+def test_the_environment_comes_before_files(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders[0].write_text('device = "vulkan:1"\n')
+    monkeypatch.setenv("DL4ALL_DEVICE", "cpu")
+    assert device_setting() == ("cpu", "DL4ALL_DEVICE")
+    monkeypatch.setenv("DL4ALL_DEVICE", "")
+    assert device_setting() == ("vulkan:1", str(folders[0]))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('devise = "cpu"\n', r"unknown setting 'devise'; known are " + ", ".join(KNOWN)),
+        ('device = "cpu"\n[pool]\nlimit = 3\n', r"unknown setting 'pool'; known are "),
+        ("device = 3\n", r'device must be text such as "vulkan:0", not 3$'),
+        ('device = ["cpu"]\n', r'device must be text such as "vulkan:0", not \[\'cpu\'\]$'),
+        ("device = cpu\n", r"cannot be read: "),
+        ('device = "cpu"\ndevice = "cpu"\n', r"cannot be read: "),
+    ],
+)
+def test_a_file_with_a_mistake(folders: tuple[Path, Path], text: str, message: str) -> None:
+    folders[0].write_text(text)
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(folders[0]))}: {message}"):
+        device_setting()
+
+
+def test_a_file_that_is_no_text(folders: tuple[Path, Path]) -> None:
+    folders[1].write_bytes(b"device = \xff\xfe")
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(folders[1]))}: cannot be read: "):
+        device_setting()
+
+
+def test_a_folder_of_that_name_is_no_file(folders: tuple[Path, Path]) -> None:
+    folders[0].mkdir()
+    assert device_setting() is None
