@@ -1,0 +1,116 @@
+"""The matrix product that matmul and convolution share, and the tile it is computed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+from dl4all.ops.base import TensorBase
+from dl4all.ops.launch import ceil_div, pack, run, shader
+from dl4all.scheduler.device import Device
+
+PANEL = 28
+"""Columns that are best stored together when B is written for the purpose: as many as a tile of
+``SHUFFLE`` has, so that a workgroup walks through memory without a gap."""
+
+
+MAX_BATCH = 65535  # workgroups along z that every device allows
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """C = A B for `batch` triples: A is m x k, B k x n, C m x n, all with adjacent columns.
+
+    ``lda`` is the distance between A's rows, ``a_offset`` where the first matrix starts and
+    ``a_step`` the distance to the next (0: the same one again), in elements; likewise for B and C.
+    With ``panel`` > 0, B lies in panels of that many columns, ``panel_step`` apart.
+    """
+
+    m: int
+    n: int
+    k: int
+    lda: int
+    ldb: int
+    ldc: int
+    a_offset: int = 0
+    b_offset: int = 0
+    c_offset: int = 0
+    batch: int = 1
+    a_step: int = 0
+    b_step: int = 0
+    c_step: int = 0
+    panel: int = 0
+    panel_step: int = 0
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows and columns of C that one workgroup computes, and the macros that make the shader do so."""
+
+    rows: int
+    columns: int
+    macros: tuple[tuple[str, int], ...]
+
+
+# The measurements behind the sizes are in docs/performance.md.
+SHUFFLE = Tile(64, PANEL, (("SHUFFLE", 1), ("TM", 8), ("TNV", 7), ("WX", 8), ("WY", 1)))
+PLAIN = Tile(64, 64, (("SHUFFLE", 0), ("TM", 8), ("TNV", 1), ("WX", 16), ("WY", 8)))
+
+GEMM = {
+    (tile, words64, aligned): shader(
+        "matmul/gemm.comp",
+        WORDS64=int(words64),
+        **{name: int(is_) for name, is_ in zip(("VEC_A", "VEC_B", "VEC_C"), aligned, strict=True)},
+        **dict(tile.macros),
+    )
+    for tile, words64 in ((SHUFFLE, True), (SHUFFLE, False), (PLAIN, False))
+    for aligned in product((False, True), repeat=3)
+}
+GEMM_SHADERS = tuple(GEMM.values())
+
+
+def _tile(device: Device) -> tuple[Tile, bool]:
+    """The tile for a device, and whether to read 64-bit words."""
+    info = device.info
+    if info.type == "software" and info.subgroup_size == 8 and info.subgroup_shuffle:
+        return SHUFFLE, "int64" in device.features
+    return PLAIN, False
+
+
+def gemm(
+    c: TensorBase,
+    a: TensorBase,
+    b: TensorBase,
+    bias: TensorBase | None,
+    g: Matrices,
+    bias_offset: int = 0,
+) -> None:
+    """Fill `c` with the products, plus ``bias[bias_offset + row]`` if given."""
+    if 0 in (g.m, g.n, g.batch):
+        return
+    if g.batch > MAX_BATCH:
+        for first in range(0, g.batch, MAX_BATCH):
+            part = replace(
+                g,
+                batch=min(MAX_BATCH, g.batch - first),
+                a_offset=g.a_offset + first * g.a_step,
+                b_offset=g.b_offset + first * g.b_step,
+                c_offset=g.c_offset + first * g.c_step,
+            )
+            gemm(c, a, b, bias, part, bias_offset)
+        return
+    tile, words64 = _tile(c.device)
+    panel, panel_step = (g.panel, g.panel_step) if g.panel else (ceil_div(g.n, 4) * 4, 0)
+    aligned = (
+        all(x % 4 == 0 for x in (g.lda, g.a_offset, g.a_step)),
+        all(x % 4 == 0 for x in (g.ldb, g.b_offset, g.b_step, panel, panel_step)),
+        all(x % 4 == 0 for x in (g.n, g.ldc, g.c_offset, g.c_step)),
+    )
+    push = pack(
+        g.m, g.n, g.k, g.lda, g.ldb, g.ldc,
+        g.a_step, g.b_step, g.c_step, g.a_offset, g.b_offset, g.c_offset,
+        panel, panel_step,
+        int(bias is not None), 0 if bias is None else bias.offset + bias_offset,
+    )  # fmt: skip
+    groups = (ceil_div(g.n, tile.columns), ceil_div(g.m, tile.rows), g.batch)
+    run(GEMM[tile, words64, aligned], groups, push, a, b, a if bias is None else bias, c)

@@ -1,0 +1,52 @@
+"""Small words that kernels are launched with."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+from dl4all.ops.base import TensorBase
+from dl4all.runtime.backend import Grid
+from dl4all.runtime.spirv import Shader
+from dl4all.scheduler.device import Launch
+
+MAX_GROUPS = 32768  # every device allows 65535; kernels stride over what is left
+
+
+def shader(path: str, **defines: Any) -> Shader:
+    """A shader with preprocessor definitions, e.g. ``shader("matmul/gemm.comp", TM=4)``."""
+    return Shader(path, tuple((name, str(value)) for name, value in sorted(defines.items())))
+
+
+def pack(*values: int | float) -> bytes:
+    """Push constants: ints as 32-bit integers, floats as float32, in order.
+
+    >>> pack(1, 0.5).hex()
+    '010000000000003f'
+    """
+    return b"".join(
+        _float32(v) if isinstance(v, float) else struct.pack("<I", v & 0xFFFFFFFF) for v in values
+    )
+
+
+def _float32(value: float) -> bytes:
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:  # struct refuses what float32 rounds to infinity
+        return struct.pack("<f", math.copysign(math.inf, value))
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def spread(elements: int, workgroup: int) -> Grid:
+    """Workgroups for a kernel that strides over `elements` with `workgroup` invocations each."""
+    return min(ceil_div(elements, workgroup), MAX_GROUPS), 1, 1
+
+
+def run(code: Shader, groups: Grid, push: bytes, *tensors: TensorBase) -> None:
+    """Launch on the device of the operands, bound in the given order."""
+    device = tensors[0].device
+    device.launch(Launch(code, groups, push), *(tensor.storage for tensor in tensors))

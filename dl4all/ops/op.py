@@ -1,0 +1,209 @@
+"""What an op is: a NumPy body, a rule for its result, and kernels for devices.
+
+The body of an op's declaration is its NumPy reference; the CPU runs it, and so does any device that
+has no kernel for the case. The signature and the docstring are the public API: parameters annotated
+``Array`` are tensors and come first, the rest are arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any, Generic, ParamSpec
+
+import numpy as np
+
+from dl4all.errors import ArgumentError, DTypeError
+from dl4all.ops.base import Shape, TensorBase, from_host
+from dl4all.runtime.spirv import Shader
+
+P = ParamSpec("P")
+logger = logging.getLogger("dl4all")
+
+Result = tuple[Shape, np.dtype[Any]]
+NUMBERS = (int, float, np.integer, np.floating, np.bool_)
+"""What counts as a Python number beside a tensor; NumPy's scalars do too, whatever their dtype."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Shapes and arguments on which tests and benchmarks exercise an op."""
+
+    shapes: tuple[Shape | None, ...]  # one for each array operand, None where it is left out
+    arguments: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        given = ", ".join(str(shape) for shape in self.shapes)
+        return given + "".join(f", {name}={value}" for name, value in self.arguments)
+
+
+def example(*shapes: Shape | None, **arguments: Any) -> Example:
+    return Example(shapes, tuple(arguments.items()))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """How devices run an op.
+
+    ``run(out, *arrays, **arguments)`` fills the contiguous tensor `out`. ``shaders`` are all that it
+    may launch, which is what a wheel ships compiled. ``dtypes`` are the result types it can do.
+    """
+
+    run: Callable[..., None]
+    shaders: tuple[Shader, ...]
+    dtypes: tuple[str, ...] = ("float32",)
+
+
+class Op(Generic[P]):
+    """A function of tensors. Calling it checks the operands, then runs it where they live."""
+
+    def __init__(
+        self,
+        body: Callable[P, Any],
+        infer: Callable[..., Result],
+        kernel: Kernel | None,
+        examples: Iterable[Example],
+        *,
+        elementwise: bool = False,
+    ) -> None:
+        functools.update_wrapper(self, body)
+        self.name = body.__name__
+        self.body = body
+        self.infer = infer
+        self.kernel = kernel
+        self.examples = tuple(examples)
+        self.signature = inspect.signature(body)
+        parameters = self.signature.parameters.values()
+        self.arrays = tuple(p.name for p in parameters if "Array" in str(p.annotation))
+        self.arguments = tuple(p.name for p in parameters if p.name not in self.arrays)
+        self.elementwise = elementwise
+        optional = {p.name: p.default for p in parameters if p.default is not p.empty}
+        self.optional = {name for name in self.arrays if name in optional}  # None may stand for these
+        self._defaults = {name: optional[name] for name in self.arguments if name in optional}
+        self._scalars = elementwise and len(self.arrays) == 2  # whether numbers may stand for arrays
+        self._fallbacks: set[tuple[str, str]] = set()
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}{self.signature}>"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """An op in a class body is a method."""
+        return self if instance is None else MethodType(self, instance)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        operands, arguments = self._bind(args, kwargs)
+        first = self._check(operands)
+        shape, dtype = self.infer(*operands, **arguments)
+        if first.device.is_host or self.kernel is None or dtype.name not in self.kernel.dtypes:
+            return self._on_host(first, operands, arguments, shape, dtype)
+        out = empty(type(first).result_class, shape, dtype, first.device)
+        if 0 not in shape:
+            self.kernel.run(out, *operands, **arguments)
+        return out
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        count = len(self.arrays)
+        if len(args) == count and self._defaults.keys() | kwargs.keys() == set(self.arguments):
+            return list(args), {**self._defaults, **kwargs}
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = bound.arguments
+        return [values[name] for name in self.arrays], {name: values[name] for name in self.arguments}
+
+    def _check(self, operands: list[Any]) -> TensorBase:
+        """The first tensor among the operands, all of which must live on its device."""
+        first: TensorBase | None = None
+        for name, operand in zip(self.arrays, operands, strict=True):
+            if isinstance(operand, TensorBase):
+                if first is None:
+                    first = operand
+                elif operand.device is not first.device:
+                    raise ArgumentError(
+                        f"[{self.name}] operands live on different devices, {first.device} and "
+                        f"{operand.device}; move one with .to({str(first.device)!r})"
+                    )
+            elif not (self._scalars and isinstance(operand, NUMBERS)) and not (
+                operand is None and name in self.optional
+            ):
+                raise DTypeError(
+                    f"[{self.name}] expected a tensor for {name!r}, got {type(operand).__name__}; "
+                    "make one with dl.tensor(...)"
+                )
+        if first is None:
+            raise DTypeError(f"[{self.name}] expected a tensor, got only numbers; use dl.tensor(...)")
+        return first
+
+    def _on_host(
+        self, first: TensorBase, operands: list[Any], arguments: dict[str, Any], shape: Shape, dtype: Any
+    ) -> Any:
+        device = first.device
+        if (
+            not device.is_host
+            and self.kernel is not None
+            and (device.name, dtype.name) not in self._fallbacks
+        ):
+            self._fallbacks.add((device.name, dtype.name))
+            logger.warning(
+                "[%s] has no %s kernel for %s and runs on the CPU; convert with .float() to stay there",
+                self.name, dtype.name, device,
+            )  # fmt: skip
+        arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
+        with np.errstate(all="ignore"):  # inf and nan come out quietly, as on every other device
+            result = np.asarray(self.body(*arrays, **arguments), dtype)  # type: ignore[arg-type]
+        if result.shape != shape:
+            raise AssertionError(f"[{self.name}] inferred {shape}, computed {result.shape}")
+        # A body may return a view of its operand, which must not share memory with the result.
+        shared = any(isinstance(a, np.ndarray) and np.may_share_memory(a, result) for a in arrays)
+        return from_host(type(first).result_class, result, device, copy=shared)
+
+
+def empty(cls: type[TensorBase], shape: Shape, dtype: np.dtype[Any], device: Any) -> Any:
+    """A contiguous tensor with undefined contents."""
+    nbytes = dtype.itemsize
+    for size in shape:
+        nbytes *= size
+    return cls(device.allocate(nbytes), shape, dtype, device)
+
+
+REGISTRY: dict[str, Op[...]] = {}
+"""Every op by name: what tests, benchmarks and the wheel's list of shaders go through."""
+
+
+def register(op: Op[P]) -> Op[P]:
+    if op.name in REGISTRY:
+        raise ValueError(
+            f"[{op.name}] is declared twice: {REGISTRY[op.name].body.__module__}, {op.body.__module__}"
+        )
+    REGISTRY[op.name] = op
+    return op
+
+
+def all_shaders() -> list[Shader]:
+    """Every shader that an op may launch: what a wheel carries compiled."""
+    kernels = (declared.kernel for declared in REGISTRY.values())
+    return list(dict.fromkeys(code for kernel in kernels if kernel for code in kernel.shaders))
+
+
+def op(
+    *,
+    infer: Callable[..., Result],
+    kernel: Kernel | None = None,
+    examples: Iterable[Example],
+) -> Callable[[Callable[P, Any]], Op[P]]:
+    """Declare an op.
+
+    Args:
+        infer: ``infer(*arrays, **arguments)`` returns the result's shape and dtype, or raises what
+            is wrong with the operands. It runs before anything else, on every device.
+        kernel: how devices other than the CPU run it; without one they go through the host.
+        examples: the hard cases; strides, sizes of zero and every device are swept for all ops.
+    """
+
+    def declare(body: Callable[P, Any]) -> Op[P]:
+        return register(Op(body, infer, kernel, examples))
+
+    return declare

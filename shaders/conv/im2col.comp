@@ -1,0 +1,59 @@
+#version 450
+// Unrolls the windows of a convolution into the columns of a matrix, so that the convolution becomes a
+// matrix product: column `pixel` of row (channel, i, j) is what element (i, j) of a filter meets in that
+// channel at that output pixel; outside the image that is 0.
+//
+// `count` pixels from `first` on are unrolled. The columns lie in panels of `panel` columns, each with
+// all rows, because that is the order in which the product reads them; `pitch` of them in all, the ones
+// beyond `count` filled with 0. Grid: pitch / 4 over the invocations of x, (i, j) and CHANNELS channels
+// at a time in y, images in z.
+#extension GL_EXT_control_flow_attributes : require
+#define UNROLL(i, n) [[unroll]] for (int i = 0; i < (n); ++i)
+const uint CHANNELS = 4;  // share the arithmetic that finds a pixel
+layout(local_size_x = 64) in;
+layout(binding = 0) restrict readonly buffer X { float x[]; };
+layout(binding = 1) restrict writeonly buffer Columns { vec4 columns[]; };
+layout(push_constant) uniform Push {
+    uint channels, height, width, out_width;
+    uint kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w;
+    uint first, count, pitch, panel;
+    uint x_offset, x_step, columns_step;  // steps from image to image
+} p;
+
+void main() {
+    const uint quad = gl_GlobalInvocationID.x;
+    if (quad * 4 >= p.pitch) return;
+    const uint taps = p.kernel_h * p.kernel_w;
+    const uint tap = gl_WorkGroupID.y % taps;
+    const uint channel = gl_WorkGroupID.y / taps * CHANNELS;
+    const int down = int(tap / p.kernel_w * p.dilation_h) - int(p.padding_h);
+    const int right = int(tap % p.kernel_w * p.dilation_w) - int(p.padding_w);
+
+    // Read at a place that exists and selected, so that no load is behind a branch.
+    uint at[4];
+    bool inside[4];
+    UNROLL(e, 4) {
+        const uint pixel = p.first + quad * 4 + e;
+        const int row = int(pixel / p.out_width * p.stride_h) + down;
+        const int column = int(pixel % p.out_width * p.stride_w) + right;
+        inside[e] = quad * 4 + e < p.count && uint(row) < p.height && uint(column) < p.width;
+        at[e] = inside[e] ? uint(row) * p.width + uint(column) : 0;
+    }
+    const uint plane = p.height * p.width;
+    const uint wide = p.panel / 4;
+    uint source = p.x_offset + gl_WorkGroupID.z * p.x_step + channel * plane;
+    uint target = gl_WorkGroupID.z * p.columns_step / 4 + quad % wide
+                + (quad / wide * p.channels * taps + channel * taps + tap) * wide;
+    UNROLL(i, CHANNELS) {
+        if (channel + i < p.channels) {
+            vec4 found;
+            UNROLL(e, 4) {
+                const float value = x[source + at[e]];
+                found[e] = inside[e] ? value : 0.0;
+            }
+            columns[target] = found;
+        }
+        source += plane;
+        target += taps * wide;
+    }
+}

@@ -1,0 +1,46 @@
+#version 450
+// y[r, f] = sum over i of x[r, i] * w[f, i] (+ bias[f]). Both operands run along the sum, so one
+// invocation takes one feature for ROWS rows and reads each weight once for all of them.
+const uint ROWS = 4;
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer X { float x[]; };
+layout(binding = 1) readonly buffer W { float w[]; };
+#if BIAS
+layout(binding = 2) readonly buffer Bias { float bias[]; };
+layout(binding = 3) writeonly buffer Y { float y[]; };
+#else
+layout(binding = 2) writeonly buffer Y { float y[]; };
+#endif
+layout(push_constant) uniform Push {
+    uint rows, features, inner, x_offset, w_offset;
+#if BIAS
+    uint bias_offset;
+#endif
+} p;
+
+void main() {
+    const uint f = gl_GlobalInvocationID.x;
+    if (f >= p.features) return;
+    const uint w_start = p.w_offset + f * p.inner;
+#if BIAS
+    const float start = bias[p.bias_offset + f];
+#else
+    const float start = 0.0;
+#endif
+    for (uint r = gl_WorkGroupID.y * ROWS; r < p.rows; r += gl_NumWorkGroups.y * ROWS) {
+        // Rows past the end repeat the last one and are not stored.
+        const uint last = p.rows - 1;
+        const uint x0 = p.x_offset + r * p.inner;
+        const uint x1 = p.x_offset + min(r + 1, last) * p.inner;
+        const uint x2 = p.x_offset + min(r + 2, last) * p.inner;
+        const uint x3 = p.x_offset + min(r + 3, last) * p.inner;
+        vec4 sum = vec4(start);
+        for (uint i = 0; i < p.inner; ++i) {
+            sum += w[w_start + i] * vec4(x[x0 + i], x[x1 + i], x[x2 + i], x[x3 + i]);
+        }
+        y[r * p.features + f] = sum.x;
+        if (r + 1 < p.rows) y[(r + 1) * p.features + f] = sum.y;
+        if (r + 2 < p.rows) y[(r + 2) * p.features + f] = sum.z;
+        if (r + 3 < p.rows) y[(r + 3) * p.features + f] = sum.w;
+    }
+}

@@ -1,0 +1,134 @@
+"""Operands for ops, in every order in which memory can hold them, and the comparison of results."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import dl4all as dl
+from dl4all.ops.base import TensorBase
+from dl4all.ops.op import REGISTRY, Example, Op
+
+NDArray = npt.NDArray[Any]
+Layout = Callable[[NDArray, "str | dl.Device"], "tuple[dl.Tensor, NDArray]"]
+
+# A float32 result differs from the float64 one by about 6e-8 for each rounding on the way. Sums of k
+# products lose about sqrt(k) of these, at most 2e-6 for the longest here (k = 1152), and the sum in
+# another order as much again. 1e-5 of the largest value leaves room for exp and sqrt of GPUs (some
+# units in the last place) and is still far below any wrong element.
+TOLERANCE = {"float32": 1e-5, "float64": 1e-13, "float16": 4e-3}
+
+CASES = [(op, example) for op in REGISTRY.values() for example in op.examples]
+IDS = [f"{op.name}-{example}" for op, example in CASES]
+
+
+def generator(*names: object) -> np.random.Generator:
+    """Random numbers that are the same in each run and differ between the tests."""
+    return np.random.default_rng(zlib.crc32(repr(names).encode()))
+
+
+def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: npt.DTypeLike = "float32") -> NDArray:
+    """Values from -2 to 2 with a distance from 0, which divide, and leave no two elements alike."""
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        values = rng.integers(0, 2, shape)
+    elif kind in "iu":
+        values = rng.integers(1, 6, shape) * (rng.choice((-1, 1), shape) if kind == "i" else 1)
+    else:
+        values = rng.uniform(0.5, 2, shape) * rng.choice((-1.0, 1.0), shape)
+    return np.asarray(values, dtype)
+
+
+def arrays(op: Op[...], example: Example, dtype: npt.DTypeLike = "float32") -> list[NDArray | None]:
+    """An op's array operands; what is called a variance is positive."""
+    rng = generator(op.name, str(example))
+    found: list[NDArray | None] = []
+    for name, shape in zip(op.arrays, example.shapes, strict=True):
+        array = None if shape is None else numbers(rng, shape, dtype)
+        found.append(abs(array) if array is not None and "var" in name else array)
+    return found
+
+
+def reference(op: Op[...], operands: list[Any], **arguments: Any) -> NDArray:
+    """The op's NumPy body in float64."""
+    exact = [np.asarray(a, np.float64) if isinstance(a, np.ndarray) else a for a in operands]
+    with np.errstate(all="ignore"):
+        return np.asarray(op.body(*exact, **completed(op, arguments)))
+
+
+def completed(op: Op[...], arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with the defaults of those that are left out."""
+    parameters = op.signature.parameters
+    return {name: arguments.get(name, parameters[name].default) for name in op.arguments}
+
+
+# Layouts: the same elements, placed differently. What lies between them is nan, so that reading it shows.
+
+
+def contiguous(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDArray]:
+    return dl.tensor(array, device=device), array
+
+
+def transposed(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDArray]:
+    return dl.tensor(np.ascontiguousarray(array.T).reshape(array.T.shape), device=device).T, array
+
+
+def strided(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDArray]:
+    """Every second element along each axis of a larger tensor, from the second on."""
+    larger = _poison(tuple(2 * size + 1 for size in array.shape), array.dtype)
+    part = (..., *(slice(1, 2 * size + 1, 2) for size in array.shape))
+    larger[part] = array
+    return dl.tensor(larger, device=device)[part], array
+
+
+def offset(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDArray]:
+    """Contiguous, but not at the start of the memory: 3 is no multiple of any vector's length."""
+    larger = _poison((3 + array.size + 2,), array.dtype)
+    larger[3 : 3 + array.size] = array.reshape(-1)
+    return dl.tensor(larger, device=device)[3 : 3 + array.size].reshape(array.shape), array
+
+
+def expanded(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDArray]:
+    """The first row repeated with a stride of 0; other elements than the given ones."""
+    if array.ndim == 0 or array.shape[0] == 0:
+        return contiguous(array, device)
+    row = np.ascontiguousarray(array[:1])
+    return dl.tensor(row, device=device).expand(array.shape), np.broadcast_to(row, array.shape)
+
+
+LAYOUTS: dict[str, Layout] = {f.__name__: f for f in (contiguous, transposed, strided, offset, expanded)}
+
+
+def _poison(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray:
+    return np.full(shape, np.nan if dtype.kind == "f" else 99 if dtype.kind != "b" else True, dtype)
+
+
+def operands_of(
+    op: Op[...], example: Example, layout: Layout, device: str | dl.Device, dtype: npt.DTypeLike = "float32"
+) -> tuple[list[dl.Tensor | None], list[NDArray | None]]:
+    """Tensors, and the elements that are in them."""
+    made = [(None, None) if a is None else layout(a, device) for a in arrays(op, example, dtype)]
+    return [tensor for tensor, _ in made], [array for _, array in made]
+
+
+def compare(result: dl.Tensor, expected: NDArray, dtype: str = "float32") -> None:
+    """Raise unless shape and dtype are right and the elements close, relative to the largest."""
+    assert isinstance(result, TensorBase)
+    assert result.dtype == np.dtype(dtype)
+    assert result.shape == expected.shape
+    got = result.numpy().astype(np.float64)
+    close(got, expected.astype(np.float64), TOLERANCE[dtype])
+
+
+def close(got: NDArray, expected: NDArray, tolerance: float) -> None:
+    assert got.shape == expected.shape
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(got[~finite], expected[~finite])  # nan and each infinity in their places
+    if finite.any():
+        scale = np.abs(expected[finite]).max()
+        worst = np.abs(got[finite] - expected[finite]).max()
+        assert worst <= tolerance * scale, f"off by {worst / scale:.2e} of the largest value"

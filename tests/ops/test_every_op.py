@@ -1,0 +1,421 @@
+"""What holds for every op: generated from its declaration, so that a new op is tested by being declared."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dl4all as dl
+from dl4all.errors import ArgumentError, DTypeError, ShapeError
+from dl4all.ops import REGISTRY, launch
+from dl4all.ops import op as declaration
+from dl4all.ops.base import DTYPES, Array
+from dl4all.ops.op import Example, Op, example, register
+from dl4all.runtime.cpu.backend import CpuBackend
+from tests.ops.cases import (
+    CASES,
+    IDS,
+    LAYOUTS,
+    NDArray,
+    arrays,
+    close,
+    compare,
+    contiguous,
+    generator,
+    numbers,
+    operands_of,
+    reference,
+    transposed,
+)
+
+OPS = list(REGISTRY.values())
+ELEMENTWISE = [op for op in OPS if op.elementwise]
+BINARY = [op for op in ELEMENTWISE if len(op.arrays) == 2]
+FLOATS = [op for op in OPS if not op.elementwise]
+
+
+def name(value: object) -> str | None:
+    return value.name if isinstance(value, Op) else None
+
+
+FILLED = [(op, case) for op, case in CASES if case.shapes[0] is not None and 0 not in case.shapes[0]]
+FILLED_IDS = [f"{op.name}-{case}" for op, case in FILLED]
+
+every_op = pytest.mark.parametrize("op", OPS, ids=name)
+every_case = pytest.mark.parametrize(("op", "case"), CASES, ids=IDS)
+
+
+def memory(tensor: dl.Tensor) -> NDArray:
+    """All bytes of a tensor's storage, those between its elements too."""
+    data = np.empty(tensor.storage.nbytes, np.uint8)
+    tensor.device.download(tensor.storage, data)
+    return data
+
+
+# Declarations
+
+
+def test_every_op_is_complete() -> None:
+    missing = []
+    for op in OPS:
+        text = inspect.getdoc(op) or ""
+        if not op.examples:
+            missing.append(f"{op.name} has no examples")
+        if not text.split("\n")[0].endswith((".", ";")) and not text.split("\n\n")[0].endswith("."):
+            missing.append(f"{op.name} has no sentence that says what it does")
+        if "Example:\n" not in text or ">>> " not in text:
+            missing.append(f"{op.name} has no Example section")
+        if not op.elementwise and not ("Args:" in text and "Returns:" in text and "Raises:" in text):
+            missing.append(f"{op.name} does not say what it takes, returns and raises")
+        if op.kernel is None or not op.kernel.shaders:
+            missing.append(f"{op.name} has no kernel")
+    assert missing == []
+
+
+def test_every_example_fits_its_signature() -> None:
+    wrong = [
+        f"{op.name}: {case}"
+        for op, case in CASES
+        if len(case.shapes) != len(op.arrays) or not {key for key, _ in case.arguments} <= set(op.arguments)
+    ]
+    assert wrong == []
+
+
+@every_op
+def test_examples_include_an_empty_one_and_a_prime_size(op: Op[...]) -> None:
+    sizes = {size for case in op.examples for shape in case.shapes if shape for size in shape}
+    assert 0 in sizes
+    assert sizes & {5, 7, 11, 13, 67}
+
+
+@every_op
+def test_every_op_is_public(op: Op[...]) -> None:
+    """Under ``dl.nn.functional``, where PyTorch has it, or under ``dl`` and as a method."""
+    homes = [home for home in (dl, dl.nn.functional) if getattr(home, op.name, None) is op]
+    assert homes
+    assert homes[0] is dl.nn.functional or inspect.getattr_static(dl.Tensor, op.name) is op
+
+
+def test_declaring_an_op_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"\[relu\] is declared twice: dl4all\.ops\.activation"):
+        register(REGISTRY["relu"])
+
+
+# Results
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@every_case
+def test_forward(op: Op[...], case: Example, layout: str, device: str) -> None:
+    """Values, shape, dtype and device; the operands stay as they are and share nothing with the result."""
+    tensors, elements = operands_of(op, case, LAYOUTS[layout], device)
+    before = [memory(t) for t in tensors if t is not None]
+    result = op(*tensors, **dict(case.arguments))
+    compare(result, reference(op, list(elements), **dict(case.arguments)))
+    assert result.device is dl.device(device)
+    assert result.is_contiguous()
+    assert type(result) is dl.Tensor
+    given = [t for t in tensors if t is not None]
+    for tensor, old in zip(given, before, strict=True):
+        assert tensor.storage is not result.storage
+        np.testing.assert_array_equal(memory(tensor), old)
+    if device == "cpu":
+        assert not any(np.shares_memory(result.numpy(), t.numpy()) for t in given)
+
+
+@every_case
+def test_forward_with_fewer_workgroups_than_work(
+    op: Op[...], case: Example, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels stride over what one grid does not hold, as they must for millions of elements."""
+    monkeypatch.setattr(launch, "MAX_GROUPS", 2)
+    tensors, elements = operands_of(op, case, contiguous, device)
+    result = op(*tensors, **dict(case.arguments))
+    compare(result, reference(op, list(elements), **dict(case.arguments)))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+@every_case
+def test_other_floats(op: Op[...], case: Example, dtype: str, device: str) -> None:
+    """By way of the host, with a warning once; float16 is compared where its rounding does not add up."""
+    tensors, elements = operands_of(op, case, transposed, device, dtype)
+    result = op(*tensors, **dict(case.arguments))
+    expected = reference(op, list(elements), **dict(case.arguments))
+    if dtype == "float16" and any(a is not None and a.size > 500 for a in elements):
+        assert (result.dtype, result.shape) == (np.float16, expected.shape)
+        close(result.numpy().astype(np.float64), expected, 5e-2)
+    else:
+        compare(result, expected, dtype)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("op", "case"), FILLED, ids=FILLED_IDS)
+def test_special_values_go_through_as_in_numpy(op: Op[...], case: Example, value: float, device: str) -> None:
+    elements = arrays(op, case)
+    first = elements[0]
+    assert first is not None
+    # One in the first place and one in the last, where a kernel's edges are.
+    first.reshape(-1)[[0, -1]] = value
+    tensors = [None if a is None else dl.tensor(a, device=device) for a in elements]
+    expected = reference(op, list(elements), **dict(case.arguments))
+    compare(op(*tensors, **dict(case.arguments)), expected)
+
+
+@pytest.mark.parametrize(
+    "values", [(np.inf, -np.inf), (np.inf, 0.0), (0.0, 0.0), (1.0, 0.0), (-1.0, 0.0), (np.nan, 1.0)]
+)
+@pytest.mark.parametrize("op", BINARY, ids=name)
+def test_special_pairs(op: Op[...], values: tuple[float, float], device: str) -> None:
+    a, b = (np.array([v, 1.5, v], np.float32) for v in values)
+    compare(op(dl.tensor(a, device=device), dl.tensor(b, device=device)), reference(op, [a, b]))
+    compare(op(dl.tensor(a, device=device), values[1]), reference(op, [a, values[1]]))
+
+
+# Element types
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("op", ELEMENTWISE, ids=name)
+def test_elementwise_ops_take_every_dtype(op: Op[...], dtype: np.dtype[Any], device: str) -> None:
+    rng = generator(op.name, dtype)
+    given = [numbers(rng, (7, 5), dtype) for _ in op.arrays]
+    tensors = [transposed(a, device)[0] for a in given]
+    try:
+        with np.errstate(all="ignore"):
+            op.body(*given)
+    except TypeError:  # NumPy has no - for bool
+        with pytest.raises(DTypeError, match=rf"\[{op.name}\] {dtype} is not supported"):
+            op(*tensors)
+        return
+    result = op(*tensors)
+    if result.dtype.kind == "f":
+        assert result.dtype == (dtype if dtype.kind == "f" else np.float32)
+        compare(result, reference(op, list(given)), result.dtype.name)
+    else:
+        assert result.dtype == dtype
+        exact = np.asarray(op.body(*(a.astype(np.int64) for a in given)))
+        np.testing.assert_array_equal(result.numpy(), exact.astype(dtype))
+
+
+@pytest.mark.parametrize(
+    "dtypes", list(itertools.combinations(("float32", "float64", "float16", "int32", "uint8"), 2))
+)
+@pytest.mark.parametrize("op", BINARY, ids=name)
+def test_elementwise_ops_mix_dtypes(op: Op[...], dtypes: tuple[str, str], device: str) -> None:
+    rng = generator(op.name, dtypes)
+    for first, second in (dtypes, dtypes[::-1]):
+        a, b = numbers(rng, (5, 7), first), numbers(rng, (7,), second)
+        result = op(dl.tensor(a, device=device), dl.tensor(b, device=device))
+        if result.dtype.kind == "f":
+            compare(result, reference(op, [a, b]), result.dtype.name)
+        else:
+            exact = np.asarray(op.body(a.astype(np.int64), b.astype(np.int64)))
+            np.testing.assert_array_equal(result.numpy(), exact.astype(result.dtype))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+@pytest.mark.parametrize("op", FLOATS, ids=name)
+def test_float_ops_refuse_other_dtypes(op: Op[...], dtype: str, device: str) -> None:
+    tensors, _ = operands_of(op, op.examples[0], contiguous, device, dtype)
+    with pytest.raises(DTypeError, match=rf"\[{op.name}\] expected floats of one dtype, got .*{dtype}"):
+        op(*tensors, **dict(op.examples[0].arguments))
+
+
+@pytest.mark.parametrize("op", [o for o in FLOATS if len(o.arrays) > 1], ids=name)
+def test_float_ops_refuse_mixed_dtypes(op: Op[...], device: str) -> None:
+    tensors, _ = operands_of(op, op.examples[0], contiguous, device)
+    assert tensors[-1] is not None
+    tensors[-1] = tensors[-1].double()
+    with pytest.raises(
+        DTypeError, match=rf"\[{op.name}\] expected floats of one dtype, got float32, float64"
+    ):
+        op(*tensors, **dict(op.examples[0].arguments))
+
+
+def test_a_missing_kernel_is_logged_once(device: str, caplog: pytest.LogCaptureFixture) -> None:
+    add = REGISTRY["add"]
+    add._fallbacks.clear()
+    x = dl.tensor([1, 2], device=device)
+    with caplog.at_level(logging.WARNING, logger="dl4all"):
+        assert (x + x).tolist() == [2, 4]
+        assert (x + x).tolist() == [2, 4]
+    warnings = [record.getMessage() for record in caplog.records]
+    assert warnings == (
+        []
+        if device == "cpu"
+        else [
+            f"[add] has no int64 kernel for {device} and runs on the CPU; convert with .float() to stay there"
+        ]
+    )
+
+
+# Broadcasting and numbers
+
+BROADCAST = [
+    ((3, 5), (5,)), ((5,), (3, 5)), ((3, 1), (1, 5)), ((), (2, 3)), ((1,), ()), ((), ()), ((1, 1), (1,)),
+    ((2, 3, 1, 5), (3, 7, 1)), ((7, 1, 5), (7, 3, 5)), ((2, 1, 1, 1), (2, 3, 5, 7)), ((1, 13), (11, 1)),
+    ((2, 1, 3, 1, 5), (1, 2, 1, 3, 1)), ((2, 1, 3, 1, 2, 1, 3), (3, 1, 2, 1, 5, 1)),
+    ((2, 1) * 4, (1, 2) * 4), ((2, 1) * 5, (1, 2) * 5),
+    ((0,), (3, 1)), ((3, 0, 1), (1, 5)), ((0, 1), (0, 7)), ((1,), (0,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("left", "right"), BROADCAST)
+@pytest.mark.parametrize("op", BINARY, ids=name)
+def test_broadcasting(op: Op[...], left: tuple[int, ...], right: tuple[int, ...], device: str) -> None:
+    rng = generator(op.name, left, right)
+    a, b = numbers(rng, left), numbers(rng, right)
+    for layout in (contiguous, transposed):
+        result = op(layout(a, device)[0], layout(b, device)[0])
+        compare(result, reference(op, [a, b]))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [((2, 3), (2,)), ((3, 5), (3, 4)), ((0,), (2,)), ((2, 1), (3, 1))]
+)
+@pytest.mark.parametrize("op", BINARY, ids=name)
+def test_shapes_that_do_not_broadcast(
+    op: Op[...], left: tuple[int, ...], right: tuple[int, ...], device: str
+) -> None:
+    a, b = dl.zeros(*left, device=device), dl.zeros(*right, device=device)
+    with pytest.raises(ShapeError) as caught:
+        op(a, b)
+    assert f"[{op.name}] shapes {left} and {right} do not broadcast" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        2,
+        -1.5,
+        0.1,
+        True,
+        10**9,
+        1e300,
+        np.float32(0.3),
+        np.float64(0.3),
+        np.int64(3),
+        np.inf,
+        -np.inf,
+        np.nan,
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("op", BINARY, ids=name)
+def test_numbers_on_either_side(op: Op[...], number: Any, device: str) -> None:
+    """A number is rounded to float32 as an array's element is, and never widens the result."""
+    array = numbers(generator(op.name), (5, 7))
+    with np.errstate(all="ignore"):
+        rounded = np.float64(np.float32(number))
+    for layout in (contiguous, transposed):
+        tensor, _ = layout(array, device)
+        compare(op(tensor, number), reference(op, [array, rounded]))
+        compare(op(number, tensor), reference(op, [rounded, array]))
+
+
+@pytest.mark.parametrize("op", BINARY, ids=name)
+def test_numbers_that_fit_nowhere(op: Op[...], device: str) -> None:
+    wide = dl.tensor([1.0, 2.0], device=device)
+    with pytest.raises(ArgumentError, match=rf"\[{op.name}\] the number 1000.* does not fit into float32"):
+        op(wide, 10**400)
+    if op.name != "div":
+        with pytest.raises(ArgumentError, match=rf"\[{op.name}\] the number 300 does not fit into int8"):
+            op(300, dl.tensor([1], dtype="int8", device=device))
+        with pytest.raises(ArgumentError, match=rf"\[{op.name}\] the number -1 does not fit into uint8"):
+            op(dl.tensor([1], dtype="uint8", device=device), -1)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("op", [o for o in OPS if len(o.arrays) > 1], ids=name)
+def test_mixed_devices(op: Op[...], device: str) -> None:
+    elsewhere = dl.Device("elsewhere", CpuBackend())
+    tensors, _ = operands_of(op, op.examples[0], contiguous, device)
+    for place in range(1, len(tensors)):
+        mixed: list[Any] = list(tensors)
+        mixed[place] = dl.tensor(mixed[place].numpy(), device=elsewhere)
+        with pytest.raises(ArgumentError) as caught:
+            op(*mixed, **dict(op.examples[0].arguments))
+        assert f"[{op.name}] operands live on different devices, {device} and elsewhere" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[1.0, 2.0], np.ones(3, np.float32), "x", 1j, object()], ids=lambda v: type(v).__name__
+)
+@every_op
+def test_operands_that_are_no_tensors(op: Op[...], wrong: Any, device: str) -> None:
+    tensors, _ = operands_of(op, op.examples[0], contiguous, device)
+    for place, operand in enumerate(op.arrays):
+        mixed: list[Any] = list(tensors)
+        mixed[place] = wrong
+        with pytest.raises(DTypeError) as caught:
+            op(*mixed, **dict(op.examples[0].arguments))
+        expected = f"[{op.name}] expected a tensor for '{operand}', got {type(wrong).__name__}"
+        assert expected in str(caught.value)
+
+
+@every_op
+def test_none_stands_only_for_optional_operands(op: Op[...], device: str) -> None:
+    tensors, _ = operands_of(op, op.examples[0], contiguous, device)
+    for place, operand in enumerate(op.arrays):
+        if operand in op.optional:
+            continue
+        mixed: list[Any] = list(tensors)
+        mixed[place] = None
+        with pytest.raises(
+            DTypeError, match=rf"\[{op.name}\] expected a tensor for '{operand}', got NoneType"
+        ):
+            op(*mixed, **dict(op.examples[0].arguments))
+
+
+@pytest.mark.parametrize("op", BINARY, ids=name)
+def test_numbers_alone(op: Op[...]) -> None:
+    with pytest.raises(DTypeError, match=rf"\[{op.name}\] expected a tensor, got only numbers"):
+        op(1.0, 2)
+
+
+@every_op
+def test_unknown_and_missing_arguments(op: Op[...]) -> None:
+    tensors, _ = operands_of(op, op.examples[0], contiguous, "cpu")
+    with pytest.raises(TypeError, match="unexpected"):
+        op(*tensors, **dict(op.examples[0].arguments), colour=1)
+    with pytest.raises(TypeError, match="missing"):
+        op()
+
+
+# Ops without a kernel
+
+
+def test_a_declaration_may_do_without_a_kernel(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    monkeypatch.setattr("dl4all.ops.op.REGISTRY", {})
+
+    @declaration.op(infer=lambda x: ((len(x.shape),), np.dtype("int64")), examples=(example((3,)),))
+    def shape_of(x: Array) -> Array:
+        """The shape as numbers."""
+        return np.array(x.shape)
+
+    result = shape_of(dl.zeros(2, 5, device=device))
+    assert (result.tolist(), str(result.device)) == ([2, 5], device)
+
+
+@pytest.mark.parametrize("part", [np.s_[:], np.s_[::-1], np.s_[:0]], ids=str)
+def test_a_body_may_return_a_view(part: Any, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """The result has memory of its own all the same."""
+    monkeypatch.setattr("dl4all.ops.op.REGISTRY", {})
+
+    @declaration.op(infer=lambda x: (np.empty(x.shape)[part].shape, x.dtype), examples=(example((3,)),))
+    def part_of(x: Array) -> Array:
+        """Some elements."""
+        return x[part]
+
+    x = dl.tensor([1.0, 2.0, 3.0], device=device)
+    result = part_of(x)
+    assert result.tolist() == np.array([1, 2, 3])[part].tolist()
+    assert result.storage is not x.storage
+    assert not np.shares_memory(result.numpy(), x.numpy())

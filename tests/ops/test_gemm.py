@@ -1,0 +1,135 @@
+"""The matrix product in every form of its kernel, whichever of them this device would choose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import dl4all as dl
+from dl4all.ops import gemm as module
+from dl4all.ops.gemm import PANEL, PLAIN, SHUFFLE, Matrices, Tile, gemm
+from dl4all.ops.op import empty
+from dl4all.tensor.tensor import Tensor
+
+SIZES = [
+    (1, 1, 1),
+    (3, 5, 2),
+    (13, 7, 31),
+    (67, 53, 29),
+    (64, 64, 64),
+    (71, 49, 147),
+    (1, 97, 101),
+    (130, 28, 4),
+]
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.vulkan) for name in ("vulkan:0", "kompute:0")])
+def device(request: pytest.FixtureRequest) -> str:
+    """Only devices that run kernels."""
+    name = str(request.param)
+    try:
+        dl.device(name)
+    except dl.Dl4allError as error:
+        pytest.skip(str(error))
+    return name
+
+
+@pytest.fixture(
+    params=[(SHUFFLE, True), (SHUFFLE, False), (PLAIN, False)], ids=["words64", "shuffle", "plain"]
+)
+def tile(request: pytest.FixtureRequest, device: str, monkeypatch: pytest.MonkeyPatch) -> Tile:
+    """Makes the device use one form, and skips where it cannot."""
+    place = dl.device(device)
+    form, words64 = request.param
+    if form is SHUFFLE and not (place.info.subgroup_size == 8 and place.info.subgroup_shuffle):
+        pytest.skip("needs subgroups of 8 that shuffle")
+    if words64 and "int64" not in place.features:
+        pytest.skip("needs 64-bit integers in shaders")
+    monkeypatch.setattr(module, "_tile", lambda _: (form, words64))
+    chosen: Tile = form
+    return chosen
+
+
+def agree(got: npt.NDArray[Any], expected: npt.NDArray[Any], k: int) -> None:
+    # A sum of k products, each rounded to float32, of numbers of about 1.
+    assert np.abs(got - expected).max() < 4e-7 * (k + 4) * max(1.0, float(np.abs(expected).max()) ** 0.5)
+
+
+@pytest.mark.usefixtures("tile")
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+@pytest.mark.parametrize("pad", [0, 1, 4], ids=["tight", "odd rows", "aligned rows"])
+def test_rows_apart_offsets_batches_and_bias(device: str, m: int, n: int, k: int, pad: int) -> None:
+    rng = np.random.default_rng(m * 31 + n * 7 + k + pad)
+    count = 3
+    lda, ldb, ldc = (
+        (k + pad, n + pad, n + pad) if pad < 4 else (-(-k // 4) * 4 + 4, -(-n // 4) * 4 + 4, -(-n // 4) * 4)
+    )
+    a = rng.standard_normal((count, m, lda), np.float32)
+    b = rng.standard_normal((count, k, ldb), np.float32)
+    bias = rng.standard_normal(m + 2, np.float32)
+    a[:, :, k:] = b[:, :, n:] = np.nan  # must not be read into a result
+    first = [np.full(pad, np.nan, np.float32)] * 2
+    tensors = [
+        dl.from_numpy(np.concatenate([first[0], a.ravel()]), device),
+        dl.from_numpy(np.concatenate([first[1], b.ravel()]), device),
+        dl.from_numpy(bias, device),
+    ]
+    c = dl.full((pad + count * m * ldc,), np.nan, device=device)
+    problem = Matrices(
+        m=m, n=n, k=k, lda=lda, ldb=ldb, ldc=ldc,
+        a_offset=pad, b_offset=pad, c_offset=pad,
+        batch=count, a_step=m * lda, b_step=k * ldb, c_step=m * ldc,
+    )  # fmt: skip
+    gemm(c, tensors[0], tensors[1], tensors[2], problem, bias_offset=2)
+    out = c.numpy()
+    expected = a[:, :, :k].astype(np.float64) @ b[:, :, :n] + bias[2:, None]
+    assert np.isnan(out[:pad]).all()
+    rows = out[pad:].reshape(count, m, ldc)
+    agree(rows[:, :, :n], expected, k)
+    assert np.isnan(rows[:, :, n:]).all()  # nothing is written beyond the matrix
+
+    one = replace(problem, batch=1, a_step=0, b_step=0, c_step=0)
+    gemm(c, tensors[0], tensors[1], None, one)
+    agree(c.numpy()[pad:].reshape(count, m, ldc)[0, :, :n], expected[0] - bias[2:, None], k)
+
+
+@pytest.mark.usefixtures("tile")
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+def test_panels(device: str, m: int, n: int, k: int) -> None:
+    rng = np.random.default_rng(m + n + k)
+    a = rng.standard_normal((m, k), np.float32)
+    b = rng.standard_normal((k, n), np.float32)
+    panels = -(-n // PANEL)
+    stored = np.zeros((k, panels * PANEL), np.float32)
+    stored[:, :n] = b
+    stored = np.ascontiguousarray(stored.reshape(k, panels, PANEL).transpose(1, 0, 2))
+    c = empty(Tensor, (m, n), np.dtype(np.float32), dl.device(device))
+    problem = Matrices(m=m, n=n, k=k, lda=k, ldb=PANEL, ldc=n, panel=PANEL, panel_step=k * PANEL)
+    gemm(c, dl.from_numpy(a, device), dl.from_numpy(stored, device), None, problem)
+    agree(c.numpy(), a.astype(np.float64) @ b, k)
+
+
+@pytest.mark.usefixtures("tile")
+def test_more_matrices_than_one_launch_takes(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_BATCH", 3)
+    a, b = dl.randn(7, 5, 4, device=device), dl.randn(7, 4, 3, device=device)
+    agree((a @ b).numpy(), a.numpy().astype(np.float64) @ b.numpy(), 4)
+
+
+@pytest.mark.usefixtures("tile")
+def test_convolution_in_pieces(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns that do not fit at once are made for some pixels of some images at a time."""
+    from dl4all.ops import convolution
+
+    x, w, b = (dl.randn(*s, device=device) for s in ((5, 6, 23, 19), (9, 3, 3, 3), (9,)))
+    arguments = {"stride": 1, "padding": 1, "groups": 2}
+    filters = w[:8].contiguous()
+    expected = dl.nn.functional.conv2d(x.cpu(), filters.cpu(), b[:8].contiguous().cpu(), **arguments).numpy()
+    for nbytes in (1, 4 * 27 * PANEL * 3, 4 * 27 * 23 * 19 * 2 + 4 * 27 * PANEL):
+        monkeypatch.setattr(convolution, "COLUMN_BYTES", nbytes)
+        got = dl.nn.functional.conv2d(x, filters, b[:8].contiguous(), **arguments).numpy()
+        agree(got, expected, 27)
