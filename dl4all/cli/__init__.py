@@ -1,0 +1,24 @@
+"""The ``dl4all`` command."""
+
+from __future__ import annotations
+
+import click
+
+from dl4all.cli.devices import devices
+from dl4all.cli.doctor import doctor
+from dl4all.cli.run import run
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="dl4all", prog_name="dl4all")
+def cli() -> None:
+    """Deep learning on any GPU."""
+
+
+cli.add_command(devices)
+cli.add_command(doctor)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    run(cli, "dl4all")

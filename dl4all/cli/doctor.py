@@ -1,0 +1,37 @@
+"""``dl4all doctor``: what works on this machine, and what to do about what does not."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dl4all.cli.checks import Finding, examine
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def doctor(as_json: bool) -> int:
+    """Check drivers, libraries, permissions, caches and a real computation on every device.
+
+    Exit status 1 if something that dl4all needs is not well.
+    """
+    findings = list(examine())
+    if as_json:
+        print(json.dumps([finding._asdict() for finding in findings], indent=2))
+    else:
+        console = Console()
+        Console(width=None if console.is_terminal else 160).print(_table(findings))
+    return int(any(finding.ok is False for finding in findings))
+
+
+def _table(findings: list[Finding]) -> Table:
+    marks = {True: "[green]ok[/]", None: "[yellow]--[/]", False: "[red]no[/]"}
+    table = Table("", "", "seen", "what to do")
+    for finding in findings:
+        # Text: a message such as "[vulkan] ..." is not markup.
+        table.add_row(marks[finding.ok], finding.what, Text(finding.seen), Text(finding.remedy))
+    return table

@@ -1,0 +1,205 @@
+"""The base class of layers: a tree of named parameters and buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.errors import WeightsError
+from dl4all.ops.base import from_host
+from dl4all.scheduler.device import Device, device
+from dl4all.tensor.creation import Place
+from dl4all.tensor.tensor import Tensor
+
+M = TypeVar("M", bound="Module")
+Weights = Mapping[str, "Tensor | npt.NDArray[Any]"]
+
+
+class Parameter(Tensor):
+    """A tensor that belongs to a module and is listed in its ``state_dict``."""
+
+    __slots__ = ()
+
+    def __init__(self, source: Tensor) -> None:
+        super().__init__(
+            source.storage, source.shape, source.dtype, source.device, source.strides, source.offset
+        )
+
+
+class Incompatible(NamedTuple):
+    """Names that ``load_state_dict(strict=False)`` passed over."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+class Module:
+    """Base class of all layers and networks.
+
+    A subclass calls ``super().__init__()``, assigns parameters and submodules to attributes,
+    registers buffers, and defines ``forward``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> class Net(dl.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.fc = dl.nn.Linear(3, 2)
+        ...     def forward(self, x):
+        ...         return self.fc(x).relu()
+        >>> sorted(Net().state_dict())
+        ['fc.bias', 'fc.weight']
+    """
+
+    def __init__(self) -> None:
+        self._buffer_names: set[str] = set()
+        self.training = True
+
+    def forward(self, *inputs: Any) -> Any:
+        """Compute the output; every layer defines its own."""
+        raise TypeError(f"{type(self).__name__} does not define forward")
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.forward(*inputs)
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        self._buffer_names.discard(name)  # what takes the name next is not a buffer
+
+    # The tree. Attributes in the order of their assignment are its one source.
+
+    def register_buffer(self, name: str, value: Tensor) -> None:
+        """Keep a tensor that is part of the state but not learned, such as running statistics."""
+        self._buffer_names.add(name)
+        setattr(self, name, value)
+
+    def children(self) -> Iterator[Module]:
+        """The modules directly below this one."""
+        return (module for _, module in self.named_children())
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        for name, value in vars(self).items():
+            if isinstance(value, Module):
+                yield name, value
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it."""
+        yield self
+        for child in self.children():
+            yield from child.modules()
+
+    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+        """Parameters of this module and all below it, under names such as ``layer1.0.conv1.weight``."""
+        for name, tensor in self._state(prefix):
+            if isinstance(tensor, Parameter):
+                yield name, tensor
+
+    def parameters(self) -> Iterator[Parameter]:
+        return (parameter for _, parameter in self.named_parameters())
+
+    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in self._state(prefix):
+            if not isinstance(tensor, Parameter):
+                yield name, tensor
+
+    def buffers(self) -> Iterator[Tensor]:
+        return (buffer for _, buffer in self.named_buffers())
+
+    def _state(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        for name, value in vars(self).items():
+            if isinstance(value, Parameter) or (name in self._buffer_names and isinstance(value, Tensor)):
+                yield prefix + name, value
+        for name, child in self.named_children():
+            yield from child._state(f"{prefix}{name}.")
+
+    # State
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Every parameter and buffer by its dotted name; the tensors share the module's memory."""
+        return dict(self._state())
+
+    def load_state_dict(self, weights: Weights, strict: bool = True) -> Incompatible:
+        """Copy weights into the module, converted to each parameter's dtype and device.
+
+        Nothing is changed unless everything fits.
+
+        Args:
+            weights: arrays or tensors by dotted name, as :func:`dl4all.io.load_weights` reads them.
+            strict: every name must be on both sides.
+
+        Raises:
+            WeightsError: a name is missing, unexpected or has another shape (all are named), or
+                something is no array of numbers.
+        """
+        mine = self.state_dict()
+        missing = [name for name in mine if name not in weights]
+        unexpected = [name for name in weights if name not in mine]
+        arrays = {name: _numbers(name, weights[name]) for name in mine if name in weights}
+        misshapen = [
+            f"{name}: the network has {mine[name].shape}, the weights {array.shape}"
+            for name, array in arrays.items()
+            if array.shape != mine[name].shape
+        ]
+        problems = [f"misshapen keys: {'; '.join(misshapen)}"] if misshapen else []
+        if strict and missing:
+            problems.append(f"missing keys: {', '.join(missing)}")
+        if strict and unexpected:
+            problems.append(f"unexpected keys: {', '.join(unexpected)}")
+        if problems:
+            raise WeightsError(f"[{type(self).__name__}] the weights do not fit: " + "; ".join(problems))
+        for name, array in arrays.items():
+            tensor = mine[name]
+            with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
+                converted = array.astype(tensor.dtype, copy=False)
+            _replace(tensor, converted, tensor.device, copy=True)
+        return Incompatible(missing, unexpected)
+
+    def to(self: M, target: Place) -> M:
+        """Move every parameter and buffer to a device, in place; returns the module.
+
+        Raises:
+            UnknownDeviceError, BackendMissingError, OutOfMemoryError
+        """
+        place = device(target)
+        for _, tensor in self._state():
+            if tensor.device is not place:
+                _replace(tensor, tensor.numpy(), place, copy=True)
+        return self
+
+    def train(self: M, mode: bool = True) -> M:
+        """Switch between training and inference for this module and all below it."""
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self: M) -> M:
+        """Switch to inference."""
+        return self.train(False)
+
+    def __repr__(self) -> str:
+        lines = [f"({name}): {child!r}" for name, child in self.named_children()]
+        if not lines:
+            return f"{type(self).__name__}({self.extra_repr()})"
+        inner = "\n".join(lines).replace("\n", "\n  ")
+        return f"{type(self).__name__}(\n  {inner}\n)"
+
+    def extra_repr(self) -> str:
+        """What ``repr`` shows between the parentheses of a layer without children."""
+        return ""
+
+
+def _numbers(name: str, given: Any) -> npt.NDArray[Any]:
+    array = given.numpy() if isinstance(given, Tensor) else np.asarray(given)
+    if array.dtype.kind not in "biuf":
+        raise WeightsError(f"{name} must be an array of numbers, got {type(given).__name__} of {array.dtype}")
+    return array
+
+
+def _replace(tensor: Tensor, array: npt.NDArray[Any], place: Device, *, copy: bool) -> None:
+    """Give a tensor new contents, perhaps elsewhere, so that everyone who holds it sees them."""
+    made = from_host(Tensor, array, place, copy=copy)
+    tensor.storage, tensor.device = made.storage, place
+    tensor.strides, tensor.offset = made.strides, 0
