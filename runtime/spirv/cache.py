@@ -20,7 +20,7 @@ from pathlib import Path
 import platformdirs
 
 # The options in shaderc.py and glslc.py. Change it with them.
-TARGET = "vulkan1.1 spirv1.3 performance main"
+TARGET = "vulkan1.1 spirv1.3 unoptimised main"
 DIGEST_BYTES = 32
 
 log = logging.getLogger("dl4all")

@@ -1,0 +1,174 @@
+"""Imports point one way, and what is public is documented. Both are read from the tree itself."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dl4all as dl
+from dl4all.ops.op import Op
+
+ROOT = Path(__file__).parents[1]
+
+# Each layer may import those above it in this list, and itself. A name stands for all below it,
+# and the longest that fits counts.
+LAYERS = (
+    ("dl4all.errors",),
+    ("dl4all.config",),
+    ("dl4all.shaders",),
+    ("dl4all.runtime",),
+    ("dl4all.allocator",),
+    ("dl4all.scheduler",),
+    ("dl4all.ops",),
+    ("dl4all.tensor",),
+    ("dl4all.autograd",),
+    ("dl4all.nn",),
+    ("dl4all.models", "dl4all.data", "dl4all.io"),
+    ("dl4all.graph", "dl4all.distributed", "dl4all.interop"),
+    ("dl4all",),  # what people import
+    ("dl4all.cli",),
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+OUTSIDE = {"kp": "dl4all.runtime.kompute", "vulkan": "dl4all.runtime.vulkan", "torch": "nothing"}
+
+
+def _modules() -> dict[str, Path]:
+    """Every module of the library by name; the four parts are links inside dl4all/."""
+    found = {}
+    for part in ("dl4all", "runtime", "allocator", "scheduler", "shaders"):
+        for path in (ROOT / part).rglob("*.py"):
+            words = path.relative_to(ROOT).with_suffix("").parts
+            words = words if words[0] == "dl4all" else ("dl4all", *words)
+            found[".".join(words[:-1] if words[-1] == "__init__" else words)] = path
+    return found
+
+
+MODULES = _modules()
+
+
+def imports_of(source: str) -> Iterator[str]:
+    """Every name that a module imports anywhere, in functions and under TYPE_CHECKING too."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def layer_of(name: str) -> str:
+    """The layer that a module, or a name in one, belongs to."""
+    words = name.split(".")
+    for length in range(len(words), 0, -1):
+        if (layer := ".".join(words[:length])) in LEVEL:
+            return layer
+    raise AssertionError(f"{name} belongs to no layer: put it into LAYERS")
+
+
+def target_of(imported: str) -> str:
+    """The module behind an imported name: itself, or the one that it is a name in."""
+    return imported if imported in MODULES else imported.rpartition(".")[0] or imported
+
+
+def wrong_imports(module: str, source: str) -> list[str]:
+    """What a module imports and must not."""
+    own = layer_of(module)
+    wrong = []
+    for imported in imports_of(source):
+        top = imported.split(".")[0]
+        if top in OUTSIDE and not f"{module}.".startswith(f"{OUTSIDE[top]}."):
+            wrong.append(imported)
+        if top == "dl4all":
+            other = layer_of(target_of(imported))
+            if other != own and LEVEL[other] >= LEVEL[own]:
+                wrong.append(imported)
+        elif top in ("runtime", "allocator", "scheduler", "shaders", "tests"):
+            wrong.append(imported)
+    return wrong
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_one_way(module: str) -> None:
+    assert not wrong_imports(module, MODULES[module].read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "wrong"),
+    [
+        ("dl4all.runtime.registry", "from dl4all.allocator.pool import Pool", True),
+        ("dl4all.runtime.registry", "from dl4all.config import device_setting", False),
+        ("dl4all.runtime.registry", "from dl4all import ops", True),
+        ("dl4all.runtime.registry", "from dl4all import errors", False),
+        ("dl4all.runtime.registry", "import dl4all", True),
+        ("dl4all.errors", "from dl4all.config import KNOWN", True),
+        ("dl4all.allocator.pool", "if TYPE_CHECKING:\n from dl4all.scheduler.device import Device", True),
+        ("dl4all.scheduler.device", "def f():\n import dl4all.ops.base", True),
+        ("dl4all.ops.base", "from dl4all.tensor import Tensor", True),
+        ("dl4all.tensor.tensor", "from dl4all.ops.base import TensorBase", False),
+        ("dl4all.io.weights", "from dl4all.models import resnet18", True),
+        ("dl4all.models.resnet", "from dl4all import nn", False),
+        ("dl4all.nn.linear", "from dl4all.nn.module import Module", False),
+        ("dl4all.cli.run", "import dl4all as dl", False),
+        ("dl4all", "from dl4all.cli import main", True),
+        ("dl4all.runtime.kompute.library", "import kp", False),
+        ("dl4all.runtime.vulkan.stream", "import kp", True),
+        ("dl4all.runtime.vulkan.instance", "import vulkan", False),
+        ("dl4all.runtime.kompute.library", "from vulkan import ffi", True),
+        ("dl4all.io.weights", "import torch.nn as nn", True),
+        ("dl4all.scheduler.device", "from runtime import registry", True),
+    ],
+)
+def test_the_rule_itself(module: str, source: str, wrong: bool) -> None:
+    assert bool(wrong_imports(module, source)) == wrong
+
+
+def test_every_package_is_in_the_list_of_layers() -> None:
+    for module, path in MODULES.items():
+        if module.count(".") == 1:
+            assert layer_of(module) == module, f"put {path.relative_to(ROOT)} into LAYERS"
+
+
+# Documentation
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_says_what_it_is(module: str) -> None:
+    text = ast.get_docstring(ast.parse(MODULES[module].read_text("utf-8")))
+    assert text, f"{module} has no docstring"
+    assert text.splitlines()[0].endswith((".", ":", "?")), f"{module}: the first line is a sentence"
+
+
+def _public() -> dict[str, Any]:
+    found = {}
+    for space in (dl, dl.nn, dl.nn.functional):
+        for name in space.__all__:
+            found[f"{space.__name__}.{name}"] = getattr(space, name)
+    return {
+        name: thing
+        for name, thing in found.items()
+        if callable(thing) and not inspect.ismodule(thing) and not isinstance(thing, type(dl.float32))
+    }
+
+
+PUBLIC = _public()
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_what_is_public_is_documented(name: str) -> None:
+    text = inspect.getdoc(PUBLIC[name])
+    assert text, f"{name} has no docstring"
+    if inspect.isclass(PUBLIC[name]):
+        assert PUBLIC[name].__dict__.get("__doc__"), f"{name} has only its base's docstring"
+    if isinstance(PUBLIC[name], Op):
+        assert ">>> " in text, f"{name} is an op and shows no example"
+
+
+@pytest.mark.parametrize("space", [dl, dl.nn, dl.nn.functional], ids=lambda space: str(space.__name__))
+def test_what_is_public_is_there_once(space: Any) -> None:
+    assert len(set(space.__all__)) == len(space.__all__)
+    assert all(hasattr(space, name) for name in space.__all__)

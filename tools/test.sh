@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Sets everything up and runs every check. With arguments, only pytest, with these arguments.
+#
+#   bash tools/test.sh [ARGUMENTS OF pytest, such as -k relu]
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+PY=$ROOT/.venv/bin/python
+
+bash "$ROOT/tools/setup.sh" --extras test
+cd "$ROOT"
+
+if (($#)); then exec "$PY" -m pytest "$@"; fi
+
+failed=()
+check() {
+    printf '\n== %s\n' "$*"
+    "$@" || failed+=("$*")
+}
+
+check "$PY" -m ruff check
+check "$PY" -m ruff format --check
+check "$PY" -m mypy
+check "$PY" -m pytest -q
+# again, with every Vulkan call checked by the validation layers
+check env DL4ALL_VALIDATION=1 "$PY" -m pytest -q -m 'vulkan and not slow'
+
+echo
+if ((${#failed[@]})); then
+    printf 'FAILED: %s\n' "${failed[@]}"
+    exit 1
+fi
+echo "All checks passed in $SECONDS s."
