@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from dl4all import data, errors, io, models, nn
+from dl4all.calibration import calibrate
 from dl4all.errors import Dl4allError
 from dl4all.nn.functional import softmax
 from dl4all.ops import add, clone, div, matmul, mul, neg, relu, sub
@@ -42,6 +43,7 @@ __all__ = [
     "Tensor",
     "add",
     "bool_",
+    "calibrate",
     "clone",
     "data",
     "device",

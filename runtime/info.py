@@ -26,7 +26,8 @@ class Limits:
 class DeviceInfo:
     """One physical device.
 
-    ``index`` counts Vulkan's physical devices and is 0 for the CPU. ``memory`` is the largest
+    ``index`` counts Vulkan's physical devices and is 0 for the CPU. ``uuid`` is
+    the driver's name for the device, the same in every process. ``memory`` is the largest
     device-local heap in bytes, for the CPU the machine's memory. ``subgroup_size`` is 0 where the
     notion does not apply; ``subgroup_shuffle`` says whether compute shaders can exchange values
     between a subgroup's lanes.
@@ -45,6 +46,7 @@ class DeviceInfo:
     float16: bool
     int8: bool
     backends: tuple[str, ...]
+    uuid: str = ""
     limits: Limits = field(default_factory=Limits)
 
     @property

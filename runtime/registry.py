@@ -15,31 +15,24 @@ from typing import NamedTuple
 
 from dl4all.config import device_setting
 from dl4all.errors import BackendMissingError, ConfigError, DeviceError, UnknownDeviceError
+from dl4all.runtime import measurements, selection
 from dl4all.runtime.backend import Backend
 from dl4all.runtime.cpu.backend import CpuBackend, describe
 from dl4all.runtime.info import DeviceInfo
 from dl4all.runtime.kompute.backend import KomputeBackend
 from dl4all.runtime.kompute.library import installed as kompute_installed
 from dl4all.runtime.kompute.library import kp
+from dl4all.runtime.selection import Choice
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.runtime.vulkan.discovery import physical_devices
 from dl4all.runtime.vulkan.instance import NO_DRIVER
 
-# Each opens device `index`. The first that a GPU offers is the one `auto` takes there.
+# Each opens device `index`. Where nothing was measured, the first that a GPU offers is the one to take.
 BACKENDS: dict[str, Callable[[int], Backend]] = {
     "vulkan": VulkanBackend,
     "kompute": KomputeBackend,
     "cpu": CpuBackend,
 }
-# Real GPUs before the CPU, the CPU before Vulkan drivers that only imitate a GPU on it.
-PREFERENCE = ("discrete", "integrated", "virtual", "other", "cpu", "software")
-
-
-class Choice(NamedTuple):
-    """A device's name and why it was taken."""
-
-    name: str
-    reason: str
 
 
 class Found(NamedTuple):
@@ -81,14 +74,7 @@ def auto() -> Choice:
             return Choice(resolve(setting.value), f"{setting.source} says so")
         except (UnknownDeviceError, BackendMissingError) as error:
             raise ConfigError(f"{setting.source}: {error}") from None
-    best = min(devices(), key=lambda device: PREFERENCE.index(device.type))
-    if best.type != "cpu":
-        return Choice(best.names[0], f"the {best.type} GPU is preferred to the CPU")
-    software = any(device.type == "software" for device in devices())
-    why = "no GPU was found"
-    if software:
-        why += "; a software Vulkan driver runs on the same processor, with more overhead"
-    return Choice("cpu", why)
+    return selection.choose(devices(), measurements.lookup)
 
 
 def resolve(name: str) -> str:
@@ -101,10 +87,11 @@ def resolve(name: str) -> str:
     if name == "auto":
         return auto().name
     if name == "gpu":
-        gpus = [device for device in devices() if device.is_gpu]
+        ordered = selection.candidates(devices(), measurements.lookup)
+        gpus = [candidate.name for candidate in ordered if candidate.info.is_gpu and candidate.usable]
         if not gpus:
             raise UnknownDeviceError(f"no GPU was found; use one of: {_known()}")
-        return min(gpus, key=lambda device: PREFERENCE.index(device.type)).names[0]
+        return gpus[0]
     backend, colon, digits = name.partition(":")
     if backend not in BACKENDS or (colon and not (digits.isascii() and digits.isdigit())):
         raise UnknownDeviceError(f"unknown device {name!r}; use auto, gpu, or one of: {_known()}")

@@ -27,6 +27,7 @@ LAYERS = (
     ("dl4all.ops",),
     ("dl4all.tensor",),
     ("dl4all.autograd",),
+    ("dl4all.calibration",),
     ("dl4all.nn",),
     ("dl4all.models", "dl4all.data", "dl4all.io"),
     ("dl4all.graph", "dl4all.distributed", "dl4all.interop"),

@@ -41,6 +41,7 @@ def describe() -> DeviceInfo:
     return DeviceInfo(
         index=0,
         hardware=f"{_processor_name()} ({psutil.cpu_count() or 1} threads)",
+        uuid=platform.machine(),
         type="cpu",
         vendor=platform.machine(),
         driver="NumPy",

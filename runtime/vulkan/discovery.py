@@ -108,9 +108,13 @@ def _describe(handle: Any, index: int, family: int) -> PhysicalDevice:
             "pNext": driver if core_1_2 or "VK_KHR_driver_properties" in extensions else ffi.NULL,
         },
     )
+    identity = ffi.new(
+        "VkPhysicalDeviceIDProperties*",
+        {"sType": vulkan.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES, "pNext": maintenance},
+    )
     subgroup = ffi.new(
         "VkPhysicalDeviceSubgroupProperties*",
-        {"sType": vulkan.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES, "pNext": maintenance},
+        {"sType": vulkan.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES, "pNext": identity},
     )
     properties = ffi.new(
         "VkPhysicalDeviceProperties2*",
@@ -142,6 +146,7 @@ def _describe(handle: Any, index: int, family: int) -> PhysicalDevice:
     info = DeviceInfo(
         index=index,
         hardware=ffi.string(facts.deviceName).decode(),
+        uuid=bytes(identity.deviceUUID).hex(),
         type=_device_type(facts.deviceType),
         vendor=VENDORS.get(facts.vendorID, f"0x{facts.vendorID:04x}"),
         driver=ffi.string(driver.driverName).decode() or "unknown",

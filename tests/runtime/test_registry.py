@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dl4all.errors import BackendMissingError, ConfigError, DeviceError, UnknownDeviceError
-from dl4all.runtime import registry
+from dl4all.runtime import measurements, registry
 from dl4all.runtime.cpu.backend import CpuBackend, describe
 from dl4all.runtime.info import DeviceInfo, DeviceType
 from dl4all.runtime.kompute.library import installed
@@ -37,7 +37,8 @@ def no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes the machine have these devices and the CPU."""
+    """Makes the machine have these devices and the CPU, none of them measured."""
+    monkeypatch.setattr(measurements, "lookup", lambda *_: None)
 
     def has(*found: DeviceInfo, problem: str = "") -> None:
         monkeypatch.setattr(registry, "find", lambda: Found((*found, CPU), problem))
