@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +79,15 @@ class Tensor(TensorBase):
     def __iter__(self) -> Iterator[Tensor]:
         """Views along the first axis."""
         return (self[i] for i in range(len(self)))
+
+    # Python's default would compare identities and say False without a word.
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise DTypeError("[eq] tensors cannot be compared yet; compare their .numpy()")
+
+    def __ne__(self, other: object) -> NoReturn:
+        raise DTypeError("[ne] tensors cannot be compared yet; compare their .numpy()")
 
     def __bool__(self) -> bool:
         return bool(self.item())
