@@ -1,4 +1,4 @@
-"""Which GLSL compiler is used: libshaderc in this process, else the ``glslc`` program."""
+"""Which GLSL compiler is used: libshaderc in this process, else ``glslc``, else ``glslangValidator``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dl4all.errors import BackendMissingError, ConfigError
-from dl4all.runtime.spirv import glslc, shaderc
+from dl4all.runtime.spirv import glslang, glslc, shaderc
 
 Compile = Callable[[Path, Sequence[tuple[str, str]], Sequence[Path]], bytes]
 
@@ -24,20 +24,22 @@ class Compiler(NamedTuple):
 FOUND_BY: dict[str, tuple[Callable[[], str | None], Compile]] = {
     "shaderc": (shaderc.identity, shaderc.compile),
     "glslc": (glslc.identity, glslc.compile),
+    "glslangValidator": (glslang.identity, glslang.compile),
 }
 
 # Debian 12's libshaderc.so.1 takes glslang's symbols from the glslc program and does not load without it.
 HOW_TO_INSTALL = (
-    "install glslc or libshaderc (Debian, Ubuntu: apt install glslc, or libshaderc1 where there is no glslc; "
+    "install glslc, libshaderc or glslangValidator (Debian, Ubuntu: apt install glslc, or glslang-tools "
+    "where there is no glslc; "
     "Fedora: dnf install glslc or libshaderc; Arch: pacman -S shaderc; macOS: brew install shaderc)"
 )
 
 
 def pick() -> Compiler:
-    """The compiler to use; DL4ALL_SHADER_COMPILER=shaderc|glslc allows only that one."""
+    """The compiler to use; DL4ALL_SHADER_COMPILER allows only the one it names."""
     forced = os.environ.get("DL4ALL_SHADER_COMPILER", "")
     if forced and forced not in FOUND_BY:
-        raise ConfigError(f"DL4ALL_SHADER_COMPILER is {forced!r}; it can be {' or '.join(FOUND_BY)}")
+        raise ConfigError(f"DL4ALL_SHADER_COMPILER is {forced!r}; it can be {', '.join(FOUND_BY)}")
     for name in [forced] if forced else FOUND_BY:
         find, compile = FOUND_BY[name]
         identity = find()
