@@ -191,10 +191,9 @@ apt_packages() {
 apt_get() { "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=300 "$@"; }
 
 apt_install() {
+    # Old lists would install old drivers: Ubuntu 22.04 before its updates gets large matrix products wrong on llvmpipe.
+    apt_get update || echo "apt-get update failed; going on with the lists that are there"
     # shellcheck disable=SC2046  # package names hold no spaces
-    apt_get install --no-install-recommends $(apt_packages "$@") && return
-    apt_get update  # the lists were missing or old
-    # shellcheck disable=SC2046
     apt_get install --no-install-recommends $(apt_packages "$@")
 }
 
