@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.backend import Backend, Buffer
+from dl4all.runtime.profiler import recorder
 
 GRAIN = 256  # every class is a multiple: no backend has to round further
 
@@ -57,8 +58,9 @@ class Pool:
     ``release`` takes no lock; what it was given is sorted in by the next ``allocate`` or ``trim``.
     """
 
-    def __init__(self, backend: Backend, synchronize: Callable[[], None]) -> None:
+    def __init__(self, backend: Backend, synchronize: Callable[[], None], name: str = "") -> None:
         self._backend = backend
+        self._name = name  # of the device, in profiles
         self._synchronize = synchronize
         self._returned: deque[Buffer] = deque()
         self._numbers: dict[Buffer, int] = {}  # in the order the driver gave them
@@ -83,14 +85,18 @@ class Pool:
         with self._lock:
             self._sort_in()
             waiting = self._free[size]
-            if waiting:
+            reused = bool(waiting)
+            if reused:
                 _, buffer = heapq.heappop(waiting)
                 self._stats.hits += 1
             else:
                 buffer = self._ask_driver(size)
             self._stats.allocated += buffer.nbytes
             self._stats.peak = max(self._stats.peak, self._stats.allocated)
-            return buffer
+        active = recorder.active
+        if active is not None:
+            active.allocation(self._name, buffer.nbytes, "pool" if reused else "driver")
+        return buffer
 
     def _ask_driver(self, size: int) -> Buffer:
         try:

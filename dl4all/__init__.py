@@ -17,6 +17,7 @@ from dl4all.nn.functional import softmax
 from dl4all.ops import add, clone, div, matmul, mul, neg, relu, sub
 from dl4all.runtime.registry import devices
 from dl4all.scheduler.device import Device, device, synchronize
+from dl4all.scheduler.profile import profile
 from dl4all.tensor import (
     Tensor,
     empty,
@@ -68,6 +69,7 @@ __all__ = [
     "neg",
     "nn",
     "ones",
+    "profile",
     "rand",
     "randn",
     "relu",

@@ -16,8 +16,8 @@ for all of them:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,9 @@ from dl4all.runtime.spirv import Module
 
 Bytes = npt.NDArray[np.uint8]
 Grid = tuple[int, int, int]
+Clock = Literal["device", "host"]
+Ran = Callable[[float, float, Clock], None]
+"""Told when a dispatch ran: start and end in seconds of ``time.perf_counter``, and who measured them."""
 
 MAX_BINDINGS = 8  # buffers of one dispatch; a device may allow fewer, but at least 4
 
@@ -89,8 +92,14 @@ class Program(Protocol):
 class Stream(Protocol):
     """An in-order queue of commands on one device."""
 
-    def dispatch(self, program: Any, buffers: Sequence[Any], groups: Grid, push: bytes) -> None:
-        """Run `groups` workgroups; `buffers` are bound in order, `push` fills the push constants."""
+    def dispatch(
+        self, program: Any, buffers: Sequence[Any], groups: Grid, push: bytes, ran: Ran | None = None
+    ) -> None:
+        """Run `groups` workgroups; `buffers` are bound in order, `push` fills the push constants.
+
+        With `ran` the dispatch runs alone, is timed, and `ran` is called by the time ``synchronize``
+        returns. A backend that cannot time does not call it.
+        """
 
     def upload(self, buffer: Any, data: Bytes) -> None:
         """Copy `data` (1-d, contiguous, at most ``buffer.nbytes``) to the start of the buffer.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,7 @@ from dl4all.runtime import registry, spirv
 from dl4all.runtime.backend import Backend, Bytes, Grid, Program
 from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.info import DeviceInfo
+from dl4all.runtime.profiler import recorder
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Device:
         self._stream = backend.stream
         self._lock = threading.RLock()  # one recorder at a time; garbage collection may come back in
         self._programs: dict[tuple[spirv.Shader, tuple[int, ...]], Program] = {}
-        self.pool = Pool(backend, self.synchronize)
+        self.pool = Pool(backend, self.synchronize, name)
 
     def __repr__(self) -> str:
         return f"device({self.name!r})"
@@ -89,7 +92,13 @@ class Device:
                 )
             if storages and 0 not in launch.groups:
                 buffers = [storage.buffer for storage in storages]
-                self._stream.dispatch(program, buffers, launch.groups, launch.push)
+                active = recorder.active
+                if active is None:
+                    self._stream.dispatch(program, buffers, launch.groups, launch.push)
+                else:
+                    nbytes = sum(storage.nbytes for storage in set(storages))
+                    ran = active.kernel(self.name, launch.shader, nbytes, storages[-1])
+                    self._stream.dispatch(program, buffers, launch.groups, launch.push, ran)
 
     def _program(self, launch: Launch, bindings: int) -> Program:
         key = (launch.shader, launch.constants)
@@ -110,14 +119,35 @@ class Device:
         storage = self.allocate(array.nbytes)
         if array.nbytes:
             with self._lock:
-                self._stream.upload(storage.buffer, _bytes_of(np.ascontiguousarray(array)))
+                data = _bytes_of(np.ascontiguousarray(array))
+                active = recorder.active
+                if active is None:
+                    self._stream.upload(storage.buffer, data)
+                else:
+                    with self._recorded(active, "upload", array.nbytes):
+                        self._stream.upload(storage.buffer, data)
         return storage
 
     def download(self, storage: Storage, out: npt.NDArray[Any]) -> None:
         """Copy the start of `storage` into the contiguous host array `out`, when it is computed."""
         if out.nbytes:
             with self._lock:
-                self._stream.download(storage.buffer, _bytes_of(out))
+                active = recorder.active
+                if active is None:
+                    self._stream.download(storage.buffer, _bytes_of(out))
+                else:
+                    with self._recorded(active, "download", out.nbytes):
+                        self._stream.download(storage.buffer, _bytes_of(out))
+
+    @contextlib.contextmanager
+    def _recorded(
+        self, active: recorder.Recorder, kind: Literal["upload", "download"], nbytes: int
+    ) -> Iterator[None]:
+        """Wait before a copy and after it, so that the seconds recorded are its own."""
+        self._stream.synchronize()
+        with active.transfer(kind, self.name, nbytes):
+            yield
+            self._stream.synchronize()
 
     def adopt(self, array: npt.NDArray[Any]) -> Storage:
         """On the CPU, use a contiguous array's own memory as a storage, without a copy."""

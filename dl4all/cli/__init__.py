@@ -6,6 +6,7 @@ import click
 
 from dl4all.cli.devices import devices
 from dl4all.cli.doctor import doctor
+from dl4all.cli.profile import profile
 from dl4all.cli.run import run
 
 
@@ -17,6 +18,7 @@ def cli() -> None:
 
 cli.add_command(devices)
 cli.add_command(doctor)
+cli.add_command(profile)
 
 
 def main() -> None:

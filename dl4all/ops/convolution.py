@@ -7,6 +7,7 @@ filters. A 1x1 convolution with stride 1 needs no unrolling.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -116,8 +117,14 @@ def _run(
                 gemm(out, w, columns, bias, product, bias_offset=group * filters)
 
 
+def _flops(input: TensorBase, weight: TensorBase, bias: TensorBase | None, **arguments: Any) -> int:
+    shape, _ = _shape(input, weight, bias, **arguments)
+    return 2 * math.prod(shape) * math.prod(weight.shape[1:])
+
+
 @op(
     infer=_shape,
+    flops=_flops,
     kernel=Kernel(_run, (IM2COL, *GEMM_SHADERS)),
     examples=(
         example((2, 3, 13, 11), (5, 3, 3, 3), (5,), padding=1),

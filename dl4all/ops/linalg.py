@@ -98,8 +98,13 @@ def _rows_apart(tensor: TensorBase, batch: Shape) -> tuple[TensorBase, int]:
     return tensor, rows * columns
 
 
+def _matmul_flops(input: TensorBase, other: TensorBase) -> int:
+    return 2 * math.prod(_matmul_shapes(input.shape, other.shape)[2]) * input.shape[-1]
+
+
 @op(
     infer=_matmul_infer,
+    flops=_matmul_flops,
     kernel=Kernel(_matmul_run, GEMM_SHADERS),
     examples=(
         example((13, 7), (7, 11)),
@@ -108,6 +113,7 @@ def _rows_apart(tensor: TensorBase, batch: Shape) -> tuple[TensorBase, int]:
         example((67,), (67, 5)),
         example((3, 67), (67,)),
         example((5,), (5,)),
+        example((3, 5003), (5003, 7)),
         example((2, 3, 5, 7), (3, 7, 4)),
         example((2, 1, 5, 7), (3, 7, 4)),
         example((4, 5, 7), (7, 3)),
@@ -165,12 +171,18 @@ def _linear_run(out: TensorBase, input: TensorBase, weight: TensorBase, bias: Te
     run(LINEAR[bias is not None], groups, push, *tensors, out)
 
 
+def _linear_flops(input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> int:
+    return 2 * input.numel() * weight.shape[0]
+
+
 @op(
     infer=_linear_infer,
+    flops=_linear_flops,
     kernel=Kernel(_linear_run, tuple(LINEAR.values())),
     examples=(
         example((1, 512), (1000, 512), (1000,)),
         example((7, 13), (5, 13), (5,)),
+        example((2, 5003), (3, 5003), (3,)),
         example((2, 3, 8), (67, 8), None),
         example((9,), (4, 9), (4,)),
         example((3, 0), (5, 0), (5,)),

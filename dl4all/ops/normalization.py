@@ -10,11 +10,12 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.base import Array, TensorBase
 from dl4all.ops.launch import pack, run, shader, spread
 from dl4all.ops.memory import contiguous
-from dl4all.ops.op import Kernel, Result, example, op
+from dl4all.ops.op import Kernel, Result, empty, example, op
 from dl4all.ops.window import check_float
 
 WORKGROUP = 64
 BATCH_NORM = {affine: shader("norm/batch_norm.comp", AFFINE=int(affine)) for affine in (False, True)}
+BATCH_NORM_FOLD = shader("norm/batch_norm_fold.comp")
 SOFTMAX = shader("reduce/softmax.comp")
 
 
@@ -52,18 +53,24 @@ def _batch_norm_run(
     *,
     eps: float,
 ) -> None:
-    given = (input, running_mean, running_var, weight, bias)
-    tensors = [contiguous(t) for t in given if t is not None]
-    offsets = [t.offset for t in tensors]
-    channels, inner = input.shape[1], math.prod(input.shape[2:])
-    push = pack(out.numel(), channels, inner, float(eps), *offsets)
-    code = BATCH_NORM[weight is not None]
-    run(code, spread(out.numel(), WORKGROUP), push, *tensors, out)
+    x, mean, var = contiguous(input), contiguous(running_mean), contiguous(running_var)
+    elements, channels, inner = out.numel(), input.shape[1], math.prod(input.shape[2:])
+    groups = spread(elements, WORKGROUP)
+    if weight is None or bias is None:
+        push = pack(elements, channels, inner, x.offset, float(eps), mean.offset, var.offset)
+        run(BATCH_NORM[False], groups, push, x, mean, var, out)
+        return
+    weight, bias = contiguous(weight), contiguous(bias)
+    folded = empty(type(out), (2 * channels,), out.dtype, out.device)
+    push = pack(channels, float(eps), mean.offset, var.offset, weight.offset)
+    run(BATCH_NORM_FOLD, spread(channels, WORKGROUP), push, mean, var, weight, folded)
+    push = pack(elements, channels, inner, x.offset, bias.offset)
+    run(BATCH_NORM[True], groups, push, x, folded, bias, out)
 
 
 @op(
     infer=_batch_norm_shape,
-    kernel=Kernel(_batch_norm_run, tuple(BATCH_NORM.values())),
+    kernel=Kernel(_batch_norm_run, (*BATCH_NORM.values(), BATCH_NORM_FOLD)),
     examples=(
         example((2, 5, 7, 3), (5,), (5,), (5,), (5,)),
         example((3, 7), (7,), (7,), None, None, eps=1e-2),

@@ -19,6 +19,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.base import Shape, TensorBase, from_host
+from dl4all.runtime.profiler import recorder
 from dl4all.runtime.spirv import Shader
 
 P = ParamSpec("P")
@@ -69,6 +70,7 @@ class Op(Generic[P]):
         examples: Iterable[Example],
         *,
         elementwise: bool = False,
+        flops: Callable[..., int] | None = None,
     ) -> None:
         functools.update_wrapper(self, body)
         self.name = body.__name__
@@ -81,6 +83,7 @@ class Op(Generic[P]):
         self.arrays = tuple(p.name for p in parameters if "Array" in str(p.annotation))
         self.arguments = tuple(p.name for p in parameters if p.name not in self.arrays)
         self.elementwise = elementwise
+        self.flops = flops
         optional = {p.name: p.default for p in parameters if p.default is not p.empty}
         self.optional = {name for name in self.arrays if name in optional}  # None may stand for these
         self._defaults = {name: optional[name] for name in self.arguments if name in optional}
@@ -96,6 +99,20 @@ class Op(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         operands, arguments = self._bind(args, kwargs)
+        active = recorder.active
+        if active is not None:
+            return self._profiled(active, operands, arguments)
+        return self._apply(operands, arguments)
+
+    def _profiled(self, active: recorder.Recorder, operands: list[Any], arguments: dict[str, Any]) -> Any:
+        tensors = [operand for operand in operands if isinstance(operand, TensorBase)]
+        place = str(tensors[0].device) if tensors else ""
+        with active.op(self.name, place, tuple(tensor.shape for tensor in tensors)) as span:
+            result = self._apply(operands, arguments)
+        span.finish(result.storage, 0 if self.flops is None else self.flops(*operands, **arguments))
+        return result
+
+    def _apply(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
         first = self._check(operands)
         shape, dtype = self.infer(*operands, **arguments)
         if first.device.is_host or self.kernel is None or dtype.name not in self.kernel.dtypes:
@@ -152,8 +169,10 @@ class Op(Generic[P]):
                 self.name, dtype.name, device,
             )  # fmt: skip
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
+        active = recorder.active
+        body: Callable[..., Any] = self.body if active is None else active.on_host(self.name, self.body)
         with np.errstate(all="ignore"):  # inf and nan come out quietly, as on every other device
-            result = np.asarray(self.body(*arrays, **arguments), dtype)  # type: ignore[arg-type]
+            result = np.asarray(body(*arrays, **arguments), dtype)
         if result.shape != shape:
             raise AssertionError(f"[{self.name}] inferred {shape}, computed {result.shape}")
         # A body may return a view of its operand, which must not share memory with the result.
@@ -193,6 +212,7 @@ def op(
     infer: Callable[..., Result],
     kernel: Kernel | None = None,
     examples: Iterable[Example],
+    flops: Callable[..., int] | None = None,
 ) -> Callable[[Callable[P, Any]], Op[P]]:
     """Declare an op.
 
@@ -201,9 +221,11 @@ def op(
             is wrong with the operands. It runs before anything else, on every device.
         kernel: how devices other than the CPU run it; without one they go through the host.
         examples: the hard cases; strides, sizes of zero and every device are swept for all ops.
+        flops: ``flops(*arrays, **arguments)`` returns how many floating point operations the result
+            takes, for profiles. They count for the kernels that bind the result last.
     """
 
     def declare(body: Callable[P, Any]) -> Op[P]:
-        return register(Op(body, infer, kernel, examples))
+        return register(Op(body, infer, kernel, examples, flops=flops))
 
     return declare

@@ -6,17 +6,21 @@ way to ask for one, so the only dependency that holds on every driver is the end
 buffers, and creating one costs milliseconds; a recorded sequence is therefore kept and submitted
 again when the same program meets the same buffers with the same arguments, which is every time
 in a loop whose buffers come from a pool.
+
+Dispatches are timed by the host's clock around the submission. Kompute's own timestamps are not used: it
+writes them into a query pool that it never resets, which the specification forbids.
 """
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dl4all.runtime.backend import Bytes, Grid
+from dl4all.runtime.backend import Bytes, Grid, Ran
 from dl4all.runtime.kompute.buffer import KomputeBuffer
 from dl4all.runtime.kompute.library import errors, kp
 from dl4all.runtime.kompute.program import KomputeProgram
@@ -35,7 +39,12 @@ class KomputeStream:
         self._recordings: OrderedDict[Key, tuple[Any, Any, Sequence[KomputeBuffer]]] = OrderedDict()
 
     def dispatch(
-        self, program: KomputeProgram, buffers: Sequence[KomputeBuffer], groups: Grid, push: bytes
+        self,
+        program: KomputeProgram,
+        buffers: Sequence[KomputeBuffer],
+        groups: Grid,
+        push: bytes,
+        ran: Ran | None = None,
     ) -> None:
         key = (program, tuple(map(id, buffers)), groups, push)
         found = self._recordings.get(key)
@@ -45,8 +54,11 @@ class KomputeStream:
                 self._drop(next(iter(self._recordings)))
         else:
             self._recordings.move_to_end(key)
+        start = 0.0 if ran is None else time.perf_counter()
         with errors(f"running {program.module.name}"):
             found[1].eval()
+        if ran is not None:
+            ran(start, time.perf_counter(), "host")
 
     def _record(
         self, key: Key, program: KomputeProgram, buffers: Sequence[KomputeBuffer]

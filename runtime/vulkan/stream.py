@@ -9,15 +9,17 @@ barrier are tracked, and a barrier is recorded only before a command that depend
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dl4all.errors import DeviceLostError
-from dl4all.runtime.backend import MAX_BINDINGS, Bytes, Grid
+from dl4all.runtime.backend import MAX_BINDINGS, Bytes, Grid, Ran
 from dl4all.runtime.vulkan.buffer import VulkanBuffer
 from dl4all.runtime.vulkan.instance import WHOLE_SIZE, api, check
 from dl4all.runtime.vulkan.program import VulkanProgram
+from dl4all.runtime.vulkan.timestamps import Ticks, Timestamps, ticks
 
 if TYPE_CHECKING:
     from dl4all.runtime.vulkan.backend import VulkanBackend
@@ -30,7 +32,7 @@ FOREVER = 2**64 - 1
 class _Batch:
     """A command buffer, its fence, and what must live until it has run."""
 
-    __slots__ = ("commands", "descriptors", "fence", "length", "staging")
+    __slots__ = ("commands", "descriptors", "fence", "length", "staging", "timestamps")
 
     def __init__(self, device: Any, command_pool: Any) -> None:
         vulkan = api()
@@ -70,6 +72,7 @@ class _Batch:
         check(lib.vkCreateDescriptorPool(device, create_pool, ffi.NULL, pool), "creating descriptors")
         self.descriptors = pool[0]
         self.staging: list[VulkanBuffer] = []
+        self.timestamps: Timestamps | None = None  # made when a dispatch is first timed
         self.length = 0
 
 
@@ -100,6 +103,8 @@ class VulkanStream:
         self._read: set[VulkanBuffer] = set()  # since the last barrier
         self._written: set[VulkanBuffer] = set()
         self._busy: set[VulkanBuffer] = set()  # since the last synchronize
+        self._ticks: Ticks | None = None  # looked up when a dispatch is first timed
+        self._timed_until = 0.0  # the end of the last timed dispatch, on the host's clock
         self._prepare_structures()
 
     def _prepare_structures(self) -> None:
@@ -151,14 +156,22 @@ class VulkanStream:
     # Commands
 
     def dispatch(
-        self, program: VulkanProgram, buffers: Sequence[VulkanBuffer], groups: Grid, push: bytes
+        self,
+        program: VulkanProgram,
+        buffers: Sequence[VulkanBuffer],
+        groups: Grid,
+        push: bytes,
+        ran: Ran | None = None,
     ) -> None:
+        if ran is not None and not self._has_timestamps():
+            self._dispatch_and_wait(program, buffers, groups, push, ran)
+            return
         ffi, lib = self._ffi, self._lib
         batch = self._record()
         written = [b for b, writes in zip(buffers, program.writes, strict=True) if writes]
         read = [b for b, writes in zip(buffers, program.writes, strict=True) if not writes]
         commands = batch.commands[0]
-        self._order(commands, read, written)
+        self._order(commands, read, written, alone=ran is not None)
 
         self._allocation.descriptorPool = batch.descriptors
         self._set_layout[0] = program.set_layout
@@ -176,7 +189,13 @@ class VulkanStream:
             lib.vkCmdPushConstants(
                 commands, program.layout, self._compute_stage, 0, len(push), ffi.from_buffer(push)
             )
-        lib.vkCmdDispatch(commands, *groups)
+        if ran is None:
+            lib.vkCmdDispatch(commands, *groups)
+        else:
+            timestamps = self._timestamps(batch)
+            timestamps.before(commands)
+            lib.vkCmdDispatch(commands, *groups)
+            timestamps.after(commands, ran)
         self._count(batch)
 
     def upload(self, buffer: VulkanBuffer, data: Bytes) -> None:
@@ -216,6 +235,8 @@ class VulkanStream:
         for batch in self._batches:
             lib.vkDestroyDescriptorPool(device, batch.descriptors, ffi.NULL)
             lib.vkDestroyFence(device, batch.fence[0], ffi.NULL)
+            if batch.timestamps is not None:
+                batch.timestamps.free()
         lib.vkDestroyCommandPool(device, self._command_pool, ffi.NULL)
         self._batch = None
         for batches in (self._batches, self._idle, self._running):
@@ -243,14 +264,18 @@ class VulkanStream:
         if batch.length >= BATCH:
             self._submit()
 
-    def _order(self, commands: Any, read: list[VulkanBuffer], written: list[VulkanBuffer]) -> None:
-        """Put a barrier before a command that depends on an earlier one.
+    def _order(
+        self, commands: Any, read: list[VulkanBuffer], written: list[VulkanBuffer], *, alone: bool = False
+    ) -> None:
+        """Put a barrier before a command that depends on an earlier one, or is to run alone.
 
         A barrier orders everything before it, in earlier batches too (submission order), so the
         sets live on across batches.
         """
-        if not (self._written.isdisjoint(read) and self._written.isdisjoint(written)) or (
-            not self._read.isdisjoint(written)
+        if (
+            alone
+            or not (self._written.isdisjoint(read) and self._written.isdisjoint(written))
+            or not self._read.isdisjoint(written)
         ):
             self._lib.vkCmdPipelineBarrier(
                 commands, self._stages, self._stages, 0,
@@ -276,6 +301,29 @@ class VulkanStream:
         self._lib.vkCmdCopyBuffer(batch.commands[0], source.handle, target.handle, 1, self._region)
         self._count(batch)
 
+    # Timing
+
+    def _has_timestamps(self) -> bool:
+        if self._ticks is None:
+            self._ticks = ticks(self._backend.info.index)
+        return self._ticks.bits > 0
+
+    def _timestamps(self, batch: _Batch) -> Timestamps:
+        assert self._ticks is not None
+        if batch.timestamps is None:
+            batch.timestamps = Timestamps(self._backend.device, self._ticks, BATCH)
+        return batch.timestamps
+
+    def _dispatch_and_wait(
+        self, program: VulkanProgram, buffers: Sequence[VulkanBuffer], groups: Grid, push: bytes, ran: Ran
+    ) -> None:
+        """Time a dispatch by the host's clock, where the device has none."""
+        self.synchronize()
+        start = time.perf_counter()
+        self.dispatch(program, buffers, groups, push)
+        self.synchronize()
+        ran(start, time.perf_counter(), "host")
+
     # Submission
 
     def _submit(self) -> None:
@@ -290,6 +338,8 @@ class VulkanStream:
         )  # fmt: skip
         check(lib.vkEndCommandBuffer(batch.commands[0]), "recording")
         self._submission.pCommandBuffers = batch.commands
+        if batch.timestamps is not None:
+            batch.timestamps.submit()
         check(lib.vkQueueSubmit(self._queue, 1, self._submission, batch.fence[0]), "submitting")
         self._running.append(batch)
 
@@ -301,6 +351,8 @@ class VulkanStream:
         self._running.popleft()
         check(lib.vkResetFences(device, 1, batch.fence), "resetting a fence")
         check(lib.vkResetDescriptorPool(device, batch.descriptors, 0), "resetting descriptors")
+        if batch.timestamps is not None:
+            self._timed_until = batch.timestamps.report(self._timed_until)
         batch.length = 0
         if batch is not keep_staging:
             self._drop_staging(batch)

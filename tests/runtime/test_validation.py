@@ -32,7 +32,9 @@ assert (out == 4).all(), out
 loaded = "khronos_validation" in pathlib.Path("/proc/self/maps").read_text()
 print("VK_LOADER_LAYERS_DISABLE" in os.environ, loaded)
 """
-NO_ORDER = "VulkanStream._order = lambda self, commands, read, written: self._busy.update(read + written)"
+NO_ORDER = """
+VulkanStream._order = lambda self, commands, read, written, alone=False: self._busy.update(read + written)
+"""
 LEAK = "backend.buffers.discard(x)"
 WRONG_USE = "backend.stream.dispatch(program, [x, y], (2**31, 1, 1), push); backend.stream._batch = None"
 

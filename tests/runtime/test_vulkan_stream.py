@@ -91,6 +91,16 @@ def test_barriers(recorder: Recorder, pairs: list[str], barriers: int) -> None:
     assert recorder.calls("vkCmdPipelineBarrier") == barriers
 
 
+def test_timed_dispatches_run_alone(recorder: Recorder) -> None:
+    """Even those that have nothing in common, or their times would overlap."""
+    program = recorder.kernels.program("step")
+    push = np.array([N, 1], np.uint32).tobytes()
+    for pair in ([recorder.a, recorder.b], [recorder.c, recorder.d]):
+        recorder.stream.dispatch(program, pair, (1, 1, 1), push, lambda *_: None)
+    assert recorder.calls("vkCmdDispatch") == 2
+    assert recorder.calls("vkCmdPipelineBarrier") == 2
+
+
 def test_a_dependency_on_an_earlier_batch(recorder: Recorder) -> None:
     recorder.step(recorder.a, recorder.b)
     recorder.stream._submit()

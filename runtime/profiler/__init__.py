@@ -1,0 +1,1 @@
+"""What ran when: recorded while a profile is active, shown as a table or as a trace."""

@@ -1,0 +1,212 @@
+"""Events of the profile that is active, if one is.
+
+Whoever does something worth recording looks at ``recorder.active`` first, and that look is all that
+profiling costs while it is off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from dl4all.errors import ArgumentError
+from dl4all.runtime.backend import Clock, Ran
+from dl4all.runtime.spirv import Shader
+
+Kind = Literal["op", "kernel", "upload", "download", "allocation"]
+LONGEST_VALUE = 40  # characters of a define that a kernel's name shows
+
+
+@dataclass(eq=False)
+class Event:
+    """Something that happened in a profile. Times are seconds since the profile began.
+
+    * ``op``: the call of an op on the host; on devices that run by themselves, the time to record it.
+    * ``kernel``: one dispatch, or on the CPU one run of an op's NumPy body. ``clock`` says where its
+      times come from: the device's timestamps, the host's clock around something that was waited
+      for, or nowhere, in which case they only say when it was recorded.
+    * ``upload``, ``download``: a copy between host and device, without the wait for it to begin.
+    * ``allocation``: ``name`` says whether memory came from the ``pool`` or from the ``driver``.
+    """
+
+    kind: Kind
+    name: str
+    device: str
+    thread: int  # threading.get_ident() of the thread that asked for it
+    start: float
+    end: float
+    op: str = ""  # the op that caused it
+    shapes: tuple[tuple[int, ...], ...] = ()  # of that op's operands
+    nbytes: int = 0  # of all operands that are bound, or moved, or allocated
+    flops: int = 0  # floating point operations, where the op declares them
+    shader: str = ""  # of a kernel: file and all defines
+    clock: Clock | Literal["none"] = "host"
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+active: Recorder | None = None
+"""Where events go, None while nobody profiles."""
+
+_lock = threading.Lock()
+
+
+def start() -> Recorder:
+    """Begin to record.
+
+    Raises:
+        ArgumentError: somebody does already.
+    """
+    global active
+    with _lock:
+        if active is not None:
+            raise ArgumentError(
+                "[profile] another profile is active; profiles cannot be nested, "
+                "and one records the events of every thread"
+            )
+        active = Recorder()
+        return active
+
+
+def stop() -> None:
+    """Record nothing more."""
+    global active
+    active = None
+
+
+def short_name(shader: Shader) -> str:
+    """A shader's path and what sets the variant apart, for people.
+
+    >>> short_name(Shader("elementwise/unary.comp", (("OP(x)", "(-x)"), ("PARAMS", ""), ("RANK", "4"))))
+    'elementwise/unary (-x) RANK=4'
+    >>> short_name(Shader("matmul/gemm.comp", (("SHUFFLE", "1"), ("VEC_A", "0"))))
+    'matmul/gemm SHUFFLE'
+    """
+    words = [shader.path.removesuffix(".comp")]
+    for name, value in shader.defines:
+        if len(value) > LONGEST_VALUE:
+            value = value[: LONGEST_VALUE - 3] + "..."
+        if name.startswith("OP("):  # the expression says more than its macro
+            words.append(value)
+        elif value == "1":
+            words.append(name)
+        elif value not in ("", "0"):
+            words.append(f"{name}={value}")
+    return " ".join(words)
+
+
+@dataclass
+class Span:
+    """A running op: its event, and its kernels with what each of them writes."""
+
+    event: Event
+    kernels: list[tuple[Event, object]] = field(default_factory=list)
+
+    def finish(self, result: object, flops: int) -> None:
+        """Give the op's floating point operations to the kernels that wrote its result, evenly.
+
+        What only prepares operands, such as the unrolling before a convolution's product, has none.
+        """
+        self.event.flops = flops
+        writers = [event for event, written in self.kernels if written is result]
+        writers = writers or [event for event, _ in self.kernels]
+        for i, event in enumerate(writers):
+            event.flops = flops // len(writers) + (i < flops % len(writers))
+
+
+class Recorder:
+    """The events of one profile, in the order in which they began on the host.
+
+    Every method may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._origin = time.perf_counter()
+        self._local = threading.local()
+
+    def now(self) -> float:
+        """Seconds since the beginning."""
+        return time.perf_counter() - self._origin
+
+    @property
+    def _spans(self) -> list[Span]:
+        """The ops that this thread is in, the innermost last."""
+        spans: list[Span] | None = getattr(self._local, "spans", None)
+        if spans is None:
+            spans = self._local.spans = []
+        return spans
+
+    def _add(self, kind: Kind, name: str, device: str, **facts: Any) -> Event:
+        now = self.now()
+        spans = self._spans
+        if spans:
+            inside = spans[-1].event
+            facts = {"op": inside.name, "shapes": inside.shapes} | facts
+        event = Event(kind, name, device, threading.get_ident(), now, now, **facts)
+        self.events.append(event)
+        return event
+
+    @contextlib.contextmanager
+    def op(self, name: str, device: str, shapes: tuple[tuple[int, ...], ...]) -> Iterator[Span]:
+        """An op from call to return, whether it succeeds or not."""
+        span = Span(self._add("op", name, device, shapes=shapes))
+        spans = self._spans
+        spans.append(span)
+        try:
+            yield span
+        finally:
+            spans.pop()
+            span.event.end = self.now()
+
+    def kernel(self, device: str, shader: Shader, nbytes: int, written: object) -> Ran:
+        """A dispatch about to be recorded; the stream calls what is returned when it has run."""
+        event = self._add(
+            "kernel", short_name(shader), device, nbytes=nbytes, shader=shader.name, clock="none"
+        )
+        if self._spans:
+            self._spans[-1].kernels.append((event, written))
+
+        def ran(start: float, end: float, clock: Clock) -> None:
+            event.start, event.end, event.clock = start - self._origin, end - self._origin, clock
+
+        return ran
+
+    def on_host(self, name: str, body: Callable[..., Any]) -> Callable[..., Any]:
+        """An op's NumPy body, made to record itself as a kernel of the CPU."""
+
+        @functools.wraps(body)
+        def recorded(*arrays: Any, **arguments: Any) -> Any:
+            event = self._add("kernel", name, "cpu")
+            if self._spans:
+                self._spans[-1].kernels.append((event, None))
+            try:
+                result = body(*arrays, **arguments)
+            finally:
+                event.end = self.now()
+            event.nbytes = sum(a.nbytes for a in (*arrays, result) if isinstance(a, np.ndarray))
+            return result
+
+        return recorded
+
+    @contextlib.contextmanager
+    def transfer(self, kind: Literal["upload", "download"], device: str, nbytes: int) -> Iterator[None]:
+        """A copy between host and device."""
+        event = self._add(kind, kind, device, nbytes=nbytes)
+        try:
+            yield
+        finally:
+            event.end = self.now()
+
+    def allocation(self, device: str, nbytes: int, source: Literal["pool", "driver"]) -> None:
+        """Memory that a device's pool handed out, and where the pool had it from."""
+        self._add("allocation", source, device, nbytes=nbytes)

@@ -1,0 +1,114 @@
+"""A profile as a table of kernels, with the transfers and allocations below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from rich.table import Table
+from rich.text import Text
+
+from dl4all.runtime.profiler.recorder import Event, Kind
+
+HEADINGS = ("calls", "total ms", "mean ms", "share", "GB/s", "GFLOP/s")
+
+
+@dataclass
+class Row:
+    """All calls of one kernel on one device. What nobody measured counts as 0 seconds."""
+
+    kernel: str
+    device: str
+    ops: set[str] = field(default_factory=set)
+    calls: int = 0
+    seconds: float = 0.0
+    nbytes: int = 0
+    flops: int = 0
+
+
+def rows(events: Iterable[Event]) -> list[Row]:
+    """The kernels among `events`, the one that took longest first."""
+    found: dict[tuple[str, str], Row] = {}
+    for event in events:
+        if event.kind != "kernel":
+            continue
+        # The name shown may be shortened; kernels that differ in anything have rows of their own.
+        key = (event.device, event.shader or event.name)
+        row = found.setdefault(key, Row(event.name, event.device))
+        row.ops.add(event.op)
+        row.calls += 1
+        row.seconds += event.seconds
+        row.nbytes += event.nbytes
+        row.flops += event.flops
+    return sorted(found.values(), key=lambda row: -row.seconds)
+
+
+def table(events: list[Event], seconds: float) -> Table:
+    """The table that ``print`` shows of a profile that took `seconds`."""
+    shown = Table(caption="\n".join(notes(events, seconds)), caption_justify="left")
+    for heading in ("kernel", "op", "device"):
+        shown.add_column(heading, overflow="fold")
+    for heading in HEADINGS:
+        shown.add_column(heading, justify="right", no_wrap=True)
+    listed = rows(events)
+    total = sum(row.seconds for row in listed)
+    for row in listed:
+        shown.add_row(
+            Text(row.kernel),  # not markup, whatever an expression holds
+            ", ".join(sorted(filter(None, row.ops))),
+            row.device,
+            str(row.calls),
+            f"{row.seconds * 1e3:.2f}" if row.seconds else "-",
+            f"{row.seconds / row.calls * 1e3:.3f}" if row.seconds else "-",
+            f"{row.seconds / total:.1%}" if row.seconds else "-",
+            rate(row.nbytes, row.seconds),
+            rate(row.flops, row.seconds),
+        )
+    return shown
+
+
+def rate(amount: int, seconds: float) -> str:
+    """Billions a second.
+
+    >>> rate(3_000_000_000, 2.0), rate(0, 2.0), rate(1, 0.0)
+    ('1.5', '-', '-')
+    """
+    return f"{amount / seconds / 1e9:.1f}" if amount and seconds else "-"
+
+
+def notes(events: list[Event], seconds: float) -> list[str]:
+    """What the rows do not say."""
+    kernels = [event for event in events if event.kind == "kernel"]
+    busy = sum(event.seconds for event in kernels)
+    lines = [f"Kernels: {len(kernels)}, {busy * 1e3:.2f} ms; the profile: {seconds * 1e3:.2f} ms."]
+    for kind in ("upload", "download"):
+        if count := _count(events, kind):
+            taken = sum(event.seconds for event in events if event.kind == kind)
+            nbytes = _bytes(events, kind)
+            lines.append(
+                f"{kind.capitalize()}s: {count}, {nbytes / 1e6:.3f} MB in {taken * 1e3:.2f} ms, "
+                f"{rate(nbytes, taken)} GB/s."
+            )
+    if count := _count(events, "allocation"):
+        new = [event.nbytes for event in events if event.kind == "allocation" and event.name == "driver"]
+        lines.append(
+            f"Allocations: {count}, {_bytes(events, 'allocation') / 1e6:.3f} MB; "
+            f"{len(new)} of them, {sum(new) / 1e6:.3f} MB, from a driver, the others from a pool."
+        )
+    waited = sorted({e.device for e in kernels if e.clock == "host" and e.device != "cpu"})
+    if waited:
+        lines.append(
+            f"Times on {', '.join(waited)} are the host's around each submission, which was waited for."
+        )
+    unknown = sorted({e.device for e in kernels if e.clock == "none"})
+    if unknown:
+        lines.append(f"Some kernels on {', '.join(unknown)} were not timed.")
+    return lines
+
+
+def _count(events: list[Event], kind: Kind) -> int:
+    return sum(event.kind == kind for event in events)
+
+
+def _bytes(events: list[Event], kind: Kind) -> int:
+    return sum(event.nbytes for event in events if event.kind == kind)

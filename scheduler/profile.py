@@ -1,0 +1,103 @@
+"""What a block of code does on the devices, and how long it takes there."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.table import Table
+
+from dl4all.errors import DeviceError, FileFormatError
+from dl4all.runtime.profiler import recorder
+from dl4all.runtime.profiler.recorder import Event, Recorder
+from dl4all.runtime.profiler.table import table
+from dl4all.runtime.profiler.trace import trace
+from dl4all.scheduler.device import synchronize
+
+WIDTH = 140  # of a printed table where there is no terminal
+
+
+def profile() -> Profile:
+    """Record every op, kernel, transfer and allocation of a ``with`` block, of all threads.
+
+    Kernels are timed by the device itself where it can, one at a time: while a profile is active a
+    device overlaps nothing, and transfers are waited for. So a kernel's time is its own, and the
+    block as a whole may take longer than it does without a profile.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.ones(2, 3)
+        >>> with dl.profile() as p:
+        ...     y = (x @ x.T).relu()
+        >>> [event.name for event in p.events if event.kind == "op"]
+        ['matmul', 'relu']
+
+    Raises:
+        ArgumentError: when the block is entered, if another profile is active.
+    """
+    return Profile()
+
+
+class Profile:
+    """The record of a block, made by :func:`profile`. ``print`` shows its table."""
+
+    def __init__(self) -> None:
+        self._recorder: Recorder | None = None
+        self._begun = 0.0
+        self.seconds = 0.0
+        """How long the block took, with the wait for the devices at its end."""
+
+    def __enter__(self) -> Profile:
+        if recorder.active is None:  # otherwise start() refuses, and there is nothing to wait for
+            synchronize()
+        self._recorder = recorder.start()
+        self._begun = time.perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        recorder.stop()
+        try:
+            synchronize()  # streams tell when the last kernels ran
+        except DeviceError:
+            if error is None:  # the block's own error says more
+                raise
+        finally:
+            self.seconds = time.perf_counter() - self._begun
+
+    @property
+    def events(self) -> list[Event]:
+        """Everything that was recorded, in the order in which it began on the host."""
+        return [] if self._recorder is None else self._recorder.events
+
+    def table(self) -> Table:
+        """Calls, time, bandwidth and arithmetic of each kernel, the slowest first, for ``rich``.
+
+        GB/s counts all memory that is bound to a kernel once; GFLOP/s is there for ops that declare
+        how many operations they need.
+        """
+        return table(self.events, self.seconds)
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        width = shutil.get_terminal_size((WIDTH, 0)).columns
+        Console(file=text, width=width).print(self.table())
+        return "\n".join(map(str.rstrip, text.getvalue().splitlines()))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a trace that https://ui.perfetto.dev and Chrome's ``about:tracing`` open.
+
+        Raises:
+            FileFormatError: the file cannot be written.
+        """
+        try:
+            Path(path).write_text(json.dumps(trace(self.events)), encoding="utf-8")
+        except OSError as error:
+            raise FileFormatError(f"{path}: cannot be written: {error.strerror}") from None
