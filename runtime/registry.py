@@ -22,6 +22,7 @@ from dl4all.runtime.info import DeviceInfo
 from dl4all.runtime.kompute.backend import KomputeBackend
 from dl4all.runtime.kompute.library import installed as kompute_installed
 from dl4all.runtime.kompute.library import kp
+from dl4all.runtime.null.backend import open_null
 from dl4all.runtime.selection import Choice
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.runtime.vulkan.discovery import physical_devices
@@ -32,6 +33,7 @@ BACKENDS: dict[str, Callable[[int], Backend]] = {
     "vulkan": VulkanBackend,
     "kompute": KomputeBackend,
     "cpu": CpuBackend,
+    "null": open_null,  # for tests: never listed, and opened only by its name
 }
 
 
@@ -97,7 +99,7 @@ def resolve(name: str) -> str:
         raise UnknownDeviceError(f"unknown device {name!r}; use auto, gpu, or one of: {_known()}")
     index = int(digits or 0)
     canonical = "cpu" if backend == "cpu" and index == 0 else f"{backend}:{index}"
-    if any(canonical in device.names for device in devices()):
+    if canonical == "null:0" or any(canonical in device.names for device in devices()):
         return canonical
     if backend == "kompute" and not kompute_installed():
         kp()  # says what is missing

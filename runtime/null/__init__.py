@@ -1,0 +1,1 @@
+"""Runs nothing and counts everything: tests without a driver, and the skeleton of a new backend."""

@@ -1,0 +1,24 @@
+"""A module whose interface was checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dl4all.runtime.spirv import Module
+
+if TYPE_CHECKING:
+    from dl4all.runtime.null.backend import NullBackend
+
+
+class NullProgram:
+    __slots__ = ("_backend", "module")
+
+    def __init__(self, backend: NullBackend, module: Module) -> None:
+        self._backend = backend
+        self.module = module
+        backend.programs.add(self)
+
+    def free(self) -> None:
+        if self in self._backend.programs:
+            self._backend.programs.discard(self)
+            self._backend.count("free program")
