@@ -1,22 +1,23 @@
 #version 450
-// y = (x - mean[c]) / sqrt(variance[c] + eps) * weight[c] + bias[c], x and y of shape (N, channels, inner).
+// y = (x - mean[c]) / sqrt(variance[c] + eps), x and y of shape (N, channels, inner). With AFFINE that is multiplied
+// with a weight, and a bias is added: batch_norm_fold.comp has put mean, variance and weight together.
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer X { float x[]; };
+#if AFFINE
+layout(binding = 1) readonly buffer Folded { float folded[]; };
+layout(binding = 2) readonly buffer Bias { float bias[]; };
+#else
 layout(binding = 1) readonly buffer Mean { float mean[]; };
 layout(binding = 2) readonly buffer Variance { float variance[]; };
-#if AFFINE
-layout(binding = 3) readonly buffer Weight { float weight[]; };
-layout(binding = 4) readonly buffer Bias { float bias[]; };
-layout(binding = 5) writeonly buffer Y { float y[]; };
-#else
-layout(binding = 3) writeonly buffer Y { float y[]; };
 #endif
+layout(binding = 3) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Push {
-    uint n, channels, inner;
-    float eps;
-    uint x_offset, mean_offset, variance_offset;
+    uint n, channels, inner, x_offset;
 #if AFFINE
-    uint weight_offset, bias_offset;
+    uint bias_offset;
+#else
+    float eps;
+    uint mean_offset, variance_offset;
 #endif
 } p;
 
@@ -24,11 +25,12 @@ void main() {
     const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
     for (uint i = gl_GlobalInvocationID.x; i < p.n; i += step) {
         const uint c = i / p.inner % p.channels;
-        float scale = 1.0 / sqrt(variance[p.variance_offset + c] + p.eps);
-        float shift = -mean[p.mean_offset + c] * scale;
 #if AFFINE
-        scale *= weight[p.weight_offset + c];
-        shift = shift * weight[p.weight_offset + c] + bias[p.bias_offset + c];
+        const float scale = folded[c];
+        const float shift = folded[p.channels + c] + bias[p.bias_offset + c];
+#else
+        const float scale = 1.0 / sqrt(variance[p.variance_offset + c] + p.eps);
+        const float shift = -mean[p.mean_offset + c] * scale;
 #endif
         y[i] = x[p.x_offset + i] * scale + shift;
     }

@@ -27,6 +27,7 @@ def test_every_shader_compiles(shader: spirv.Shader) -> None:
     written = [binding.index for binding in interface.bindings if not binding.readonly]
     assert written == [len(interface.bindings) - 1]  # the result is bound last, and nothing else is written
     assert 0 < interface.push_bytes <= 128  # what every Vulkan device takes
+    assert len(interface.bindings) <= 4  # likewise
     assert np.prod(interface.local_size) <= 128
 
 
