@@ -48,6 +48,18 @@ def device_setting() -> Setting | None:
     return None
 
 
+def least_limits() -> bool:
+    """Whether ``DL4ALL_LIMITS=minimum`` asks Vulkan devices to have no more than every device has.
+
+    Raises:
+        ConfigError: the variable holds something else.
+    """
+    value = os.environ.get("DL4ALL_LIMITS", "")
+    if value not in ("", "minimum"):
+        raise ConfigError(f"DL4ALL_LIMITS must be minimum or empty, not {value!r}")
+    return value == "minimum"
+
+
 def _read_device(path: Path) -> Setting | None:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -32,6 +32,9 @@ Clock = Literal["device", "host"]
 Ran = Callable[[float, float, Clock], None]
 """Told when a dispatch ran: start and end in seconds of ``time.perf_counter``, and who measured them."""
 
+# SPIR-V capabilities that every device of Vulkan 1.1 has, and what others are called in ``features``.
+CORE = ("Shader", "Matrix", "GroupNonUniform")
+FEATURES = {"Int64": "int64", "GroupNonUniformShuffle": "subgroup_shuffle"}
 MAX_BINDINGS = 8  # buffers of one dispatch; a device may allow fewer, but at least 4
 
 
@@ -46,8 +49,7 @@ def check_interface(
     """
     interface = module.interface
     for capability in interface.capabilities:
-        core = capability in ("Shader", "Matrix") or capability.startswith("GroupNonUniform")
-        if not core and capability.lower() not in features:
+        if capability not in CORE and FEATURES.get(capability) not in features:
             raise ShaderError(f"[{module.name}] needs {capability}, which is not enabled on the device")
     indices = [binding.index for binding in interface.bindings]
     if indices != list(range(len(indices))):
@@ -59,6 +61,11 @@ def check_interface(
         raise ShaderError(
             f"[{module.name}] takes {interface.push_bytes} bytes of push constants, "
             f"the device allows {limits.push_constants}"
+        )
+    if interface.shared_bytes > limits.shared_memory:
+        raise ShaderError(
+            f"[{module.name}] shares {interface.shared_bytes} bytes within a workgroup, "
+            f"the device allows {limits.shared_memory}"
         )
     size = tuple(
         default if id is None or id >= len(constants) else constants[id]
@@ -122,7 +129,7 @@ class Backend(Protocol):
 
     @property
     def features(self) -> frozenset[str]:
-        """Optional features that shaders may use here: ``int64``."""
+        """Optional features that shaders may use here: ``int64``, ``subgroup_shuffle``."""
 
     @property
     def stream(self) -> Stream: ...

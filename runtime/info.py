@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from dl4all.config import least_limits
 
 DeviceType = Literal["discrete", "integrated", "virtual", "software", "cpu", "other"]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one dispatch and one buffer may use. Sizes in bytes."""
+    """What one dispatch and one buffer may use. Sizes in bytes; the defaults are Vulkan 1.1's least."""
 
     storage_buffer_range: int = 2**27
     allocation_size: int = 2**30
@@ -57,3 +59,14 @@ class DeviceInfo:
     @property
     def is_gpu(self) -> bool:
         return self.type in ("discrete", "integrated", "virtual", "other")
+
+
+def limited(info: DeviceInfo) -> DeviceInfo:
+    """`info` itself, or with ``DL4ALL_LIMITS=minimum`` what is left of it by Vulkan 1.1's least limits.
+
+    Raises:
+        ConfigError: the variable holds something else.
+    """
+    if not least_limits():
+        return info
+    return replace(info, limits=Limits(), subgroup_shuffle=False, float16=False, int8=False)

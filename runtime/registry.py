@@ -1,7 +1,7 @@
 """All devices of this machine, their names, and which one ``auto`` is.
 
 A name is ``cpu``, ``BACKEND:INDEX`` (``vulkan:0``, ``kompute:1``), ``BACKEND`` alone for index 0,
-``gpu`` for the best real GPU, or ``auto``.
+``gpu`` for the best real GPU, or ``auto``. ``null`` is never listed and must be named.
 """
 
 from __future__ import annotations
@@ -9,54 +9,70 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import functools
+import logging
 import threading
-from collections.abc import Callable
 from typing import NamedTuple
 
-from dl4all.config import device_setting
+from dl4all.config import device_setting, least_limits
 from dl4all.errors import BackendMissingError, ConfigError, DeviceError, UnknownDeviceError
-from dl4all.runtime import measurements, selection
+from dl4all.runtime import measurements, plugins, selection
 from dl4all.runtime.backend import Backend
-from dl4all.runtime.cpu.backend import CpuBackend, describe
 from dl4all.runtime.info import DeviceInfo
-from dl4all.runtime.kompute.backend import KomputeBackend
-from dl4all.runtime.kompute.library import installed as kompute_installed
-from dl4all.runtime.kompute.library import kp
-from dl4all.runtime.null.backend import open_null
+from dl4all.runtime.plugins import Source
 from dl4all.runtime.selection import Choice
-from dl4all.runtime.vulkan.backend import VulkanBackend
-from dl4all.runtime.vulkan.discovery import physical_devices
-from dl4all.runtime.vulkan.instance import NO_DRIVER
 
-# Each opens device `index`. Where nothing was measured, the first that a GPU offers is the one to take.
-BACKENDS: dict[str, Callable[[int], Backend]] = {
-    "vulkan": VulkanBackend,
-    "kompute": KomputeBackend,
-    "cpu": CpuBackend,
-    "null": open_null,  # for tests: never listed, and opened only by its name
-}
+NULL = "null:0"
+logger = logging.getLogger("dl4all")
 
 
 class Found(NamedTuple):
-    """The machine's devices, and what kept Vulkan from adding to them ('' if nothing did)."""
+    """The machine's devices, and for each backend that found none, why."""
 
     devices: tuple[DeviceInfo, ...]
-    vulkan_problem: str
+    problems: dict[str, str]
+
+    @property
+    def vulkan_problem(self) -> str:
+        """What kept Vulkan from adding devices; empty if nothing did."""
+        return self.problems.get("vulkan", "")
 
 
 @functools.cache
 def find() -> Found:
-    """Look for devices once. Never fails: without Vulkan there is still the CPU."""
-    gpus: list[DeviceInfo] = []
-    problem = ""
-    backends = ("vulkan", "kompute") if kompute_installed() else ("vulkan",)
-    try:
-        gpus = [dataclasses.replace(device.info, backends=backends) for device in physical_devices()]
-        if not gpus:
-            raise BackendMissingError(f"[vulkan] {NO_DRIVER}")
-    except DeviceError as error:  # a broken driver must not take the CPU away too
-        problem = str(error)
-    return Found((*gpus, describe()), problem)
+    """Look for devices once. Without anything else there is still the CPU.
+
+    Raises:
+        ConfigError: DL4ALL_LIMITS holds something unusable.
+    """
+    least_limits()  # before each backend trips over it and is left out
+    loaded = plugins.load()
+    problems = dict(loaded.refused)
+    names: dict[DeviceInfo, list[str]] = {}  # backends of what they describe alike
+    for name, source in loaded.sources.items():
+        if name == "null":
+            continue
+        try:
+            for info in _devices_of(name, source):
+                names.setdefault(info, []).append(name)
+        except DeviceError as error:
+            problems[name] = str(error)
+        except Exception as error:  # noqa: BLE001  # no backend may take the others away
+            problems[name] = f"[{name}] looking for devices failed: {plugins.reason(error)}"
+            logger.error("%s", problems[name])
+    found = [dataclasses.replace(info, backends=tuple(backends)) for info, backends in names.items()]
+    return Found(tuple(sorted(found, key=lambda info: info.type == "cpu")), problems)
+
+
+def _devices_of(name: str, source: Source) -> list[DeviceInfo]:
+    found = list(source.find())
+    for info in found:
+        if not isinstance(info, DeviceInfo):
+            raise TypeError(f"find() gave {info!r}, which is no DeviceInfo")
+        if (info.type == "cpu") != (name == "cpu"):
+            raise ValueError("find() gave a device of type 'cpu', which only the CPU is; say 'software'")
+    if len({info.index for info in found}) != len(found):
+        raise ValueError("find() gave two devices of one index")
+    return [dataclasses.replace(info, backends=()) for info in found]
 
 
 def devices() -> tuple[DeviceInfo, ...]:
@@ -95,15 +111,14 @@ def resolve(name: str) -> str:
             raise UnknownDeviceError(f"no GPU was found; use one of: {_known()}")
         return gpus[0]
     backend, colon, digits = name.partition(":")
-    if backend not in BACKENDS or (colon and not (digits.isascii() and digits.isdigit())):
+    known = {*plugins.load().sources, *plugins.load().refused}
+    if backend not in known or (colon and not (digits.isascii() and digits.isdigit())):
         raise UnknownDeviceError(f"unknown device {name!r}; use auto, gpu, or one of: {_known()}")
     index = int(digits or 0)
     canonical = "cpu" if backend == "cpu" and index == 0 else f"{backend}:{index}"
-    if canonical == "null:0" or any(canonical in device.names for device in devices()):
+    if canonical == NULL or any(canonical in device.names for device in devices()):
         return canonical
-    if backend == "kompute" and not kompute_installed():
-        kp()  # says what is missing
-    if backend != "cpu" and (problem := find().vulkan_problem):
+    if problem := find().problems.get(backend):
         raise BackendMissingError(problem)
     raise UnknownDeviceError(f"no device {name!r} here; use auto or one of: {_known()}")
 
@@ -126,7 +141,7 @@ def open_device(name: str) -> Backend:
     with _lock:
         if canonical not in _opened:
             backend, _, digits = canonical.partition(":")
-            opened = BACKENDS[backend](int(digits or 0))
+            opened = plugins.load().sources[backend].open(int(digits or 0))
             if not _opened:
                 # Not at import: exit functions run last in, first out, and the Vulkan instance
                 # that devices were found with must outlive them.

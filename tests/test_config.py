@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dl4all.config import KNOWN, device_setting
+from dl4all.config import KNOWN, device_setting, least_limits
 from dl4all.errors import ConfigError
 
 
@@ -82,3 +82,18 @@ def test_a_file_that_is_no_text(folders: tuple[Path, Path]) -> None:
 def test_a_folder_of_that_name_is_no_file(folders: tuple[Path, Path]) -> None:
     folders[0].mkdir()
     assert device_setting() is None
+
+
+@pytest.mark.parametrize(("value", "least"), [(None, False), ("", False), ("minimum", True)])
+def test_least_limits(value: str | None, least: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DL4ALL_LIMITS", raising=False)
+    if value is not None:
+        monkeypatch.setenv("DL4ALL_LIMITS", value)
+    assert least_limits() == least
+
+
+@pytest.mark.parametrize("value", ["1", "Minimum", "maximum", " minimum"])
+def test_other_limits_are_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DL4ALL_LIMITS", value)
+    with pytest.raises(ConfigError, match=rf"^DL4ALL_LIMITS must be minimum or empty, not '{value}'$"):
+        least_limits()

@@ -36,6 +36,16 @@ class CpuBackend:
         """Host memory goes back by itself."""
 
 
+def find() -> tuple[DeviceInfo, ...]:
+    """The one CPU."""
+    return (describe(),)
+
+
+def open(index: int) -> CpuBackend:
+    """The CPU."""
+    return CpuBackend(index)
+
+
 def describe() -> DeviceInfo:
     memory = psutil.virtual_memory().total
     return DeviceInfo(

@@ -9,10 +9,11 @@ from dl4all.errors import DeviceError, UnknownDeviceError
 from dl4all.runtime.backend import check_interface
 from dl4all.runtime.info import DeviceInfo
 from dl4all.runtime.kompute.buffer import KomputeBuffer
-from dl4all.runtime.kompute.library import manager
+from dl4all.runtime.kompute.library import installed, kp, manager
 from dl4all.runtime.kompute.program import KomputeProgram
 from dl4all.runtime.kompute.stream import KomputeStream
 from dl4all.runtime.spirv import Module
+from dl4all.runtime.vulkan import backend as vulkan
 from dl4all.runtime.vulkan.discovery import physical_devices
 
 
@@ -24,13 +25,13 @@ class KomputeBackend:
         BackendMissingError: ``kp``, the Vulkan loader or a driver is missing.
     """
 
-    features: frozenset[str] = frozenset()  # Kompute enables none
-
     def __init__(self, index: int) -> None:
         found = {device.info.index: device.info for device in physical_devices()}
         if index not in found:
             raise UnknownDeviceError(f"[kompute] no device {index}; there are {sorted(found)}")
         self.info: DeviceInfo = found[index]
+        # Kompute enables nothing; shuffling is a property of the device and need not be enabled.
+        self.features = frozenset({"subgroup_shuffle"} if self.info.subgroup_shuffle else ())
         self._manager: Any = manager(index)
         self.buffers: set[KomputeBuffer] = set()
         self.allocated = 0
@@ -71,3 +72,23 @@ class KomputeBackend:
             buffer.free()
         self._manager.destroy()
         self._manager = None
+
+
+def find() -> tuple[DeviceInfo, ...]:
+    """Every Vulkan device, if ``kp`` is installed.
+
+    Raises:
+        BackendMissingError: it is not, or there is no Vulkan loader or driver.
+    """
+    if not installed():
+        kp()  # says what is missing
+    return vulkan.find()
+
+
+def open(index: int) -> KomputeBackend:
+    """Vulkan's device number `index`, through ``kp``.
+
+    Raises:
+        DeviceError
+    """
+    return KomputeBackend(index)

@@ -114,7 +114,7 @@ class NullBackend:
         self._closed = True
 
 
-def open_null(index: int) -> NullBackend:
+def open(index: int) -> NullBackend:
     """A null device; there is only number 0.
 
     Raises:
@@ -123,6 +123,11 @@ def open_null(index: int) -> NullBackend:
     if index:
         raise UnknownDeviceError(f"[null] no device {index}; there is only null:0")
     return NullBackend()
+
+
+def find() -> tuple[DeviceInfo, ...]:
+    """The one null device."""
+    return (describe(),)
 
 
 def describe() -> DeviceInfo:

@@ -40,6 +40,7 @@ class Interface:
     local_size: tuple[int, int, int]  # spec constants count with their defaults
     local_size_ids: tuple[int | None, int | None, int | None]  # the spec constant that sets each side, if any
     capabilities: tuple[str, ...]
+    shared_bytes: int = 0  # memory of a workgroup, at least: lengths that are computed count once
 
 
 # Those that compute shaders meet; any other is shown by its number.
@@ -106,6 +107,11 @@ def _interface(ops: Instructions) -> Interface:
         spec_ids=tuple(sorted(spec_ids)),
         local_size=size,
         local_size_ids=size_ids,
+        shared_bytes=sum(
+            _shared_size(tables.types[args[0]][1][1], tables)
+            for args in ops[Op.VARIABLE]
+            if args[2] == Storage.WORKGROUP
+        ),
         capabilities=tuple(CAPABILITIES.get(args[0], str(args[0])) for args in ops[Op.CAPABILITY]),
     )
 
@@ -158,6 +164,20 @@ def _size(type: int, tables: Tables) -> int:
     if op == Op.TYPE_STRUCT:
         return max((_member_end(type, i, member, tables) for i, member in enumerate(operands)), default=0)
     raise ShaderError(f"push constants hold a type of opcode {op}, whose size is not known")
+
+
+def _shared_size(type: int, tables: Tables) -> int:
+    """How many bytes a value takes in shared memory, where nothing says how it is laid out."""
+    if type not in tables.types:
+        return 4  # bool
+    op, operands = tables.types[type]
+    if op in (Op.TYPE_VECTOR, Op.TYPE_MATRIX):
+        return _shared_size(operands[0], tables) * operands[1]
+    if op == Op.TYPE_ARRAY:
+        return _shared_size(operands[0], tables) * tables.constants.get(operands[1], 1)
+    if op == Op.TYPE_STRUCT:
+        return sum(_shared_size(member, tables) for member in operands)
+    return operands[0] // 8
 
 
 def _member_end(block: int, index: int, type: int, tables: Tables) -> int:

@@ -82,6 +82,7 @@ class Storage(IntEnum):
 
     UNIFORM_CONSTANT = 0
     UNIFORM = 2
+    WORKGROUP = 4
     PUSH_CONSTANT = 9
     STORAGE_BUFFER = 12
 

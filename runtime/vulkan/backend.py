@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dl4all.errors import DeviceError, UnknownDeviceError
+from dl4all.errors import BackendMissingError, DeviceError, UnknownDeviceError
 from dl4all.runtime.info import DeviceInfo
 from dl4all.runtime.spirv import Module
 from dl4all.runtime.vulkan.buffer import Kind, MemoryKind, VulkanBuffer
 from dl4all.runtime.vulkan.discovery import PhysicalDevice, physical_devices
-from dl4all.runtime.vulkan.instance import api, check
+from dl4all.runtime.vulkan.instance import NO_DRIVER, api, check
 from dl4all.runtime.vulkan.program import VulkanProgram
 from dl4all.runtime.vulkan.stream import VulkanStream
 
@@ -33,7 +33,8 @@ class VulkanBackend:
             raise UnknownDeviceError(f"[vulkan] no device {index}; there are {sorted(found)}")
         physical = found[index]
         self.info: DeviceInfo = physical.info
-        self.features = frozenset({"int64"} if physical.int64 else ())
+        has = {"int64": physical.int64, "subgroup_shuffle": self.info.subgroup_shuffle}
+        self.features = frozenset(name for name, there in has.items() if there)
         self._device: Any = _create_device(physical)
         self.buffers: set[VulkanBuffer] = set()
         self.programs: set[VulkanProgram] = set()
@@ -70,6 +71,27 @@ class VulkanBackend:
         lib.vkDestroyPipelineCache(self.device, self.pipeline_cache, ffi.NULL)
         lib.vkDestroyDevice(self.device, ffi.NULL)
         self._device = None
+
+
+def find() -> tuple[DeviceInfo, ...]:
+    """Every Vulkan device.
+
+    Raises:
+        BackendMissingError: there is no loader or no driver.
+    """
+    found = physical_devices()
+    if not found:
+        raise BackendMissingError(f"[vulkan] {NO_DRIVER}")
+    return tuple(device.info for device in found)
+
+
+def open(index: int) -> VulkanBackend:
+    """Vulkan's device number `index`.
+
+    Raises:
+        DeviceError
+    """
+    return VulkanBackend(index)
 
 
 def _create_device(physical: PhysicalDevice) -> Any:

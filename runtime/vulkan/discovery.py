@@ -7,7 +7,8 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from dl4all.runtime.info import DeviceInfo, DeviceType, Limits
+from dl4all.config import least_limits
+from dl4all.runtime.info import DeviceInfo, DeviceType, Limits, limited
 from dl4all.runtime.vulkan.instance import api, check, instance, version
 
 # PCI vendor ids, and Khronos's ids (0x1000x) for vendors without one.
@@ -173,7 +174,8 @@ def _describe(handle: Any, index: int, family: int) -> PhysicalDevice:
         ),
     )
     flags = tuple(memory.memoryTypes[i].propertyFlags for i in range(memory.memoryTypeCount))
-    return PhysicalDevice(handle, info, flags, family, bool(features.features.shaderInt64))
+    int64 = bool(features.features.shaderInt64) and not least_limits()
+    return PhysicalDevice(handle, limited(info), flags, family, int64)
 
 
 def _device_type(number: int) -> DeviceType:

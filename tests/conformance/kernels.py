@@ -67,6 +67,19 @@ SOURCES = {
     + "layout(binding = 1) writeonly buffer Y { uint y[]; };\n"
     + _PUSH
     + _MAIN % "y[i] = uint((uint64_t(x[i]) * uint64_t(p.k)) >> 32)",
+    # The most that every device allows.
+    "shared": _HEAD
+    + "shared uint s[4096];\n"
+    + "layout(binding = 0) writeonly buffer Y { uint y[]; };\n"
+    + "void main() { uint l = gl_LocalInvocationID.x; for (uint i = l; i < 4096u; i += 64u) s[i] = i * i;\n"
+    + "barrier(); for (uint i = l; i < 4096u; i += 64u) y[i] = s[4095u - i]; }\n",
+    "shared_more": _HEAD
+    + "shared uint s[1 << 20];\n"
+    + "layout(binding = 0) writeonly buffer Y { uint y[]; };\n"
+    + "void main() { s[gl_LocalInvocationID.x] = 1u; barrier(); y[0] = s[63]; }\n",
+    "shuffle": _HEAD.replace("\n", "\n#extension GL_KHR_shader_subgroup_shuffle : require\n", 1)
+    + "layout(binding = 0) writeonly buffer Y { uint y[]; };\n"
+    + "void main() { uint i = gl_GlobalInvocationID.x; y[i] = subgroupShuffle(i, 0u); }\n",
     "nine": _HEAD
     + "".join(f"layout(binding = {i}) buffer X{i} {{ uint x{i}[]; }};\n" for i in range(9))
     + _PUSH

@@ -79,6 +79,26 @@ def test_64_bit_integers(backend: Backend, kernels: Kernels) -> None:
     np.testing.assert_array_equal(get(backend, y, 100), expected)
 
 
+def test_16_kib_of_shared_memory(backend: Backend, kernels: Kernels) -> None:
+    y = poison(backend, 4096)
+    backend.stream.dispatch(kernels.program("shared"), [y], (1, 1, 1), b"")
+    np.testing.assert_array_equal(get(backend, y, 4096), (np.arange(4096, dtype=np.uint32) ** 2)[::-1])
+
+
+def test_shuffling(backend: Backend, kernels: Kernels) -> None:
+    """It runs where subgroups can, and is refused where they cannot."""
+    if "subgroup_shuffle" not in backend.features:
+        with pytest.raises(
+            ShaderError, match=r"^\[shuffle.comp\] needs GroupNonUniformShuffle, which is not"
+        ):
+            kernels.program("shuffle")
+        return
+    y = poison(backend, 64)
+    backend.stream.dispatch(kernels.program("shuffle"), [y], (1, 1, 1), b"")
+    size = min(backend.info.subgroup_size, 64)
+    np.testing.assert_array_equal(get(backend, y, 64), np.arange(64) // size * size)
+
+
 def test_one_buffer_in_several_places(backend: Backend, kernels: Kernels) -> None:
     data = np.random.default_rng(2).integers(0, 2**32, 100, np.uint32)
     x, y = put(backend, data), poison(backend, 100)
@@ -115,6 +135,7 @@ def test_programs_come_and_go(backend: Any, kernels: Kernels) -> None:
     ("name", "constants", "message"),
     [
         ("nine", (), r"^\[nine.comp\] binds 9 buffers, the device allows [4-8]$"),
+        ("shared_more", (), r"^\[shared_more.comp\] shares 4194304 bytes within a workgroup, the device"),
         ("gap", (), r"^\[gap.comp\] bindings must be 0, 1, 2, ... without gaps, got \[0, 2\]$"),
         ("constants", (1 << 20, 1), r"^\[constants.comp\] has workgroups of \(1048576, 1, 1\), the device"),
         ("constants", (1 << 10, 1 << 10), r"^\[constants.comp\] has workgroups of \(1024, 1024, 1\), the"),

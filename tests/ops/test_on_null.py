@@ -22,11 +22,11 @@ KINDS: dict[str, tuple[DeviceInfo, frozenset[str]]] = {
     "discrete": (dataclasses.replace(describe(), type="discrete"), frozenset()),
     "shuffle": (
         dataclasses.replace(describe(), type="software", subgroup_size=8, subgroup_shuffle=True),
-        frozenset(),
+        frozenset({"subgroup_shuffle"}),
     ),
     "shuffle and int64": (
         dataclasses.replace(describe(), type="software", subgroup_size=8, subgroup_shuffle=True),
-        frozenset({"int64"}),
+        frozenset({"int64", "subgroup_shuffle"}),
     ),
 }
 

@@ -12,8 +12,10 @@ from dl4all.errors import BackendMissingError, ConfigError, DeviceError, Unknown
 from dl4all.runtime import measurements, registry
 from dl4all.runtime.cpu.backend import CpuBackend, describe
 from dl4all.runtime.info import DeviceInfo, DeviceType
-from dl4all.runtime.kompute.library import installed
+from dl4all.runtime.kompute import backend as kompute_backend
+from dl4all.runtime.plugins import BUILT_IN
 from dl4all.runtime.registry import Found, auto, devices, find, open_device, resolve
+from dl4all.runtime.vulkan import backend as vulkan_backend
 
 CPU = describe()
 PROBLEM = "[vulkan] no driver; install one"
@@ -41,7 +43,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(measurements, "lookup", lambda *_: None)
 
     def has(*found: DeviceInfo, problem: str = "") -> None:
-        monkeypatch.setattr(registry, "find", lambda: Found((*found, CPU), problem))
+        problems = {"vulkan": problem, "kompute": problem} if problem else {}
+        monkeypatch.setattr(registry, "find", lambda: Found((*found, CPU), problems))
 
     return has
 
@@ -90,8 +93,6 @@ def test_gpu_where_there_is_none(pretend: Any, found: list[DeviceInfo]) -> None:
 @pytest.mark.parametrize("name", ["vulkan", "vulkan:0", "kompute:0"])
 def test_without_vulkan_the_message_is_the_remedy(pretend: Any, name: str) -> None:
     pretend(problem=PROBLEM)
-    if name.startswith("kompute") and not installed():
-        pytest.skip("kp is missing as well")
     with pytest.raises(BackendMissingError) as caught:
         resolve(name)
     assert str(caught.value) == PROBLEM
@@ -180,17 +181,21 @@ def test_a_broken_driver_leaves_the_cpu(monkeypatch: pytest.MonkeyPatch, error: 
     def broken() -> None:
         raise error("[vulkan] vkCreateInstance failed: VK_ERROR_INITIALIZATION_FAILED")
 
-    monkeypatch.setattr(registry, "physical_devices", broken)
+    monkeypatch.setattr(vulkan_backend, "physical_devices", broken)
     found = find.__wrapped__()
     assert [device.type for device in found.devices] == ["cpu"]
     assert found.vulkan_problem == "[vulkan] vkCreateInstance failed: VK_ERROR_INITIALIZATION_FAILED"
 
 
 def test_devices_offer_kompute_only_where_kp_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise BackendMissingError("[kompute] cannot import kp")
+
     for there, names in ((True, ("vulkan:0", "kompute:0")), (False, ("vulkan:0",))):
         physical = type("Physical", (), {"info": vulkan_device(0, "discrete", "vulkan")})
-        monkeypatch.setattr(registry, "physical_devices", lambda physical=physical: [physical])
-        monkeypatch.setattr(registry, "kompute_installed", lambda there=there: there)
+        monkeypatch.setattr(vulkan_backend, "physical_devices", lambda physical=physical: [physical])
+        monkeypatch.setattr(kompute_backend, "installed", lambda there=there: there)
+        monkeypatch.setattr(kompute_backend, "kp", missing)
         assert find.__wrapped__().devices[0].names == names
 
 
@@ -209,4 +214,4 @@ def test_a_device_is_opened_once_until_all_are_closed(monkeypatch: pytest.Monkey
 
 def test_every_backend_has_its_folder() -> None:
     folders = {path.parent.name for path in Path(registry.__file__).parent.glob("*/backend.py")}
-    assert set(registry.BACKENDS) == folders
+    assert {entry.name for entry in BUILT_IN} == folders

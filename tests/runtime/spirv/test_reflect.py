@@ -118,6 +118,26 @@ def test_two_views_of_a_buffer_are_one_binding(interface: Callable[[str], Interf
     assert got.bindings == (Binding(0, True, False), Binding(1, False, False))
 
 
+@pytest.mark.parametrize(
+    ("declaration", "use", "size"),
+    [
+        ("", "1.0", 0),
+        ("shared float s;", "s", 4),
+        ("shared float s[64];", "s[3]", 256),
+        ("shared vec3 s[5];", "s[3].x", 60),
+        ("shared mat4 s[2];", "s[1][1][1]", 128),
+        ("shared bool s[8];", "float(s[2])", 32),
+        ("struct S { vec2 a; float b[3]; }; shared S s[4];", "s[1].b[2]", 80),
+        ("shared float s[64]; shared uint t[2][3];", "s[3] + float(t[1][2])", 280),
+        ("layout(constant_id = 0) const uint N = 32u; shared float s[N];", "s[3]", 128),
+        ("layout(constant_id = 0) const uint N = 32u; shared float s[N * 2u];", "s[3]", 4),
+    ],
+)
+def test_shared_memory(interface: Callable[[str], Interface], declaration: str, use: str, size: int) -> None:
+    got = interface(f"{declaration} {BUFFER} void main() {{ x[0] = {use}; }}")
+    assert got.shared_bytes == size
+
+
 def test_capabilities_are_named(interface: Callable[[str], Interface]) -> None:
     got = interface(
         "#extension GL_EXT_shader_16bit_storage : require\n"

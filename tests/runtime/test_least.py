@@ -1,0 +1,89 @@
+"""Devices that offer no more than Vulkan 1.1 requires of every device: DL4ALL_LIMITS=minimum."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from dl4all.runtime.info import Limits, limited
+from dl4all.runtime.null.backend import describe
+from tests.conftest import need, run_python
+
+# Vulkan 1.1's table of required limits.
+REQUIRED = Limits(
+    storage_buffer_range=2**27,
+    allocation_size=2**30,
+    push_constants=128,
+    storage_buffers=4,
+    shared_memory=16384,
+    workgroup_count=(65535, 65535, 65535),
+    workgroup_invocations=128,
+    workgroup_size=(128, 128, 64),
+)
+REPORT = """
+import dataclasses, json
+import dl4all as dl
+from dl4all.runtime import spirv
+
+place = dl.device({name!r})
+refused = []
+for code in dl.ops.all_shaders():
+    try:
+        place._backend.program(spirv.load(code), ())
+    except dl.errors.ShaderError as error:
+        refused.append([code.name, str(error)])
+print(json.dumps({{
+    "info": dataclasses.asdict(place.info), "features": sorted(place.features), "refused": refused,
+    "product": (dl.ones(50, 70, device=place) @ dl.ones(70, 30, device=place)).numpy().tolist(),
+}}))
+"""
+
+
+def plenty() -> Any:
+    limits = Limits(2**32, 2**40, 256, 64, 65536, (2**31 - 1,) * 3, 1024, (1024, 1024, 1024))
+    return dataclasses.replace(describe(), subgroup_shuffle=True, float16=True, int8=True, limits=limits)
+
+
+def test_the_defaults_are_the_required_limits() -> None:
+    assert Limits() == REQUIRED
+
+
+@pytest.mark.parametrize("value", ["", "minimum"])
+def test_what_is_left_of_a_device(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DL4ALL_LIMITS", value)
+    left = limited(plenty())
+    if not value:
+        assert left == plenty()
+        return
+    assert left.limits == REQUIRED
+    assert dataclasses.replace(left, limits=plenty().limits) == dataclasses.replace(
+        plenty(), subgroup_shuffle=False, float16=False, int8=False
+    )
+
+
+@pytest.mark.vulkan
+@pytest.mark.parametrize("name", ["vulkan:0", "kompute:0"])
+def test_devices_obey(name: str) -> None:
+    need(name)
+    done = run_python(REPORT.format(name=name), DL4ALL_LIMITS="minimum")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["info"]["limits"] == json.loads(json.dumps(dataclasses.asdict(REQUIRED)))
+    assert report["features"] == []
+    assert {report["info"][name] for name in ("float16", "int8", "subgroup_shuffle")} == {False}
+    # What is refused is there for devices that shuffle or have int64, and nothing else.
+    assert {message.partition("] needs ")[2].partition(",")[0] for _, message in report["refused"]} <= {
+        "Int64",
+        "GroupNonUniformShuffle",
+    }
+    assert all("gemm" in shader for shader, _ in report["refused"])
+    assert report["product"] == [[70.0] * 30] * 50
+
+
+def test_a_mistake_is_said_at_once() -> None:
+    done = run_python("import dl4all as dl\ndl.device('cpu')", DL4ALL_LIMITS="small")
+    assert done.returncode == 1
+    assert done.stderr.endswith("ConfigError: DL4ALL_LIMITS must be minimum or empty, not 'small'\n")
