@@ -56,7 +56,7 @@ class Profile:
     def __enter__(self) -> Profile:
         if recorder.active is None:  # otherwise start() refuses, and there is nothing to wait for
             synchronize()
-        self._begun = time.perf_counter()  # before the recorder's own zero, or events could end past the block
+        self._begun = time.perf_counter()  # before the recorder's zero, or events end past the block
         self._recorder = recorder.start()
         return self
 
