@@ -11,7 +11,6 @@ from rich.table import Table
 
 from dl4all.calibration import calibrate_all
 from dl4all.runtime import measurements, registry, selection
-from dl4all.runtime.info import DeviceInfo
 
 MEASURE = "Not measured yet: dl4all devices --calibrate takes two seconds a device."
 
@@ -40,14 +39,10 @@ def devices(as_json: bool, calibrate: bool, why: bool) -> None:
     if why or calibrate:
         wide.print(_measured_table())
     wide.print(f'device="auto" is {choice.name}: {choice.reason}', highlight=False, markup=False)
-    if not any(_measurement(name, info) for info in registry.devices() for name in info.names):
+    if not any(measurements.lookup(name, info) for info in registry.devices() for name in info.names):
         wide.print(MEASURE, highlight=False)
     if problem := registry.find().vulkan_problem:
         wide.print(problem, highlight=False, markup=False)
-
-
-def _measurement(name: str, info: DeviceInfo) -> measurements.Measurement | None:
-    return measurements.lookup(name, info)
 
 
 def _report(choice: selection.Choice) -> dict[str, object]:
@@ -59,7 +54,7 @@ def _report(choice: selection.Choice) -> dict[str, object]:
                 "measured": {
                     name: dataclasses.asdict(found)
                     for name in device.names
-                    if (found := _measurement(name, device)) is not None
+                    if (found := measurements.lookup(name, device)) is not None
                 },
             }
             for device in registry.devices()
@@ -87,7 +82,7 @@ def _table(choice: selection.Choice) -> Table:
         table.add_column(heading, overflow="fold")
     for device in registry.devices():
         names = [f"{name} *" if name == choice.name else name for name in device.names]
-        speeds = [_speed(_measurement(name, device)) for name in device.names]
+        speeds = [_speed(measurements.lookup(name, device)) for name in device.names]
         table.add_row(
             "\n".join(names),
             device.hardware,
@@ -117,7 +112,7 @@ def _measured_table() -> Table:
         table.add_column(heading, justify="left" if heading in ("device=", "problem") else "right")
     for device in registry.devices():
         for name in device.names:
-            found = _measurement(name, device)
+            found = measurements.lookup(name, device)
             if found is None:
                 table.add_row(name, *"-----", "not measured")
                 continue
