@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dl4all.errors import ShaderError
-from dl4all.runtime.spirv import cache, compiler
+from dl4all.runtime import cache
+from dl4all.runtime.spirv import compiler, files
 from dl4all.runtime.spirv.reflect import Binding, Interface, reflect
 
 __all__ = ["Binding", "Interface", "Module", "Shader", "build", "load"]
@@ -61,22 +62,22 @@ def load(shader: Shader, root: Path = SHADERS) -> Module:
 def build(shaders: Iterable[Shader], folder: Path, root: Path = SHADERS) -> list[Path]:
     """Compile shaders into a folder, for the wheel, where it is ``dl4all/shaders/spirv``."""
     tool = compiler.pick()
-    files = []
+    written = []
     for shader in dict.fromkeys(shaders):
         file = folder / f"{_key(shader, root)}.spv"
         code = _compile(shader, root, tool.compile)
         reflect(code, shader.name)
         cache.write(file, code)
-        files.append(file)
-    return files
+        written.append(file)
+    return written
 
 
 def _find_or_compile(shader: Shader, root: Path) -> Module:
     key = _key(shader, root)
-    code = cache.read(cache.bundled_file(root, key))
+    code = cache.read(files.bundled_file(root, key))
     if code is None:
         tool = compiler.pick()
-        file = cache.user_file(key, tool.identity)
+        file = files.user_file(key, tool.identity)
         code = cache.read(file)
         if code is None:
             code = _compile(shader, root, tool.compile)
@@ -95,7 +96,7 @@ def _key(shader: Shader, root: Path) -> str:
         }
     except (OSError, UnicodeDecodeError) as error:
         raise ShaderError(f"cannot read shader {shader.path}: {error}") from error
-    return cache.key(source, includes, shader.defines)
+    return files.key(source, includes, shader.defines)
 
 
 def _compile(shader: Shader, root: Path, compile: compiler.Compile) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dl4all.errors import ShaderError
 from dl4all.runtime.spirv.words import (
+    BUILT_IN_NUM_WORKGROUPS,
     BUILT_IN_WORKGROUP_SIZE,
     GL_COMPUTE,
     Decoration,
@@ -41,6 +42,7 @@ class Interface:
     local_size_ids: tuple[int | None, int | None, int | None]  # the spec constant that sets each side, if any
     capabilities: tuple[str, ...]
     shared_bytes: int = 0  # memory of a workgroup, at least: lengths that are computed count once
+    counts_groups: bool = False  # asks how many workgroups there are, so that a grid cannot be run in pieces
 
 
 # Those that compute shaders meet; any other is shown by its number.
@@ -113,6 +115,9 @@ def _interface(ops: Instructions) -> Interface:
             if args[2] == Storage.WORKGROUP
         ),
         capabilities=tuple(CAPABILITIES.get(args[0], str(args[0])) for args in ops[Op.CAPABILITY]),
+        counts_groups=any(
+            of.get(Decoration.BUILT_IN) == BUILT_IN_NUM_WORKGROUPS for of in tables.decorations.values()
+        ),
     )
 
 

@@ -67,6 +67,7 @@ class Decoration(IntEnum):
     OFFSET = 35
 
 
+BUILT_IN_NUM_WORKGROUPS = 24
 BUILT_IN_WORKGROUP_SIZE = 25
 
 

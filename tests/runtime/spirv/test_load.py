@@ -14,8 +14,8 @@ import pytest
 
 from dl4all import shaders
 from dl4all.errors import BackendMissingError, ShaderError
-from dl4all.runtime import spirv
-from dl4all.runtime.spirv import Shader, build, cache, compiler, load
+from dl4all.runtime import cache, spirv
+from dl4all.runtime.spirv import Shader, build, compiler, load
 
 NEGATE = Shader("scale.comp", (("OP(x)", "-x"),))
 REPOSITORY = Path(__file__).parents[3]
@@ -157,7 +157,7 @@ def test_an_unusable_cache_folder_is_no_error(
 def test_the_cache_is_below_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("DL4ALL_CACHE_DIR")
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda name, appauthor: tmp_path / name)
-    assert cache.user_folder() == tmp_path / "dl4all" / "spirv"
+    assert cache.folder() == tmp_path / "dl4all"
 
 
 def test_what_the_wheel_holds_needs_no_compiler(
@@ -245,7 +245,7 @@ def test_two_processes_load_the_same_shader_at_once(
 
 def test_a_reader_never_sees_a_part_of_a_file(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from dl4all.runtime.spirv import cache\n"
+        "import sys; from pathlib import Path; from dl4all.runtime import cache\n"
         "for _ in range(100): cache.write(Path(sys.argv[1]), sys.argv[2].encode() * 20_000)"
     )
     file = tmp_path / "module.spv"
