@@ -5,6 +5,7 @@ first one found counts. An environment variable wins over the file::
 
     # dl4all.toml
     device = "vulkan:0"     # what device="auto" means; environment: DL4ALL_DEVICE
+    calibrate = false       # do not measure GPUs when "auto" first needs it; DL4ALL_CALIBRATE=0
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import platformdirs
 
@@ -23,7 +24,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-KNOWN = ("device",)
+# What a value must be, by the setting's name.
+KNOWN = {"device": (str, 'text such as "vulkan:0"'), "calibrate": (bool, "true or false")}
 
 
 class Setting(NamedTuple):
@@ -41,11 +43,23 @@ def device_setting() -> Setting | None:
     """
     if name := os.environ.get("DL4ALL_DEVICE"):
         return Setting(name, "DL4ALL_DEVICE")
-    for folder in (Path.cwd(), platformdirs.user_config_path("dl4all")):
-        path = folder / "dl4all.toml"
-        if path.is_file():
-            return _read_device(path)
-    return None
+    values, source = _file()
+    name = values.get("device")
+    return Setting(name, source) if name else None
+
+
+def calibrates_by_itself() -> bool:
+    """Whether ``auto`` may measure devices when it first has to choose between them; usually it may.
+
+    Raises:
+        ConfigError: DL4ALL_CALIBRATE or the file holds something unusable.
+    """
+    value = os.environ.get("DL4ALL_CALIBRATE", "")
+    if value not in ("", "0", "1"):
+        raise ConfigError(f"DL4ALL_CALIBRATE must be 0, 1 or empty, not {value!r}")
+    if value:
+        return value == "1"
+    return bool(_file()[0].get("calibrate", True))
 
 
 def least_limits() -> bool:
@@ -60,14 +74,24 @@ def least_limits() -> bool:
     return value == "minimum"
 
 
-def _read_device(path: Path) -> Setting | None:
+def _file() -> tuple[dict[str, Any], str]:
+    """What the file that counts says, and its name; nothing where there is none."""
+    for folder in (Path.cwd(), platformdirs.user_config_path("dl4all")):
+        path = folder / "dl4all.toml"
+        if path.is_file():
+            return _read(path), str(path)
+    return {}, ""
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    if unknown := sorted(set(values) - set(KNOWN)):
-        raise ConfigError(f"{path}: unknown setting {unknown[0]!r}; known are {', '.join(KNOWN)}")
-    name = values.get("device")
-    if name is not None and not isinstance(name, str):
-        raise ConfigError(f'{path}: device must be text such as "vulkan:0", not {name!r}')
-    return Setting(name, str(path)) if name else None
+    for name, value in values.items():
+        if name not in KNOWN:
+            raise ConfigError(f"{path}: unknown setting {name!r}; known are {', '.join(KNOWN)}")
+        kind, wanted = KNOWN[name]
+        if not isinstance(value, kind):
+            raise ConfigError(f"{path}: {name} must be {wanted}, not {value!r}")
+    return values

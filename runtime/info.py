@@ -22,17 +22,38 @@ class Limits:
     workgroup_count: tuple[int, int, int] = (65535, 65535, 65535)
     workgroup_invocations: int = 128
     workgroup_size: tuple[int, int, int] = (128, 128, 64)
+    storage_alignment: int = 256  # of the offset at which a storage buffer is bound
+    allocations: int = 4096  # at one time
+
+
+@dataclass(frozen=True)
+class Heap:
+    """One of the memories that a device can reach."""
+
+    nbytes: int
+    device_local: bool  # the device's own, not the host's
+
+
+@dataclass(frozen=True)
+class QueueFamily:
+    """Queues of one kind."""
+
+    flags: tuple[str, ...]  # what they can do: graphics, compute, transfer, ...
+    count: int
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """One physical device.
+    """One physical device, as one driver describes it.
 
-    ``index`` counts Vulkan's physical devices and is 0 for the CPU. ``uuid`` is
-    the driver's name for the device, the same in every process. ``memory`` is the largest
-    device-local heap in bytes, for the CPU the machine's memory. ``subgroup_size`` is 0 where the
-    notion does not apply; ``subgroup_shuffle`` says whether compute shaders can exchange values
-    between a subgroup's lanes.
+    ``index`` counts Vulkan's physical devices and is 0 for the CPU. ``uuid`` is the device's name in
+    every process, ``pci`` its address (``0000:03:00.0``); each is empty where there is none. ``memory``
+    is the largest device-local heap in bytes, for the CPU the machine's memory. ``subgroup_size`` is 0
+    where the notion does not apply. ``features`` are the optional ones that shaders can use, by the names
+    of :mod:`dl4all.runtime.vulkan.features`. ``driver_id`` is Vulkan's name for the driver's maker in small
+    letters (``mesa_radv``), ``driver`` what the driver calls itself.
+
+    ``others`` is the same hardware as other drivers describe it, the better ones first.
     """
 
     index: int
@@ -44,12 +65,15 @@ class DeviceInfo:
     api_version: str
     memory: int
     subgroup_size: int
-    subgroup_shuffle: bool
-    float16: bool
-    int8: bool
     backends: tuple[str, ...]
+    features: frozenset[str] = frozenset()
+    driver_id: str = ""
     uuid: str = ""
+    pci: str = ""
     limits: Limits = field(default_factory=Limits)
+    heaps: tuple[Heap, ...] = ()
+    queue_families: tuple[QueueFamily, ...] = ()
+    others: tuple[DeviceInfo, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -57,8 +81,28 @@ class DeviceInfo:
         return tuple(name if name == "cpu" else f"{name}:{self.index}" for name in self.backends)
 
     @property
+    def drivers(self) -> tuple[DeviceInfo, ...]:
+        """The hardware as each of its drivers describes it, this one first."""
+        return (self, *self.others)
+
+    @property
     def is_gpu(self) -> bool:
         return self.type in ("discrete", "integrated", "virtual", "other")
+
+    @property
+    def subgroup_shuffle(self) -> bool:
+        """Whether compute shaders can exchange values between a subgroup's lanes."""
+        return "subgroup_shuffle" in self.features
+
+    @property
+    def float16(self) -> bool:
+        """Whether shaders can compute with 16-bit floats."""
+        return "float16" in self.features
+
+    @property
+    def int8(self) -> bool:
+        """Whether shaders can compute with 8-bit integers."""
+        return "int8" in self.features
 
 
 def limited(info: DeviceInfo) -> DeviceInfo:
@@ -67,6 +111,4 @@ def limited(info: DeviceInfo) -> DeviceInfo:
     Raises:
         ConfigError: the variable holds something else.
     """
-    if not least_limits():
-        return info
-    return replace(info, limits=Limits(), subgroup_shuffle=False, float16=False, int8=False)
+    return replace(info, limits=Limits(), features=frozenset()) if least_limits() else info

@@ -2,6 +2,9 @@
 
 A name is ``cpu``, ``BACKEND:INDEX`` (``vulkan:0``, ``kompute:1``), ``BACKEND`` alone for index 0,
 ``gpu`` for the best real GPU, or ``auto``. ``null`` is never listed and must be named.
+
+A GPU that two drivers offer has an index from each, and both can be named; it is listed once, under the
+better driver's. What is better may change when something is measured; what is here does not.
 """
 
 from __future__ import annotations
@@ -10,15 +13,18 @@ import atexit
 import dataclasses
 import functools
 import logging
+import os
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
-from dl4all.config import device_setting, least_limits
+from dl4all.config import calibrates_by_itself, device_setting, least_limits
 from dl4all.errors import BackendMissingError, ConfigError, DeviceError, UnknownDeviceError
 from dl4all.runtime import measurements, plugins, selection
 from dl4all.runtime.backend import Backend
 from dl4all.runtime.info import DeviceInfo
 from dl4all.runtime.plugins import Source
+from dl4all.runtime.profiler import recorder
 from dl4all.runtime.selection import Choice
 
 NULL = "null:0"
@@ -26,7 +32,7 @@ logger = logging.getLogger("dl4all")
 
 
 class Found(NamedTuple):
-    """The machine's devices, and for each backend that found none, why."""
+    """What every driver offers, and for each backend that found nothing, why."""
 
     devices: tuple[DeviceInfo, ...]
     problems: dict[str, str]
@@ -76,8 +82,18 @@ def _devices_of(name: str, source: Source) -> list[DeviceInfo]:
 
 
 def devices() -> tuple[DeviceInfo, ...]:
-    """Every device of this machine, the CPU last."""
-    return find().devices
+    """Every device of this machine once, the CPU last; ``others`` is a device through its other drivers."""
+    return selection.gather(find().devices, measurements.lookup)
+
+
+def describe(name: str) -> DeviceInfo:
+    """The facts of a device that can be named, without opening it.
+
+    Raises:
+        UnknownDeviceError, BackendMissingError: it is not here.
+    """
+    canonical = resolve(name)
+    return next(info for info in find().devices if canonical in info.names)
 
 
 def auto() -> Choice:
@@ -95,6 +111,55 @@ def auto() -> Choice:
     return selection.choose(devices(), measurements.lookup)
 
 
+calibrator: Callable[[str], object] | None = None
+"""Measures the device of a name and keeps the result; :mod:`dl4all.calibration` puts itself here."""
+
+CALIBRATION_SECONDS = 60.0  # to wait for another process that measures
+_measuring = threading.RLock()
+_measured = False  # or found that it need not be, or cannot be
+_begun = False
+
+
+def measure_once() -> None:
+    """Measure what ``auto`` and ``gpu`` have to choose from, where there is a real GPU and nobody has yet.
+
+    Done at most once in a process; threads that come meanwhile wait. Nothing that goes wrong here is an
+    error: without measurements the kind of a device decides. Not done while somebody profiles, who would
+    see this instead of their own program.
+
+    Raises:
+        ConfigError: DL4ALL_CALIBRATE or dl4all.toml holds something unusable.
+    """
+    global _measured, _begun
+    if _measured or calibrator is None or recorder.active is not None or not calibrates_by_itself():
+        return
+    with _measuring:
+        if _begun:  # done by another thread, or under way in this one
+            return
+        _begun = True
+        try:
+            if selection.unmeasured(devices(), measurements.lookup):
+                _measure(calibrator)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the user's program asked for something else
+            logger.error("calibration failed: %s", plugins.reason(error))
+        finally:
+            _measured = True
+
+
+def _measure(calibrate: Callable[[str], object]) -> None:
+    with measurements.alone(CALIBRATION_SECONDS) as may:
+        # Asked again: another process may have measured everything while this one waited.
+        names = selection.unmeasured(devices(), measurements.lookup) if may else []
+        if names:
+            listed = ", ".join(names)
+            logger.info("measuring once, for later runs too: %s (DL4ALL_CALIBRATE=0: never)", listed)
+        for name in names:
+            try:
+                calibrate(name)
+            except Exception as error:  # noqa: BLE001
+                logger.warning("%s was not measured: %s", name, plugins.reason(error))
+
+
 def resolve(name: str) -> str:
     """The canonical name, ``cpu`` or ``BACKEND:INDEX``, of a device that is here.
 
@@ -103,24 +168,57 @@ def resolve(name: str) -> str:
         BackendMissingError: what the backend needs is absent; the message says how to get it.
     """
     if name == "auto":
-        return auto().name
+        return _settled_auto()
     if name == "gpu":
+        measure_once()
         ordered = selection.candidates(devices(), measurements.lookup)
-        gpus = [candidate.name for candidate in ordered if candidate.info.is_gpu and candidate.usable]
-        if not gpus:
-            raise UnknownDeviceError(f"no GPU was found; use one of: {_known()}")
-        return gpus[0]
+        gpus = [candidate for candidate in ordered if candidate.info.is_gpu]
+        usable = [candidate.name for candidate in gpus if candidate.usable]
+        if not usable:
+            why = "; ".join(candidate.remark for candidate in gpus) or "no GPU was found"
+            raise UnknownDeviceError(f"{why}; use one of: {_known()}")
+        return usable[0]
     backend, colon, digits = name.partition(":")
     known = {*plugins.load().sources, *plugins.load().refused}
     if backend not in known or (colon and not (digits.isascii() and digits.isdigit())):
         raise UnknownDeviceError(f"unknown device {name!r}; use auto, gpu, or one of: {_known()}")
     index = int(digits or 0)
     canonical = "cpu" if backend == "cpu" and index == 0 else f"{backend}:{index}"
-    if canonical == NULL or any(canonical in device.names for device in devices()):
+    if canonical == NULL or any(canonical in info.names for info in find().devices):
         return canonical
     if problem := find().problems.get(backend):
         raise BackendMissingError(problem)
     raise UnknownDeviceError(f"no device {name!r} here; use auto or one of: {_known()}")
+
+
+class _Settled(NamedTuple):
+    """What ``auto`` was taken to be, and what that was concluded from."""
+
+    found: Found
+    given: tuple[object, ...]
+    name: str
+
+
+_settled: _Settled | None = None
+
+
+def _settled_auto() -> str:
+    """What ``auto`` means, found out once: tensors made without a device must all end up on one.
+
+    Neither a file that changes nor another process that measures moves it, only what this process does
+    itself: to its environment, its working directory or its measurements.
+    """
+    global _settled
+    variables = ("DL4ALL_DEVICE", "DL4ALL_CACHE_DIR", "DL4ALL_LIMITS")
+    given = (*map(os.environ.get, variables), os.getcwd(), measurements.changes)  # noqa: PTH109  # fast
+    settled = _settled
+    if settled is None or settled.found is not find() or settled.given != given:
+        setting = device_setting()
+        if setting is None or setting.value == "auto":
+            measure_once()
+        given = (*given[:-1], measurements.changes)
+        settled = _settled = _Settled(find(), given, auto().name)
+    return settled.name
 
 
 def _known() -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dl4all.config import KNOWN, device_setting, least_limits
+from dl4all.config import KNOWN, calibrates_by_itself, device_setting, least_limits
 from dl4all.errors import ConfigError
 
 
@@ -19,7 +19,8 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     user.mkdir(parents=True)
     monkeypatch.chdir(here)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("DL4ALL_DEVICE", raising=False)
+    for variable in ("DL4ALL_DEVICE", "DL4ALL_CALIBRATE"):
+        monkeypatch.delenv(variable, raising=False)
     return here / "dl4all.toml", user / "dl4all.toml"
 
 
@@ -64,6 +65,8 @@ def test_the_environment_comes_before_files(
         ("device = 3\n", r'device must be text such as "vulkan:0", not 3$'),
         ('device = ["cpu"]\n', r'device must be text such as "vulkan:0", not \[\'cpu\'\]$'),
         ("device = cpu\n", r"cannot be read: "),
+        ("calibrate = 0\n", r"calibrate must be true or false, not 0$"),
+        ('device = "cpu"\ncalibrate = "no"\n', r"calibrate must be true or false, not 'no'$"),
         ('device = "cpu"\ndevice = "cpu"\n', r"cannot be read: "),
     ],
 )
@@ -71,6 +74,8 @@ def test_a_file_with_a_mistake(folders: tuple[Path, Path], text: str, message: s
     folders[0].write_text(text)
     with pytest.raises(ConfigError, match=f"^{re.escape(str(folders[0]))}: {message}"):
         device_setting()
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(folders[0]))}: {message}"):
+        calibrates_by_itself()
 
 
 def test_a_file_that_is_no_text(folders: tuple[Path, Path]) -> None:
@@ -82,6 +87,29 @@ def test_a_file_that_is_no_text(folders: tuple[Path, Path]) -> None:
 def test_a_folder_of_that_name_is_no_file(folders: tuple[Path, Path]) -> None:
     folders[0].mkdir()
     assert device_setting() is None
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_devices_measure_themselves_unless_somebody_says_no(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, which: int
+) -> None:
+    assert calibrates_by_itself()
+    folders[which].write_text("calibrate = false\n")
+    assert not calibrates_by_itself()
+    monkeypatch.setenv("DL4ALL_CALIBRATE", "1")
+    assert calibrates_by_itself()
+    folders[which].write_text('device = "cpu"\n')
+    monkeypatch.setenv("DL4ALL_CALIBRATE", "")
+    assert calibrates_by_itself()
+    monkeypatch.setenv("DL4ALL_CALIBRATE", "0")
+    assert not calibrates_by_itself()
+
+
+@pytest.mark.parametrize("value", ["no", "false", "2", " 0"])
+def test_other_words_about_measuring_are_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DL4ALL_CALIBRATE", value)
+    with pytest.raises(ConfigError, match=rf"^DL4ALL_CALIBRATE must be 0, 1 or empty, not '{value}'$"):
+        calibrates_by_itself()
 
 
 @pytest.mark.parametrize(("value", "least"), [(None, False), ("", False), ("minimum", True)])

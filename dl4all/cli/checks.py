@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import json
 import os
-import tempfile
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from dl4all.calibration import compare_with_cpu
-from dl4all.errors import DeviceError, Dl4allError
-from dl4all.runtime import registry, spirv
+from dl4all.config import calibrates_by_itself, least_limits
+from dl4all.errors import ConfigError, DeviceError, Dl4allError
+from dl4all.runtime import cache, measurements, registry, spirv
 from dl4all.runtime.kompute.library import kp
-from dl4all.runtime.spirv import cache, compiler
-from dl4all.runtime.vulkan.instance import VALIDATION_LAYER, layers, loader_version, version
+from dl4all.runtime.spirv import compiler
+from dl4all.runtime.vulkan.instance import (
+    VALIDATION_LAYER,
+    layers,
+    loader_version,
+    validation_wanted,
+    version,
+)
 from dl4all.scheduler.device import device
+
+REPORT = "a defect of dl4all or of the backend's package: report it together with this output"
+INSTALL_DRIVER = (
+    "if this machine has a GPU, install its driver "
+    "(apt install mesa-vulkan-drivers for AMD and Intel, the vendor's for NVIDIA)"
+)
+MEASURE = "dl4all devices --calibrate"
+# Where the loader looks for drivers' manifests.
+MANIFESTS = (
+    "/etc/vulkan/icd.d",
+    "/usr/local/etc/vulkan/icd.d",
+    "/usr/local/share/vulkan/icd.d",
+    "/usr/share/vulkan/icd.d",
+    "~/.config/vulkan/icd.d",
+    "~/.local/share/vulkan/icd.d",
+)
 
 
 class Finding(NamedTuple):
@@ -30,43 +56,107 @@ class Finding(NamedTuple):
 
 
 def examine() -> Iterator[Finding]:
-    """Every check, in the order in which one thing needs another."""
-    yield _attempt("Vulkan loader", _loader)
-    yield _drivers()
-    yield _render_nodes()
-    yield _validation()
-    yield _attempt("GLSL compiler", lambda: compiler.pick().identity, needed=not _bundled())
-    yield _cache()
-    yield _attempt("Kompute", lambda: str(kp().__file__), needed=False)
-    for info in registry.devices():
-        for name in info.names:
-            yield _attempt(f"computing on {name}", lambda name=name: _compute(name))  # type: ignore[misc]
+    """Every check, in the order in which one thing needs another. Whatever fails, the others go on."""
+    yield _safely("settings", _settings)
+    yield _safely("Vulkan loader", _loader)
+    yield _safely("driver files", _driver_files)
+    yield _safely("Vulkan drivers", _drivers)
+    yield _safely("render nodes", _render_nodes)
+    yield _safely("validation layer", _validation)
+    yield _safely("GLSL compiler", _compiler)
+    yield _safely("cache", _cache)
+    yield _safely("Kompute", _kompute)
+    for name in _names():
+        yield _safely(f"computing on {name}", functools.partial(_compute, name))
+    yield _safely("calibration", _calibration)
 
 
-def _attempt(what: str, look: Callable[[], str], *, needed: bool = True) -> Finding:
-    """Look, and turn a typed error into a finding: the message says what to do."""
+def _safely(what: str, check: Callable[[], Finding]) -> Finding:
+    """The finding, or that it could not be found out: a typed error's message says what to do."""
     try:
-        return Finding(what, True, look())
+        return check()
     except Dl4allError as error:
-        return Finding(what, False if needed else None, "missing or failing", str(error))
+        return Finding(what, False, "missing or failing", str(error))
+    except Exception as error:  # noqa: BLE001  # a doctor that crashes helps nobody
+        return Finding(what, False, f"{type(error).__name__}: {error}", REPORT)
 
 
-def _loader() -> str:
-    return "version " + version(loader_version())
+def _names() -> list[str]:
+    """Every name of every device, those of second drivers too."""
+    try:
+        return [name for info in registry.devices() for view in info.drivers for name in view.names]
+    except ConfigError:  # which the settings' finding says
+        return []
+
+
+def _settings() -> Finding:
+    """Raises ConfigError: a variable or dl4all.toml holds something unusable."""
+    least_limits()
+    calibrates_by_itself()
+    choice = registry.auto()
+    return Finding("settings", True, f'device="auto" is {choice.name}: {choice.reason}')
+
+
+# Drivers
+
+
+def _loader() -> Finding:
+    return Finding("Vulkan loader", True, "version " + version(loader_version()))
+
+
+def _driver_files() -> Finding:
+    """Whether the libraries that drivers' manifests name can be loaded; a driver without one is not there."""
+    what = "driver files"
+    manifests = _manifests()
+    if not manifests:
+        return Finding(what, None, "none where Vulkan looks", INSTALL_DRIVER)
+    broken = {str(file): error for file in manifests if (error := _load_error(file))}
+    if not broken:
+        return Finding(what, True, ", ".join(file.name for file in manifests))
+    needed = not any(info.is_gpu for info in registry.devices())
+    return Finding(
+        what,
+        False if needed else None,
+        "; ".join(f"{file}: {error}" for file, error in broken.items()),
+        "install the package that has the library anew, or remove the file; in a container, hand the GPU's "
+        "driver in (NVIDIA: --gpus all -e NVIDIA_DRIVER_CAPABILITIES=all)",
+    )
+
+
+def _manifests() -> list[Path]:
+    for variable in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
+        if chosen := os.environ.get(variable):
+            return [Path(file) for file in chosen.split(os.pathsep) if file]
+    return [file for folder in MANIFESTS for file in sorted(Path(folder).expanduser().glob("*.json"))]
+
+
+def _load_error(manifest: Path) -> str:
+    """Why the loader cannot use a driver's manifest; empty if it can, or if it is for other programs."""
+    try:
+        driver = json.loads(manifest.read_text(encoding="utf-8"))["ICD"]
+        library = str(driver["library_path"])
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        return f"cannot be read ({type(error).__name__}: {error})"
+    if str(driver.get("library_arch", "64")) != "64":
+        return ""
+    try:
+        # As the loader takes it: a bare name is searched for, a path starts from the manifest.
+        ctypes.CDLL(str(manifest.parent / library) if "/" in library else library)
+    except OSError as error:
+        return "" if "ELFCLASS" in str(error) else str(error)
+    return ""
 
 
 def _drivers() -> Finding:
     found = registry.find()
-    gpus = [device for device in found.devices if device.type != "cpu"]
+    gpus = [info for info in found.devices if info.type != "cpu"]
     if found.vulkan_problem:
         return Finding("Vulkan drivers", False, "none", found.vulkan_problem)
+    if not gpus:
+        return Finding("Vulkan drivers", False, "none of them has a device that computes", INSTALL_DRIVER)
     seen = "; ".join(f"{d.hardware}: {d.driver} {d.driver_version} ({d.type})" for d in gpus)
-    if all(device.type == "software" for device in gpus):
-        return Finding(
-            "Vulkan drivers", None, seen,
-            "only software drivers: if this machine has a GPU, install its driver "
-            "(apt install mesa-vulkan-drivers for AMD and Intel, the vendor's for NVIDIA)",
-        )  # fmt: skip
+    if all(info.type == "software" for info in gpus):
+        return Finding("Vulkan drivers", None, seen, "only software drivers: " + INSTALL_DRIVER)
     return Finding("Vulkan drivers", True, seen)
 
 
@@ -74,8 +164,9 @@ def _render_nodes() -> Finding:
     nodes = sorted(Path("/dev/dri").glob("renderD*"))
     if not nodes:
         return Finding(
-            "render nodes", None, "none in /dev/dri", "a GPU whose kernel driver is loaded has one"
-        )
+            "render nodes", None, "none in /dev/dri",
+            "a GPU whose kernel driver is loaded has one; a container gets it by --device /dev/dri",
+        )  # fmt: skip
     closed = [str(node) for node in nodes if not os.access(node, os.R_OK | os.W_OK)]
     if closed:
         return Finding(
@@ -86,17 +177,26 @@ def _render_nodes() -> Finding:
 
 
 def _validation() -> Finding:
-    remedy = "only for developing: apt install vulkan-validationlayers"
     try:
         here = VALIDATION_LAYER in layers()
     except Dl4allError:
         here = False
-    return Finding(
-        "validation layer",
-        True if here else None,
-        VALIDATION_LAYER if here else "missing",
-        "" if here else remedy,
-    )
+    if here:
+        return Finding("validation layer", True, VALIDATION_LAYER)
+    install = "apt install vulkan-validationlayers"
+    if validation_wanted():
+        return Finding("validation layer", False, "missing", f"DL4ALL_VALIDATION asks for it: {install}")
+    return Finding("validation layer", None, "missing", f"only for developing: {install}")
+
+
+# dl4all's own parts
+
+
+def _compiler() -> Finding:
+    try:
+        return Finding("GLSL compiler", True, compiler.pick().identity)
+    except Dl4allError as error:
+        return Finding("GLSL compiler", None if _bundled() else False, "missing or failing", str(error))
 
 
 def _bundled() -> bool:
@@ -105,27 +205,51 @@ def _bundled() -> bool:
 
 
 def _cache() -> Finding:
-    folder = cache.user_folder()
+    """Whether a file can be written and read in the cache folder and in each folder that is there already."""
+    folder = cache.folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        for place in (folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())):
+            probe = place / f"doctor-{secrets.token_hex(8)}"
+            try:
+                cache.write(probe, b"probe")
+                if cache.read(probe) != b"probe":
+                    raise OSError(None, "what is written cannot be read again", str(place))
+            finally:
+                probe.unlink(missing_ok=True)
     except OSError as error:
         return Finding(
-            "shader cache", None, f"{folder}: {error.strerror}",
-            "shaders are compiled anew in every process; make it writable or set DL4ALL_CACHE_DIR",
+            "cache", None, f"{error.filename or folder}: {error.strerror}",
+            "shaders are compiled and devices measured anew in every process; make it writable, "
+            "or set DL4ALL_CACHE_DIR",
         )  # fmt: skip
-    return Finding("shader cache", True, str(folder))
+    return Finding("cache", True, str(folder))
 
 
-def _compute(name: str) -> str:
-    """Whether results are the CPU's.
+def _kompute() -> Finding:
+    try:
+        return Finding("Kompute", True, str(kp().__file__))
+    except Dl4allError as error:
+        return Finding("Kompute", None, "missing or failing", str(error))
 
-    Raises:
-        DeviceError: they are not.
-    """
+
+def _compute(name: str) -> Finding:
+    """Raises DeviceError: the results are not the CPU's."""
     if problem := compare_with_cpu(device(name)):
         raise DeviceError(
             f"[doctor] {name} computes wrongly: {problem}; update its driver, or use another device"
         )
-    return "results equal the CPU's"
+    return Finding(f"computing on {name}", True, "results equal the CPU's")
+
+
+def _calibration() -> Finding:
+    ways = [(info, name) for info in registry.find().devices for name in info.names]
+    found = {name: measurements.lookup(name, info) for info, name in ways}
+    if wrong := [f"{name}: {m.problem}" for name, m in found.items() if m is not None and m.problem]:
+        return Finding(
+            "calibration", False, "; ".join(wrong), f"left out by auto; update the driver, then {MEASURE}"
+        )
+    missing = [name for name, measurement in found.items() if measurement is None]
+    if missing:
+        return Finding("calibration", None, f"not measured: {', '.join(missing)}", MEASURE)
+    return Finding("calibration", True, f"measured: {', '.join(found)}")

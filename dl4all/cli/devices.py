@@ -6,31 +6,37 @@ import dataclasses
 import json
 
 import click
+import psutil
 from rich.console import Console
 from rich.table import Table
 
-from dl4all.calibration import calibrate_all
+from dl4all.calibration import calibrate as calibrate_device
+from dl4all.config import device_setting
+from dl4all.errors import Dl4allError
 from dl4all.runtime import measurements, registry, selection
+from dl4all.runtime.info import DeviceInfo
+from dl4all.runtime.vulkan.buffer import free_memory, memory_types
+from dl4all.runtime.vulkan.discovery import physical_devices
 
-MEASURE = "Not measured yet: dl4all devices --calibrate takes two seconds a device."
+MEASURE = "Not measured yet: dl4all devices --calibrate takes about a second for each name."
+WAIT = 10.0  # seconds for another process that measures
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON instead of a table.")
 @click.option(
     "--calibrate", is_flag=True, help="Measure every device, two seconds each, and keep the results."
 )
 @click.option(
-    "--why", is_flag=True, help='Show what "auto" weighs: the measurements of each device and backend.'
+    "--why", is_flag=True, help='Say why "auto" takes what it takes: the rules and all measurements.'
 )
 def devices(as_json: bool, calibrate: bool, why: bool) -> None:
     """List the devices of this machine and say which one "auto" takes."""
     if calibrate:
-        with Console(stderr=True).status("Measuring"):
-            calibrate_all()
+        _calibrate_all()
     choice = registry.auto()
     if as_json:
-        print(json.dumps(_report(choice), indent=2))
+        print(json.dumps(_report(choice), indent=2, default=sorted))  # sorted: sets
         return
     console = Console()
     # A pipe has no width: lines as long as they need to be are easier to search than wrapped cells.
@@ -39,10 +45,40 @@ def devices(as_json: bool, calibrate: bool, why: bool) -> None:
     if why or calibrate:
         wide.print(_measured_table())
     wide.print(f'device="auto" is {choice.name}: {choice.reason}', highlight=False, markup=False)
-    if not any(measurements.lookup(name, info) for info in registry.devices() for name in info.names):
+    if why:
+        for line in _why():
+            wide.print(line, highlight=False, markup=False)
+    if not any(measurements.lookup(name, view) for view, name in _ways()):
         wide.print(MEASURE, highlight=False)
     if problem := registry.find().vulkan_problem:
         wide.print(problem, highlight=False, markup=False)
+
+
+def _calibrate_all() -> None:
+    """Measure every name, those of second drivers too."""
+    messages = Console(stderr=True)
+    # If another process does not finish, go on: somebody asked for this.
+    with messages.status("Measuring") as status, measurements.alone(WAIT):
+        for _, name in _ways():
+            status.update(f"Measuring {name}")
+            try:
+                calibrate_device(name)
+            except Dl4allError as error:
+                messages.print(f"{name} was not measured: {error}", highlight=False, markup=False)
+
+
+def _ways() -> list[tuple[DeviceInfo, str]]:
+    """Every device through each of its drivers and backends, and what that is called."""
+    views = [view for device in registry.devices() for view in device.drivers]
+    return [(view, name) for view in views for name in view.names]
+
+
+def _why() -> list[str]:
+    """What the rules say, also where a setting overrides them."""
+    setting = device_setting()
+    overridden = setting is not None and setting.value != "auto"
+    lines = selection.explain(registry.devices(), measurements.lookup)
+    return ["Without that setting:", *lines] if overridden else lines
 
 
 def _report(choice: selection.Choice) -> dict[str, object]:
@@ -51,16 +87,23 @@ def _report(choice: selection.Choice) -> dict[str, object]:
             {
                 "names": device.names,
                 **dataclasses.asdict(device),
+                "free_memory": _free(device),
                 "measured": {
                     name: dataclasses.asdict(found)
-                    for name in device.names
-                    if (found := measurements.lookup(name, device)) is not None
+                    for view in device.drivers
+                    for name in view.names
+                    if (found := measurements.lookup(name, view)) is not None
                 },
             }
             for device in registry.devices()
         ],
-        "auto": {"device": choice.name, "reason": choice.reason},
+        "auto": {
+            "device": choice.name,
+            "reason": choice.reason,
+            "why": _why(),
+        },
         "problem": registry.find().vulkan_problem or None,
+        "problems": registry.find().problems,
     }
 
 
@@ -71,6 +114,7 @@ def _table(choice: selection.Choice) -> Table:
         "hardware",
         "type",
         "vendor",
+        "PCI",
         "driver",
         "API",
         "memory",
@@ -81,20 +125,21 @@ def _table(choice: selection.Choice) -> Table:
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for device in registry.devices():
-        names = [f"{name} *" if name == choice.name else name for name in device.names]
-        speeds = [_speed(measurements.lookup(name, device)) for name in device.names]
-        table.add_row(
-            "\n".join(names),
-            device.hardware,
-            device.type,
-            device.vendor,
-            f"{device.driver}\n{device.driver_version}",
-            device.api_version or "-",
-            _size(device.memory),
-            str(device.subgroup_size or "-"),
-            "/".join("yes" if has else "no" for has in (device.float16, device.int8)),
-            "\n".join(speeds),
-        )
+        for view in device.drivers:
+            first = view is device
+            table.add_row(
+                "\n".join(f"{name} *" if name == choice.name else name for name in view.names),
+                view.hardware if first else "the same, other driver",
+                view.type if first else "",
+                view.vendor if first else "",
+                (view.pci or "-") if first else "",
+                f"{view.driver}\n{view.driver_version}",
+                view.api_version or "-",
+                _memory(view) if first else "",
+                str(view.subgroup_size or "-"),
+                "/".join("yes" if has else "no" for has in (view.float16, view.int8)),
+                "\n".join(_speed(measurements.lookup(name, view)) for name in view.names),
+            )
     return table
 
 
@@ -110,14 +155,13 @@ def _measured_table() -> Table:
         "problem",
     ):
         table.add_column(heading, justify="left" if heading in ("device=", "problem") else "right")
-    for device in registry.devices():
-        for name in device.names:
-            found = measurements.lookup(name, device)
-            if found is None:
-                table.add_row(name, *"-----", "not measured")
-                continue
-            *numbers, problem = dataclasses.astuple(found)
-            table.add_row(name, *(f"{number:.1f}" for number in numbers), problem or "none")
+    for view, name in _ways():
+        found = measurements.lookup(name, view)
+        if found is None:
+            table.add_row(name, *"-----", "not measured")
+            continue
+        *numbers, problem = dataclasses.astuple(found)
+        table.add_row(name, *(f"{number:.1f}" for number in numbers), problem or "none")
     return table
 
 
@@ -125,6 +169,21 @@ def _speed(found: measurements.Measurement | None) -> str:
     if found is None:
         return "-"
     return "wrong" if found.problem else f"{found.matmul_gflops:.0f}"
+
+
+def _free(info: DeviceInfo) -> int | None:
+    """Bytes that this process could take now; None if the driver does not tell."""
+    if info.type == "cpu":
+        return int(psutil.virtual_memory().available)
+    if "memory_budget" not in info.features or not {"vulkan", "kompute"} & set(info.backends):
+        return None
+    physical = next(device for device in physical_devices() if device.info.index == info.index)
+    return free_memory(physical, memory_types(physical, zero_copy=True)["device"].types[0])
+
+
+def _memory(info: DeviceInfo) -> str:
+    free = _free(info)
+    return _size(info.memory) if free is None else f"{_size(info.memory)}\n{_size(free)} free"
 
 
 def _size(nbytes: int) -> str:

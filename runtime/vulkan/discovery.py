@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dl4all.config import least_limits
-from dl4all.runtime.info import DeviceInfo, DeviceType, Limits, limited
+from dl4all.errors import BackendMissingError
+from dl4all.runtime.info import DeviceInfo, DeviceType, Heap, Limits, QueueFamily, limited
+from dl4all.runtime.vulkan.features import V1_2, supported
 from dl4all.runtime.vulkan.instance import api, check, instance, version
+from dl4all.runtime.vulkan.structs import struct
 
 # PCI vendor ids, and Khronos's ids (0x1000x) for vendors without one.
 VENDORS = {
@@ -24,6 +27,13 @@ VENDORS = {
     0x8086: "Intel",
     0x10005: "Mesa",
 }
+NO_DEVICE = (
+    "Vulkan drivers are installed, but none of them finds a device that it knows; install your GPU's driver, "
+    "let your user open /dev/dri/renderD* (dl4all doctor), or for software rendering: "
+    "apt install mesa-vulkan-drivers (dnf: mesa-vulkan-drivers; pacman: vulkan-swrast)"
+)
+# By bit, from VK_QUEUE_GRAPHICS_BIT on.
+QUEUE_FLAGS = ("graphics", "compute", "transfer", "sparse", "protected", "video decode", "video encode")
 
 
 @dataclass(frozen=True)
@@ -34,7 +44,9 @@ class PhysicalDevice:
     info: DeviceInfo
     memory_types: tuple[int, ...]
     queue_family: int
-    int64: bool  # 64-bit integers in shaders
+    queues: int  # of that family
+    api_version: int  # packed
+    extensions: frozenset[str]
 
 
 _lock = threading.Lock()
@@ -44,7 +56,7 @@ def physical_devices() -> tuple[PhysicalDevice, ...]:
     """All devices with a compute queue, in the order the loader gives them.
 
     Raises:
-        BackendMissingError: there is no loader or no driver.
+        BackendMissingError: there is no loader, no driver, or no device that any driver knows.
     """
     with _lock:  # functools.cache alone lets two threads that come first make an instance each
         return _enumerate()
@@ -52,130 +64,142 @@ def physical_devices() -> tuple[PhysicalDevice, ...]:
 
 @functools.cache
 def _enumerate() -> tuple[PhysicalDevice, ...]:
-    vulkan = api()
-    ffi, lib = vulkan.ffi, vulkan.lib
-    count = ffi.new("uint32_t*")
-    check(lib.vkEnumeratePhysicalDevices(instance(), count, ffi.NULL), "vkEnumeratePhysicalDevices")
-    handles = ffi.new("VkPhysicalDevice[]", count[0])
-    check(lib.vkEnumeratePhysicalDevices(instance(), count, handles), "vkEnumeratePhysicalDevices")
+    handles = _list("VkPhysicalDevice", _enumerate_handles)
+    if not len(handles):
+        raise BackendMissingError(f"[vulkan] {NO_DEVICE}")
     found = []
-    for index in range(count[0]):
-        family = _compute_family(handles[index])
-        if family is not None:
-            found.append(_describe(handles[index], index, family))
+    for index, handle in enumerate(handles):
+        families = _list(
+            "VkQueueFamilyProperties",
+            functools.partial(api().lib.vkGetPhysicalDeviceQueueFamilyProperties, handle),
+        )
+        compute = [i for i, f in enumerate(families) if f.queueFlags & api().VK_QUEUE_COMPUTE_BIT]
+        if compute:
+            found.append(_describe(handle, index, families, compute[0]))
     return tuple(found)
 
 
-def _compute_family(handle: Any) -> int | None:
-    vulkan = api()
-    ffi, lib = vulkan.ffi, vulkan.lib
+def _enumerate_handles(count: Any, into: Any) -> None:
+    result = api().lib.vkEnumeratePhysicalDevices(instance(), count, into)
+    if result == api().VK_ERROR_INITIALIZATION_FAILED:  # how some loaders say that there are none
+        raise BackendMissingError(f"[vulkan] {NO_DEVICE}")
+    check(result, "listing the devices")
+
+
+def _list(kind: str, call: Callable[[Any, Any], object]) -> Any:
+    """The array of what one of Vulkan's functions lists, which is asked first how many there are."""
+    ffi = api().ffi
     count = ffi.new("uint32_t*")
-    lib.vkGetPhysicalDeviceQueueFamilyProperties(handle, count, ffi.NULL)
-    families = ffi.new("VkQueueFamilyProperties[]", count[0])
-    lib.vkGetPhysicalDeviceQueueFamilyProperties(handle, count, families)
-    for index in range(count[0]):
-        if families[index].queueFlags & vulkan.VK_QUEUE_COMPUTE_BIT:
-            return index
-    return None
+    call(count, ffi.NULL)
+    listed = ffi.new(f"{kind}[]", count[0])
+    call(count, listed)
+    return listed
 
 
-def _extensions(handle: Any) -> set[str]:
+def _extensions(handle: Any) -> frozenset[str]:
+    ffi, lib = api().ffi, api().lib
+
+    def call(count: Any, into: Any) -> None:
+        check(lib.vkEnumerateDeviceExtensionProperties(handle, ffi.NULL, count, into), "listing extensions")
+
+    return frozenset(ffi.string(e.extensionName).decode() for e in _list("VkExtensionProperties", call))
+
+
+def _describe(handle: Any, index: int, families: Any, family: int) -> PhysicalDevice:
     vulkan = api()
     ffi, lib = vulkan.ffi, vulkan.lib
-    count = ffi.new("uint32_t*")
-    check(lib.vkEnumerateDeviceExtensionProperties(handle, ffi.NULL, count, ffi.NULL), "listing extensions")
-    listed = ffi.new("VkExtensionProperties[]", count[0])
-    check(lib.vkEnumerateDeviceExtensionProperties(handle, ffi.NULL, count, listed), "listing extensions")
-    return {ffi.string(listed[i].extensionName).decode() for i in range(count[0])}
-
-
-def _describe(handle: Any, index: int, family: int) -> PhysicalDevice:
-    vulkan = api()
-    ffi, lib = vulkan.ffi, vulkan.lib
-    # A structure may only be chained where the device's version or extensions define it.
     basic = ffi.new("VkPhysicalDeviceProperties*")
     lib.vkGetPhysicalDeviceProperties(handle, basic)
     extensions = _extensions(handle)
-    core_1_2 = basic.apiVersion >= (1 << 22) | (2 << 12)
 
-    driver = ffi.new(
-        "VkPhysicalDeviceDriverProperties*",
-        {"sType": vulkan.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES},
-    )
-    maintenance = ffi.new(
-        "VkPhysicalDeviceMaintenance3Properties*",
-        {
-            "sType": vulkan.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES,
-            "pNext": driver if core_1_2 or "VK_KHR_driver_properties" in extensions else ffi.NULL,
-        },
-    )
-    identity = ffi.new(
-        "VkPhysicalDeviceIDProperties*",
-        {"sType": vulkan.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES, "pNext": maintenance},
-    )
-    subgroup = ffi.new(
-        "VkPhysicalDeviceSubgroupProperties*",
-        {"sType": vulkan.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES, "pNext": identity},
-    )
-    properties = ffi.new(
-        "VkPhysicalDeviceProperties2*",
-        {"sType": vulkan.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, "pNext": subgroup},
-    )
-    small_types = ffi.new(
-        "VkPhysicalDeviceShaderFloat16Int8Features*",
-        {"sType": vulkan.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES},
-    )
-    features = ffi.new(
-        "VkPhysicalDeviceFeatures2*",
-        {
-            "sType": vulkan.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
-            "pNext": small_types if core_1_2 or "VK_KHR_shader_float16_int8" in extensions else ffi.NULL,
-        },
-    )
+    # A structure may only be chained where the device's version or extensions define it.
+    subgroup = struct("VkPhysicalDeviceSubgroupProperties")
+    identity = struct("VkPhysicalDeviceIDProperties", pNext=subgroup)
+    chain = maintenance = struct("VkPhysicalDeviceMaintenance3Properties", pNext=identity)
+    driver = pci = None
+    if basic.apiVersion >= V1_2 or "VK_KHR_driver_properties" in extensions:
+        chain = driver = struct("VkPhysicalDeviceDriverProperties", pNext=chain)
+    if "VK_EXT_pci_bus_info" in extensions:
+        chain = pci = struct("VkPhysicalDevicePCIBusInfoPropertiesEXT", pNext=chain)
+    properties = struct("VkPhysicalDeviceProperties2", pNext=chain)
     lib.vkGetPhysicalDeviceProperties2(handle, properties)
-    lib.vkGetPhysicalDeviceFeatures2(handle, features)
     memory = ffi.new("VkPhysicalDeviceMemoryProperties*")
     lib.vkGetPhysicalDeviceMemoryProperties(handle, memory)
 
     facts = properties.properties
-    limits = facts.limits
-    local = [
-        memory.memoryHeaps[i].size
-        for i in range(memory.memoryHeapCount)
-        if memory.memoryHeaps[i].flags & vulkan.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
-    ]
+    heaps = tuple(
+        Heap(heap.size, bool(heap.flags & vulkan.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT))
+        for heap in memory.memoryHeaps[0 : memory.memoryHeapCount]
+    )
+    name, details = ("", "") if driver is None else map(_text, (driver.driverName, driver.driverInfo))
     info = DeviceInfo(
         index=index,
-        hardware=ffi.string(facts.deviceName).decode(),
+        hardware=_text(facts.deviceName),
         uuid=bytes(identity.deviceUUID).hex(),
+        pci="" if pci is None else pci_address(pci.pciDomain, pci.pciBus, pci.pciDevice, pci.pciFunction),
         type=_device_type(facts.deviceType),
         vendor=VENDORS.get(facts.vendorID, f"0x{facts.vendorID:04x}"),
-        driver=ffi.string(driver.driverName).decode() or "unknown",
-        driver_version=ffi.string(driver.driverInfo).decode() or str(facts.driverVersion),
+        driver=name or "unknown",
+        driver_id="" if driver is None else _driver_ids().get(driver.driverID, str(driver.driverID)),
+        driver_version=details or str(facts.driverVersion),
         api_version=version(facts.apiVersion),
-        memory=max(local, default=0),
+        memory=max((heap.nbytes for heap in heaps if heap.device_local), default=0),
         subgroup_size=subgroup.subgroupSize,
-        subgroup_shuffle=bool(
-            subgroup.supportedStages & vulkan.VK_SHADER_STAGE_COMPUTE_BIT
-            and subgroup.supportedOperations & vulkan.VK_SUBGROUP_FEATURE_SHUFFLE_BIT
-        ),
-        float16=bool(small_types.shaderFloat16),
-        int8=bool(small_types.shaderInt8),
+        features=supported(handle, facts.apiVersion, extensions),
         backends=("vulkan",),
-        limits=Limits(
-            storage_buffer_range=limits.maxStorageBufferRange,
-            allocation_size=maintenance.maxMemoryAllocationSize,
-            push_constants=limits.maxPushConstantsSize,
-            storage_buffers=limits.maxPerStageDescriptorStorageBuffers,
-            shared_memory=limits.maxComputeSharedMemorySize,
-            workgroup_count=tuple(limits.maxComputeWorkGroupCount),
-            workgroup_invocations=limits.maxComputeWorkGroupInvocations,
-            workgroup_size=tuple(limits.maxComputeWorkGroupSize),
-        ),
+        limits=_limits(facts.limits, maintenance.maxMemoryAllocationSize),
+        heaps=heaps,
+        queue_families=tuple(QueueFamily(queue_flags(f.queueFlags), f.queueCount) for f in families),
     )
-    flags = tuple(memory.memoryTypes[i].propertyFlags for i in range(memory.memoryTypeCount))
-    int64 = bool(features.features.shaderInt64) and not least_limits()
-    return PhysicalDevice(handle, limited(info), flags, family, int64)
+    flags = tuple(kind.propertyFlags for kind in memory.memoryTypes[0 : memory.memoryTypeCount])
+    queues = families[family].queueCount
+    return PhysicalDevice(handle, limited(info), flags, family, queues, facts.apiVersion, extensions)
+
+
+def _limits(limits: Any, allocation_size: int) -> Limits:
+    return Limits(
+        storage_buffer_range=limits.maxStorageBufferRange,
+        allocation_size=allocation_size,
+        push_constants=limits.maxPushConstantsSize,
+        storage_buffers=limits.maxPerStageDescriptorStorageBuffers,
+        shared_memory=limits.maxComputeSharedMemorySize,
+        workgroup_count=tuple(limits.maxComputeWorkGroupCount),
+        workgroup_invocations=limits.maxComputeWorkGroupInvocations,
+        workgroup_size=tuple(limits.maxComputeWorkGroupSize),
+        storage_alignment=limits.minStorageBufferOffsetAlignment,
+        allocations=limits.maxMemoryAllocationCount,
+    )
+
+
+def pci_address(domain: int, bus: int, device: int, function: int) -> str:
+    """As lspci and /sys/bus/pci write it.
+
+    >>> pci_address(0, 3, 0, 0)
+    '0000:03:00.0'
+    """
+    return f"{domain:04x}:{bus:02x}:{device:02x}.{function:x}"
+
+
+def queue_flags(bits: int) -> tuple[str, ...]:
+    """What queues can do; bits that are not in the table are left out.
+
+    >>> queue_flags(7)
+    ('graphics', 'compute', 'transfer')
+    """
+    return tuple(name for bit, name in enumerate(QUEUE_FLAGS) if bits >> bit & 1)
+
+
+@functools.cache
+def _driver_ids() -> dict[int, str]:
+    """Vulkan's names for the makers of drivers: 3 is mesa_radv."""
+    vulkan = api()
+    prefix = "VK_DRIVER_ID_"
+    names = [name for name in dir(vulkan) if name.startswith(prefix) and not name.startswith(prefix + "_")]
+    return {getattr(vulkan, name): name.removeprefix(prefix).removesuffix("_KHR").lower() for name in names}
+
+
+def _text(characters: Any) -> str:
+    return str(api().ffi.string(characters).decode())
 
 
 def _device_type(number: int) -> DeviceType:

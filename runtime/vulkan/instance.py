@@ -121,7 +121,7 @@ def instance() -> Any:
         "VkApplicationInfo*",
         {
             "sType": vulkan.VK_STRUCTURE_TYPE_APPLICATION_INFO,
-            "apiVersion": (1 << 22) | (2 << 12),  # the highest version whose features are looked at
+            "apiVersion": (1 << 22) | (3 << 12),  # the highest version whose features are looked at
         },
     )
     create = ffi.new(
@@ -141,6 +141,11 @@ def instance() -> Any:
         raise BackendMissingError(
             f"[vulkan] DL4ALL_VALIDATION asks for {VALIDATION_LAYER}, which is not installed: "
             "apt install vulkan-validationlayers"
+        )
+    if result == vulkan.VK_ERROR_OUT_OF_HOST_MEMORY:  # what some loaders say of a manifest they cannot read
+        raise BackendMissingError(
+            "[vulkan] the loader could not start; a driver's or layer's manifest may be damaged: "
+            "dl4all doctor names the files"
         )
     check(result, "vkCreateInstance")
     atexit.register(lib.vkDestroyInstance, handle[0], ffi.NULL)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import dl4all as dl
+from dl4all.cli import cli
+from dl4all.errors import OutOfMemoryError
+from dl4all.runtime import measurements, registry
+from dl4all.runtime.info import DeviceInfo
+from dl4all.runtime.measurements import Measurement
+
+devices_command = import_module("dl4all.cli.devices")  # the package has the command under this name
 
 COMMAND = Path(sys.executable).with_name("dl4all")
 
@@ -42,10 +52,14 @@ def test_json_has_every_device_and_fact() -> None:
             "api_version",
             "memory",
         } <= device.keys()
-        assert {"subgroup_size", "float16", "int8", "backends"} <= device.keys()
+        assert {"subgroup_size", "features", "backends", "limits", "heaps", "queue_families"} <= device.keys()
+        assert {"driver_id", "uuid", "pci", "others", "measured", "free_memory"} <= device.keys()
+        assert device["features"] == sorted(device["features"])
+        assert device["limits"]["push_constants"] >= 128
         assert device["memory"] > 2**20
     assert found["auto"]["device"] in [name for d in found["devices"] for name in d["names"]]
     assert found["auto"]["reason"]
+    assert found["auto"]["why"]
 
 
 def test_table_shows_what_json_has() -> None:
@@ -77,8 +91,82 @@ def test_without_a_driver_it_works_and_says_how_to_get_one(tmp_path: Path) -> No
     assert "mesa-vulkan-drivers" in run("devices", **nowhere).stdout
 
 
+@pytest.fixture
+def two_drivers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[DeviceInfo, DeviceInfo]:
+    """One card through AMDVLK as device 0 and RADV as device 1, and a CPU, none of them measured."""
+    monkeypatch.setenv("DL4ALL_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("DL4ALL_DEVICE", raising=False)
+    amdvlk, radv = (
+        dataclasses.replace(
+            dl.device("cpu").info,
+            index=index,
+            hardware="Some Radeon",
+            type="discrete",
+            driver=name,
+            driver_id=driver_id,
+            pci="0000:03:00.0",
+            uuid=f"{index + 1:032x}",
+            backends=("mine",),
+        )
+        for index, (name, driver_id) in enumerate((("AMDVLK", "amd_open_source"), ("radv", "mesa_radv")))
+    )
+    machine = registry.Found((amdvlk, radv, dl.device("cpu").info), {})
+    monkeypatch.setattr(registry, "find", lambda: machine)
+    return amdvlk, radv
+
+
+def invoke(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_a_gpu_of_two_drivers_is_shown_with_both(two_drivers: tuple[DeviceInfo, DeviceInfo]) -> None:
+    table = invoke("devices", "--why")
+    assert table.count("Some Radeon") == 2  # in the table, and in the explanation
+    assert 'device="auto" is mine:1' in table
+    for word in ("mine:0", "AMDVLK", "radv", "the same, other driver", "0000:03:00.0"):
+        assert word in table
+    assert "radv rather than AMDVLK: AMD supports it in place of its own drivers for Linux" in table
+    found = json.loads(invoke("devices", "--json"))
+    assert [device["names"] for device in found["devices"]] == [["mine:1"], ["cpu"]]
+    assert [other["driver"] for other in found["devices"][0]["others"]] == ["AMDVLK"]
+
+
+def test_why_tells_all_that_was_measured(two_drivers: tuple[DeviceInfo, DeviceInfo]) -> None:
+    amdvlk, radv = two_drivers
+    measurements.store("mine:0", amdvlk, Measurement(911.0, 222.0, 33.0, 44.0, 5.5))
+    measurements.store("mine:1", radv, Measurement(problem="a chain differs by 3e-1"))
+    measurements.store("cpu", dl.device("cpu").info, Measurement(77.0, 1.0, 1.0, 1.0, 1.0))
+    text = invoke("devices", "--why")
+    assert 'device="auto" is mine:0: mine:0 measured 911 GFLOP/s; cpu measured 77 GFLOP/s' in text
+    assert "AMDVLK rather than radv: what that computes is wrong" in text
+    assert "the fastest matrix product decides" in text
+    assert "a chain differs by 3e-1" in text
+    for number in ("911.0", "222.0", "33.0", "44.0", "5.5", "wrong"):
+        assert number in text
+
+
+def test_calibrate_goes_on_behind_a_device_that_has_no_memory(
+    two_drivers: tuple[DeviceInfo, DeviceInfo], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = []
+
+    def calibrate(name: str) -> None:
+        if name == "mine:1":
+            raise OutOfMemoryError("[mine] nothing left; free tensors")
+        measured.append(name)
+
+    monkeypatch.setattr(devices_command, "calibrate_device", calibrate)
+    assert "mine:1 was not measured: [mine] nothing left" in invoke("devices", "--calibrate")
+    assert measured == ["mine:0", "cpu"]
+
+
 def test_configured_device_is_what_auto_takes() -> None:
-    assert report(DL4ALL_DEVICE="cpu")["auto"] == {"device": "cpu", "reason": "DL4ALL_DEVICE says so"}
+    found = report(DL4ALL_DEVICE="cpu")["auto"]
+    assert (found["device"], found["reason"]) == ("cpu", "DL4ALL_DEVICE says so")
+    assert found["why"][0] == "Without that setting:"
+    assert "Without that setting:" in run("devices", "--why", DL4ALL_DEVICE="cpu").stdout
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dl4all.runtime import registry
+from dl4all.runtime.info import Limits
+from dl4all.runtime.vulkan import features
 from tests.conftest import need, run_python
 
 REPORT = """
@@ -38,6 +45,7 @@ sys.meta_path.insert(0, Missing())
 """
 NO_PACKAGE = "import sys; sys.modules['vulkan'] = None\n"
 NO_KP = "import sys; sys.modules['kp'] = None\n"
+FOLDERS = ("/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d")
 NO_ICD = {"VK_DRIVER_FILES": "/nonexistent", "VK_ICD_FILENAMES": "/nonexistent"}
 
 
@@ -69,6 +77,139 @@ def test_without_vulkan_there_is_the_cpu(before: str, env: dict[str, str], cause
     assert message.startswith(cause)
     assert remedy in message
     assert found["kompute"][0] == "BackendMissingError"
+
+
+def manifest(folder: Path, name: str, library: str) -> str:
+    """A driver's manifest, as the loader reads it."""
+    file = folder / f"{name}.json"
+    driver = {"api_version": "1.3.0", "library_path": library}
+    file.write_text(json.dumps({"file_format_version": "1.0.0", "ICD": driver}))
+    return str(file)
+
+
+@pytest.mark.vulkan
+@pytest.mark.parametrize("broken", ["no library", "no driver", "garbage", "empty"])
+def test_a_broken_driver_leaves_the_cpu(broken: str, tmp_path: Path) -> None:
+    """Whatever the loader prints about it."""
+    need("vulkan:0")
+    libraries = {"no library": "libnot_here_vulkan.so", "no driver": "libm.so.6"}
+    if broken in libraries:
+        file = manifest(tmp_path, "broken", libraries[broken])
+    else:
+        file = str(tmp_path / "broken.json")
+        Path(file).write_text("{nonsense" if broken == "garbage" else "")
+    found = report(VK_DRIVER_FILES=file, VK_ICD_FILENAMES=file)
+    assert found["names"] == ["cpu"]
+    assert found["auto"] == "cpu"
+    assert found["sum"] == [2.0, 3.0]
+    assert found["vulkan"][0] == "BackendMissingError"
+    assert found["vulkan"][1].startswith("[vulkan] ")
+
+
+@pytest.mark.vulkan
+def test_a_broken_driver_leaves_the_others(tmp_path: Path) -> None:
+    need("vulkan:0")
+    broken = manifest(tmp_path, "broken", "libnot_here_vulkan.so")
+    usual = report()
+    own = os.environ.get("VK_DRIVER_FILES") or os.environ.get("VK_ICD_FILENAMES")
+    files = own.split(os.pathsep) if own else [str(f) for d in FOLDERS for f in Path(d).glob("*.json")]
+    listed = os.pathsep.join([broken, *files])
+    assert report(VK_DRIVER_FILES=listed, VK_ICD_FILENAMES=listed) == usual
+
+
+NO_DEVICES = """
+from dl4all.runtime.vulkan import discovery, instance
+real = instance.api()
+class Lib:
+    def __getattr__(self, name):
+        return getattr(real.lib, name)
+    def vkEnumeratePhysicalDevices(self, instance, count, into):
+        count[0] = 0
+        return RESULT
+class Api:
+    lib = Lib()
+    def __getattr__(self, name):
+        return getattr(real, name)
+discovery.api = Api
+"""
+
+
+@pytest.mark.vulkan
+@pytest.mark.parametrize("result", ["0", "real.VK_ERROR_INITIALIZATION_FAILED"])
+def test_drivers_without_a_device_say_so(result: str) -> None:
+    """Mesa brings all its drivers to every machine; loaders differ in what they say if none fits."""
+    need("vulkan:0")
+    found = report(NO_DEVICES.replace("RESULT", result))
+    assert found["names"] == ["cpu"]
+    error, message = found["vulkan"]
+    assert error == "BackendMissingError"
+    assert message.startswith("[vulkan] Vulkan drivers are installed, but none of them finds a device")
+    assert "dl4all doctor" in message
+
+
+@pytest.mark.vulkan
+def test_every_fact_is_there() -> None:
+    need("vulkan:0")
+    info = registry.describe("vulkan:0")
+    assert len(info.uuid) == 32
+    assert info.driver_id
+    assert info.driver_version
+    assert info.memory == max(heap.nbytes for heap in info.heaps if heap.device_local)
+    assert any("compute" in family.flags and family.count for family in info.queue_families)
+    assert info.limits.storage_buffer_range >= Limits().storage_buffer_range
+    known = {*features.CORE, *features.EXTENSIONS, "subgroup_shuffle", "subgroup_arithmetic"}
+    assert info.features <= known.union(*(group.members for group in features.GROUPS))
+    assert info.pci == "" or re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", info.pci)
+    assert hash(info) == hash(dataclasses.replace(info))
+
+
+# Every device answers with one PCI address.
+SAME_ADDRESS = """
+from dl4all.runtime.vulkan import discovery, instance, structs
+real, made = instance.api(), {}
+def struct(name, **fields):
+    made[name] = structs.struct(name, **fields)
+    return made[name]
+class Lib:
+    def __getattr__(self, name):
+        return getattr(real.lib, name)
+    def vkGetPhysicalDeviceProperties2(self, handle, properties):
+        real.lib.vkGetPhysicalDeviceProperties2(handle, properties)
+        pci = made["VkPhysicalDevicePCIBusInfoPropertiesEXT"]
+        pci.pciDomain, pci.pciBus, pci.pciDevice, pci.pciFunction = 1, 0x41, 2, 3
+class Api:
+    lib = Lib()
+    def __getattr__(self, name):
+        return getattr(real, name)
+discovery.api, discovery.struct = Api, struct
+extensions = discovery._extensions
+discovery._extensions = lambda handle: extensions(handle) | {"VK_EXT_pci_bus_info"}
+"""
+
+
+@pytest.mark.vulkan
+def test_the_pci_address_is_the_drivers() -> None:
+    need("vulkan:0")
+    done = run_python(SAME_ADDRESS + "import dl4all as dl\nprint(dl.devices()[0].pci)")
+    assert (done.returncode, done.stdout) == (0, "0001:41:02.3\n"), done.stderr
+
+
+@pytest.mark.vulkan
+def test_devices_are_enumerated_once() -> None:
+    need("vulkan:0")
+    done = run_python(
+        "import dl4all as dl\n"
+        "from dl4all.runtime.vulkan import discovery, instance\n"
+        "calls = []\n"
+        "real = discovery._describe\n"
+        "discovery._describe = lambda *a: calls.append(a[1]) or real(*a)\n"
+        "for _ in range(3):\n"
+        "    dl.devices(); dl.device('vulkan:0'); dl.device('auto')\n"
+        "assert len(calls) == len(set(calls)), calls\n"
+        "print(len(calls))\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 1
 
 
 @pytest.mark.vulkan

@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 
 from tests.conftest import REPOSITORY, run_python
+from tests.runtime.test_machines import FOLDERS, SAME_ADDRESS
 
 pytestmark = [pytest.mark.slow, pytest.mark.vulkan]
 
-FOLDERS = ("/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d")
 SOFTMAX = "tests/ops/test_against_torch.py::test_softmax_of_extremes"  # SwiftShader's exp(nan) is a number
 
 FACTS = """
 import json, dataclasses
 import dl4all as dl
-print(json.dumps([[info.names, dataclasses.asdict(info)] for info in dl.devices() if info.type != "cpu"]))
+found = [[info.names, dataclasses.asdict(info)] for info in dl.devices() if info.type != "cpu"]
+print(json.dumps(found, default=sorted))
 """
 TOGETHER = """
 import threading
@@ -64,6 +65,17 @@ for name in names:  # round all devices
 assert abs(y.numpy() - (x + len(names))).max() < 1e-5
 print(len(names))
 """
+ONE_GPU = """
+import dl4all as dl
+from dl4all.runtime import measurements, registry
+discovery._device_type = lambda number: "discrete"
+gpu, cpu = dl.devices()
+print(len(gpu.drivers))
+print([(dl.tensor([1.0], device=f"vulkan:{view.index}") + 1.0).tolist() for view in gpu.drivers])
+measurements.store(f"vulkan:{gpu.others[0].index}", gpu.others[0], measurements.Measurement(900.0))
+measurements.store(f"vulkan:{gpu.index}", gpu, measurements.Measurement(100.0))
+print(dl.devices()[0].index == gpu.others[0].index)
+"""
 
 
 @functools.cache
@@ -104,10 +116,23 @@ def found(drivers: dict[str, str]) -> dict[str, Any]:
 def test_each_device_says_who_it_is(found: dict[str, Any]) -> None:
     ours, theirs = found["own"], found["SwiftShader"]
     assert theirs["driver"] == "SwiftShader driver"
+    assert theirs["driver_id"] == "google_swiftshader"
     assert theirs["type"] == "software"
+    assert theirs["pci"] == ""
+    assert ours["others"] == theirs["others"] == []  # two devices, not one through two drivers
     assert ours["driver"] != theirs["driver"]
     assert ours["index"] != theirs["index"]
     assert ours["uuid"] != theirs["uuid"]
+
+
+def test_at_one_address_they_are_one_device(drivers: dict[str, str], tmp_path: Path) -> None:
+    """As RADV and AMDVLK are on one card. Both can be named, and both compute."""
+    done = run_python(SAME_ADDRESS + ONE_GPU, **drivers, DL4ALL_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    listed, computed, chosen = done.stdout.splitlines()
+    assert listed == "2"
+    assert computed == "[[2.0], [2.0]]"
+    assert chosen == "True"
 
 
 def test_conformance_on_both(found: dict[str, Any], drivers: dict[str, str]) -> None:
@@ -116,7 +141,8 @@ def test_conformance_on_both(found: dict[str, Any], drivers: dict[str, str]) -> 
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "vulkan and not slow"),
-            *("tests/conformance", "tests/ops/test_gemm.py", "tests/ops/test_shaders.py", SOFTMAX),
+            *("tests/conformance", "dl4all/testing/conformance"),
+            *("tests/ops/test_gemm.py", "tests/ops/test_shaders.py", SOFTMAX),
         ],
         cwd=REPOSITORY,
         env={**os.environ, **drivers, "DL4ALL_TEST_DEVICES": ",".join(wanted)},
