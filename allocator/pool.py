@@ -16,9 +16,11 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from dl4all.errors import OutOfMemoryError
-from dl4all.runtime.backend import Backend, Buffer
+from dl4all.runtime.backend import Buffer
+from dl4all.runtime.info import DeviceInfo
 from dl4all.runtime.profiler import recorder
 
 GRAIN = 256  # every class is a multiple: no backend has to round further
@@ -50,6 +52,15 @@ class Stats:
     misses: int = 0  # requests that went to the driver
 
 
+class Source(Protocol):
+    """Where a pool's memory comes from: a backend."""
+
+    @property
+    def info(self) -> DeviceInfo: ...
+
+    def allocate(self, nbytes: int) -> Buffer: ...
+
+
 class Pool:
     """Buffers of one backend. Every method may be called from any thread.
 
@@ -58,7 +69,7 @@ class Pool:
     ``release`` takes no lock; what it was given is sorted in by the next ``allocate`` or ``trim``.
     """
 
-    def __init__(self, backend: Backend, synchronize: Callable[[], None], name: str = "") -> None:
+    def __init__(self, backend: Source, synchronize: Callable[[], None], name: str = "") -> None:
         self._backend = backend
         self._name = name  # of the device, in profiles
         self._synchronize = synchronize

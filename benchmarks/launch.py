@@ -1,13 +1,17 @@
-"""What it costs to run something small: launches and copies, each backend in turn in one run.
+"""What it costs to run something small: launches, recordings and copies, each backend in turn in one run.
 
     python benchmarks/launch.py [--repeat N] [--json]
 
 A dispatch adds 1 to 4096 floats. "dependent" dispatches all work on one buffer, "independent" ones each
-on their own. Times are medians over the repeats, which go round the backends.
+on their own. "record" is what the calling thread spends on a dispatch before it may go on, "submit" what it
+spends to hand over what was recorded; a backend that waits for every command has no such moment, and its
+"record" is the whole dispatch. "replay" runs 100 dependent dispatches that were prepared as a recording, in
+one submission. Times are medians over the repeats, which go round the backends.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import struct
@@ -15,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import click
 import numpy as np
@@ -23,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dl4all.runtime import registry, spirv
+from dl4all.runtime.backend import Dispatch, span
 
 SOURCE = """#version 450
 layout(local_size_x = 64) in;
@@ -36,20 +41,40 @@ COPY_BYTES = 64 << 20
 PUSH = struct.pack("<f", 1.0)
 
 
-def workloads(name: str, module: spirv.Module) -> dict[str, tuple[Callable[[], object], float, str]]:
-    """What to time on a device: the work, how many units one run has, and the unit."""
+class Work(NamedTuple):
+    """What is timed, what makes ready for it and waits for the rest of it, and its units."""
+
+    timed: Callable[[], object]
+    units: float
+    unit: str
+    before: Callable[[], object] = lambda: None
+    after: Callable[[], object] = lambda: None
+
+
+def workloads(name: str, module: spirv.Module) -> dict[str, Work]:
+    """What to time on a device."""
     backend = registry.open_device(name)
     stream = backend.stream
     program = backend.program(module, ())
-    buffers = [backend.allocate(4 * ELEMENTS) for _ in range(COUNT)]
-    for buffer in buffers:
-        stream.upload(buffer, np.zeros(4 * ELEMENTS, np.uint8))
-    large, host = backend.allocate(COPY_BYTES), np.ones(COPY_BYTES, np.uint8)
-    grid = (ELEMENTS // 64, 1, 1)
+    spans = [span(backend.allocate(4 * ELEMENTS)) for _ in range(COUNT)]
+    for piece in spans:
+        stream.upload(piece, np.zeros(4 * ELEMENTS, np.uint8))
+    large, host = span(backend.allocate(COPY_BYTES)), np.ones(COPY_BYTES, np.uint8)
+    independent = [Dispatch(program, [piece], (ELEMENTS // 64, 1, 1), PUSH) for piece in spans]
+    dependent = independent[:1] * COUNT
+    recording = backend.record(dependent)
+    pushes = itertools.cycle([{0: struct.pack("<f", step)} for step in (1.0, 2.0, 3.0, 4.0)])
 
-    def dispatches(targets: list[Any]) -> None:
-        for buffer in targets:
-            stream.dispatch(program, [buffer], grid, PUSH)
+    def record(commands: list[Dispatch]) -> None:
+        for command in commands:
+            stream.dispatch(command)
+
+    def run(commands: list[Dispatch]) -> None:
+        record(commands)
+        stream.synchronize()
+
+    def replay(push: dict[int, bytes] | None = None) -> None:
+        stream.replay(recording, push)
         stream.synchronize()
 
     def upload() -> None:
@@ -57,19 +82,28 @@ def workloads(name: str, module: spirv.Module) -> dict[str, tuple[Callable[[], o
         stream.synchronize()
 
     gigabytes = COPY_BYTES / 1e9
+    few = dependent[:10]  # fewer than a batch, so that nothing is submitted while they are recorded
     return {
-        "one dispatch": (lambda: dispatches(buffers[:1]), 1, "us"),
-        f"{COUNT} independent": (lambda: dispatches(buffers), COUNT, "us each"),
-        f"{COUNT} dependent": (lambda: dispatches(buffers[:1] * COUNT), COUNT, "us each"),
-        "upload": (upload, gigabytes, "GB/s"),
-        "download": (lambda: stream.download(large, host), gigabytes, "GB/s"),
+        "record": Work(lambda: record(few), len(few), "us each", after=stream.synchronize),
+        "submit 10": Work(stream.record_event, 1, "us", lambda: record(few), stream.synchronize),
+        "one dispatch": Work(lambda: run(few[:1]), 1, "us"),
+        f"{COUNT} independent": Work(lambda: run(independent), COUNT, "us each"),
+        f"{COUNT} dependent": Work(lambda: run(dependent), COUNT, "us each"),
+        f"prepare a recording of {COUNT}": Work(lambda: backend.record(dependent).free(), COUNT, "us each"),
+        f"replay {COUNT}": Work(replay, COUNT, "us each"),
+        "with new push constants": Work(lambda: replay(next(pushes)), COUNT, "us each"),
+        "upload": Work(upload, gigabytes, "GB/s"),
+        "download": Work(lambda: stream.download(large, host), gigabytes, "GB/s"),
     }
 
 
-def seconds(work: Callable[[], object]) -> float:
+def seconds(work: Work) -> float:
+    work.before()
     start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+    work.timed()
+    taken = time.perf_counter() - start
+    work.after()
+    return taken
 
 
 def measure(names: list[str], repeat: int) -> dict[str, dict[str, float]]:
@@ -80,15 +114,15 @@ def measure(names: list[str], repeat: int) -> dict[str, dict[str, float]]:
     work = {name: workloads(name, module) for name in names}
     results: dict[str, dict[str, float]] = {}
     for what in next(iter(work.values())):
-        for name in names:
-            work[name][what][0]()  # builds pipelines, touches memory
         times: dict[str, list[float]] = {name: [] for name in names}
-        for _ in range(repeat):
+        for i in range(repeat + 1):
             for name in names:
-                times[name].append(seconds(work[name][what][0]))
+                taken = seconds(work[name][what])
+                if i:  # the first builds pipelines and touches memory
+                    times[name].append(taken)
         results[what] = {}
         for name in names:
-            _, units, unit = work[name][what]
+            units, unit = work[name][what].units, work[name][what].unit
             median = statistics.median(times[name])
             results[what][name] = units / median if unit == "GB/s" else median / units * 1e6
     return results
@@ -107,7 +141,7 @@ def main(repeat: int, as_json: bool) -> None:
         print(json.dumps(results, indent=2))
         return
     table = Table("", *names, "")
-    units = {"upload": "GB/s", "download": "GB/s", "one dispatch": "us"}
+    units = {"upload": "GB/s", "download": "GB/s", "one dispatch": "us", "submit 10": "us"}
     for what, row in results.items():
         table.add_row(what, *(f"{row[name]:.1f}" for name in names), units.get(what, "us each"))
     Console().print(table)

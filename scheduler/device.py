@@ -15,10 +15,11 @@ from dl4all.allocator.pool import Pool
 from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError, ShaderError
 from dl4all.runtime import registry, spirv
-from dl4all.runtime.backend import Backend, Bytes, Grid, Program
+from dl4all.runtime.backend import Backend, Bytes, Dispatch, Grid, Program
 from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.info import DeviceInfo
 from dl4all.runtime.profiler import recorder
+from dl4all.scheduler.prediction import rates
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,14 @@ class Launch:
     """One dispatch: which shader, over how many workgroups, with which constants.
 
     ``push`` fills the push constants; ``constants`` are the values of spec ids 0, 1, 2, ...
+    ``flops`` helps to predict how long it takes, where that is not the time to read and write its operands.
     """
 
     shader: spirv.Shader
     groups: Grid
     push: bytes = b""
     constants: tuple[int, ...] = ()
+    flops: int = 0
 
 
 class Device:
@@ -50,6 +53,7 @@ class Device:
         self._backend = backend
         self._stream = backend.stream
         self._lock = threading.RLock()  # one recorder at a time; garbage collection may come back in
+        self._rates = rates(name, backend.info)
         self._programs: dict[tuple[spirv.Shader, tuple[int, ...]], Program] = {}
         self.pool = Pool(backend, self.synchronize, name)
 
@@ -78,7 +82,9 @@ class Device:
         with self._lock:
             program = self._program(launch, len(storages))
             limit = self.info.limits.storage_buffer_range
+            nbytes = 0
             for storage in storages:
+                nbytes += storage.nbytes
                 if storage.nbytes > limit:
                     raise ArgumentError(
                         f"[{launch.shader.path}] an operand of {storage.nbytes} bytes is more than "
@@ -91,14 +97,16 @@ class Device:
                     f"can start at once ({most}); use a smaller batch, or the CPU"
                 )
             if storages and 0 not in launch.groups:
-                buffers = [storage.buffer for storage in storages]
+                spans = [storage.span for storage in storages]
+                seconds = launch.flops * self._rates.per_flop + nbytes * self._rates.per_byte
+                command = Dispatch(program, spans, launch.groups, launch.push, seconds)
                 active = recorder.active
                 if active is None:
-                    self._stream.dispatch(program, buffers, launch.groups, launch.push)
+                    self._stream.dispatch(command)
                 else:
                     nbytes = sum(storage.nbytes for storage in set(storages))
                     ran = active.kernel(self.name, launch.shader, nbytes, storages[-1])
-                    self._stream.dispatch(program, buffers, launch.groups, launch.push, ran)
+                    self._stream.dispatch(command, ran)
 
     def _program(self, launch: Launch, bindings: int) -> Program:
         key = (launch.shader, launch.constants)
@@ -122,10 +130,10 @@ class Device:
                 data = _bytes_of(np.ascontiguousarray(array))
                 active = recorder.active
                 if active is None:
-                    self._stream.upload(storage.buffer, data)
+                    self._stream.upload(storage.span, data)
                 else:
                     with self._recorded(active, "upload", array.nbytes):
-                        self._stream.upload(storage.buffer, data)
+                        self._stream.upload(storage.span, data)
         return storage
 
     def download(self, storage: Storage, out: npt.NDArray[Any]) -> None:
@@ -134,10 +142,10 @@ class Device:
             with self._lock:
                 active = recorder.active
                 if active is None:
-                    self._stream.download(storage.buffer, _bytes_of(out))
+                    self._stream.download(storage.span, _bytes_of(out))
                 else:
                     with self._recorded(active, "download", out.nbytes):
-                        self._stream.download(storage.buffer, _bytes_of(out))
+                        self._stream.download(storage.span, _bytes_of(out))
 
     @contextlib.contextmanager
     def _recorded(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
+from dl4all.errors import ArgumentError
 from dl4all.ops.base import TensorBase
-from dl4all.ops.launch import ceil_div, pack, run, shader
+from dl4all.ops.launch import MOST_GROUPS, ceil_div, pack, run, shader
 from dl4all.scheduler.device import Device
 
 PANEL = 28
 """Columns that are best stored together when B is written for the purpose: as many as a tile of
 ``SHUFFLE`` has, so that a workgroup walks through memory without a gap."""
-
-
-MAX_BATCH = 65535  # workgroups along z that every device allows
 
 
 @dataclass(frozen=True)
@@ -88,18 +87,39 @@ def gemm(
     """Fill `c` with the products, plus ``bias[bias_offset + row]`` if given."""
     if 0 in (g.m, g.n, g.batch):
         return
-    if g.batch > MAX_BATCH:
-        for first in range(0, g.batch, MAX_BATCH):
-            part = replace(
-                g,
-                batch=min(MAX_BATCH, g.batch - first),
-                a_offset=g.a_offset + first * g.a_step,
-                b_offset=g.b_offset + first * g.b_step,
-                c_offset=g.c_offset + first * g.c_step,
-            )
-            gemm(c, a, b, bias, part, bias_offset)
-        return
     tile, words64 = _tile(c.device)
+    for part, row in _parts(g, tile):
+        _launch(c, a, b, bias, part, bias_offset + row, tile, words64)
+
+
+def _parts(g: Matrices, tile: Tile) -> Iterator[tuple[Matrices, int]]:
+    """Products with no more workgroups than every device allows, and the row that each begins with."""
+    most = (MOST_GROUPS, MOST_GROUPS * tile.rows, MOST_GROUPS * tile.columns)
+    if g.panel and g.n > most[2]:
+        raise ArgumentError(f"[gemm] {g.n} columns in panels of {g.panel} are more than {most[2]}")
+    for z, row, column in product(*map(range, (0, 0, 0), (g.batch, g.m, g.n), most)):
+        part = replace(
+            g,
+            batch=min(most[0], g.batch - z),
+            m=min(most[1], g.m - row),
+            n=min(most[2], g.n - column),
+            a_offset=g.a_offset + z * g.a_step + row * g.lda,
+            b_offset=g.b_offset + z * g.b_step + column,
+            c_offset=g.c_offset + z * g.c_step + row * g.ldc + column,
+        )
+        yield part, row
+
+
+def _launch(
+    c: TensorBase,
+    a: TensorBase,
+    b: TensorBase,
+    bias: TensorBase | None,
+    g: Matrices,
+    bias_offset: int,
+    tile: Tile,
+    words64: bool,
+) -> None:
     panel, panel_step = (g.panel, g.panel_step) if g.panel else (ceil_div(g.n, 4) * 4, 0)
     aligned = (
         all(x % 4 == 0 for x in (g.lda, g.a_offset, g.a_step)),
@@ -113,4 +133,6 @@ def gemm(
         int(bias is not None), 0 if bias is None else bias.offset + bias_offset,
     )  # fmt: skip
     groups = (ceil_div(g.n, tile.columns), ceil_div(g.m, tile.rows), g.batch)
-    run(GEMM[tile, words64, aligned], groups, push, a, b, a if bias is None else bias, c)
+    code = GEMM[tile, words64, aligned]
+    flops = 2 * g.m * g.n * g.k * g.batch
+    run(code, groups, push, a, b, a if bias is None else bias, c, flops=flops)

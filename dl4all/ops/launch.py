@@ -11,7 +11,8 @@ from dl4all.runtime.backend import Grid
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device import Launch
 
-MAX_GROUPS = 32768  # every device allows 65535; kernels stride over what is left
+MOST_GROUPS = 65535  # along one side, on every device
+MAX_GROUPS = 32768  # of kernels that stride over what is left
 
 
 def shader(path: str, **defines: Any) -> Shader:
@@ -46,7 +47,10 @@ def spread(elements: int, workgroup: int) -> Grid:
     return min(ceil_div(elements, workgroup), MAX_GROUPS), 1, 1
 
 
-def run(code: Shader, groups: Grid, push: bytes, *tensors: TensorBase) -> None:
-    """Launch on the device of the operands, bound in the given order."""
+def run(code: Shader, groups: Grid, push: bytes, *tensors: TensorBase, flops: int = 0) -> None:
+    """Launch on the device of the operands, bound in the given order.
+
+    ``flops`` counts the floating point operations where there are many for each byte.
+    """
     device = tensors[0].device
-    device.launch(Launch(code, groups, push), *(tensor.storage for tensor in tensors))
+    device.launch(Launch(code, groups, push, flops=flops), *(tensor.storage for tensor in tensors))

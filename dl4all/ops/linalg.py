@@ -10,7 +10,7 @@ from dl4all.errors import ShapeError
 from dl4all.ops.arithmetic import clone
 from dl4all.ops.base import Array, Shape, TensorBase
 from dl4all.ops.gemm import GEMM_SHADERS, Matrices, gemm
-from dl4all.ops.launch import ceil_div, pack, run, shader
+from dl4all.ops.launch import MOST_GROUPS, ceil_div, pack, run, shader
 from dl4all.ops.memory import contiguous
 from dl4all.ops.op import Kernel, Result, example, op
 from dl4all.ops.window import check_float
@@ -166,9 +166,17 @@ def _linear_run(out: TensorBase, input: TensorBase, weight: TensorBase, bias: Te
         b = contiguous(bias)
         tensors.append(b)
         offsets.append(b.offset)
-    push = pack(rows, features, inner, *offsets)
-    groups = (ceil_div(features, LINEAR_WORKGROUP), min(ceil_div(rows, LINEAR_ROWS), 65535), 1)
-    run(LINEAR[bias is not None], groups, push, *tensors, out)
+    groups = ceil_div(rows, LINEAR_ROWS)
+    for first in range(0, groups, MOST_GROUPS):
+        here = min(MOST_GROUPS, groups - first)
+        run(
+            LINEAR[bias is not None],
+            (ceil_div(features, LINEAR_WORKGROUP), here, 1),
+            pack(first, rows, features, inner, *offsets),
+            *tensors,
+            out,
+            flops=2 * here * LINEAR_ROWS * features * inner,
+        )
 
 
 def _linear_flops(input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> int:

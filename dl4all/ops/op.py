@@ -19,6 +19,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.base import Shape, TensorBase, from_host
+from dl4all.runtime.kompute import copies
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.spirv import Shader
 
@@ -202,9 +203,10 @@ def register(op: Op[P]) -> Op[P]:
 
 
 def all_shaders() -> list[Shader]:
-    """Every shader that an op may launch: what a wheel carries compiled."""
+    """Every shader that an op or a backend may launch: what a wheel carries compiled."""
     kernels = (declared.kernel for declared in REGISTRY.values())
-    return list(dict.fromkeys(code for kernel in kernels if kernel for code in kernel.shaders))
+    of_ops = (code for kernel in kernels if kernel for code in kernel.shaders)
+    return list(dict.fromkeys((*of_ops, *copies.SHADERS)))
 
 
 def op(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 import numpy as np
 import psutil
 
-from dl4all.errors import DeviceError
+from dl4all.errors import ArgumentError, OutOfMemoryError
+from dl4all.runtime.backend import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.cpu.buffer import CpuBuffer
+from dl4all.runtime.cpu.recording import CpuRecording, refuse_programs
 from dl4all.runtime.cpu.stream import CpuStream
 from dl4all.runtime.info import DeviceInfo, Limits
 from dl4all.runtime.spirv import Module
@@ -21,16 +23,39 @@ class CpuBackend:
     """The CPU. ``index`` is there for symmetry and must be 0."""
 
     features: frozenset[str] = frozenset()
+    capabilities = Capabilities(programs=False, clock=None)
 
     def __init__(self, index: int = 0) -> None:
         self.info = describe()
         self.stream = CpuStream()
 
-    def allocate(self, nbytes: int) -> CpuBuffer:
-        return CpuBuffer.empty(nbytes)
+    def new_stream(self) -> CpuStream:
+        return CpuStream()
+
+    def allocate(self, nbytes: int, kind: MemoryKind = "device") -> CpuBuffer:
+        if kind not in get_args(MemoryKind):
+            raise ArgumentError(f"[cpu] no memory of kind {kind!r}; use {' or '.join(get_args(MemoryKind))}")
+        if nbytes <= 0:
+            raise ArgumentError(f"[cpu] no buffer has {nbytes} bytes; the smallest has 1")
+        try:
+            if nbytes > self.info.memory:
+                raise MemoryError  # systems promise more than they have
+            return CpuBuffer.empty(nbytes)
+        except MemoryError:
+            raise OutOfMemoryError(
+                f"[cpu] {nbytes} bytes do not fit into {self.info.memory}; free tensors or use a smaller "
+                "batch"
+            ) from None
+
+    def memory(self) -> Memory:
+        found = psutil.virtual_memory()
+        return Memory(found.available, found.total)
 
     def program(self, module: Module, constants: Sequence[int]) -> NoReturn:
-        raise DeviceError("[cpu] the CPU runs no SPIR-V; ops run their NumPy reference there")
+        refuse_programs()
+
+    def record(self, commands: Sequence[Command]) -> CpuRecording:
+        return CpuRecording(commands)
 
     def close(self) -> None:
         """Host memory goes back by itself."""
@@ -59,9 +84,7 @@ def describe() -> DeviceInfo:
         api_version="",
         memory=memory,
         subgroup_size=0,
-        subgroup_shuffle=False,
-        float16=True,
-        int8=True,
+        features=frozenset({"float16", "int8", "int16", "int64"}),
         backends=("cpu",),
         limits=Limits(storage_buffer_range=memory, allocation_size=memory),
     )

@@ -8,10 +8,13 @@ from dl4all.runtime.backend import Bytes
 
 
 class CpuBuffer:
-    __slots__ = ("data",)
+    """Memory of either kind: here they are one."""
+
+    __slots__ = ("data", "freed")
 
     def __init__(self, data: Bytes) -> None:
         self.data = data
+        self.freed = False
 
     @classmethod
     def empty(cls, nbytes: int) -> CpuBuffer:
@@ -21,5 +24,10 @@ class CpuBuffer:
     def nbytes(self) -> int:
         return self.data.size
 
+    @property
+    def mapped(self) -> Bytes:
+        return self.data
+
     def free(self) -> None:
+        self.freed = True
         self.data = np.empty(0, np.uint8)

@@ -2,30 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import NoReturn
 
-from dl4all.errors import DeviceError
-from dl4all.runtime.backend import Bytes, Grid, Ran
-from dl4all.runtime.cpu.buffer import CpuBuffer
+from dl4all.errors import ArgumentError, DeviceError
+from dl4all.runtime.backend import Bytes, Copy, Dispatch, Fill, Ran, Span
+from dl4all.runtime.cpu.recording import CpuRecording, bytes_of, check, refuse_programs, run
+from dl4all.runtime.finished import FINISHED, Finished
 
 
 class CpuStream:
-    def dispatch(
-        self,
-        program: Any,
-        buffers: Sequence[CpuBuffer],
-        groups: Grid,
-        push: bytes,
-        ran: Ran | None = None,
-    ) -> NoReturn:
-        raise DeviceError("[cpu] the CPU runs no SPIR-V; ops run their NumPy reference there")
+    def __init__(self) -> None:
+        self._closed = False
 
-    def upload(self, buffer: CpuBuffer, data: Bytes) -> None:
-        buffer.data[: data.size] = data
+    def dispatch(self, command: Dispatch, ran: Ran | None = None) -> NoReturn:
+        refuse_programs()
 
-    def download(self, buffer: CpuBuffer, out: Bytes) -> None:
-        out[:] = buffer.data[: out.size]
+    def copy(self, command: Copy) -> None:
+        self._run(command)
+
+    def fill(self, command: Fill) -> None:
+        self._run(command)
+
+    def _run(self, command: Copy | Fill) -> None:
+        self._check_open()
+        check(command)
+        run(command)
+
+    def upload(self, target: Span, data: Bytes) -> None:
+        self._check_open()
+        memory = bytes_of(target)
+        _check_fits(data, memory)
+        memory[: data.size] = data
+
+    def download(self, source: Span, out: Bytes) -> None:
+        self._check_open()
+        memory = bytes_of(source)
+        _check_fits(out, memory)
+        out[:] = memory[: out.size]
+
+    def replay(self, recording: CpuRecording, push: Mapping[int, bytes] | None = None) -> None:
+        self._check_open()
+        for index in push or ():
+            raise ArgumentError(f"[replay] command {index} of {len(recording.commands)} is no dispatch")
+        recording.replay()
+
+    def record_event(self) -> Finished:
+        self._check_open()
+        return FINISHED
+
+    def wait_event(self, event: Finished) -> None:
+        """Nothing is ever pending."""
+        self._check_open()
 
     def synchronize(self) -> None:
         """Nothing is ever pending."""
+        self._check_open()
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DeviceError("[cpu] the stream is closed")
+
+
+def _check_fits(data: Bytes, memory: Bytes) -> None:
+    if data.size > memory.size:
+        raise ArgumentError(f"[cpu] {data.size} bytes do not fit a span of {memory.size}")

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dl4all.errors import DeviceError, UnknownDeviceError
-from dl4all.runtime.backend import check_interface
+from dl4all.runtime.backend import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.info import DeviceInfo
 from dl4all.runtime.kompute.buffer import KomputeBuffer
-from dl4all.runtime.kompute.library import installed, kp, manager
+from dl4all.runtime.kompute.copies import Copies
+from dl4all.runtime.kompute.launch import Launches
+from dl4all.runtime.kompute.library import installed, kp, manager, typed
 from dl4all.runtime.kompute.program import KomputeProgram
+from dl4all.runtime.kompute.recording import KomputeRecording
 from dl4all.runtime.kompute.stream import KomputeStream
 from dl4all.runtime.spirv import Module
 from dl4all.runtime.vulkan import backend as vulkan
+from dl4all.runtime.vulkan import features
 from dl4all.runtime.vulkan.discovery import physical_devices
+
+# Kompute enables no feature; these are properties of a device, which need not be enabled.
+FEATURES = frozenset({"subgroup_shuffle", "subgroup_arithmetic"})
 
 
 class KomputeBackend:
@@ -25,17 +33,30 @@ class KomputeBackend:
         BackendMissingError: ``kp``, the Vulkan loader or a driver is missing.
     """
 
+    capabilities = Capabilities(offset_alignment=0, replay=True)
+
     def __init__(self, index: int) -> None:
-        found = {device.info.index: device.info for device in physical_devices()}
+        found = {device.info.index: device for device in physical_devices()}
         if index not in found:
             raise UnknownDeviceError(f"[kompute] no device {index}; there are {sorted(found)}")
-        self.info: DeviceInfo = found[index]
-        # Kompute enables nothing; shuffling is a property of the device and need not be enabled.
-        self.features = frozenset({"subgroup_shuffle"} if self.info.subgroup_shuffle else ())
+        physical = found[index]
+        self.info: DeviceInfo = physical.info
+        self.features = FEATURES & features.supported(
+            physical.handle, physical.api_version, physical.extensions
+        )
         self._manager: Any = manager(index)
+        # Around whatever uses ``kp`` and what is kept for it: a thread must not run what another lets go. It
+        # is entered again when garbage collection frees something in the middle.
+        self.lock = threading.RLock()
         self.buffers: set[KomputeBuffer] = set()
-        self.allocated = 0
-        self.stream = KomputeStream(self)
+        self.programs: set[KomputeProgram] = set()
+        self.recordings: set[KomputeRecording] = set()
+        self.streams: set[KomputeStream] = set()
+        self.allocated = 0  # bytes of device memory
+        self.allocations = 0  # calls of vkAllocateMemory that were not taken back
+        self.launches = Launches(self)
+        self.copies = Copies(self)
+        self.stream = self.new_stream()
 
     @property
     def manager(self) -> Any:
@@ -48,30 +69,61 @@ class KomputeBackend:
         if self._manager is None:
             raise DeviceError(f"[kompute] {self.info.hardware} is closed; what was on it is gone")
 
-    def record(self, operation: Any) -> Any:
-        """A sequence of its own with one operation in it, ready for ``eval()`` any number of times.
+    def check_buffer(self, buffer: Any) -> None:
+        """Raise DeviceError if it is no buffer of this device, or not any more."""
+        if buffer not in self.buffers:
+            raise DeviceError("[kompute] the buffer was freed, or belongs to another device")
+
+    def sequence(self, operations: Iterable[Any]) -> Any:
+        """A sequence with operations in it, ready for ``eval()`` any number of times.
 
         Sequences are never recorded again: Kompute's command pools do not allow a reset.
         """
-        sequence = self.manager.sequence()
-        sequence.record(operation)
+        try:
+            sequence = self.manager.sequence()
+            for operation in operations:
+                sequence.record(operation)
+        except RuntimeError as error:
+            raise typed(error, "recording") from None
         return sequence
 
-    def allocate(self, nbytes: int) -> KomputeBuffer:
-        return KomputeBuffer(self, nbytes)
+    def new_stream(self) -> KomputeStream:
+        self.check_open()
+        return KomputeStream(self)
+
+    def allocate(self, nbytes: int, kind: MemoryKind = "device") -> KomputeBuffer:
+        with self.lock:
+            self.check_open()
+            return KomputeBuffer(self, nbytes, kind)
+
+    def memory(self) -> Memory:
+        """What this process has not taken itself: Kompute cannot ask the driver."""
+        self.check_open()
+        return Memory(self.info.memory - self.allocated, self.info.memory)
 
     def program(self, module: Module, constants: Sequence[int]) -> KomputeProgram:
-        check_interface(module, constants, self.info.limits, self.features)
-        return KomputeProgram.create(module, constants)
+        with self.lock:
+            self.check_open()
+            return KomputeProgram(self, module, constants)
+
+    def record(self, commands: Sequence[Command]) -> KomputeRecording:
+        with self.lock:
+            self.check_open()
+            return KomputeRecording(self, commands)
 
     def close(self) -> None:
-        if self._manager is None:
-            return
-        self.stream.close()
-        for buffer in list(self.buffers):
-            buffer.free()
-        self._manager.destroy()
-        self._manager = None
+        with self.lock:
+            if self._manager is None:
+                return
+            for recording in tuple(self.recordings):
+                recording.free()
+            self.launches.clear()
+            for buffer in tuple(self.buffers):
+                buffer.free()
+            self.programs.clear()
+            self.streams.clear()
+            self._manager.destroy()
+            self._manager = None
 
 
 def find() -> tuple[DeviceInfo, ...]:

@@ -65,23 +65,32 @@ def _layers() -> Iterator[None]:
 
 def manager(index: int) -> Any:
     """A ``kp.Manager`` (one VkInstance and VkDevice) for physical device `index`."""
-    with _layers(), errors(f"opening device {index}"):
-        return kp().Manager(index)
-
-
-@contextlib.contextmanager
-def errors(what: str) -> Iterator[None]:
-    """Turn Kompute's RuntimeErrors into the typed ones."""
     try:
-        yield
+        with _layers():
+            return kp().Manager(index)
     except RuntimeError as error:
-        if isinstance(error, DeviceError):
-            raise
-        text = str(error)
-        if "OutOfDeviceMemory" in text or "OutOfHostMemory" in text:
-            raise OutOfMemoryError(f"[kompute] {what}: {text}; free tensors or use a smaller batch") from None
-        if "DeviceLost" in text:
-            raise DeviceLostError(
-                f"[kompute] {what}: the driver gave the device up; data on the host is intact"
-            ) from None
-        raise DeviceError(f"[kompute] {what}: {text}") from None
+        raise typed(error, f"opening device {index}") from None
+
+
+def evaluate(sequence: Any, what: str) -> None:
+    """Submit what a sequence holds and wait until it has run.
+
+    Raises:
+        DeviceError: `what` did not work.
+    """
+    try:
+        sequence.eval()
+    except RuntimeError as error:
+        raise typed(error, what) from None
+
+
+def typed(error: RuntimeError, what: str) -> DeviceError:
+    """Kompute's RuntimeError as one of ours, which stay as they are."""
+    if isinstance(error, DeviceError):
+        return error
+    text = str(error)
+    if "OutOfDeviceMemory" in text or "OutOfHostMemory" in text:
+        return OutOfMemoryError(f"[kompute] {what}: {text}; free tensors or use a smaller batch")
+    if "DeviceLost" in text:
+        return DeviceLostError(f"[kompute] {what}: the driver gave the device up; data on the host is intact")
+    return DeviceError(f"[kompute] {what}: {text}")

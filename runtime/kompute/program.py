@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dl4all.runtime.interface import check_interface
 from dl4all.runtime.spirv import Module
 
+if TYPE_CHECKING:
+    from dl4all.runtime.kompute.backend import KomputeBackend
 
-@dataclass(frozen=True, eq=False)
+
 class KomputeProgram:
-    module: Module
-    constants: npt.NDArray[np.uint32] = field(repr=False)
+    """``users`` are the launches that hold a pipeline of it."""
 
-    @classmethod
-    def create(cls, module: Module, constants: Sequence[int]) -> KomputeProgram:
-        return cls(module, np.array(constants, np.uint32))
+    __slots__ = ("_backend", "constants", "module", "users", "writes")
+
+    def __init__(self, backend: KomputeBackend, module: Module, constants: Sequence[int]) -> None:
+        check_interface(module, constants, backend.info.limits, backend.features)
+        self._backend = backend
+        self.module = module
+        self.constants = np.array(constants, np.uint32)
+        self.writes = tuple(not binding.readonly for binding in module.interface.bindings)
+        self.users: set[Any] = set()
+        backend.programs.add(self)
+
+    def free(self) -> None:
+        with self._backend.lock:
+            for user in tuple(self.users):
+                user.free()
+            self._backend.programs.discard(self)

@@ -1,11 +1,9 @@
 """Commands in order: one submission, waited for, per command.
 
 Kompute records no barrier between two dispatches of one sequence and its Python package has no
-way to ask for one, so the only dependency that holds on every driver is the end of a submission
-(docs/decisions/0002-kompute-ordering.md). A Kompute algorithm owns a pipeline and is bound to its
-buffers, and creating one costs milliseconds; a recorded sequence is therefore kept and submitted
-again when the same program meets the same buffers with the same arguments, which is every time
-in a loop whose buffers come from a pool.
+way to ask for one, so the only dependency that holds on every driver and costs no copy is the end of a
+submission (docs/decisions/0002-kompute-ordering.md). Kompute waits with Python's global lock held, so that
+streams take turns whatever they do; they share the device's launches, under its lock.
 
 Dispatches are timed by the host's clock around the submission. Kompute's own timestamps are not used: it
 writes them into a query pool that it never resets, which the specification forbids.
@@ -14,96 +12,100 @@ writes them into a query pool that it never resets, which the specification forb
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from dl4all.runtime.backend import Bytes, Grid, Ran
-from dl4all.runtime.kompute.buffer import KomputeBuffer
-from dl4all.runtime.kompute.library import errors, kp
-from dl4all.runtime.kompute.program import KomputeProgram
+from dl4all.errors import ArgumentError, DeviceError
+from dl4all.runtime.backend import Bytes, Copy, Dispatch, Fill, Ran, Span
+from dl4all.runtime.finished import FINISHED, Finished
+from dl4all.runtime.kompute.copies import check_span, through_host
+from dl4all.runtime.kompute.library import evaluate
+from dl4all.runtime.kompute.recording import KomputeRecording
 
 if TYPE_CHECKING:
     from dl4all.runtime.kompute.backend import KomputeBackend
-
-KEPT = 1024  # recordings; each owns a pipeline
-
-Key = tuple[KomputeProgram, tuple[int, ...], Grid, bytes]
 
 
 class KomputeStream:
     def __init__(self, backend: KomputeBackend) -> None:
         self._backend = backend
-        self._recordings: OrderedDict[Key, tuple[Any, Any, Sequence[KomputeBuffer]]] = OrderedDict()
+        backend.streams.add(self)
 
-    def dispatch(
-        self,
-        program: KomputeProgram,
-        buffers: Sequence[KomputeBuffer],
-        groups: Grid,
-        push: bytes,
-        ran: Ran | None = None,
-    ) -> None:
-        key = (program, tuple(map(id, buffers)), groups, push)
-        found = self._recordings.get(key)
-        if found is None:
-            found = self._recordings[key] = self._record(key, program, buffers)
-            if len(self._recordings) > KEPT:
-                self._drop(next(iter(self._recordings)))
-        else:
-            self._recordings.move_to_end(key)
-        start = 0.0 if ran is None else time.perf_counter()
-        with errors(f"running {program.module.name}"):
-            found[1].eval()
+    def dispatch(self, command: Dispatch, ran: Ran | None = None) -> None:
+        with self._backend.lock:
+            self._check_open()
+            launch = self._backend.launches.find(command)
+            if 0 in command.groups:  # Kompute would take it for something else
+                return
+            sequence = launch.sequence(command.push)
+            start = time.perf_counter()
+            evaluate(sequence, f"running {command.program.module.name}")
+            end = time.perf_counter()
         if ran is not None:
-            ran(start, time.perf_counter(), "host")
+            ran(start, end, "host")
 
-    def _record(
-        self, key: Key, program: KomputeProgram, buffers: Sequence[KomputeBuffer]
-    ) -> tuple[Any, Any, Sequence[KomputeBuffer]]:
-        _, _, groups, push = key
-        with errors(f"building {program.module.name}"):
-            algorithm = self._backend.manager.algorithm(
-                [buffer.tensor for buffer in buffers],
-                program.module.code,
-                groups,
-                program.constants,
-                np.frombuffer(push, np.uint32),
-            )
-            sequence = self._backend.record(kp().OpAlgoDispatch(algorithm))
-        for buffer in buffers:
-            buffer.recordings.add(key)
-        return algorithm, sequence, tuple(buffers)
+    def copy(self, command: Copy) -> None:
+        self._run(command)
 
-    def upload(self, buffer: KomputeBuffer, data: Bytes) -> None:
-        self._backend.check_open()
-        buffer.staging[: data.size] = data
-        with errors("uploading"):
-            buffer.to_device.eval()
+    def fill(self, command: Fill) -> None:
+        self._run(command)
 
-    def download(self, buffer: KomputeBuffer, out: Bytes) -> None:
-        self._backend.check_open()
-        with errors("downloading"):
-            buffer.to_host.eval()
-        out[:] = buffer.staging[: out.size]
+    def _run(self, command: Copy | Fill) -> None:
+        with self._backend.lock:
+            self._check_open()
+            dispatch = self._backend.copies.dispatch(command)
+            if not command.target.nbytes:
+                return
+            if dispatch is None:
+                through_host(command)
+            else:
+                self.dispatch(dispatch)
+
+    def upload(self, target: Span, data: Bytes) -> None:
+        with self._backend.lock:
+            self._check(target, data)
+            if data.size:
+                buffer, offset, nbytes = target
+                buffer.write(offset, data, whole=nbytes == buffer.nbytes)
+
+    def download(self, source: Span, out: Bytes) -> None:
+        with self._backend.lock:
+            self._check(source, out)
+            if out.size:
+                out[:] = source.buffer.read(source.offset, out.size)
+
+    def replay(self, recording: KomputeRecording, push: Mapping[int, bytes] | None = None) -> None:
+        with self._backend.lock:
+            self._check_open()
+            if recording not in self._backend.recordings:
+                raise DeviceError(
+                    "[kompute] the recording or something that it uses was freed, or it belongs to another "
+                    "device"
+                )
+            recording.replay(push)
+
+    def record_event(self) -> Finished:
+        self._check_open()
+        return FINISHED
+
+    def wait_event(self, event: Finished) -> None:
+        """Nothing to wait for: every command was waited for when it was submitted."""
+        self._check_open()
 
     def synchronize(self) -> None:
         """Nothing to wait for: every command was waited for when it was submitted."""
-
-    def forget(self, buffer: KomputeBuffer) -> None:
-        """Drop the recordings that use a buffer about to be freed."""
-        for key in list(buffer.recordings):
-            self._drop(key)
-
-    def _drop(self, key: Key) -> None:
-        algorithm, sequence, buffers = self._recordings.pop(key)
-        sequence.destroy()
-        algorithm.destroy()
-        for buffer in buffers:
-            buffer.recordings.discard(key)
+        self._check_open()
 
     def close(self) -> None:
-        for key in list(self._recordings):
-            self._drop(key)
+        self._backend.streams.discard(self)
+
+    def _check_open(self) -> None:
+        if self not in self._backend.streams:
+            self._backend.check_open()
+            raise DeviceError("[kompute] the stream is closed")
+
+    def _check(self, span: Span, data: Bytes) -> None:
+        self._check_open()
+        check_span(self._backend, span)
+        if data.size > span.nbytes:
+            raise ArgumentError(f"[kompute] {data.size} bytes do not fit a span of {span.nbytes}")

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from dl4all.errors import ArgumentError, DeviceError, OutOfMemoryError, UnknownDeviceError
-from dl4all.runtime.backend import check_interface
+from dl4all.runtime.backend import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.info import DeviceInfo
+from dl4all.runtime.interface import check_interface
 from dl4all.runtime.null.buffer import NullBuffer
 from dl4all.runtime.null.program import NullProgram
+from dl4all.runtime.null.recording import NullRecording
 from dl4all.runtime.null.stream import NullStream
 from dl4all.runtime.spirv import Module
 
-Call = Literal["allocate", "program", "dispatch", "upload", "download", "synchronize"]
+Call = Literal[
+    "allocate", "program", "dispatch", "copy", "fill", "upload", "download", "record", "replay",
+    "record_event", "wait_event", "new_stream", "synchronize",
+]  # fmt: skip
 """What can be made to fail."""
 
 
@@ -31,18 +37,27 @@ class NullBackend:
     """The device that `info` describes; by default one with no more than Vulkan's least limits.
 
     ``counts`` holds how often each call succeeded, and its bytes: ``counts["upload"]``,
-    ``counts["upload bytes"]``; also of ``free`` and ``free program``. What a real device would answer
-    with undefined behaviour raises DeviceError: a grid, a buffer or push constants that do not fit,
-    and memory that was freed.
+    ``counts["upload bytes"]``. Events and streams count as ``event``, ``wait`` and ``stream``, and what is
+    given back as ``free``, ``free program``, ``free recording`` and ``free stream``. A replay counts as one,
+    whatever it holds. What a real device would answer with undefined behaviour is refused: a grid, a span
+    or push constants that do not fit, with ArgumentError; what was freed, with DeviceError.
     """
+
+    name = "null"
 
     def __init__(self, info: DeviceInfo | None = None, features: frozenset[str] = frozenset()) -> None:
         self.info = describe() if info is None else info
         self.features = features
+        self.capabilities = Capabilities(
+            data=False, offset_alignment=self.info.limits.storage_alignment, clock=None
+        )
         self.counts: Counter[str] = Counter()
         self.buffers: set[NullBuffer] = set()
         self.programs: set[NullProgram] = set()
+        self.recordings: set[NullRecording] = set()
+        self.streams: set[NullStream] = set()
         self._faults: list[_Fault] = []
+        self._lock = threading.Lock()  # of the counts and the faults
         self._closed = False
         self.stream = NullStream(self)
 
@@ -64,7 +79,8 @@ class NullBackend:
         """Refuse a call on a closed device, or one that was made to fail."""
         if self._closed:
             raise DeviceError(f"[null] {self.info.hardware} is closed; what was on it is gone")
-        error = self._due(call)
+        with self._lock:
+            error = self._due(call)
         if error is not None:
             try:
                 raise error
@@ -84,21 +100,36 @@ class NullBackend:
 
     def count(self, call: str, nbytes: int = 0) -> None:
         """Count a call that succeeded."""
-        self.counts[call] += 1
-        if nbytes:
-            self.counts[f"{call} bytes"] += nbytes
+        with self._lock:
+            self.counts[call] += 1
+            if nbytes:
+                self.counts[f"{call} bytes"] += nbytes
 
-    def allocate(self, nbytes: int) -> NullBuffer:
+    def new_stream(self) -> NullStream:
+        self.enter("new_stream")
+        self.count("stream")
+        return NullStream(self)
+
+    def allocate(self, nbytes: int, kind: MemoryKind = "device") -> NullBuffer:
         self.enter("allocate")
-        taken = sum(buffer.nbytes for buffer in self.buffers)
+        if nbytes <= 0:
+            raise ArgumentError(f"[null] no buffer has {nbytes} bytes; the smallest has 1")
+        taken = self._taken()
         limits = self.info.limits
         if nbytes > limits.allocation_size or taken + nbytes > self.info.memory:
             raise OutOfMemoryError(
                 f"[null] {nbytes} bytes do not fit: {taken} of {self.info.memory} bytes are taken and one "
                 f"buffer may have {limits.allocation_size}; free tensors or use a smaller batch"
             )
+        buffer = NullBuffer(self, nbytes, kind)
         self.count("allocate", nbytes)
-        return NullBuffer(self, nbytes)
+        return buffer
+
+    def memory(self) -> Memory:
+        return Memory(self.info.memory - self._taken(), self.info.memory)
+
+    def _taken(self) -> int:
+        return sum(buffer.nbytes for buffer in tuple(self.buffers))
 
     def program(self, module: Module, constants: Sequence[int]) -> NullProgram:
         self.enter("program")
@@ -106,10 +137,20 @@ class NullBackend:
         self.count("program")
         return NullProgram(self, module)
 
+    def record(self, commands: Sequence[Command]) -> NullRecording:
+        self.enter("record")
+        recording = NullRecording(self, commands)
+        self.count("record")
+        return recording
+
     def close(self) -> None:
-        for buffer in list(self.buffers):
+        for stream in tuple(self.streams):
+            stream.close()
+        for recording in tuple(self.recordings):
+            recording.free()
+        for buffer in tuple(self.buffers):
             buffer.free()
-        for program in list(self.programs):
+        for program in tuple(self.programs):
             program.free()
         self._closed = True
 
@@ -142,8 +183,5 @@ def describe() -> DeviceInfo:
         api_version="",
         memory=2**40,
         subgroup_size=1,
-        subgroup_shuffle=False,
-        float16=False,
-        int8=False,
         backends=("null",),
     )

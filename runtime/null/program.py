@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 
 class NullProgram:
-    __slots__ = ("_backend", "module")
+    __slots__ = ("_backend", "module", "writes")
 
     def __init__(self, backend: NullBackend, module: Module) -> None:
         self._backend = backend
         self.module = module
+        self.writes = tuple(not binding.readonly for binding in module.interface.bindings)
         backend.programs.add(self)
 
     def free(self) -> None:

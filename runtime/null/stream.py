@@ -2,70 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dl4all.errors import DeviceError
-from dl4all.runtime.backend import Bytes, Grid, Ran
-from dl4all.runtime.null.buffer import NullBuffer
-from dl4all.runtime.null.program import NullProgram
+from dl4all.runtime.backend import Bytes, Copy, Dispatch, Fill, Ran, Span
+from dl4all.runtime.checks import check_command, check_transfer
+from dl4all.runtime.finished import FINISHED, Finished
+from dl4all.runtime.null.recording import NullRecording
 
 if TYPE_CHECKING:
-    from dl4all.runtime.null.backend import NullBackend
+    from dl4all.runtime.null.backend import Call, NullBackend
 
 
 class NullStream:
     def __init__(self, backend: NullBackend) -> None:
         self._backend = backend
+        backend.streams.add(self)
 
-    def dispatch(
-        self,
-        program: NullProgram,
-        buffers: Sequence[NullBuffer],
-        groups: Grid,
-        push: bytes,
-        ran: Ran | None = None,
-    ) -> None:
-        self._backend.enter("dispatch")
-        name, interface = program.module.name, program.module.interface
-        limits = self._backend.info.limits
-        if program not in self._backend.programs:
-            raise DeviceError(f"[null] {name} was freed, or belongs to another device")
-        if len(buffers) != len(interface.bindings):
-            raise DeviceError(f"[null] {name} binds {len(interface.bindings)} buffers, got {len(buffers)}")
-        for buffer in buffers:
-            self._check(buffer, 0)
-            if buffer.nbytes > limits.storage_buffer_range:
-                raise DeviceError(
-                    f"[null] {name} binds {buffer.nbytes} bytes, the device allows "
-                    f"{limits.storage_buffer_range}"
-                )
-        if any(not 0 <= count <= most for count, most in zip(groups, limits.workgroup_count, strict=True)):
-            raise DeviceError(f"[null] {name}: {groups} workgroups do not fit into {limits.workgroup_count}")
-        if len(push) != interface.push_bytes:
-            raise DeviceError(
-                f"[null] {name} takes {interface.push_bytes} bytes of push constants, got {len(push)}"
-            )
+    def dispatch(self, command: Dispatch, ran: Ran | None = None) -> None:
+        self._enter("dispatch")
+        check_command(self._backend, command)
         self._backend.count("dispatch")
 
-    def upload(self, buffer: NullBuffer, data: Bytes) -> None:
-        self._backend.enter("upload")
-        self._check(buffer, data.size)
+    def copy(self, command: Copy) -> None:
+        self._enter("copy")
+        check_command(self._backend, command)
+        self._backend.count("copy", command.target.nbytes)
+
+    def fill(self, command: Fill) -> None:
+        self._enter("fill")
+        check_command(self._backend, command)
+        self._backend.count("fill", command.target.nbytes)
+
+    def upload(self, target: Span, data: Bytes) -> None:
+        self._enter("upload")
+        check_transfer(self._backend, target, data)
         self._backend.count("upload", data.size)
 
-    def download(self, buffer: NullBuffer, out: Bytes) -> None:
+    def download(self, source: Span, out: Bytes) -> None:
         """Fill `out` with zeros: what was uploaded is not kept."""
-        self._backend.enter("download")
-        self._check(buffer, out.size)
+        self._enter("download")
+        check_transfer(self._backend, source, out)
         out[:] = 0
         self._backend.count("download", out.size)
 
+    def replay(self, recording: NullRecording, push: Mapping[int, bytes] | None = None) -> None:
+        self._enter("replay")
+        if recording not in self._backend.recordings:
+            raise DeviceError("[null] the recording was freed, or belongs to another device")
+        recording.check(push or {})
+        self._backend.count("replay")
+
+    def record_event(self) -> Finished:
+        self._enter("record_event")
+        self._backend.count("event")
+        return FINISHED
+
+    def wait_event(self, event: Finished) -> None:
+        self._enter("wait_event")
+        self._backend.count("wait")
+
     def synchronize(self) -> None:
-        self._backend.enter("synchronize")
+        self._enter("synchronize")
         self._backend.count("synchronize")
 
-    def _check(self, buffer: NullBuffer, nbytes: int) -> None:
-        if buffer not in self._backend.buffers:
-            raise DeviceError("[null] the buffer was freed, or belongs to another device")
-        if nbytes > buffer.nbytes:
-            raise DeviceError(f"[null] {nbytes} bytes do not fit into a buffer of {buffer.nbytes}")
+    def close(self) -> None:
+        if self in self._backend.streams:
+            self._backend.streams.discard(self)
+            self._backend.count("free stream")
+
+    def _enter(self, call: Call) -> None:
+        self._backend.enter(call)
+        if self not in self._backend.streams:
+            raise DeviceError("[null] the stream is closed")

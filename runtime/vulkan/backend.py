@@ -1,18 +1,30 @@
-"""A Vulkan device, opened: memory, programs and one in-order stream."""
+"""A Vulkan device, opened: memory, programs and streams."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from dl4all.errors import BackendMissingError, DeviceError, UnknownDeviceError
+from dl4all.errors import DeviceError, UnknownDeviceError
+from dl4all.runtime.backend import Capabilities, Command, Memory, MemoryKind
+from dl4all.runtime.checks import check_allocation
 from dl4all.runtime.info import DeviceInfo
+from dl4all.runtime.interface import FEATURES
 from dl4all.runtime.spirv import Module
-from dl4all.runtime.vulkan.buffer import Kind, MemoryKind, VulkanBuffer
+from dl4all.runtime.vulkan import features
+from dl4all.runtime.vulkan.buffer import VulkanBuffer, free_memory, memory_types
 from dl4all.runtime.vulkan.discovery import PhysicalDevice, physical_devices
-from dl4all.runtime.vulkan.instance import NO_DRIVER, api, check
+from dl4all.runtime.vulkan.instance import api, check
+from dl4all.runtime.vulkan.pipeline_cache import PipelineCache
 from dl4all.runtime.vulkan.program import VulkanProgram
+from dl4all.runtime.vulkan.queue import Queue
+from dl4all.runtime.vulkan.recording import VulkanRecording
 from dl4all.runtime.vulkan.stream import VulkanStream
+from dl4all.runtime.vulkan.structs import array, struct
+from dl4all.runtime.vulkan.timeline import FenceTimeline, SemaphoreTimeline, Timeline
+
+QUEUES = 4  # that streams are spread over; devices have one to sixteen
 
 
 class VulkanBackend:
@@ -27,20 +39,40 @@ class VulkanBackend:
         BackendMissingError: there is no Vulkan loader or driver.
     """
 
+    name = "vulkan"
+
     def __init__(self, index: int, *, zero_copy: bool = True) -> None:
         found = {device.info.index: device for device in physical_devices()}
         if index not in found:
             raise UnknownDeviceError(f"[vulkan] no device {index}; there are {sorted(found)}")
-        physical = found[index]
+        physical = self._physical = found[index]
         self.info: DeviceInfo = physical.info
-        has = {"int64": physical.int64, "subgroup_shuffle": self.info.subgroup_shuffle}
-        self.features = frozenset(name for name, there in has.items() if there)
-        self._device: Any = _create_device(physical)
+        self._enabled = features.supported(physical.handle, physical.api_version, physical.extensions)
+        self.features = self._enabled & frozenset(FEATURES.values())
+        self.capabilities = Capabilities(
+            offset_alignment=self.info.limits.storage_alignment,
+            asynchronous=True,
+            threads=True,
+            replay=True,
+            tiles=True,
+            clock="device",
+        )
+        self.queue_family = physical.queue_family
+        self.memory_types = memory_types(physical, zero_copy)
         self.buffers: set[VulkanBuffer] = set()
         self.programs: set[VulkanProgram] = set()
-        self.memory_kinds = _memory_kinds(physical, zero_copy)
-        self.pipeline_cache = _create_pipeline_cache(self.device)
-        self.stream = VulkanStream(self, physical.queue_family)
+        self.recordings: set[VulkanRecording] = set()
+        self.streams: set[VulkanStream] = set()
+        self.pipeline_cache: PipelineCache | None = None
+        count = min(QUEUES, physical.queues)
+        self._device: Any = _create_device(physical, self._enabled, count)
+        self._next_queue = itertools.cycle([Queue(self._device, self.queue_family, i) for i in range(count)])
+        try:
+            self.pipeline_cache = PipelineCache(self._device, physical)
+            self.stream = self.new_stream()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def device(self) -> Any:
@@ -49,27 +81,59 @@ class VulkanBackend:
         Raises:
             DeviceError: it is closed.
         """
-        if self._device is None:
-            raise DeviceError(f"[vulkan] {self.info.hardware} is closed; what was on it is gone")
+        self.check_open()
         return self._device
 
-    def allocate(self, nbytes: int) -> VulkanBuffer:
-        return VulkanBuffer(self, nbytes, "device")
+    def check_open(self) -> None:
+        """Raise DeviceError if the device is closed."""
+        if self._device is None:
+            raise DeviceError(f"[vulkan] {self.info.hardware} is closed; what was on it is gone")
+
+    def new_stream(self) -> VulkanStream:
+        self.check_open()
+        return VulkanStream(self, next(self._next_queue))
+
+    def new_timeline(self) -> Timeline:
+        """What a stream counts its submissions with."""
+        kind = SemaphoreTimeline if "timeline_semaphore" in self._enabled else FenceTimeline
+        return kind(self.device)
+
+    def allocate(self, nbytes: int, kind: MemoryKind = "device") -> VulkanBuffer:
+        check_allocation(self, nbytes, kind)
+        return VulkanBuffer(self, nbytes, kind)
+
+    def memory(self) -> Memory:
+        total = self.info.memory
+        if "memory_budget" in self._enabled:
+            return Memory(free_memory(self._physical, self.memory_types["device"].types[0]), total)
+        return Memory(max(0, total - sum(buffer.nbytes for buffer in tuple(self.buffers))), total)
 
     def program(self, module: Module, constants: Sequence[int]) -> VulkanProgram:
         return VulkanProgram(self, module, constants)
 
+    def record(self, commands: Sequence[Command]) -> VulkanRecording:
+        return VulkanRecording(self, commands)
+
+    def forget(self, thing: VulkanBuffer | VulkanProgram) -> None:
+        """Something is about to be freed."""
+        for stream in tuple(self.streams):
+            stream.forget(thing)
+        for recording in tuple(self.recordings):
+            recording.forget(thing)
+
     def close(self) -> None:
         if self._device is None:
             return
-        ffi, lib = api().ffi, api().lib
-        self.stream.close()
-        for buffer in list(self.buffers):
-            buffer.free()
-        for program in list(self.programs):
-            program.free()
-        lib.vkDestroyPipelineCache(self.device, self.pipeline_cache, ffi.NULL)
-        lib.vkDestroyDevice(self.device, ffi.NULL)
+        for stream in tuple(self.streams):
+            stream.close()
+        owned: list[VulkanRecording | VulkanBuffer | VulkanProgram]
+        owned = [*self.recordings, *self.buffers, *self.programs]
+        for thing in owned:
+            thing.free()
+        if self.pipeline_cache is not None:
+            self.pipeline_cache.save()
+            self.pipeline_cache.free()
+        api().lib.vkDestroyDevice(self._device, api().ffi.NULL)
         self._device = None
 
 
@@ -77,12 +141,9 @@ def find() -> tuple[DeviceInfo, ...]:
     """Every Vulkan device.
 
     Raises:
-        BackendMissingError: there is no loader or no driver.
+        BackendMissingError: there is no loader, no driver or no device.
     """
-    found = physical_devices()
-    if not found:
-        raise BackendMissingError(f"[vulkan] {NO_DRIVER}")
-    return tuple(device.info for device in found)
+    return tuple(device.info for device in physical_devices())
 
 
 def open(index: int) -> VulkanBackend:
@@ -94,65 +155,26 @@ def open(index: int) -> VulkanBackend:
     return VulkanBackend(index)
 
 
-def _create_device(physical: PhysicalDevice) -> Any:
+def _create_device(physical: PhysicalDevice, wanted: frozenset[str], queues: int) -> Any:
     vulkan = api()
-    ffi, lib = vulkan.ffi, vulkan.lib
-    priority = ffi.new("float[]", [1.0])
-    queue = ffi.new(
-        "VkDeviceQueueCreateInfo*",
-        {
-            "sType": vulkan.VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
-            "queueFamilyIndex": physical.queue_family,
-            "queueCount": 1,
-            "pQueuePriorities": priority,
-        },
+    queue = struct(
+        "VkDeviceQueueCreateInfo",
+        queueFamilyIndex=physical.queue_family,
+        queueCount=queues,
+        pQueuePriorities=array("float", [1.0] * queues),
     )
-    enabled = ffi.new("VkPhysicalDeviceFeatures*", {"shaderInt64": physical.int64})
-    create = ffi.new(
-        "VkDeviceCreateInfo*",
-        {
-            "sType": vulkan.VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-            "pEnabledFeatures": enabled,
-            "queueCreateInfoCount": 1,
-            "pQueueCreateInfos": queue,
-        },
+    request = features.request(wanted, physical.api_version)
+    names = [array("char", name.encode()) for name in request.extensions]
+    info = struct(
+        "VkDeviceCreateInfo",
+        pNext=request.chain,
+        pEnabledFeatures=request.core,
+        queueCreateInfoCount=1,
+        pQueueCreateInfos=queue,
+        enabledExtensionCount=len(names),
+        ppEnabledExtensionNames=array("char*", names),
     )
-    device = ffi.new("VkDevice*")
-    check(lib.vkCreateDevice(physical.handle, create, ffi.NULL, device), f"opening {physical.info.hardware}")
+    device = vulkan.ffi.new("VkDevice*")
+    result = vulkan.lib.vkCreateDevice(physical.handle, info, vulkan.ffi.NULL, device)
+    check(result, f"opening {physical.info.hardware}")
     return device[0]
-
-
-def _create_pipeline_cache(device: Any) -> Any:
-    vulkan = api()
-    ffi, lib = vulkan.ffi, vulkan.lib
-    create = ffi.new(
-        "VkPipelineCacheCreateInfo*", {"sType": vulkan.VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO}
-    )
-    cache = ffi.new("VkPipelineCache*")
-    check(lib.vkCreatePipelineCache(device, create, ffi.NULL, cache), "creating a pipeline cache")
-    return cache[0]
-
-
-def _with_flags(physical: PhysicalDevice, *names: str) -> list[int]:
-    wanted = 0
-    for name in names:
-        wanted |= getattr(api(), f"VK_MEMORY_PROPERTY_{name}_BIT")
-    return [i for i, flags in enumerate(physical.memory_types) if flags & wanted == wanted]
-
-
-def _memory_kinds(physical: PhysicalDevice, zero_copy: bool) -> dict[Kind, MemoryKind]:
-    """Memory types for each kind of buffer.
-
-    Reading memory that the host does not cache is some twenty times slower than a copy by the
-    device, so only cached memory is shared with the host.
-    """
-    cached = _with_flags(physical, "HOST_VISIBLE", "HOST_COHERENT", "HOST_CACHED")
-    visible = _with_flags(physical, "HOST_VISIBLE", "HOST_COHERENT")
-    local = _with_flags(physical, "DEVICE_LOCAL")
-    one_memory = physical.info.type in ("integrated", "software") and zero_copy
-    shared = [i for i in local if i in cached] if one_memory else []
-    hidden = [i for i in local if i not in visible]
-    return {
-        "device": MemoryKind(tuple(dict.fromkeys([*shared, *hidden, *local])), frozenset(shared)),
-        "staging": MemoryKind(tuple(dict.fromkeys([*cached, *visible])), frozenset(visible)),
-    }

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dl4all.errors import OutOfMemoryError
-from dl4all.runtime.backend import Bytes
+from dl4all.runtime.backend import Bytes, MemoryKind
+from dl4all.runtime.vulkan.discovery import PhysicalDevice
 from dl4all.runtime.vulkan.instance import WHOLE_SIZE, api, check
+from dl4all.runtime.vulkan.structs import create, destroy, struct
 
 if TYPE_CHECKING:
     from dl4all.runtime.vulkan.backend import VulkanBackend
 
-Kind = Literal["device", "staging"]
 
-
-class MemoryKind(NamedTuple):
+class MemoryTypes(NamedTuple):
     """Memory types that a kind of buffer may lie in, the best first, and which of them to map."""
 
     types: tuple[int, ...]
@@ -24,59 +24,45 @@ class MemoryKind(NamedTuple):
 
 
 class VulkanBuffer:
-    """Device memory (``kind="device"``), or host memory that the device can copy from and to."""
+    """Memory that shaders and copies can use."""
 
     __slots__ = ("_backend", "_memory", "handle", "mapped", "nbytes")
 
-    def __init__(self, backend: VulkanBackend, nbytes: int, kind: Kind) -> None:
+    def __init__(self, backend: VulkanBackend, nbytes: int, kind: MemoryKind) -> None:
+        nbytes = -(-nbytes // 4) * 4  # fills and shaders work on words
         if nbytes > backend.info.limits.allocation_size:
             raise _too_large(backend, nbytes)
         vulkan = api()
-        ffi, lib = vulkan.ffi, vulkan.lib
-        usage = vulkan.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vulkan.VK_BUFFER_USAGE_TRANSFER_DST_BIT
-        if kind == "device":
-            usage |= vulkan.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT
-        create = ffi.new(
-            "VkBufferCreateInfo*",
-            {"sType": vulkan.VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, "size": nbytes, "usage": usage},
+        usage = (
+            vulkan.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT
+            | vulkan.VK_BUFFER_USAGE_TRANSFER_SRC_BIT
+            | vulkan.VK_BUFFER_USAGE_TRANSFER_DST_BIT
         )
-        handle = ffi.new("VkBuffer*")
-        check(lib.vkCreateBuffer(backend.device, create, ffi.NULL, handle), f"creating {nbytes} bytes")
         self._backend = backend
         self.nbytes = nbytes
-        self.handle = handle[0]
-        self._memory = ffi.NULL
         self.mapped: Bytes | None = None
-        """The memory as the host sees it, None where the host cannot."""
+        self._memory = vulkan.ffi.NULL
+        self.handle = create("Buffer", backend.device, f"{nbytes} bytes", size=nbytes, usage=usage)
         try:
             self._bind(kind)
         except BaseException:
-            self.free()
+            self._release()
             raise
         backend.buffers.add(self)
 
-    def _bind(self, kind: Kind) -> None:
-        vulkan = api()
-        ffi, lib = vulkan.ffi, vulkan.lib
-        backend = self._backend
+    def _bind(self, kind: MemoryKind) -> None:
+        backend, lib, ffi = self._backend, api().lib, api().ffi
         needs = ffi.new("VkMemoryRequirements*")
         lib.vkGetBufferMemoryRequirements(backend.device, self.handle, needs)
-        types, mapped = backend.memory_kinds[kind]
+        types, mapped = backend.memory_types[kind]
         allowed = [i for i in types if needs.memoryTypeBits & (1 << i)]
         if not allowed or needs.size > backend.info.limits.allocation_size:
             raise _too_large(backend, needs.size)
         memory = ffi.new("VkDeviceMemory*")
         result = 0
         for index in allowed:
-            allocate = ffi.new(
-                "VkMemoryAllocateInfo*",
-                {
-                    "sType": vulkan.VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
-                    "allocationSize": needs.size,
-                    "memoryTypeIndex": index,
-                },
-            )
-            result = lib.vkAllocateMemory(backend.device, allocate, ffi.NULL, memory)
+            wanted = struct("VkMemoryAllocateInfo", allocationSize=needs.size, memoryTypeIndex=index)
+            result = lib.vkAllocateMemory(backend.device, wanted, ffi.NULL, memory)
             if result == 0:
                 break
         check(result, f"allocating {needs.size} bytes")
@@ -91,15 +77,17 @@ class VulkanBuffer:
             self.mapped = np.frombuffer(ffi.buffer(pointer[0], self.nbytes), np.uint8)
 
     def free(self) -> None:
-        vulkan = api()
-        ffi, lib = vulkan.ffi, vulkan.lib
         if self.handle is None:
             return
-        self.mapped = None
-        lib.vkDestroyBuffer(self._backend.device, self.handle, ffi.NULL)
-        lib.vkFreeMemory(self._backend.device, self._memory, ffi.NULL)
-        self.handle = None
+        self._backend.forget(self)
+        self._release()
         self._backend.buffers.discard(self)
+
+    def _release(self) -> None:
+        self.mapped = None
+        destroy("Buffer", self._backend.device, self.handle)
+        api().lib.vkFreeMemory(self._backend.device, self._memory, api().ffi.NULL)
+        self.handle = None
 
 
 def _too_large(backend: VulkanBackend, nbytes: int) -> OutOfMemoryError:
@@ -107,3 +95,37 @@ def _too_large(backend: VulkanBackend, nbytes: int) -> OutOfMemoryError:
         f"[vulkan] one allocation of {nbytes} bytes is more than {backend.info.hardware} "
         f"allows ({backend.info.limits.allocation_size}); use a smaller batch"
     )
+
+
+def memory_types(physical: PhysicalDevice, zero_copy: bool) -> dict[MemoryKind, MemoryTypes]:
+    """Memory types for each kind of buffer.
+
+    Reading memory that the host does not cache is some twenty times slower than a copy by the
+    device, so only cached memory is shared with the host.
+    """
+    cached = _with_flags(physical, "HOST_VISIBLE", "HOST_COHERENT", "HOST_CACHED")
+    visible = _with_flags(physical, "HOST_VISIBLE", "HOST_COHERENT")
+    local = _with_flags(physical, "DEVICE_LOCAL")
+    one_memory = physical.info.type in ("integrated", "software") and zero_copy
+    shared = [i for i in local if i in cached] if one_memory else []
+    hidden = [i for i in local if i not in visible]
+    return {
+        "device": MemoryTypes(tuple(dict.fromkeys([*shared, *hidden, *local])), frozenset(shared)),
+        "host": MemoryTypes(tuple(dict.fromkeys([*cached, *visible])), frozenset(visible)),
+    }
+
+
+def _with_flags(physical: PhysicalDevice, *names: str) -> list[int]:
+    wanted = 0
+    for name in names:
+        wanted |= getattr(api(), f"VK_MEMORY_PROPERTY_{name}_BIT")
+    return [i for i, flags in enumerate(physical.memory_types) if flags & wanted == wanted]
+
+
+def free_memory(physical: PhysicalDevice, memory_type: int) -> int:
+    """Bytes that the driver would still give this process from the heap of a memory type."""
+    budget = struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
+    properties: Any = struct("VkPhysicalDeviceMemoryProperties2", pNext=budget)
+    api().lib.vkGetPhysicalDeviceMemoryProperties2(physical.handle, properties)
+    heap = properties.memoryProperties.memoryTypes[memory_type].heapIndex
+    return max(0, int(budget.heapBudget[heap]) - int(budget.heapUsage[heap]))

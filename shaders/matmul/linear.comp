@@ -12,7 +12,7 @@ layout(binding = 3) writeonly buffer Y { float y[]; };
 layout(binding = 2) writeonly buffer Y { float y[]; };
 #endif
 layout(push_constant) uniform Push {
-    uint rows, features, inner, x_offset, w_offset;
+    uint first, rows, features, inner, x_offset, w_offset;  // first: of the groups of ROWS rows
 #if BIAS
     uint bias_offset;
 #endif
@@ -27,20 +27,19 @@ void main() {
 #else
     const float start = 0.0;
 #endif
-    for (uint r = gl_WorkGroupID.y * ROWS; r < p.rows; r += gl_NumWorkGroups.y * ROWS) {
-        // Rows past the end repeat the last one and are not stored.
-        const uint last = p.rows - 1;
-        const uint x0 = p.x_offset + r * p.inner;
-        const uint x1 = p.x_offset + min(r + 1, last) * p.inner;
-        const uint x2 = p.x_offset + min(r + 2, last) * p.inner;
-        const uint x3 = p.x_offset + min(r + 3, last) * p.inner;
-        vec4 sum = vec4(start);
-        for (uint i = 0; i < p.inner; ++i) {
-            sum += w[w_start + i] * vec4(x[x0 + i], x[x1 + i], x[x2 + i], x[x3 + i]);
-        }
-        y[r * p.features + f] = sum.x;
-        if (r + 1 < p.rows) y[(r + 1) * p.features + f] = sum.y;
-        if (r + 2 < p.rows) y[(r + 2) * p.features + f] = sum.z;
-        if (r + 3 < p.rows) y[(r + 3) * p.features + f] = sum.w;
+    // Rows past the end repeat the last one and are not stored.
+    const uint r = (p.first + gl_WorkGroupID.y) * ROWS;
+    const uint last = p.rows - 1;
+    const uint x0 = p.x_offset + r * p.inner;
+    const uint x1 = p.x_offset + min(r + 1, last) * p.inner;
+    const uint x2 = p.x_offset + min(r + 2, last) * p.inner;
+    const uint x3 = p.x_offset + min(r + 3, last) * p.inner;
+    vec4 sum = vec4(start);
+    for (uint i = 0; i < p.inner; ++i) {
+        sum += w[w_start + i] * vec4(x[x0 + i], x[x1 + i], x[x2 + i], x[x3 + i]);
     }
+    y[r * p.features + f] = sum.x;
+    if (r + 1 < p.rows) y[(r + 1) * p.features + f] = sum.y;
+    if (r + 2 < p.rows) y[(r + 2) * p.features + f] = sum.z;
+    if (r + 3 < p.rows) y[(r + 3) * p.features + f] = sum.w;
 }

@@ -27,6 +27,7 @@ class FakeBuffer:
 
     def __init__(self, backend: FakeBackend, nbytes: int) -> None:
         self.backend, self.nbytes, self.freed = backend, nbytes, False
+        self.mapped = None
 
     def free(self) -> None:
         """Give it back, once."""

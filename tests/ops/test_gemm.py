@@ -115,7 +115,7 @@ def test_panels(device: str, m: int, n: int, k: int) -> None:
 
 @pytest.mark.usefixtures("tile")
 def test_more_matrices_than_one_launch_takes(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_BATCH", 3)
+    monkeypatch.setattr(module, "MOST_GROUPS", 3)
     a, b = dl.randn(7, 5, 4, device=device), dl.randn(7, 4, 3, device=device)
     agree((a @ b).numpy(), a.numpy().astype(np.float64) @ b.numpy(), 4)
 
@@ -133,3 +133,31 @@ def test_convolution_in_pieces(device: str, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(convolution, "COLUMN_BYTES", nbytes)
         got = dl.nn.functional.conv2d(x, filters, b[:8].contiguous(), **arguments).numpy()
         agree(got, expected, 27)
+
+
+@pytest.mark.parametrize("batch", [(), (5,)])
+def test_products_in_parts(device: str, batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a device could start no more than two workgroups along a side."""
+    monkeypatch.setattr("dl4all.ops.gemm.MOST_GROUPS", 2)
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((*batch, 293, 31), np.float32)
+    b = rng.standard_normal((*batch, 31, 307), np.float32)
+    got = dl.matmul(dl.tensor(a, device=device), dl.tensor(b, device=device)).numpy()
+    np.testing.assert_allclose(got, a @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_linear_in_parts(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dl4all.ops.linalg.MOST_GROUPS", 3)
+    rng = np.random.default_rng(1)
+    x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((53, 17), (67, 17), (67,)))
+    got = dl.nn.functional.linear(*(dl.tensor(value, device=device) for value in (x, w, b))).numpy()
+    np.testing.assert_allclose(got, x @ w.T + b, rtol=1e-5, atol=1e-5)
+
+
+def test_products_that_are_predicted_to_take_long(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut into many submissions, and the same to the last bit."""
+    rng = np.random.default_rng(2)
+    a, b = (dl.tensor(rng.standard_normal((301, 301), np.float32), device=device) for _ in range(2))
+    whole = dl.matmul(a, b).numpy()
+    monkeypatch.setattr("dl4all.runtime.vulkan.stream.SUBMISSION_SECONDS", 1e-4)
+    np.testing.assert_array_equal(dl.matmul(a, b).numpy(), whole)

@@ -20,7 +20,7 @@ from dl4all.runtime.vulkan import stream as vulkan_stream
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.runtime.vulkan.timestamps import Timestamps
 from dl4all.scheduler import profile as module
-from tests.conformance.kernels import Kernels, put, write_shaders
+from dl4all.testing.conformance.kernels import Kernels, put, write_shaders
 from tests.conftest import need
 
 
@@ -223,9 +223,8 @@ def test_query_pools_are_made_for_profiles_only(tmp_path: Any, monkeypatch: pyte
             kernels.run("step", x, y, n=64, k=1)
         backend.stream.synchronize()
         assert not made
-        push = np.array([64, 1], np.uint32).tobytes()
         for _ in range(200):
-            backend.stream.dispatch(kernels.program("step"), [x, y], (1, 1, 1), push, lambda *_: None)
+            backend.stream.dispatch(kernels.command("step", x, y, n=64, k=1), lambda *_: None)
         assert 0 < len(made) <= len(backend.stream._batches)  # one for each batch, used again
     finally:
         backend.close()

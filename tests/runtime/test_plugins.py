@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -61,6 +63,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 def write_distribution(folder: Path, name: str, source: str, distribution: str, value: str = "") -> None:
     """What pip leaves of a package that was installed."""
     module = f"plugin_{distribution}".replace("-", "_").lower()
+    folder.mkdir(exist_ok=True)
     (folder / f"{module}.py").write_text(source)
     info = folder / f"{distribution}-1.0.dist-info"
     info.mkdir()
@@ -218,3 +221,129 @@ def test_in_a_process_of_its_own(tmp_path: Path) -> None:
     done = run_python(code, PYTHONPATH=f"{REPOSITORY}:{tmp_path}")
     assert (done.returncode, done.stdout) == (0, "mine:3\n"), done.stderr
     assert done.stderr == "[bad] the backend is left out: ZeroDivisionError: division by zero\n"
+
+
+# Proving one
+
+TOY = """
+import dataclasses
+from dl4all.runtime.cpu.backend import CpuBackend, describe
+from dl4all.runtime.cpu.stream import CpuStream
+
+class Toy(CpuBackend):
+    def __init__(self):
+        super().__init__()
+        self.info = dataclasses.replace(describe(), index=3, type="other", hardware="a toy")
+
+def find():
+    return [Toy().info]
+
+def open(index):
+    if index != 3:
+        from dl4all.errors import UnknownDeviceError
+        raise UnknownDeviceError(f"[mine] no board {index}; there is board 3")
+    return Toy()
+"""
+# Forgets where the target of a copy begins.
+WRONG = (
+    TOY
+    + """
+from dl4all.runtime.backend import Copy
+
+class WrongStream(CpuStream):
+    def copy(self, command):
+        source, target = command
+        super().copy(Copy(source, target._replace(offset=0)))
+
+Toy.stream = property(lambda self: WrongStream(), lambda self, stream: None)
+"""
+)
+SUITE = "dl4all.testing.conformance"
+
+
+def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest where nothing of this repository's own settings counts."""
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir(exist_ok=True)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=elsewhere,
+        env={**os.environ, "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{folder}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("source", "name"), [(TOY, "mine:3"), (GOOD, "mine"), (GOOD, "mine:3")])
+def test_the_conformance_suite_runs_on_it(source: str, name: str, tmp_path: Path) -> None:
+    """With the documented command."""
+    write_distribution(tmp_path, "mine", source, "Fake-Board")
+    done = run_pytest(tmp_path, "--pyargs", SUITE, f"--backend={name}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout.rpartition("\n")[0].rpartition("\n")[2].split()[0]) > 100  # passed
+    assert "warning" not in done.stdout
+
+
+def test_several_backends_at_once(tmp_path: Path) -> None:
+    write_distribution(tmp_path, "mine", TOY, "Fake-Board")
+    arguments = (f"{SUITE}.test_memory", "-vv", "--backend=mine:3", "--backend=null", "--backend=mine:3")
+    done = run_pytest(tmp_path, "--pyargs", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed = [line for line in done.stdout.splitlines() if " PASSED" in line]
+    for name in ("mine:3", "null:0"):
+        assert sum(f"test_spans_that_fit[{name}]" in line for line in passed) == 1
+
+
+def test_a_wrong_one_fails(tmp_path: Path) -> None:
+    write_distribution(tmp_path, "mine", WRONG, "Fake-Board")
+    done = run_pytest(tmp_path, "--pyargs", f"{SUITE}.test_transfers", "--backend=mine:3")
+    assert done.returncode == 1, done.stdout + done.stderr
+    failed = [line.split("[")[0] for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    assert {line.rpartition("::")[2] for line in failed} == {
+        "test_copies_between_buffers",
+        "test_a_large_copy",
+        "test_copies_within_a_buffer",
+        "test_nothing_and_little",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say which backend to test: --backend=NAME, one of vulkan, kompute, cpu, null, mine"),
+        (
+            ["--backend=yours"],
+            "--backend=yours: there is no such backend; there are vulkan, kompute, cpu",
+        ),
+        (["--backend=mine:x"], "--backend=mine:x: write NAME or NAME:INDEX"),
+        (
+            ["--backend=bad"],
+            "--backend=bad: [bad] the backend is left out: ZeroDivisionError: division by zero",
+        ),
+        (["--backend=mine:4"], "mine:4: [mine] no board 4; there is board 3"),
+    ],
+)
+def test_what_cannot_be_tested_ends_the_run(arguments: list[str], message: str, tmp_path: Path) -> None:
+    write_distribution(tmp_path, "mine", TOY, "Fake-Board")
+    write_distribution(tmp_path, "bad", "1 / 0", "Bad")
+    done = run_pytest(tmp_path, "--pyargs", SUITE, *arguments)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
+    assert message in done.stdout + done.stderr
+
+
+def test_other_projects_keep_their_options(tmp_path: Path) -> None:
+    """dl4all's plugin is loaded by every pytest of the environment, and others have a --backend too."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "conftest.py").write_text(
+        "def pytest_addoption(parser):\n    parser.addoption('--backend', default='theirs')\n"
+    )
+    (folder / "test_it.py").write_text(
+        "import sys\n\ndef test_it(pytestconfig):\n"
+        "    assert pytestconfig.getoption('backend') == 'ours'\n"
+        "    assert 'pytest_dl4all' in sys.modules and 'dl4all' not in sys.modules\n"
+    )
+    done = run_pytest(tmp_path, "--backend=ours")
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.kernels import write_shaders
+from dl4all.testing.conformance.kernels import write_shaders
 from tests.conftest import need, run_python, write_layer_settings
 
 # Two dependent dispatches, with room for something wrong before and after.
@@ -14,17 +14,18 @@ CHAIN = """
 import os, pathlib, struct, sys
 import numpy as np
 from dl4all.runtime import registry, spirv
+from dl4all.runtime.backend import Dispatch, span
 from dl4all.runtime.vulkan.stream import VulkanStream
 
 {before}
 backend = registry.open_device({device!r})
 root = pathlib.Path({shaders!r})
 program = backend.program(spirv.load(spirv.Shader("step.comp"), root), ())
-x, y = backend.allocate(256), backend.allocate(256)
+x, y = span(backend.allocate(256)), span(backend.allocate(256))
 backend.stream.upload(x, np.zeros(256, np.uint8))
 push = struct.pack("<II", 64, 1)
-backend.stream.dispatch(program, [x, y], (1, 1, 1), push)
-backend.stream.dispatch(program, [y, x], (1, 1, 1), push)
+backend.stream.dispatch(Dispatch(program, [x, y], (1, 1, 1), push))
+backend.stream.dispatch(Dispatch(program, [y, x], (1, 1, 1), push))
 out = np.zeros(64, np.uint32)
 backend.stream.download(x, out.view(np.uint8))
 assert (out == 4).all(), out
@@ -33,10 +34,14 @@ loaded = "khronos_validation" in pathlib.Path("/proc/self/maps").read_text()
 print("VK_LOADER_LAYERS_DISABLE" in os.environ, loaded)
 """
 NO_ORDER = """
-VulkanStream._order = lambda self, commands, read, written, alone=False: self._busy.update(read + written)
+VulkanStream._order = lambda self, reads, writes, alone=False: self._busy.add(reads, writes)
 """
-LEAK = "backend.buffers.discard(x)"
-WRONG_USE = "backend.stream.dispatch(program, [x, y], (2**31, 1, 1), push); backend.stream._batch = None"
+LEAK = "backend.buffers.discard(x.buffer)"
+WRONG_USE = """
+backend.stream.dispatch(Dispatch(program, [x, y], (1, 1, 1), push))
+backend.stream._write.dispatch((2**31, 1, 1))
+backend.stream._batch = None
+"""
 
 
 @pytest.fixture

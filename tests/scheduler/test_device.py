@@ -19,7 +19,7 @@ from dl4all.runtime.spirv import Shader
 from dl4all.scheduler import device as scheduler
 from dl4all.scheduler.device import Device, Launch, synchronize
 from dl4all.scheduler.device import device as open_device
-from tests.conformance.kernels import write_shaders
+from dl4all.testing.conformance.kernels import write_shaders
 from tests.conftest import need
 
 STEP = Shader("step.comp")

@@ -16,7 +16,7 @@ from dl4all.runtime.info import Limits
 from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device import Device, Launch
-from tests.conformance.kernels import write_shaders
+from dl4all.testing.conformance.kernels import write_shaders
 
 PUSH = struct.pack("<II", 1, 1)
 STEP = Shader("step.comp")

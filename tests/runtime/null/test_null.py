@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -20,13 +21,14 @@ from dl4all.errors import (
     UnknownDeviceError,
 )
 from dl4all.runtime import registry
-from dl4all.runtime.backend import Backend
+from dl4all.runtime.backend import Backend, Copy, Dispatch, Fill, Span, span
 from dl4all.runtime.info import Limits
-from dl4all.runtime.null.backend import NullBackend, describe
+from dl4all.runtime.null.backend import Call, NullBackend, describe
 from dl4all.runtime.spirv import Module, Shader, load
-from tests.conformance.kernels import write_shaders
+from dl4all.testing.conformance.kernels import write_shaders
 
 PUSH = bytes(8)
+COUNTED = {"record_event": "event", "wait_event": "wait", "new_stream": "stream"}  # else as the call is named
 
 
 @pytest.fixture
@@ -40,71 +42,120 @@ def small(**limits: Any) -> NullBackend:
     return NullBackend(dataclasses.replace(describe(), limits=Limits(**limits)))
 
 
+def bind(program: Any, buffers: Iterable[Any], groups: Any = (1, 1, 1), push: bytes = PUSH) -> Dispatch:
+    """A dispatch on buffers or spans."""
+    spans = [given if isinstance(given, Span) else span(given) for given in buffers]
+    return Dispatch(program, spans, groups, push)
+
+
+def every_call(backend: NullBackend, step: Module) -> dict[str, Callable[[], Any]]:
+    """One that works, of each kind."""
+    x, program, data = backend.allocate(8), backend.program(step, ()), np.zeros(4, np.uint8)
+    stream, command = backend.stream, bind(program, [x, x])
+    recording, event = backend.record([command]), stream.record_event()
+    return {
+        "allocate": lambda: backend.allocate(4),
+        "program": lambda: backend.program(step, ()),
+        "dispatch": lambda: stream.dispatch(command),
+        "copy": lambda: stream.copy(Copy(span(x, 0, 4), span(x, 4, 4))),
+        "fill": lambda: stream.fill(Fill(span(x), 7)),
+        "upload": lambda: stream.upload(span(x), data),
+        "download": lambda: stream.download(span(x), data),
+        "record": lambda: backend.record([command]),
+        "replay": lambda: stream.replay(recording, {0: PUSH}),
+        "record_event": stream.record_event,
+        "wait_event": lambda: stream.wait_event(event),
+        "new_stream": backend.new_stream,
+        "synchronize": stream.synchronize,
+    }
+
+
 def test_everything_is_counted(step: Module) -> None:
     backend: NullBackend = NullBackend()
     protocol: Backend = backend  # what mypy checks
-    x, y = protocol.allocate(100), protocol.allocate(28)
+    x, y = protocol.allocate(100), protocol.allocate(28, "host")
     program = protocol.program(step, ())
-    protocol.stream.upload(x, np.ones(60, np.uint8))
+    protocol.stream.upload(span(x), np.ones(60, np.uint8))
     for _ in range(3):
-        protocol.stream.dispatch(program, [x, y], (1, 2, 3), PUSH)
+        protocol.stream.dispatch(bind(program, [x, y], (1, 2, 3)))
+    protocol.stream.copy(Copy(span(x, 8, 20), span(y, 0, 20)))
+    protocol.stream.fill(Fill(span(x, 40), 3))
+    recording = protocol.record([bind(program, [x, y]), Fill(span(y))])
+    stream = protocol.new_stream()
+    for _ in range(2):
+        stream.replay(recording, {0: PUSH})
+    stream.wait_event(protocol.stream.record_event())
+    assert stream.record_event().synchronize(0.0)
     out = np.ones(20, np.uint8)
-    protocol.stream.download(y, out)
+    protocol.stream.download(span(y), out)
     assert not out.any()
     protocol.stream.synchronize()
-    x.free()
-    x.free()
+    for _ in range(2):
+        x.free()
+        stream.close()
+        recording.free()
     assert backend.counts == {
         "allocate": 2, "allocate bytes": 128, "free": 1, "free bytes": 100, "program": 1, "dispatch": 3,
         "upload": 1, "upload bytes": 60, "download": 1, "download bytes": 20, "synchronize": 1,
+        "copy": 1, "copy bytes": 20, "fill": 1, "fill bytes": 60, "record": 1, "replay": 2, "event": 2,
+        "wait": 1, "stream": 1, "free stream": 1, "free recording": 1,
     }  # fmt: skip
     assert [buffer.nbytes for buffer in backend.buffers] == [28]
     assert [program.module for program in backend.programs] == [step]
+    protocol.record([])
     protocol.close()
-    assert (backend.counts["free"], backend.counts["free bytes"], backend.counts["free program"]) == (
-        2,
-        128,
-        1,
-    )
-    assert not backend.buffers
-    assert not backend.programs
+    released = ("", " bytes", " program", " recording", " stream")
+    assert [backend.counts[f"free{what}"] for what in released] == [2, 128, 1, 2, 2]
+    for left in (backend.buffers, backend.programs, backend.recordings, backend.streams):
+        assert not left
+
+
+def test_threads_are_counted() -> None:
+    backend = NullBackend()
+    buffer = backend.allocate(64)
+
+    def work(stream: Any) -> None:
+        for _ in range(2000):
+            stream.fill(Fill(span(buffer)))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, [backend.new_stream() for _ in range(4)]))
+    assert (backend.counts["fill"], backend.counts["fill bytes"]) == (8000, 512_000)
 
 
 def test_a_closed_device_says_so(step: Module) -> None:
     backend = NullBackend()
-    x, program, data = backend.allocate(4), backend.program(step, ()), np.zeros(4, np.uint8)
+    calls = every_call(backend, step)
     backend.close()
     backend.close()
-    uses: tuple[Callable[[], Any], ...] = (
-        lambda: backend.allocate(4),
-        lambda: backend.program(step, ()),
-        lambda: backend.stream.dispatch(program, [x, x], (1, 1, 1), PUSH),
-        lambda: backend.stream.upload(x, data),
-        lambda: backend.stream.download(x, data),
-        backend.stream.synchronize,
-    )
-    for use in uses:
+    for use in calls.values():
         with pytest.raises(
             DeviceError, match=r"^\[null\] the null device is closed; what was on it is gone$"
         ):
             use()
 
 
+def test_a_closed_stream_says_so(step: Module) -> None:
+    backend = NullBackend()
+    calls = every_call(backend, step)
+    backend.stream.close()
+    for name, use in calls.items():
+        if name in ("allocate", "program", "record", "new_stream"):
+            use()
+        else:
+            with pytest.raises(DeviceError, match=r"^\[null\] the stream is closed$"):
+                use()
+
+
 @pytest.mark.parametrize("after", [0, 1, 4])
 @pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("call", ["allocate", "program", "dispatch", "upload", "download", "synchronize"])
+@pytest.mark.parametrize("call", get_args(Call))
 def test_each_call_fails_when_it_is_told_to(call: Any, times: int, after: int, step: Module) -> None:
     backend = NullBackend()
-    x, program, data = backend.allocate(4), backend.program(step, ()), np.zeros(4, np.uint8)
-    calls: dict[str, Callable[[], Any]] = {
-        "allocate": lambda: backend.allocate(4),
-        "program": lambda: backend.program(step, ()),
-        "dispatch": lambda: backend.stream.dispatch(program, [x, x], (1, 1, 1), PUSH),
-        "upload": lambda: backend.stream.upload(x, data),
-        "download": lambda: backend.stream.download(x, data),
-        "synchronize": backend.stream.synchronize,
-    }
-    before = backend.counts[call]
+    calls = every_call(backend, step)
+    assert list(calls) == list(get_args(Call))
+    counted = COUNTED.get(call, call)
+    before = backend.counts[counted]
     backend.fail(call, after=after, times=times, error=DeviceLostError("[null] told to"))
     failed = []
     for number in range(after + times + 2):
@@ -116,7 +167,7 @@ def test_each_call_fails_when_it_is_told_to(call: Any, times: int, after: int, s
         except DeviceLostError:
             failed.append(number)
     assert failed == list(range(after, after + times))
-    assert backend.counts[call] == before + after + 2  # a call that failed is not counted
+    assert backend.counts[counted] == before + after + 2  # a call that failed is not counted
 
 
 def test_calls_that_do_not_exist_cannot_fail() -> None:
@@ -149,40 +200,111 @@ def test_programs_are_checked_against_the_limits(step: Module) -> None:
 
 
 def test_dispatches_that_a_device_would_get_silently_wrong(step: Module) -> None:
-    backend = small(storage_buffer_range=512, workgroup_count=(10, 20, 30))
-    program, x, freed, large = backend.program(step, ()), *map(backend.allocate, (512, 4, 513))
-    elsewhere = NullBackend()
-    freed.free()
-    wrong: list[tuple[str, Any, Any, Any, bytes]] = [
-        ("binds 2 buffers, got 1", program, [x], (1, 1, 1), PUSH),
-        ("binds 513 bytes, the device allows 512", program, [x, large], (1, 1, 1), PUSH),
-        ("the buffer was freed", program, [x, freed], (1, 1, 1), PUSH),
-        ("the buffer was freed, or belongs to another", program, [x, elsewhere.allocate(4)], (1, 1, 1), PUSH),
-        ("was freed, or belongs to another", elsewhere.program(step, ()), [x, x], (1, 1, 1), PUSH),
-        ("takes 8 bytes of push constants, got 4", program, [x, x], (1, 1, 1), PUSH[:4]),
-        (r"\(11, 1, 1\) workgroups do not fit", program, [x, x], (11, 1, 1), PUSH),
-        (r"\(1, 21, 1\) workgroups do not fit", program, [x, x], (1, 21, 1), PUSH),
-        (r"\(1, 1, 31\) workgroups do not fit", program, [x, x], (1, 1, 31), PUSH),
-        (r"\(-1, 1, 1\) workgroups do not fit", program, [x, x], (-1, 1, 1), PUSH),
+    backend = small(storage_buffer_range=512, workgroup_count=(10, 20, 30), storage_alignment=64)
+    program, x, freed, large = backend.program(step, ()), *map(backend.allocate, (512, 4, 640))
+    elsewhere, gone = NullBackend(), backend.program(step, ())
+    wrong: list[tuple[type[Exception], str, Dispatch]] = [
+        (ArgumentError, "binds 2 buffers .*, got 1 and 8", bind(program, [x])),
+        (ArgumentError, "binds 640 bytes, the device allows 512", bind(program, [x, large])),
+        (DeviceError, "the buffer was freed", bind(program, [x, freed])),
+        (DeviceError, "the buffer was freed, or belongs", bind(program, [x, elsewhere.allocate(4)])),
+        (DeviceError, "the program was freed, or bel", bind(elsewhere.program(step, ()), [x, x])),
+        (DeviceError, "the program was freed", bind(gone, [x, x])),
+        (ArgumentError, "takes 8 bytes of push constants, got 2 and 4", bind(program, [x, x], push=PUSH[:4])),
+        (ArgumentError, "span from byte 32 on, .*multiples of 64", bind(program, [x, span(x, 32)])),
+        (ArgumentError, "bytes 64 to 576 do not fit", bind(program, [x, Span(x, 64, 512)])),
+        (ArgumentError, r"\(11, 1, 1\) workgroups do not fit", bind(program, [x, x], (11, 1, 1))),
+        (ArgumentError, r"\(1, 21, 1\) workgroups do not fit", bind(program, [x, x], (1, 21, 1))),
+        (ArgumentError, r"\(1, 1, 31\) workgroups do not fit", bind(program, [x, x], (1, 1, 31))),
+        (ArgumentError, r"\(-1, 1, 1\) workgroups do not fit", bind(program, [x, x], (-1, 1, 1))),
     ]
-    for message, *arguments in wrong:
-        with pytest.raises(DeviceError, match=rf"^\[null\] .*{message}"):
-            backend.stream.dispatch(*arguments)
-    backend.stream.dispatch(program, [x, x], (10, 20, 30), PUSH)
-    assert backend.counts["dispatch"] == 1
+    freed.free()
+    gone.free()
+    for error, message, command in wrong:
+        with pytest.raises(error, match=rf"^\[null\] .*{message}"):
+            backend.stream.dispatch(command)
+        with pytest.raises(error, match=rf"^\[null\] .*{message}"):
+            backend.record([command])
+    backend.stream.dispatch(bind(program, [x, span(large, 128)], (10, 20, 30)))
+    assert (backend.counts["dispatch"], backend.counts["record"]) == (1, 0)
 
 
 def test_copies_that_do_not_fit() -> None:
     backend = NullBackend()
-    buffer, data = backend.allocate(4), np.zeros(5, np.uint8)
-    for copy in (backend.stream.upload, backend.stream.download):
-        copy(buffer, data[:4])
-        with pytest.raises(DeviceError, match=r"^\[null\] 5 bytes do not fit into a buffer of 4$"):
-            copy(buffer, data)
+    buffer, other = backend.allocate(64), backend.allocate(64)
+    wrong: list[tuple[str, Copy | Fill]] = [
+        ("8 bytes do not fit a target of 12", Copy(Span(buffer, 0, 8), Span(other, 0, 12))),
+        ("overlap", Copy(Span(buffer, 0, 8), Span(buffer, 4, 8))),
+        ("bytes 60 to 68 do not fit into a buffer of 64", Copy(Span(buffer, 0, 8), Span(other, 60, 8))),
+        ("bytes -4 to 4 do not fit", Copy(Span(buffer, -4, 8), Span(other, 0, 8))),
+        ("4 bytes from 2 on: both must be multiples of 4", Copy(Span(buffer, 2, 4), Span(other, 0, 4))),
+        ("3 bytes from 0 on: both must be multiples of 4", Fill(Span(buffer, 0, 3))),
+        ("bytes 0 to 68 do not fit", Fill(Span(buffer, 0, 68))),
+        ("-1 is no 32-bit word", Fill(span(buffer), -1)),
+    ]
+    for message, command in wrong:
+        run: Any = backend.stream.copy if isinstance(command, Copy) else backend.stream.fill
+        with pytest.raises(ArgumentError, match=message):
+            run(command)
+        with pytest.raises(ArgumentError, match=message):
+            backend.record([command])
+    assert not backend.counts["copy"] + backend.counts["fill"] + backend.counts["record"]
+
+
+def test_transfers_that_do_not_fit() -> None:
+    backend = NullBackend()
+    buffer, data = backend.allocate(8), np.zeros(5, np.uint8)
+    for transfer in (backend.stream.upload, backend.stream.download):
+        transfer(span(buffer, 4), data[:4])
+        with pytest.raises(ArgumentError, match=r"^\[null\] 5 bytes do not fit a span of 4$"):
+            transfer(span(buffer, 4), data)
+        with pytest.raises(ArgumentError, match=r"^\[null\] bytes 4 to 12 do not fit into a buffer of 8$"):
+            transfer(Span(buffer, 4, 8), data)
+    gone = span(buffer)
     buffer.free()
-    for copy in (backend.stream.upload, backend.stream.download):
+    for transfer in (backend.stream.upload, backend.stream.download):
         with pytest.raises(DeviceError, match=r"^\[null\] the buffer was freed"):
-            copy(buffer, data[:4])
+            transfer(gone, data[:4])
+
+
+def test_replays_that_do_not_fit(step: Module) -> None:
+    backend = NullBackend()
+    x, program = backend.allocate(64), backend.program(step, ())
+    recording, stream = backend.record([bind(program, [x, x]), Fill(span(x))]), backend.stream
+    pushes: list[tuple[dict[int, bytes], str]] = [
+        ({0: PUSH[:4]}, "command 0 takes 8 bytes of push constants, got 4"),
+        ({1: PUSH}, "command 1 of 2 is no dispatch"),
+        ({2: PUSH}, "command 2 of 2 is no dispatch"),
+        ({-1: PUSH}, "command -1 of 2 is no dispatch"),
+    ]
+    for push, message in pushes:
+        with pytest.raises(ArgumentError, match=rf"^\[replay\] {message}$"):
+            stream.replay(recording, push)
+    stream.replay(recording, {0: PUSH})
+    with pytest.raises(
+        DeviceError, match=r"^\[null\] the recording was freed, or belongs to another device$"
+    ):
+        NullBackend().stream.replay(recording)
+    x.free()
+    with pytest.raises(DeviceError, match=r"^\[null\] the buffer was freed"):
+        stream.replay(recording)
+    recording.free()
+    with pytest.raises(DeviceError, match=r"^\[null\] the recording was freed"):
+        stream.replay(recording)
+    assert backend.counts["replay"] == 1
+
+
+def test_memory_that_the_host_sees() -> None:
+    backend = NullBackend()
+    host, device = backend.allocate(64, "host"), backend.allocate(64)
+    assert host.mapped is not None
+    assert host.mapped.nbytes == 64
+    assert host.mapped is host.mapped
+    assert device.mapped is None
+    unknown: Any = "attic"
+    with pytest.raises(ArgumentError, match=r"^\[null\] no memory of kind 'attic'; use device or host$"):
+        backend.allocate(64, unknown)
+    assert backend.memory() == (backend.info.memory - 128, backend.info.memory)
 
 
 @pytest.mark.parametrize("name", ["null", "null:0"])

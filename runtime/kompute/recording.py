@@ -1,0 +1,155 @@
+"""Commands recorded into as few sequences as their order allows.
+
+Commands of one sequence have nothing between them, so they must not depend on each other. Each goes into the
+earliest sequence behind everything that it depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dl4all.errors import ArgumentError
+from dl4all.runtime.backend import SUBMISSION_SECONDS, Command, Dispatch, Span
+from dl4all.runtime.hazards import Hazards, accesses
+from dl4all.runtime.kompute.copies import through_host
+from dl4all.runtime.kompute.launch import check_push, operation
+from dl4all.runtime.kompute.library import evaluate
+
+if TYPE_CHECKING:
+    from dl4all.runtime.kompute.backend import KomputeBackend
+
+
+def levels(commands: Sequence[Command]) -> list[list[int]]:
+    """The commands' indices, grouped: no command depends on another of its group or of a later one."""
+    groups: list[list[int]] = []
+    seen: list[Hazards] = []
+    for index, command in enumerate(commands):
+        # Whole buffers, which is what Kompute binds: spans apart from each other do not help.
+        reads, writes = ([Span(each.buffer, 0, 4) for each in spans] for spans in accesses(command))
+        level = len(seen)
+        while level and not seen[level - 1].found(reads, writes):
+            level -= 1
+        if level == len(seen):
+            seen.append(Hazards())
+            groups.append([])
+        seen[level].add(reads, writes)
+        groups[level].append(index)
+    return groups
+
+
+class _Step:
+    """One submission: dispatches by index, or a copy or fill that goes through the host."""
+
+    __slots__ = ("dispatches", "host", "sequence")
+
+    def __init__(self) -> None:
+        self.dispatches: list[int] = []
+        self.host: Any = None
+        self.sequence: Any = None  # recorded when it is first needed, and again for new push constants
+
+
+class KomputeRecording:
+    def __init__(self, backend: KomputeBackend, commands: Sequence[Command]) -> None:
+        self.commands = tuple(commands)
+        self._backend = backend
+        self._algorithms: dict[int, Any] = {}
+        self._push: dict[int, bytes] = {}
+        self._step_of: dict[int, _Step] = {}
+        self._steps: list[_Step] = []
+        self._uses: set[Any] = set()
+        dispatches = [self._prepare(index, command) for index, command in enumerate(self.commands)]
+        for level in levels(self.commands):
+            self._plan(level, dispatches)
+        for used in self._uses:
+            used.users.add(self)
+        backend.recordings.add(self)
+
+    def _prepare(self, index: int, command: Command) -> Dispatch | None:
+        """The dispatch that does a command, with its algorithm made; None if it goes through the host."""
+        dispatch = command if isinstance(command, Dispatch) else self._backend.copies.dispatch(command)
+        if dispatch is None:
+            self._uses.update(span.buffer for spans in accesses(command) for span in spans)
+            return None
+        launch = self._backend.launches.find(dispatch)
+        check_push(dispatch.program, dispatch.push)
+        self._algorithms[index] = launch.algorithm
+        self._push[index] = dispatch.push
+        self._uses.update((dispatch.program, *(span.buffer for span in dispatch.spans)))
+        return dispatch
+
+    def _plan(self, level: list[int], dispatches: Sequence[Dispatch | None]) -> None:
+        """Put independent commands into submissions, none predicted to run for too long."""
+        step, seconds = _Step(), 0.0
+        for index in level:
+            dispatch = dispatches[index]
+            if dispatch is None:
+                apart = _Step()
+                apart.host = self.commands[index]
+                self._steps.append(apart)
+            elif 0 not in dispatch.groups:
+                if step.dispatches and seconds + dispatch.seconds > SUBMISSION_SECONDS:
+                    self._steps.append(step)
+                    step, seconds = _Step(), 0.0
+                step.dispatches.append(index)
+                seconds += dispatch.seconds
+                self._step_of[index] = step
+        if step.dispatches:
+            self._steps.append(step)
+
+    @property
+    def submissions(self) -> int:
+        """How often a replay submits and waits."""
+        return len(self._steps)
+
+    def replay(self, push: Mapping[int, bytes] | None) -> None:
+        """Run everything, with new push constants if given.
+
+        Raises:
+            ArgumentError: those do not fit.
+        """
+        if push:
+            self._replace(push)
+        for step in self._steps:
+            if step.host is not None:
+                through_host(step.host)
+                continue
+            if step.sequence is None:
+                step.sequence = self._backend.sequence(
+                    operation(self._algorithms[index], self._push[index]) for index in step.dispatches
+                )
+            evaluate(step.sequence, f"running {self._name(step)}")
+
+    def _replace(self, push: Mapping[int, bytes]) -> None:
+        for index, data in push.items():
+            command = self.commands[index] if 0 <= index < len(self.commands) else None
+            if not isinstance(command, Dispatch):
+                raise ArgumentError(f"[replay] command {index} of {len(self.commands)} is no dispatch")
+            check_push(command.program, data)
+        for index, data in push.items():
+            step = self._step_of.get(index)
+            if data != self._push[index] and step is not None and step.sequence is not None:
+                step.sequence.destroy()
+                step.sequence = None
+            self._push[index] = bytes(data)
+
+    def _name(self, step: _Step) -> str:
+        command = self.commands[step.dispatches[0]]
+        name = (
+            command.program.module.name if isinstance(command, Dispatch) else type(command).__name__.lower()
+        )
+        others = len(step.dispatches) - 1
+        return f"{name} and {others} more" if others else name
+
+    def free(self) -> None:
+        with self._backend.lock:
+            if self not in self._backend.recordings:
+                return
+            for step in self._steps:
+                if step.sequence is not None:
+                    step.sequence.destroy()
+            self._steps.clear()
+            self._algorithms.clear()
+            self._backend.recordings.discard(self)
+            for used in self._uses:
+                used.users.discard(self)

@@ -1,0 +1,148 @@
+"""Writing commands into a VkCommandBuffer.
+
+What every command fills in is allocated once: building a cffi structure costs microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dl4all.runtime.backend import Copy, Fill, Grid, Span
+from dl4all.runtime.interface import MAX_BINDINGS
+from dl4all.runtime.vulkan.instance import api, check
+from dl4all.runtime.vulkan.program import VulkanProgram
+from dl4all.runtime.vulkan.structs import array, create, struct
+
+
+def allocate_commands(device: Any, pool: Any, count: int) -> Any:
+    """An array of `count` command buffers."""
+    vulkan = api()
+    wanted = struct(
+        "VkCommandBufferAllocateInfo",
+        commandPool=pool,
+        level=vulkan.VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+        commandBufferCount=count,
+    )
+    buffers = vulkan.ffi.new("VkCommandBuffer[]", count)
+    check(vulkan.lib.vkAllocateCommandBuffers(device, wanted, buffers), "allocating command buffers")
+    return buffers
+
+
+def descriptor_pool(device: Any, sets: int) -> Any:
+    """A pool for `sets` descriptor sets of at most MAX_BINDINGS buffers each."""
+    kind = api().VK_DESCRIPTOR_TYPE_STORAGE_BUFFER
+    sizes = array("VkDescriptorPoolSize", [{"type": kind, "descriptorCount": sets * MAX_BINDINGS}])
+    return create("DescriptorPool", device, "descriptors", maxSets=sets, poolSizeCount=1, pPoolSizes=sizes)
+
+
+class CommandWriter:
+    """Writes into one command buffer at a time; ``buffer`` is the one."""
+
+    def __init__(self, device: Any, begin_flags: int) -> None:
+        vulkan = api()
+        ffi = vulkan.ffi
+        self._device, self._lib, self._null = device, vulkan.lib, ffi.NULL
+        self._from_buffer = ffi.from_buffer
+        self.buffer: Any = None
+        shader = vulkan.VK_ACCESS_SHADER_READ_BIT | vulkan.VK_ACCESS_SHADER_WRITE_BIT
+        transfer = vulkan.VK_ACCESS_TRANSFER_READ_BIT | vulkan.VK_ACCESS_TRANSFER_WRITE_BIT
+        writes = vulkan.VK_ACCESS_SHADER_WRITE_BIT | vulkan.VK_ACCESS_TRANSFER_WRITE_BIT
+        self._stages = vulkan.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | vulkan.VK_PIPELINE_STAGE_TRANSFER_BIT
+        self._host_stage = vulkan.VK_PIPELINE_STAGE_HOST_BIT
+        self._compute = vulkan.VK_PIPELINE_BIND_POINT_COMPUTE
+        self._compute_stage = vulkan.VK_SHADER_STAGE_COMPUTE_BIT
+        self._barrier = struct("VkMemoryBarrier", srcAccessMask=writes, dstAccessMask=shader | transfer)
+        self._last_barrier = struct(
+            "VkMemoryBarrier",
+            srcAccessMask=writes,
+            dstAccessMask=shader | transfer | vulkan.VK_ACCESS_HOST_READ_BIT,
+        )
+        self._begin = struct("VkCommandBufferBeginInfo", flags=begin_flags)
+        self._set_layout = ffi.new("VkDescriptorSetLayout*")
+        self._allocation = struct(
+            "VkDescriptorSetAllocateInfo", descriptorSetCount=1, pSetLayouts=self._set_layout
+        )
+        self._set = ffi.new("VkDescriptorSet*")
+        self._infos = ffi.new("VkDescriptorBufferInfo[]", MAX_BINDINGS)
+        self._updates = ffi.new("VkWriteDescriptorSet[]", MAX_BINDINGS)
+        for i in range(MAX_BINDINGS):
+            self._updates[i].sType = vulkan.VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET
+            self._updates[i].dstBinding = i
+            self._updates[i].descriptorCount = 1
+            self._updates[i].descriptorType = vulkan.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER
+            self._updates[i].pBufferInfo = self._infos + i
+        self._region = ffi.new("VkBufferCopy*")
+
+    def begin(self, buffer: Any) -> None:
+        """Record into a command buffer from now on."""
+        check(self._lib.vkBeginCommandBuffer(buffer, self._begin), "recording")
+        self.buffer = buffer
+
+    def end(self) -> None:
+        """Finish it, with what it has written visible to the host and to whatever comes."""
+        self._lib.vkCmdPipelineBarrier(
+            self.buffer, self._stages, self._stages | self._host_stage, 0,
+            1, self._last_barrier, 0, self._null, 0, self._null,
+        )  # fmt: skip
+        buffer, self.buffer = self.buffer, None
+        check(self._lib.vkEndCommandBuffer(buffer), "recording")
+
+    def barrier(self) -> None:
+        """Let what follows see what was written before, in earlier submissions of the queue too."""
+        self._lib.vkCmdPipelineBarrier(
+            self.buffer, self._stages, self._stages, 0,
+            1, self._barrier, 0, self._null, 0, self._null,
+        )  # fmt: skip
+
+    def descriptors(self, pool: Any, program: VulkanProgram, spans: Sequence[Span]) -> Any:
+        """A descriptor set that binds spans in order; it is good until the next call, its content longer."""
+        self._allocation.descriptorPool = pool
+        self._set_layout[0] = program.set_layout
+        check(
+            self._lib.vkAllocateDescriptorSets(self._device, self._allocation, self._set),
+            "allocating descriptors",
+        )
+        bound = self._set[0]
+        infos, updates = self._infos, self._updates
+        for i, (buffer, offset, nbytes) in enumerate(spans):
+            info = infos[i]
+            info.buffer = buffer.handle
+            info.offset = offset
+            info.range = nbytes
+            updates[i].dstSet = bound
+        self._lib.vkUpdateDescriptorSets(self._device, len(spans), updates, 0, self._null)
+        return self._set
+
+    def bind(self, program: VulkanProgram, descriptors: Any, push: bytes, *, tiled: bool = False) -> None:
+        """Make a program, its spans and its push constants the ones that the next dispatch uses."""
+        lib, buffer = self._lib, self.buffer
+        lib.vkCmdBindPipeline(buffer, self._compute, program.tiled() if tiled else program.pipeline)
+        lib.vkCmdBindDescriptorSets(buffer, self._compute, program.layout, 0, 1, descriptors, 0, self._null)
+        if push:
+            lib.vkCmdPushConstants(
+                buffer, program.layout, self._compute_stage, 0, len(push), self._from_buffer(push)
+            )
+
+    def dispatch(self, groups: Grid) -> None:
+        """Run what is bound."""
+        self._lib.vkCmdDispatch(self.buffer, *groups)
+
+    def tile(self, first: Grid, groups: Grid) -> None:
+        """Run a part of the workgroups of what is bound."""
+        self._lib.vkCmdDispatchBase(self.buffer, *first, *groups)
+
+    def copy(self, command: Copy) -> None:
+        """Copy between spans."""
+        source, target = command
+        if not target.nbytes:
+            return
+        region = self._region
+        region.srcOffset, region.dstOffset, region.size = source.offset, target.offset, source.nbytes
+        self._lib.vkCmdCopyBuffer(self.buffer, source.buffer.handle, target.buffer.handle, 1, region)
+
+    def fill(self, command: Fill) -> None:
+        """Fill a span."""
+        buffer, offset, nbytes = command.target
+        if nbytes:
+            self._lib.vkCmdFillBuffer(self.buffer, buffer.handle, offset, nbytes, command.word)

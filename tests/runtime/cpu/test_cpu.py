@@ -1,0 +1,98 @@
+"""The CPU as a backend: memory and copies, and no programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dl4all.errors import ArgumentError, DeviceError, OutOfMemoryError
+from dl4all.runtime.backend import Backend, Copy, Dispatch, Fill, Span, span
+from dl4all.runtime.cpu.backend import CpuBackend
+from dl4all.runtime.cpu.buffer import CpuBuffer
+
+
+def test_it_runs_no_programs() -> None:
+    backend: Backend = CpuBackend()  # what mypy checks
+    nothing: Any = None
+    command = Dispatch(nothing, [], (1, 1, 1))
+    uses: tuple[Callable[[], Any], ...] = (
+        lambda: backend.program(nothing, ()),
+        lambda: backend.stream.dispatch(command),
+        lambda: backend.record([command]),
+    )
+    for use in uses:
+        with pytest.raises(
+            DeviceError, match=r"^\[cpu\] the CPU runs no SPIR-V; ops run their NumPy reference"
+        ):
+            use()
+    assert not backend.capabilities.programs
+    backend.close()
+
+
+def test_an_array_can_be_a_buffer() -> None:
+    backend, array = CpuBackend(), np.arange(5, dtype=np.uint8)
+    buffer = CpuBuffer(array)
+    assert buffer.mapped is array
+    backend.stream.fill(Fill(span(buffer), 0x04030201))
+    assert array.tolist() == [1, 2, 3, 4, 1]  # the pattern ends where the buffer does
+    backend.stream.copy(Copy(Span(buffer, 0, 1), Span(buffer, 4, 1)))
+    backend.stream.upload(span(buffer), np.full(2, 9, np.uint8))
+    assert array.tolist() == [9, 9, 3, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("span_of", "error"),
+    [
+        (lambda buffer: Span(buffer, 0, 12), ArgumentError),
+        (lambda buffer: Span(buffer, -4, 4), ArgumentError),
+        (lambda buffer: Span(buffer, 4, -4), ArgumentError),
+        (lambda buffer: Span(freed(), 0, 4), DeviceError),
+    ],
+)
+def test_spans_of_what_is_not_there(span_of: Callable[[CpuBuffer], Span], error: type[Exception]) -> None:
+    stream, buffer, data = CpuBackend().stream, CpuBuffer(np.zeros(8, np.uint8)), np.zeros(4, np.uint8)
+    wrong = span_of(buffer)
+    uses: tuple[Callable[[], Any], ...] = (
+        lambda: stream.upload(wrong, data),
+        lambda: stream.download(wrong, data),
+        lambda: stream.fill(Fill(wrong)),
+        lambda: stream.copy(Copy(wrong, Span(CpuBuffer(np.zeros(12, np.uint8)), 0, wrong.nbytes))),
+        lambda: CpuBackend().record([Fill(wrong)]),
+    )
+    for use in uses:
+        with pytest.raises(error, match=r"^\[cpu\] "):
+            use()
+
+
+def freed() -> CpuBuffer:
+    buffer = CpuBuffer.empty(8)
+    buffer.free()
+    return buffer
+
+
+def test_what_does_not_fit() -> None:
+    backend = CpuBackend()
+    for nbytes in (backend.info.memory + 1, 2**62):
+        with pytest.raises(
+            OutOfMemoryError, match=rf"^\[cpu\] {nbytes} bytes do not fit into .*smaller batch$"
+        ):
+            backend.allocate(nbytes)
+    free, total = backend.memory()
+    assert 0 < free <= total == backend.info.memory
+
+
+def test_recordings_and_streams_that_are_gone() -> None:
+    backend = CpuBackend()
+    buffer, stream = backend.allocate(8), backend.new_stream()
+    recording = backend.record([Fill(span(buffer), 1)])
+    with pytest.raises(ArgumentError, match=r"^\[replay\] command 0 of 1 is no dispatch$"):
+        stream.replay(recording, {0: b""})
+    recording.free()
+    with pytest.raises(DeviceError, match=r"^\[cpu\] the recording was freed$"):
+        stream.replay(recording)
+    stream.close()
+    with pytest.raises(DeviceError, match=r"^\[cpu\] the stream is closed$"):
+        stream.synchronize()

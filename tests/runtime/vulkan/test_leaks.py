@@ -1,0 +1,80 @@
+"""Making and freeing everything, 10,000 times: nothing grows."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from dl4all.runtime.backend import Copy, Fill, span
+from dl4all.runtime.vulkan.backend import VulkanBackend
+from tests.conftest import need
+from tests.runtime.vulkan.driver import install
+from tests.runtime.vulkan.scene import N, after, module, play, push, step, words
+
+TIMES = 10_000
+MEGABYTE = 1 << 20
+
+
+@pytest.mark.vulkan
+@pytest.mark.slow
+@pytest.mark.parametrize("limits", ["", "minimum"])
+def test_everything_10000_times(limits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("vulkan:0")
+    monkeypatch.setenv("DL4ALL_LIMITS", limits)
+    driver = install(monkeypatch)
+    code = module(tmp_path)
+    backend = VulkanBackend(0, zero_copy=False)
+    stream, out = backend.stream, np.empty(N, np.uint32)
+    process = psutil.Process()
+
+    def once(seed: int) -> None:
+        program = backend.program(code, ())
+        x, y = (span(backend.allocate(4 * N)) for _ in range(2))
+        stream.upload(x, words(seed % 7).view(np.uint8))
+        other = backend.new_stream()
+        other.wait_event(stream.record_event())
+        other.dispatch(step(program, x, y, seed))
+        stream.wait_event(other.record_event())
+        recording = backend.record([Copy(y, x), Fill(y, seed), step(program, x, y, 1)])
+        stream.replay(recording, {2: push(seed)})
+        stream.download(y, out.view(np.uint8))
+        np.testing.assert_array_equal(out, after(words(seed % 7), seed, seed))
+        for owned in (recording, program, x.buffer, y.buffer):
+            owned.free()
+        other.close()
+
+    sizes = []
+    for i in range(TIMES):
+        once(i)
+        if i % 1000 == 999:
+            gc.collect()
+            sizes.append(process.memory_info().rss)
+            if i == 999:
+                live = dict(driver.live)
+    assert dict(driver.live) == live
+    assert sizes[-1] - sizes[2] < 8 * MEGABYTE, sizes
+    backend.close()
+    assert driver.left == {}
+
+
+@pytest.mark.vulkan
+@pytest.mark.slow
+def test_devices_that_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("vulkan:0")
+    driver = install(monkeypatch)
+    code = module(tmp_path)
+    process = psutil.Process()
+    sizes = []
+    for i in range(400):
+        backend = VulkanBackend(0)
+        play(backend, code)
+        backend.close()
+        if i % 100 == 99:
+            gc.collect()
+            sizes.append(process.memory_info().rss)
+    assert driver.left == {}
+    assert sizes[-1] - sizes[0] < 8 * MEGABYTE, sizes
