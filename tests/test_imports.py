@@ -26,16 +26,21 @@ LAYERS = (
     ("dl4all.scheduler",),
     ("dl4all.ops",),
     ("dl4all.tensor",),
-    ("dl4all.autograd",),
     ("dl4all.calibration",),
     ("dl4all.nn",),
     ("dl4all.models", "dl4all.data", "dl4all.io"),
     ("dl4all.graph", "dl4all.distributed", "dl4all.interop"),
     ("dl4all",),  # what people import
     ("dl4all.cli",),
+    ("dl4all.testing",),  # for the tests of other packages; below it there is only what they build on
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-OUTSIDE = {"kp": "dl4all.runtime.kompute", "vulkan": "dl4all.runtime.vulkan", "torch": "nothing"}
+OUTSIDE = {
+    "kp": "dl4all.runtime.kompute",
+    "vulkan": "dl4all.runtime.vulkan",
+    "pytest": "dl4all.testing",  # no dependency of the library
+    "torch": "nothing",
+}
 
 
 def _modules() -> dict[str, Path]:
@@ -86,6 +91,8 @@ def wrong_imports(module: str, source: str) -> list[str]:
             wrong.append(imported)
         if top == "dl4all":
             other = layer_of(target_of(imported))
+            if own == "dl4all.testing" and other not in ("dl4all.errors", "dl4all.runtime", own):
+                wrong.append(imported)
             if other != own and LEVEL[other] >= LEVEL[own]:
                 wrong.append(imported)
         elif top in ("runtime", "allocator", "scheduler", "shaders", "tests"):
@@ -122,6 +129,13 @@ def test_imports_point_one_way(module: str) -> None:
         ("dl4all.runtime.kompute.library", "from vulkan import ffi", True),
         ("dl4all.io.weights", "import torch.nn as nn", True),
         ("dl4all.scheduler.device", "from runtime import registry", True),
+        ("dl4all.testing.conformance.bench", "from dl4all.runtime.backend import Backend", False),
+        ("dl4all.testing.conformance.bench", "from dl4all.scheduler.device import Device", True),
+        ("dl4all.testing.conformance.bench", "import dl4all", True),
+        ("dl4all.testing.conformance.ways", "import pytest", False),
+        ("dl4all.runtime.backend", "import pytest", True),
+        ("dl4all.runtime.backend", "from dl4all.testing.conformance.bench import Bench", True),
+        ("dl4all.cli.run", "from dl4all.testing import conformance", True),
     ],
 )
 def test_the_rule_itself(module: str, source: str, wrong: bool) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import dl4all
 from dl4all.ops import all_shaders
+from tests.runtime.test_plugins import SUITE, TOY, write_distribution
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -114,10 +115,12 @@ def test_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     wheel = next(tmp_path.glob("*.whl"))
     names = zipfile.ZipFile(wheel).namelist()
     assert sum(name.endswith(".spv") for name in names) == len(all_shaders())
+    assert {"pytest_dl4all.py", "dl4all/testing/conformance/conftest.py"} <= set(names)
 
     python = tmp_path / "env" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
-    subprocess.run([python, "-m", "pip", "install", "-q", wheel], check=True, capture_output=True)
+    wanted = [str(wheel), "pytest>=8"]  # a GLSL compiler is on this machine
+    subprocess.run([python, "-m", "pip", "install", "-q", *wanted], check=True, capture_output=True)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     environment["DL4ALL_CACHE_DIR"] = str(tmp_path / "cache")
     done = subprocess.run(
@@ -143,3 +146,16 @@ def test_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     )
     backends = {name for device in json.loads(listed.stdout)["devices"] for name in device["backends"]}
     assert backends == {"cpu", "vulkan"}
+
+    # The conformance suite comes along, for backends of other packages.
+    write_distribution(tmp_path / "env" / "plugins", "mine", TOY, "Fake-Board")
+    proved = subprocess.run(  # null checks programs too, which compiles them
+        [python, "-m", "pytest", "-q", "--pyargs", SUITE, "--backend=mine:3", "--backend=null"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**environment, "PYTHONPATH": str(tmp_path / "env" / "plugins")},
+    )
+    assert proved.returncode == 0, proved.stdout + proved.stderr
+    assert "passed" in proved.stdout

@@ -27,7 +27,7 @@ check "$PY" -m pytest -q
 # again, with every Vulkan call checked by the validation layers
 check env DL4ALL_VALIDATION=1 "$PY" -m pytest -q -m 'vulkan and not slow'
 # again, on a device that offers no more than Vulkan requires of every one
-check env DL4ALL_LIMITS=minimum "$PY" -m pytest -q tests/ops tests/conformance tests/models -m 'vulkan and not slow'
+check env DL4ALL_LIMITS=minimum "$PY" -m pytest -q tests/ops tests/conformance dl4all/testing tests/models -m 'vulkan and not slow'
 
 echo
 if ((${#failed[@]})); then

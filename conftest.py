@@ -1,0 +1,24 @@
+"""What holds for all tests of this repository: those in tests/ and the conformance suite that it ships."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dl4all.testing.conformance.ways import WAYS
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Run the suite on the project's own backends, and every test under the validation layers if asked.
+
+    Not where somebody else's run meets this file, because dl4all is installed from this folder: there,
+    ``tests`` would be theirs.
+    """
+    if config.rootpath != Path(__file__).parent:
+        return
+    from tests import validation
+    from tests.conformance.ways import OWN
+
+    config.pluginmanager.register(validation, "validation")
+    config.stash[WAYS] = OWN
