@@ -63,6 +63,8 @@ class VulkanBackend:
         self.programs: set[VulkanProgram] = set()
         self.recordings: set[VulkanRecording] = set()
         self.streams: set[VulkanStream] = set()
+        self._timelines: list[Timeline] = []  # all of them
+        self._idle_timelines: list[Timeline] = []  # of streams that were closed
         self.pipeline_cache: PipelineCache | None = None
         count = min(QUEUES, physical.queues)
         self._device: Any = _create_device(physical, self._enabled, count)
@@ -94,9 +96,22 @@ class VulkanBackend:
         return VulkanStream(self, next(self._next_queue))
 
     def new_timeline(self) -> Timeline:
-        """What a stream counts its submissions with."""
+        """What a stream counts its submissions with.
+
+        Those of closed streams are used again, and all live as long as the device: where Mesa emulates
+        timeline semaphores (llvmpipe up to 22.3 at least), its submitting thread looks at one even after
+        what waits for it has come, and destroying it then corrupts memory.
+        """
+        if self._idle_timelines:
+            return self._idle_timelines.pop()
         kind = SemaphoreTimeline if "timeline_semaphore" in self._enabled else FenceTimeline
-        return kind(self.device)
+        timeline = kind(self.device)
+        self._timelines.append(timeline)
+        return timeline
+
+    def reuse(self, timeline: Timeline) -> None:
+        """Take back the timeline of a stream that has nothing left to run."""
+        self._idle_timelines.append(timeline)
 
     def allocate(self, nbytes: int, kind: MemoryKind = "device") -> VulkanBuffer:
         check_allocation(self, nbytes, kind)
@@ -133,6 +148,9 @@ class VulkanBackend:
         if self.pipeline_cache is not None:
             self.pipeline_cache.save()
             self.pipeline_cache.free()
+        api().lib.vkDeviceWaitIdle(self._device)  # its threads are done with the timelines, too
+        for timeline in self._timelines:
+            timeline.free()
         api().lib.vkDestroyDevice(self._device, api().ffi.NULL)
         self._device = None
 

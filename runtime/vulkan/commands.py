@@ -114,23 +114,28 @@ class CommandWriter:
         self._lib.vkUpdateDescriptorSets(self._device, len(spans), updates, 0, self._null)
         return self._set
 
-    def bind(self, program: VulkanProgram, descriptors: Any, push: bytes, *, tiled: bool = False) -> None:
-        """Make a program, its spans and its push constants the ones that the next dispatch uses."""
+    def bind(self, pipeline: Any, layout: Any, descriptors: Any, push: bytes) -> None:
+        """Make a pipeline, what it is bound to and its push constants those that the next dispatch uses."""
         lib, buffer = self._lib, self.buffer
-        lib.vkCmdBindPipeline(buffer, self._compute, program.tiled() if tiled else program.pipeline)
-        lib.vkCmdBindDescriptorSets(buffer, self._compute, program.layout, 0, 1, descriptors, 0, self._null)
+        lib.vkCmdBindPipeline(buffer, self._compute, pipeline)
+        lib.vkCmdBindDescriptorSets(buffer, self._compute, layout, 0, 1, descriptors, 0, self._null)
         if push:
-            lib.vkCmdPushConstants(
-                buffer, program.layout, self._compute_stage, 0, len(push), self._from_buffer(push)
-            )
+            lib.vkCmdPushConstants(buffer, layout, self._compute_stage, 0, len(push), self._from_buffer(push))
 
     def dispatch(self, groups: Grid) -> None:
         """Run what is bound."""
         self._lib.vkCmdDispatch(self.buffer, *groups)
 
-    def tile(self, first: Grid, groups: Grid) -> None:
-        """Run a part of the workgroups of what is bound."""
-        self._lib.vkCmdDispatchBase(self.buffer, *first, *groups)
+    def dispatch_part(
+        self, program: VulkanProgram, descriptors: Any, push: bytes, first: Grid, groups: Grid
+    ) -> None:
+        """Run workgroups of a program from `first` on, of which a whole dispatch begins with (0, 0, 0)."""
+        if first == (0, 0, 0):
+            self.bind(program.pipeline, program.layout, descriptors, push)
+            self.dispatch(groups)
+        else:
+            self.bind(program.tiled(), program.layout, descriptors, push)
+            self._lib.vkCmdDispatchBase(self.buffer, *first, *groups)
 
     def copy(self, command: Copy) -> None:
         """Copy between spans."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ class VulkanProgram:
     __slots__ = (
         "_backend",
         "_constants",
+        "_lock",
         "_shader",
         "_tiled",
         "layout",
@@ -36,6 +38,7 @@ class VulkanProgram:
         self._backend = backend
         self.module = module
         self._constants = tuple(constants)
+        self._lock = threading.Lock()
         self.writes = tuple(not binding.readonly for binding in module.interface.bindings)
         null = api().ffi.NULL
         self._shader = self.set_layout = self.layout = self.pipeline = self._tiled = null
@@ -53,9 +56,10 @@ class VulkanProgram:
         Raises:
             OutOfMemoryError, DeviceError: it cannot be built.
         """
-        if not self._tiled:
-            self._tiled = self._create_pipeline(DISPATCH_BASE)
-        return self._tiled
+        with self._lock:  # streams of two threads may come to it at once
+            if not self._tiled:
+                self._tiled = self._create_pipeline(DISPATCH_BASE)
+            return self._tiled
 
     def _create_layouts(self) -> None:
         vulkan, device = api(), self._backend.device

@@ -6,6 +6,7 @@ change, it is written again with the sets and barriers that are already there, i
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,6 +57,7 @@ class Ready:
 class VulkanRecording:
     def __init__(self, backend: VulkanBackend, commands: Sequence[Command]) -> None:
         self.commands = tuple(commands)
+        self.lock = threading.Lock()  # held by who replays it
         self.hazards = Hazards()  # everything that the commands read and write
         self._uses: set[Any] = set()  # buffers and programs
         self._stale = False  # one of them was freed
@@ -178,12 +180,7 @@ class VulkanRecording:
             write.copy(command) if isinstance(command, Copy) else write.fill(command)
             return
         push = self._push.get(step.command, command.push)
-        tiled = step.first != (0, 0, 0)
-        write.bind(command.program, step.descriptors, push, tiled=tiled)
-        if tiled:
-            write.tile(step.first, step.groups)
-        else:
-            write.dispatch(step.groups)
+        write.dispatch_part(command.program, step.descriptors, push, step.first, step.groups)
 
     def forget(self, thing: Any) -> None:
         """A buffer or program is about to be freed."""

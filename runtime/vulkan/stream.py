@@ -25,6 +25,7 @@ from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.queue import Queue
 from dl4all.runtime.vulkan.recording import VulkanRecording
 from dl4all.runtime.vulkan.structs import create, destroy
+from dl4all.runtime.vulkan.timeline import Timeline
 from dl4all.runtime.vulkan.timestamps import Ticks, Timestamps, ticks
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class VulkanStream:
         self._busy = Hazards()  # since the stream was last known to be idle
         self._replayed: set[VulkanRecording] = set()  # since then, too
         self._waits: list[VulkanEvent] = []  # for the next submission
-        self._awaited: list[VulkanEvent] = []  # that the host has not seen come
+        self._awaited: dict[Timeline, VulkanEvent] = {}  # the last of each that the host has not seen come
         self._ticks: Ticks | None = None  # looked up when a dispatch is first timed
         self._timed_until = 0.0  # the end of the last timed dispatch, on the host's clock
         backend.streams.add(self)
@@ -77,7 +78,7 @@ class VulkanStream:
         write = self._write
         descriptors = write.descriptors(batch.descriptors, program, spans)
         self._order(*accesses(command), alone=ran is not None)
-        write.bind(program, descriptors, push)
+        write.bind(program.pipeline, program.layout, descriptors, push)
         if ran is None:
             write.dispatch(groups)
         else:
@@ -152,14 +153,15 @@ class VulkanStream:
         self._check_open()
         if recording not in self._backend.recordings:
             raise DeviceError("[vulkan] the recording was freed, or belongs to another device")
-        if push:
-            recording.set_push(push)
         self._submit()
-        ready = recording.ready()
-        for commands in ready.pieces:
-            ready.timeline, ready.value = self._timeline, self._hand_over(commands)
-            if self._timeline.submitted > REPLAYS_IN_FLIGHT:
-                self._timeline.wait(self._timeline.submitted - REPLAYS_IN_FLIGHT)
+        with recording.lock:  # another thread may replay it in a stream of its own
+            if push:
+                recording.set_push(push)
+            ready = recording.ready()
+            for commands in ready.pieces:
+                ready.timeline, ready.value = self._timeline, self._hand_over(commands)
+        if self._timeline.submitted > REPLAYS_IN_FLIGHT:
+            self._timeline.wait(self._timeline.submitted - REPLAYS_IN_FLIGHT)
         self._hazards.clear()  # it begins and ends with a barrier
         self._replayed.add(recording)
 
@@ -176,7 +178,9 @@ class VulkanStream:
             return
         self._submit()  # what was recorded before does not wait
         self._waits.append(event)
-        self._awaited.append(event)
+        # Without those that have come, or a program that never reads would gather them for ever.
+        self._awaited = {t: e for t, e in self._awaited.items() if t is not event.timeline and not e.query()}
+        self._awaited[event.timeline] = event
 
     def synchronize(self) -> None:
         self._submit()
@@ -191,14 +195,15 @@ class VulkanStream:
         device = self._backend.device
         try:
             self.synchronize()
+            self._backend.reuse(self._timeline)
         except DeviceError:  # lost, or without memory to submit what is left
             api().lib.vkDeviceWaitIdle(device)
+            self._timeline.abandon()
         self._backend.streams.discard(self)
         for batch in self._batches:
             batch.free_staging()
             batch.free(device)
         destroy("CommandPool", device, self._command_pool)
-        self._timeline.free()
         self._batch = None
         for batches in (self._batches, self._idle, self._running):
             batches.clear()
@@ -268,8 +273,7 @@ class VulkanStream:
             descriptors = self._write.descriptors(batch.descriptors, program, spans)
             if i == 0:  # the pieces do not depend on each other
                 self._order(*accesses(command))
-            self._write.bind(program, descriptors, push, tiled=True)
-            self._write.tile(first, size)
+            self._write.dispatch_part(program, descriptors, push, first, size)
             self._submit()
         if ran is not None:
             self.synchronize()
@@ -309,7 +313,6 @@ class VulkanStream:
         self._running.append(batch)
 
     def _hand_over(self, commands: Any) -> int:
-        # Those of a closed stream have come too, and its semaphore is gone.
         waits = [event for event in self._waits if not event.query()]
         value = self._timeline.submit(self._queue, commands, waits)
         self._waits.clear()
@@ -338,7 +341,7 @@ class VulkanStream:
 
     def _in_use(self, span: Span, *, writing: bool) -> bool:
         """Whether the device may still use a span in a way that the host's access would disturb."""
-        if self._awaited and not all(event.query() for event in self._awaited):
+        if self._awaited and not all(event.query() for event in self._awaited.values()):
             return True
         self._awaited.clear()
         if not self._busy_with(span, writing=writing):
@@ -356,7 +359,7 @@ class VulkanStream:
 
     def _wait_for_everything(self) -> None:
         self.synchronize()
-        for event in self._awaited:
+        for event in self._awaited.values():
             event.synchronize()
         self._awaited.clear()
 

@@ -26,8 +26,6 @@ def nanoseconds(seconds: float | None) -> int:
 class SemaphoreTimeline:
     """Counts with a timeline semaphore."""
 
-    on_device = True  # other streams can wait without the host
-
     def __init__(self, device: Any) -> None:
         vulkan = api()
         self._device, self._lib = device, vulkan.lib
@@ -50,7 +48,6 @@ class SemaphoreTimeline:
             signalSemaphoreCount=1,
             pSignalSemaphores=self._signal,
         )
-        self._counter = vulkan.ffi.new("uint64_t*")
 
     def submit(self, queue: Queue, commands: Any, waits: Sequence[tuple[Any, int]]) -> int:
         """Submit a command buffer that begins when other timelines have come to a value."""
@@ -93,16 +90,17 @@ class SemaphoreTimeline:
         self._reached = max(self._reached, value)
         return True
 
-    def free(self) -> None:
-        """Its events have come: nothing of the stream runs any more."""
+    def abandon(self) -> None:
+        """Its events have come, whatever the device says: nothing of the stream runs any more."""
         self._reached = FOREVER
+
+    def free(self) -> None:
+        self.abandon()
         destroy("Semaphore", self._device, self.semaphore)
 
 
 class FenceTimeline:
     """Counts submissions with a fence each."""
-
-    on_device = False
 
     def __init__(self, device: Any) -> None:
         self._device, self._lib = device, api().lib
@@ -128,7 +126,8 @@ class FenceTimeline:
         try:
             queue.submit(submission, fence[0])
         except BaseException:
-            self._idle.append(fence)
+            with self._lock:
+                self._idle.append(fence)
             raise
         with self._lock:
             self.submitted += 1
@@ -178,9 +177,12 @@ class FenceTimeline:
                 self._idle.append(fence)
                 self._pending.popleft()
 
-    def free(self) -> None:
-        """Its events have come: nothing of the stream runs any more."""
+    def abandon(self) -> None:
+        """Its events have come, whatever the device says: nothing of the stream runs any more."""
         self._reached = FOREVER
+
+    def free(self) -> None:
+        self.abandon()
         for fence in [*self._idle, *(fence for _, fence in self._pending)]:
             destroy("Fence", self._device, fence[0])
         self._idle.clear()
