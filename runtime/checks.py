@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from dl4all.errors import ArgumentError, DeviceError
@@ -59,13 +59,30 @@ def check_command(backend: Owner, command: Command) -> None:
         raise ArgumentError(f"[fill] {command.word} is no 32-bit word")
 
 
+def check_replay(commands: Sequence[Command], push: Mapping[int, bytes]) -> None:
+    """Refuse new push constants that do not fit the recorded commands, by whose index they are given.
+
+    Raises:
+        ArgumentError: there is no dispatch of that index, or it takes another number of bytes.
+    """
+    for index, data in push.items():
+        command = commands[index] if 0 <= index < len(commands) else None
+        if not isinstance(command, Dispatch):
+            raise ArgumentError(f"[replay] command {index} of {len(commands)} is no dispatch")
+        takes = command.program.module.interface.push_bytes
+        if len(data) != takes:
+            raise ArgumentError(
+                f"[replay] command {index} takes {takes} bytes of push constants, got {len(data)}"
+            )
+
+
 def check_transfer(backend: Owner, span: Span, data: Bytes) -> None:
     """Refuse an upload or download that is larger than its span.
 
     Raises:
         ArgumentError, DeviceError
     """
-    check_span(backend, span)
+    _check_place(backend, span)
     if data.size > span.nbytes:
         raise ArgumentError(f"[{backend.name}] {data.size} bytes do not fit a span of {span.nbytes}")
 
@@ -77,6 +94,14 @@ def check_span(backend: Owner, span: Span) -> None:
         ArgumentError: it does not lie within its buffer.
         DeviceError: that was freed.
     """
+    _check_place(backend, span)
+    buffer, offset, nbytes = span
+    end = offset + nbytes
+    if offset % 4 or (nbytes % 4 and end != buffer.nbytes):
+        raise ArgumentError(f"[{backend.name}] {nbytes} bytes from {offset} on: both must be multiples of 4")
+
+
+def _check_place(backend: Owner, span: Span) -> None:
     buffer, offset, nbytes = span
     if buffer not in backend.buffers:
         raise DeviceError(f"[{backend.name}] the buffer was freed, or belongs to another device")
@@ -85,8 +110,6 @@ def check_span(backend: Owner, span: Span) -> None:
         raise ArgumentError(
             f"[{backend.name}] bytes {offset} to {end} do not fit into a buffer of {buffer.nbytes}"
         )
-    if offset % 4 or (nbytes % 4 and end != buffer.nbytes):
-        raise ArgumentError(f"[{backend.name}] {nbytes} bytes from {offset} on: both must be multiples of 4")
 
 
 def _check_dispatch(backend: Owner, command: Dispatch) -> None:

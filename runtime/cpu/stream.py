@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from dl4all.errors import ArgumentError, DeviceError
 from dl4all.runtime.backend import Bytes, Copy, Dispatch, Fill, Ran, Span
+from dl4all.runtime.checks import check_replay
 from dl4all.runtime.cpu.recording import CpuRecording, bytes_of, check, refuse_programs, run
 from dl4all.runtime.finished import FINISHED, Finished
 
@@ -43,8 +44,7 @@ class CpuStream:
 
     def replay(self, recording: CpuRecording, push: Mapping[int, bytes] | None = None) -> None:
         self._check_open()
-        for index in push or ():
-            raise ArgumentError(f"[replay] command {index} of {len(recording.commands)} is no dispatch")
+        check_replay(recording.commands, push or {})
         recording.replay()
 
     def record_event(self) -> Finished:

@@ -24,7 +24,7 @@ class KomputeProgram:
         self._backend = backend
         self.module = module
         self.constants = np.array(constants, np.uint32)
-        self.writes = tuple(not binding.readonly for binding in module.interface.bindings)
+        self.writes = module.interface.writes
         self.users: set[Any] = set()
         backend.programs.add(self)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dl4all.errors import ArgumentError
 from dl4all.runtime.backend import SUBMISSION_SECONDS, Command, Dispatch, Span
+from dl4all.runtime.checks import check_replay
 from dl4all.runtime.hazards import Hazards, accesses
 from dl4all.runtime.kompute.copies import through_host
 from dl4all.runtime.kompute.launch import check_push, operation
@@ -121,11 +121,7 @@ class KomputeRecording:
             evaluate(step.sequence, f"running {self._name(step)}")
 
     def _replace(self, push: Mapping[int, bytes]) -> None:
-        for index, data in push.items():
-            command = self.commands[index] if 0 <= index < len(self.commands) else None
-            if not isinstance(command, Dispatch):
-                raise ArgumentError(f"[replay] command {index} of {len(self.commands)} is no dispatch")
-            check_push(command.program, data)
+        check_replay(self.commands, push)
         for index, data in push.items():
             step = self._step_of.get(index)
             if data != self._push[index] and step is not None and step.sequence is not None:

@@ -16,7 +16,7 @@ class NullProgram:
     def __init__(self, backend: NullBackend, module: Module) -> None:
         self._backend = backend
         self.module = module
-        self.writes = tuple(not binding.readonly for binding in module.interface.bindings)
+        self.writes = module.interface.writes
         backend.programs.add(self)
 
     def free(self) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dl4all.errors import ArgumentError
-from dl4all.runtime.backend import Command, Dispatch
-from dl4all.runtime.checks import check_command
+from dl4all.runtime.backend import Command
+from dl4all.runtime.checks import check_command, check_replay
 
 if TYPE_CHECKING:
     from dl4all.runtime.null.backend import NullBackend
@@ -31,15 +30,7 @@ class NullRecording:
         """
         for command in self.commands:
             check_command(self._backend, command)
-        for index, data in push.items():
-            found = self.commands[index] if 0 <= index < len(self.commands) else None
-            if not isinstance(found, Dispatch):
-                raise ArgumentError(f"[replay] command {index} of {len(self.commands)} is no dispatch")
-            takes = found.program.module.interface.push_bytes
-            if len(data) != takes:
-                raise ArgumentError(
-                    f"[replay] command {index} takes {takes} bytes of push constants, got {len(data)}"
-                )
+        check_replay(self.commands, push)
 
     def free(self) -> None:
         if self in self._backend.recordings:

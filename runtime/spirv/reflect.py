@@ -44,6 +44,11 @@ class Interface:
     shared_bytes: int = 0  # memory of a workgroup, at least: lengths that are computed count once
     counts_groups: bool = False  # asks how many workgroups there are, so that a grid cannot be run in pieces
 
+    @property
+    def writes(self) -> tuple[bool, ...]:
+        """Which of the bindings it may write to."""
+        return tuple(not binding.readonly for binding in self.bindings)
+
 
 # Those that compute shaders meet; any other is shown by its number.
 CAPABILITIES = {

@@ -39,7 +39,7 @@ class VulkanProgram:
         self.module = module
         self._constants = tuple(constants)
         self._lock = threading.Lock()
-        self.writes = tuple(not binding.readonly for binding in module.interface.bindings)
+        self.writes = module.interface.writes
         null = api().ffi.NULL
         self._shader = self.set_layout = self.layout = self.pipeline = self._tiled = null
         try:

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dl4all.errors import ArgumentError, DeviceError
+from dl4all.errors import DeviceError
 from dl4all.runtime.backend import SUBMISSION_SECONDS, Command, Copy, Dispatch, Grid
-from dl4all.runtime.checks import check_command
+from dl4all.runtime.checks import check_command, check_replay
 from dl4all.runtime.cutting import cut
 from dl4all.runtime.hazards import Hazards, accesses
 from dl4all.runtime.vulkan.commands import CommandWriter, allocate_commands, descriptor_pool
@@ -125,15 +125,7 @@ class VulkanRecording:
         Raises:
             ArgumentError: there is no dispatch of that index, or it takes another number of bytes.
         """
-        for index, data in push.items():
-            command = self.commands[index] if 0 <= index < len(self.commands) else None
-            if not isinstance(command, Dispatch):
-                raise ArgumentError(f"[replay] command {index} of {len(self.commands)} is no dispatch")
-            takes = command.program.module.interface.push_bytes
-            if len(data) != takes:
-                raise ArgumentError(
-                    f"[replay] command {index} takes {takes} bytes of push constants, got {len(data)}"
-                )
+        check_replay(self.commands, push)
         self._push.update(push)
 
     def ready(self) -> Ready:
