@@ -1,27 +1,22 @@
-"""Reuse of freed buffers by size class.
+"""Reuse of whole buffers by size class, for backends that cannot bind a buffer at an offset.
 
 Asking a driver for memory takes tens to hundreds of microseconds, and some drivers allow only
 4096 allocations at a time; a network asks for the same sizes over and over. Sizes are rounded up
 to one of four classes per power of two (above 1 KiB at most 25 % more than asked for), and a freed buffer
 waits in its class for the next request. The oldest is taken first: a loop that asks for the same
 sizes in the same order then gets the same buffers every time, and whatever a backend keeps for a set
-of buffers is found again. Reuse is ordered by the device's stream: a new owner's
-commands run after those of the last one, so nothing has to be waited for.
+of buffers is found again.
 """
 
 from __future__ import annotations
 
 import heapq
-import threading
-from collections import defaultdict, deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections import defaultdict
+from collections.abc import Iterator
 
-from dl4all.errors import OutOfMemoryError
-from dl4all.runtime.backend import Buffer
-from dl4all.runtime.info import DeviceInfo
-from dl4all.runtime.profiler import recorder
+from dl4all.allocator.driver import Driver
+from dl4all.allocator.interface import Piece
+from dl4all.runtime.backend import Buffer, Span
 
 GRAIN = 256  # every class is a multiple: no backend has to round further
 
@@ -41,111 +36,41 @@ def size_class(nbytes: int, largest: int) -> int:
     return max(largest // GRAIN, -(-nbytes // GRAIN)) * GRAIN
 
 
-@dataclass
-class Stats:
-    """Bytes and counts since the pool was made."""
-
-    allocated: int = 0  # bytes in use, rounded up to their classes
-    reserved: int = 0  # bytes taken from the driver, in use or waiting
-    peak: int = 0  # the most that was ever in use
-    hits: int = 0  # requests served from a freed buffer
-    misses: int = 0  # requests that went to the driver
-
-
-class Source(Protocol):
-    """Where a pool's memory comes from: a backend."""
-
-    @property
-    def info(self) -> DeviceInfo: ...
-
-    def allocate(self, nbytes: int) -> Buffer: ...
-
-
 class Pool:
-    """Buffers of one backend. Every method may be called from any thread.
+    """A buffer for each piece."""
 
-    Garbage collection may call ``release`` at any moment: in the middle of ``allocate``, and in a
-    thread that holds the device's lock, which ``trim`` asks for while it holds the pool's. So
-    ``release`` takes no lock; what it was given is sorted in by the next ``allocate`` or ``trim``.
-    """
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._largest = min(driver.limits.storage_buffer_range, driver.limits.allocation_size)
+        self._numbers: dict[Buffer, int] = {}  # in the order they came
+        self._count = 0
+        self._free: defaultdict[int, list[tuple[int, Piece]]] = defaultdict(list)  # heaps
 
-    def __init__(self, backend: Source, synchronize: Callable[[], None], name: str = "") -> None:
-        self._backend = backend
-        self._name = name  # of the device, in profiles
-        self._synchronize = synchronize
-        self._returned: deque[Buffer] = deque()
-        self._numbers: dict[Buffer, int] = {}  # in the order the driver gave them
-        self._free: defaultdict[int, list[tuple[int, Buffer]]] = defaultdict(list)  # heaps
-        self._lock = threading.RLock()
-        self._stats = Stats()
+    def allocate(self, nbytes: int) -> Piece | None:
+        waiting = self._free[size_class(nbytes, self._largest)]
+        return heapq.heappop(waiting)[1] if waiting else None
 
-    @property
-    def stats(self) -> Stats:
-        """The numbers of this moment."""
-        with self._lock:
-            self._sort_in()
-            return replace(self._stats)
+    def grow(self, nbytes: int) -> Piece:
+        buffer = self._driver.allocate(size_class(nbytes, self._largest))
+        return self._piece(buffer)
 
-    def allocate(self, nbytes: int) -> Buffer:
-        """A buffer of at least `nbytes`, with undefined contents.
+    def _piece(self, buffer: Buffer) -> Piece:
+        self._count += 1
+        self._numbers[buffer] = self._count
+        return Piece(Span(buffer, 0, buffer.nbytes), buffer.nbytes, self)
 
-        Raises:
-            OutOfMemoryError: the driver has none left, even after the waiting buffers went back.
-        """
-        size = self._class(nbytes)
-        with self._lock:
-            self._sort_in()
-            waiting = self._free[size]
-            reused = bool(waiting)
-            if reused:
-                _, buffer = heapq.heappop(waiting)
-                self._stats.hits += 1
-            else:
-                buffer = self._ask_driver(size)
-            self._stats.allocated += buffer.nbytes
-            self._stats.peak = max(self._stats.peak, self._stats.allocated)
-        active = recorder.active
-        if active is not None:
-            active.allocation(self._name, buffer.nbytes, "pool" if reused else "driver")
-        return buffer
+    def free(self, piece: Piece) -> None:
+        heapq.heappush(self._free[piece.size], (self._numbers[piece.span.buffer], piece))
 
-    def _ask_driver(self, size: int) -> Buffer:
-        try:
-            buffer = self._backend.allocate(size)
-        except OutOfMemoryError:
-            if not self.trim():
-                raise
-            buffer = self._backend.allocate(size)
-        self._stats.misses += 1
-        self._numbers[buffer] = self._stats.misses
-        self._stats.reserved += buffer.nbytes
-        return buffer
+    def idle(self, least: int = 0) -> Iterator[Buffer]:
+        for size, waiting in self._free.items():
+            while size >= least and waiting:
+                buffer = waiting.pop()[1].span.buffer  # the end of a heap: a heap is left
+                del self._numbers[buffer]
+                yield buffer
 
-    def _class(self, nbytes: int) -> int:
-        limits = self._backend.info.limits
-        return size_class(nbytes, min(limits.storage_buffer_range, limits.allocation_size))
+    def adopt(self, buffer: Buffer) -> None:
+        self.free(self._piece(buffer))
 
-    def release(self, buffer: Buffer) -> None:
-        """Take back a buffer that :meth:`allocate` gave."""
-        self._returned.append(buffer)
-
-    def _sort_in(self) -> None:
-        while self._returned:
-            buffer = self._returned.popleft()
-            self._stats.allocated -= buffer.nbytes
-            heapq.heappush(self._free[buffer.nbytes], (self._numbers[buffer], buffer))
-
-    def trim(self) -> int:
-        """Give every waiting buffer back to the driver; returns how many bytes that were."""
-        freed = 0
-        with self._lock:
-            self._sort_in()  # before waiting: what comes back later may still be in use
-            self._synchronize()
-            for waiting in list(self._free.values()):
-                while waiting:
-                    _, buffer = waiting.pop()
-                    del self._numbers[buffer]
-                    freed += buffer.nbytes
-                    buffer.free()
-            self._stats.reserved -= freed
-        return freed
+    def largest(self) -> int:
+        return max((size for size, waiting in self._free.items() if waiting), default=0)

@@ -1,27 +1,48 @@
-"""A buffer on loan, given back when the last owner is gone."""
+"""A piece of memory on loan, given back when the last owner is gone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from dl4all.allocator.pool import Pool
+from dl4all.allocator.interface import Piece
 from dl4all.runtime.backend import Span
 
 
 class Storage:
     """`nbytes` bytes of device memory. Tensors that view the same memory share one storage.
 
-    Without a pool the buffer is not returned to anyone: it belongs to whoever made it.
+    ``span`` is what a dispatch binds, which may be a little more. Without `release` the memory is not
+    returned to anyone: it belongs to whoever made it.
     """
 
-    __slots__ = ("_pool", "buffer", "nbytes", "span")
+    __slots__ = ("_release", "nbytes", "piece", "recorded", "span", "version")
 
-    def __init__(self, buffer: Any, nbytes: int, pool: Pool | None) -> None:
-        self.buffer = buffer
+    def __init__(
+        self,
+        span: Span,
+        nbytes: int,
+        piece: Piece | None = None,
+        release: Callable[[Piece], None] | None = None,
+    ) -> None:
+        self.span = span
         self.nbytes = nbytes
-        self.span = Span(buffer, 0, buffer.nbytes)
-        self._pool = pool
+        self.version = 0  # counts changes in place, which gradients must know of
+        self.recorded = 0  # counts those of them that gradients flow through
+        self.piece = piece
+        self._release = release
+
+    @property
+    def buffer(self) -> Any:
+        """The buffer that ``span`` is a part of."""
+        return self.span.buffer
 
     def __del__(self) -> None:
-        if self._pool is not None:
-            self._pool.release(self.buffer)
+        if self._release is not None:
+            self._release(self.piece)  # type: ignore[arg-type]
+
+    def used_on(self, stream: Any) -> None:
+        """Commands of another stream than the one it was allocated for use it: it outlives them."""
+        piece = self.piece
+        if piece is not None and piece.lane is not None and stream is not piece.lane.stream:
+            piece.users = {stream} if piece.users is None else piece.users | {stream}

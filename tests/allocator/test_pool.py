@@ -1,82 +1,18 @@
-"""Size classes, reuse, and what the pool does when memory runs out, on a backend that counts."""
+"""Size classes, and buffers that are reused whole."""
 
 from __future__ import annotations
 
-import dataclasses
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
 
-from dl4all.allocator.pool import GRAIN, Pool, Stats, size_class
-from dl4all.allocator.storage import Storage
-from dl4all.errors import OutOfMemoryError
-from dl4all.runtime.cpu.backend import describe
+from dl4all.allocator.driver import Driver
+from dl4all.allocator.pool import GRAIN, Pool, size_class
 from dl4all.runtime.info import Limits
+from tests.allocator.fake import MIB, FakeBackend
 
-MIB = 1 << 20
 UNLIMITED = 2**62
-
-
-class FakeBuffer:
-    """Knows whether it is still the driver's."""
-
-    def __init__(self, backend: FakeBackend, nbytes: int) -> None:
-        self.backend, self.nbytes, self.freed = backend, nbytes, False
-        self.mapped = None
-
-    def free(self) -> None:
-        """Give it back, once."""
-        assert not self.freed
-        assert self.backend.waited, "freed without waiting for the device"
-        self.freed = True
-        self.backend.taken -= self.nbytes
-
-
-class FakeBackend:
-    """So much memory, and no more."""
-
-    def __init__(self, budget: int = UNLIMITED, limits: Limits | None = None) -> None:
-        limits = limits or Limits(storage_buffer_range=2**40, allocation_size=2**40)
-        self.info = dataclasses.replace(describe(), limits=limits)
-        self.stream: Any = None
-        self.features: frozenset[str] = frozenset()
-        self.budget, self.taken, self.asked = budget, 0, 0
-        self.waited = False
-        self.during: Callable[[], None] = lambda: None
-
-    def allocate(self, nbytes: int) -> FakeBuffer:
-        """What the driver does; `during` is what happens meanwhile."""
-        self.asked += 1
-        self.waited = False
-        self.during()
-        if self.taken + nbytes > self.budget:
-            raise OutOfMemoryError(f"[fake] {nbytes} bytes do not fit")
-        self.taken += nbytes
-        return FakeBuffer(self, nbytes)
-
-    def program(self, module: Any, constants: Any) -> Any:
-        """Never asked for."""
-        raise AssertionError
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-    def wait(self) -> None:
-        """Stands for the device's synchronize."""
-        self.waited = True
-
-
-def make(budget: int = UNLIMITED, limits: Limits | None = None) -> tuple[FakeBackend, Pool]:
-    backend = FakeBackend(budget, limits)
-    return backend, Pool(backend, backend.wait)
-
-
-# Size classes
 
 
 def sizes() -> list[int]:
@@ -123,6 +59,11 @@ def test_what_a_device_can_take_is_not_rounded_past_that(largest: int) -> None:
         assert nbytes > usable or size <= largest
 
 
+def make(limits: Limits | None = None) -> tuple[FakeBackend, Pool]:
+    backend = FakeBackend(limits=limits)
+    return backend, Pool(Driver(backend, backend.wait))
+
+
 @pytest.mark.parametrize(
     "limits",
     [
@@ -131,208 +72,45 @@ def test_what_a_device_can_take_is_not_rounded_past_that(largest: int) -> None:
     ],
 )
 def test_the_pool_respects_both_limits(limits: Limits) -> None:
-    _, pool = make(limits=limits)
-    assert pool.allocate(9 * MIB - 5).nbytes == 9 * MIB  # the class would be 10 MiB
-    assert pool.allocate(8 * MIB + 1).nbytes == 9 * MIB
+    _, pool = make(limits)
+    assert pool.grow(9 * MIB - 5).size == 9 * MIB  # the class would be 10 MiB
+    assert pool.grow(8 * MIB + 1).size == 9 * MIB
 
 
-# Reuse
-
-
-def test_a_released_buffer_serves_the_next_request_of_its_class() -> None:
-    backend, pool = make()
-    first = pool.allocate(5000)
-    other = pool.allocate(5000)
-    assert other is not first
-    pool.release(first)
+def test_a_freed_buffer_serves_the_next_request_of_its_class() -> None:
+    _, pool = make()
+    first, other = pool.grow(5000), pool.grow(5000)
+    assert first.span.buffer is not other.span.buffer
+    pool.free(first)
     assert pool.allocate(5100) is first
-    assert pool.allocate(5000) not in (first, other)
-    assert backend.asked == 3
+    assert pool.allocate(5000) is None
 
 
 def test_another_class_is_not_served() -> None:
     _, pool = make()
-    small = pool.allocate(5000)
-    pool.release(small)
-    assert pool.allocate(6000) is not small
-    assert pool.allocate(3000) is not small
+    pool.free(pool.grow(5000))
+    assert pool.allocate(6000) is None
+    assert pool.allocate(3000) is None
 
 
-def test_stats_add_up() -> None:
-    backend, pool = make()
-    random = np.random.default_rng(1)
-    held: list[Any] = []
-    peak = hits = misses = 0
-    for _ in range(2000):
-        if held and random.random() < 0.5:
-            pool.release(held.pop(int(random.integers(len(held)))))
-        elif random.random() < 0.01:
-            pool.trim()
-        else:
-            asked = backend.asked
-            held.append(pool.allocate(int(random.integers(1, 10 * MIB))))
-            misses += backend.asked - asked
-            hits += 1 - (backend.asked - asked)
-        allocated = sum(buffer.nbytes for buffer in held)
-        peak = max(peak, allocated)
-        assert pool.stats == Stats(allocated, backend.taken, peak, hits, misses)
-        assert len(set(map(id, held))) == len(held)
-        assert not any(buffer.freed for buffer in held)
-    assert hits > 100
-
-
-def test_stats_are_of_one_moment() -> None:
+def test_the_oldest_comes_first() -> None:
     _, pool = make()
-    before = pool.stats
-    pool.allocate(1000)
-    assert before == Stats()
+    pieces = [pool.grow(5000) for _ in range(5)]
+    for index in (3, 0, 4, 1, 2):
+        pool.free(pieces[index])
+    assert [pool.allocate(5000) for _ in range(5)] == pieces
 
 
-def test_trim_frees_what_waits_and_only_that() -> None:
-    backend, pool = make()
-    held, waiting = pool.allocate(1000), [pool.allocate(n) for n in (1000, 1000, 70_000)]
-    for buffer in waiting:
-        pool.release(buffer)
-    assert pool.trim() == sum(buffer.nbytes for buffer in waiting)
-    assert all(buffer.freed for buffer in waiting)  # type: ignore[attr-defined]
-    assert backend.taken == held.nbytes == pool.stats.reserved == pool.stats.allocated
-    assert pool.trim() == 0
-
-
-# Out of memory
-
-
-def test_out_of_memory_trims_and_tries_again() -> None:
-    backend, pool = make(budget=10 * MIB)
-    pool.release(pool.allocate(8 * MIB))
-    buffer = pool.allocate(4 * MIB)
-    assert backend.taken == buffer.nbytes == 4 * MIB
-    assert pool.stats == Stats(4 * MIB, 4 * MIB, 8 * MIB, 0, 2)
-
-
-def test_out_of_memory_with_nothing_to_trim() -> None:
-    backend, pool = make(budget=10 * MIB)
-    held = pool.allocate(8 * MIB)
-    before = pool.stats
-    with pytest.raises(OutOfMemoryError, match="do not fit"):
-        pool.allocate(4 * MIB)
-    assert backend.asked == 2  # no second try
-    assert pool.stats == before
-    pool.release(held)
-    assert pool.allocate(4 * MIB).nbytes == 4 * MIB
-
-
-def test_out_of_memory_although_trimmed() -> None:
-    backend, pool = make(budget=10 * MIB)
-    pool.release(pool.allocate(2 * MIB))
-    held = pool.allocate(8 * MIB)
-    with pytest.raises(OutOfMemoryError, match="do not fit"):
-        pool.allocate(4 * MIB)
-    assert pool.stats == Stats(8 * MIB, 8 * MIB, 8 * MIB, 0, 2)
-    assert backend.taken == held.nbytes
-
-
-# Threads and garbage collection
-
-
-def test_garbage_collection_in_the_middle_of_allocate() -> None:
-    backend, pool = make()
-    garbage = [Storage(pool.allocate(5000), 5000, pool) for _ in range(3)]
-    backend.during = garbage.clear  # the storages go while the pool asks the driver
-    new = pool.allocate(5000)
-    assert pool.stats == Stats(new.nbytes, 4 * new.nbytes, 4 * new.nbytes, 0, 4)
-    assert len({id(pool.allocate(5000)) for _ in range(3)} - {id(new)}) == 3
-    assert backend.asked == 4
-
-
-def test_garbage_collection_in_the_middle_of_trim() -> None:
-    """What comes back while the pool waits for the device may be in use by a later command."""
-    backend = FakeBackend()
-    garbage: list[Storage] = []
-
-    def wait() -> None:
-        garbage.clear()
-        backend.waited = True
-
-    pool = Pool(backend, wait)
-    late: Any = pool.allocate(5000)
-    garbage.append(Storage(late, 5000, pool))
-    pool.release(pool.allocate(5000))
-    assert pool.trim() == late.nbytes
-    assert not late.freed
-    assert pool.allocate(5000) is late
-
-
-def test_release_in_a_thread_that_holds_the_device() -> None:
-    """trim waits for the device with the pool locked; a storage may end where the device is locked."""
-    device, trimming = threading.Lock(), threading.Event()
-    backend = FakeBackend(budget=10 * MIB)
-
-    def wait() -> None:
-        trimming.set()
-        with device:
-            backend.waited = True
-
-    pool = Pool(backend, wait)
-    pool.release(pool.allocate(8 * MIB))
-    storage = [Storage(pool.allocate(1), 1, pool)]
-
-    def launch() -> None:
-        with device:
-            allocating.start()
-            trimming.wait()
-            storage.clear()
-
-    allocating = threading.Thread(target=pool.allocate, args=(4 * MIB,), daemon=True)
-    launching = threading.Thread(target=launch, daemon=True)
-    launching.start()
-    for thread in (launching, allocating):
-        thread.join(20)
-        assert not thread.is_alive(), "the two threads wait for each other"
-    assert pool.stats.allocated == 4 * MIB
-
-
-def test_many_threads() -> None:
-    backend, pool = make(budget=64 * MIB)
-    owners: dict[int, int] = {}
-
-    def work(number: int) -> None:
-        random = np.random.default_rng(number)
-        for _ in range(500):
-            buffer = pool.allocate(int(random.integers(1, 4 * MIB)))
-            assert owners.setdefault(id(buffer), number) == number, "a buffer with two owners"
-            del owners[id(buffer)]
-            pool.release(buffer)
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(work, range(8)))
-    stats = pool.stats
-    assert stats.allocated == 0
-    assert stats.reserved == backend.taken
-    assert stats.hits + stats.misses == 8 * 500
-    assert pool.trim() == stats.reserved
-    assert backend.taken == 0
-
-
-# Storages
-
-
-def test_a_storage_goes_back_with_its_last_owner() -> None:
+def test_idle_buffers_can_be_taken_and_given() -> None:
     _, pool = make()
-    storage = Storage(pool.allocate(1000), 1000, pool)
-    views = [storage, storage]
-    buffer = storage.buffer
-    del storage
-    views.pop()
-    assert pool.stats.allocated == buffer.nbytes
-    views.pop()
-    assert pool.stats.allocated == 0
-    assert pool.allocate(1000) is buffer
-
-
-def test_a_storage_without_a_pool_goes_back_to_nobody() -> None:
-    backend, pool = make()
-    buffer = FakeBuffer(backend, 1024)
-    Storage(buffer, 1000, None)
-    assert pool.stats == Stats()
-    assert not buffer.freed
+    pieces = [pool.grow(nbytes) for nbytes in (1000, 70_000, 5000)]
+    for piece in pieces[:2]:
+        pool.free(piece)
+    assert pool.largest() == pieces[1].size
+    assert [buffer.nbytes for buffer in pool.idle(2000)] == [pieces[1].size]
+    (small,) = pool.idle()
+    pool.adopt(small)
+    again = pool.allocate(1000)
+    assert again is not None
+    assert again.span.buffer is small
+    assert list(pool.idle()) == []

@@ -181,7 +181,7 @@ def test_memory_comes_back_to_the_pool(gpu: Device) -> None:
 def test_trimming_with_work_pending(gpu: Device) -> None:
     x, y = gpu.upload(np.ones(N, np.uint32)), gpu.allocate(4 * N)
     for _ in range(40):
-        gpu.launch(step(), x, gpu.allocate(4 * N))
+        gpu.launch(step(), x, gpu.allocate(8 << 20))
     gpu.launch(step(k=5), x, y)
     assert gpu.pool.trim() > 0
     np.testing.assert_array_equal(download(gpu, y), np.full(N, 8))
