@@ -11,6 +11,7 @@
     ├── ShapeError             shapes do not fit the op                (also a ValueError)
     ├── DTypeError             element types do not fit the op         (also a TypeError)
     ├── ArgumentError          any other argument an op cannot take    (also a ValueError)
+    ├── GradientError          a gradient cannot be computed
     ├── WeightsError           a state dict does not fit the module    (also a ValueError)
     └── FileFormatError        a file is unreadable, truncated or hostile (also a ValueError)
 
@@ -29,6 +30,7 @@ __all__ = [
     "DeviceLostError",
     "Dl4allError",
     "FileFormatError",
+    "GradientError",
     "OutOfMemoryError",
     "ShaderError",
     "ShapeError",
@@ -79,6 +81,10 @@ class DTypeError(Dl4allError, TypeError):
 
 class ArgumentError(Dl4allError, ValueError):
     """An argument that the op cannot take."""
+
+
+class GradientError(Dl4allError, RuntimeError):
+    """A gradient cannot be computed."""
 
 
 class WeightsError(Dl4allError, ValueError):

@@ -10,12 +10,14 @@ import functools
 import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dl4all import Dl4allError
+from dl4all import Dl4allError, manual_seed
+from dl4all.allocator.canaries import set_guard
 from dl4all.allocator.storage import Storage
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.device import device as open_device
@@ -58,16 +60,23 @@ def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _param(name: str) -> object:
+def parameter(name: str) -> object:
+    """A device as a test takes it: those that need Vulkan are marked."""
     return pytest.param(name, marks=[] if name == "cpu" else pytest.mark.vulkan)
 
 
-@pytest.fixture(params=map(_param, DEVICES))
+@pytest.fixture(params=map(parameter, DEVICES))
 def device(request: pytest.FixtureRequest) -> str:
     """The name of a device, each in turn."""
     name = str(request.param)
     need(name)
     return name
+
+
+@pytest.fixture(autouse=True)
+def seeded(request: pytest.FixtureRequest) -> None:
+    """The same random numbers for a test whichever ran before it, in this process or in another one."""
+    manual_seed(zlib.crc32(request.node.nodeid.encode()))
 
 
 @pytest.fixture(autouse=True)
@@ -78,10 +87,12 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     allocate = Device.allocate
 
-    def poisoning(self: Device, nbytes: int) -> Storage:
-        storage = allocate(self, nbytes)
+    def poisoning(self: Device, nbytes: int, tag: str = "") -> Storage:
+        storage = allocate(self, nbytes, tag)
         with self._lock:
-            self._stream.upload(storage.span, np.full(storage.buffer.nbytes, 0xFF, np.uint8))
+            self._stream.upload(storage.span, np.full(storage.span.nbytes, 0xFF, np.uint8))
+            if self._debug:
+                set_guard(self._stream, storage)
         return storage
 
     monkeypatch.setattr(Device, "allocate", poisoning)

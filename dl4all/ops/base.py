@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -41,7 +42,9 @@ def contiguous_strides(shape: Shape) -> Shape:
 class TensorBase:
     """Elements of `storage`, found through `shape`, `strides` and `offset` (both in elements)."""
 
-    __slots__ = ("device", "dtype", "offset", "shape", "storage", "strides")
+    __slots__ = (
+        "__weakref__", "device", "dtype", "offset", "record", "shape", "storage", "strides", "viewed",
+    )  # fmt: skip
 
     result_class: ClassVar[type[TensorBase]]
     """What ops return when given this class: subclasses of tensors do not spread."""
@@ -61,6 +64,9 @@ class TensorBase:
         self.device = device
         self.strides = contiguous_strides(shape) if strides is None else strides
         self.offset = offset
+        self.record: Any = None  # a tape.Record where gradients are wanted
+        # Of a view: the tensor it was made of, and `storage.recorded` of that time.
+        self.viewed: tuple[weakref.ref[TensorBase], int] | None = None
 
     def numel(self) -> int:
         """How many elements there are."""
@@ -76,31 +82,39 @@ class TensorBase:
 
     def as_strided(self, shape: Shape, strides: Shape, offset: int) -> Any:
         """A view of the same memory; strides and offset count elements."""
-        return type(self).result_class(self.storage, shape, self.dtype, self.device, strides, offset)
+        made = type(self).result_class(self.storage, shape, self.dtype, self.device, strides, offset)
+        whole = None if self.viewed is None or self.viewed[0]() is None else self.viewed[0]
+        made.viewed = (weakref.ref(self) if whole is None else whole, self.storage.recorded)
+        return made
 
     def on_host(self) -> npt.NDArray[Any]:
         """The elements as a NumPy array: the memory itself on the CPU, elsewhere a copy."""
         if 0 in self.shape:  # NumPy refuses an offset past the end even where there is nothing to read
             return np.empty(self.shape, self.dtype)
+        itemsize, start = self.dtype.itemsize, 0
         if self.device.is_host:
             data = self.storage.buffer.data
         else:
-            data = np.empty(self.storage.nbytes, np.uint8)
-            self.device.download(self.storage, data)
-        itemsize = self.dtype.itemsize
+            steps = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
+            start = (self.offset + sum(step for step in steps if step < 0)) * itemsize // 4 * 4
+            stop = (self.offset + sum(step for step in steps if step > 0) + 1) * itemsize
+            data = np.empty(stop - start, np.uint8)
+            self.device.download(self.storage, data, start)
         return np.ndarray(
             self.shape,
             self.dtype,
             buffer=data,
-            offset=self.offset * itemsize,
+            offset=self.offset * itemsize - start,
             strides=tuple(stride * itemsize for stride in self.strides),
         )
 
 
-def from_host(cls: type[TensorBase], array: npt.NDArray[Any], device: Device, *, copy: bool) -> Any:
+def from_host(
+    cls: type[TensorBase], array: npt.NDArray[Any], device: Device, *, copy: bool, tag: str = "upload"
+) -> Any:
     """A tensor of class `cls` with the array's elements; with ``copy=False`` the CPU keeps its memory."""
     shape = array.shape  # np.ascontiguousarray would turn () into (1,)
     if device.is_host:
         kept = np.array(array, order="C") if copy else np.ascontiguousarray(array)
-        return cls(device.adopt(kept), shape, array.dtype, device)
+        return cls(device.adopt(kept, tag), shape, array.dtype, device)
     return cls(device.upload(array), shape, array.dtype, device)

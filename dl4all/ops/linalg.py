@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from dl4all.errors import ShapeError
-from dl4all.ops.arithmetic import clone
 from dl4all.ops.base import Array, Shape, TensorBase
-from dl4all.ops.gemm import GEMM_SHADERS, Matrices, gemm
+from dl4all.ops.gemm import GEMM_SHADERS
 from dl4all.ops.launch import MOST_GROUPS, ceil_div, pack, run, shader
-from dl4all.ops.memory import contiguous
+from dl4all.ops.multiply import multiply
 from dl4all.ops.op import Kernel, Result, example, op
+from dl4all.ops.reduction import sum_to
+from dl4all.ops.views import contiguous, reshape, transpose
 from dl4all.ops.window import check_float
 
 LINEAR = {bias: shader("matmul/linear.comp", BIAS=int(bias)) for bias in (False, True)}
 LINEAR_WORKGROUP = 64  # output features of one workgroup
 LINEAR_ROWS = 4  # rows of the input that one invocation takes along
+LINEAR_MOST = 4  # rows; with more, the tiles of gemm are faster
 
 
 def _matmul_shapes(a: Shape, b: Shape) -> tuple[Shape, Shape, Shape]:
@@ -47,59 +50,50 @@ def _matmul_infer(input: TensorBase, other: TensorBase) -> Result:
 
 
 def _matmul_run(out: TensorBase, input: TensorBase, other: TensorBase) -> None:
-    left_shape, right_shape, _ = _matmul_shapes(input.shape, other.shape)
-    m, k, n = left_shape[-2], left_shape[-1], right_shape[-1]
-    batch = np.broadcast_shapes(left_shape[:-2], right_shape[:-2])
-    a = input.as_strided(left_shape, _row_strides(input, left_shape), input.offset)
-    b = other.as_strided(right_shape, _column_strides(other, right_shape), other.offset)
-    a, a_step = _rows_apart(a, batch)
-    b, b_step = _rows_apart(b, batch)
-    gemm(
-        out,
-        a,
-        b,
-        None,
-        Matrices(
-            m=m, n=n, k=k,
-            lda=a.strides[-2], ldb=b.strides[-2], ldc=n,
-            a_offset=a.offset, b_offset=b.offset,
-            batch=math.prod(batch), a_step=a_step, b_step=b_step, c_step=m * n,
-        ),
-    )  # fmt: skip
-
-
-def _row_strides(tensor: TensorBase, shape: Shape) -> Shape:
-    return tensor.strides if len(tensor.shape) == len(shape) else (0, *tensor.strides)
-
-
-def _column_strides(tensor: TensorBase, shape: Shape) -> Shape:
-    return tensor.strides if len(tensor.shape) == len(shape) else (*tensor.strides, 1)
-
-
-def _rows_apart(tensor: TensorBase, batch: Shape) -> tuple[TensorBase, int]:
-    """The operand with rows of adjacent elements, and how far apart its matrices are.
-
-    A copy is made where the memory is ordered differently; one matrix for the whole batch is not
-    repeated.
-    """
-    if tensor.strides[-1] != 1 and tensor.shape[-1] != 1:
-        tensor = clone(tensor)
-    count = math.prod(tensor.shape[:-2])
-    if count == 1:
-        return tensor, 0
-    rows, columns = tensor.shape[-2:]
-    if tensor.shape[:-2] != batch:
-        missing = len(batch) - (len(tensor.shape) - 2)
-        strides = (0,) * missing + tuple(
-            0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)
-        )
-        tensor = clone(tensor.as_strided((*batch, rows, columns), strides, tensor.offset))
-    tensor = contiguous(tensor)
-    return tensor, rows * columns
+    left, right, _ = _matmul_shapes(input.shape, other.shape)
+    row = input.strides if len(input.shape) == len(left) else (0, *input.strides)
+    column = other.strides if len(other.shape) == len(right) else (*other.strides, 0)
+    a = input.as_strided(left, row, input.offset)
+    multiply(out, a, other.as_strided(right, column, other.offset))
 
 
 def _matmul_flops(input: TensorBase, other: TensorBase) -> int:
     return 2 * math.prod(_matmul_shapes(input.shape, other.shape)[2]) * input.shape[-1]
+
+
+def _input_gradient(g: Any, other: Any, shapes: tuple[Shape, Shape]) -> Any:
+    left, right, _ = _matmul_shapes(*shapes)
+    if len(right) == 2:  # the matrix is the same for all of the batch: one product
+        rows = math.prod(left[:-1])
+        found = matmul(_shaped(g, (rows, right[1])), transpose(_shaped(other, right), 0, 1))
+    else:
+        found = matmul(_product_shaped(g, left, right), transpose(_shaped(other, right), -1, -2))
+    return _shaped(_summed(found, left), shapes[0])
+
+
+def _other_gradient(g: Any, input: Any, shapes: tuple[Shape, Shape]) -> Any:
+    left, right, _ = _matmul_shapes(*shapes)
+    if len(right) == 2:
+        rows = math.prod(left[:-1])
+        found = matmul(transpose(_shaped(input, (rows, left[-1])), 0, 1), _shaped(g, (rows, right[1])))
+    else:
+        found = matmul(transpose(_shaped(input, left), -1, -2), _product_shaped(g, left, right))
+    return _shaped(_summed(found, right), shapes[1])
+
+
+def _product_shaped(g: Any, left: Shape, right: Shape) -> Any:
+    """With the axes that vectors do not have."""
+    return _shaped(g, (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1]))
+
+
+def _summed(gradient: Any, shape: Shape) -> Any:
+    """Over the axes of the batch that were repeated, unless the product has summed over them."""
+    return gradient if math.prod(gradient.shape) == math.prod(shape) else sum_to(gradient, shape)
+
+
+def _shaped(tensor: Any, shape: Shape) -> Any:
+    """Reshaped only if need be, which may make a copy."""
+    return tensor if tensor.shape == shape else reshape(tensor, *shape)
 
 
 @op(
@@ -117,9 +111,12 @@ def _matmul_flops(input: TensorBase, other: TensorBase) -> int:
         example((2, 3, 5, 7), (3, 7, 4)),
         example((2, 1, 5, 7), (3, 7, 4)),
         example((4, 5, 7), (7, 3)),
+        example((1, 7), (7, 5)),
+        example((13, 7), (7, 8)),
         example((3, 0), (0, 5)),
         example((0, 3), (3, 5)),
     ),
+    grad=(_input_gradient, _other_gradient),
 )
 def matmul(input: Array, other: Array) -> Array:
     """Matrix product over the last two axes; axes before them broadcast.
@@ -158,44 +155,56 @@ def _linear_infer(input: TensorBase, weight: TensorBase, bias: TensorBase | None
 
 
 def _linear_run(out: TensorBase, input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> None:
-    x, w = contiguous(input), contiguous(weight)
+    x = contiguous(input)
+    w = weight if bias is None else contiguous(weight)
+    b = None if bias is None else contiguous(bias)
     features, inner = w.shape
     rows = out.numel() // features
+    if rows > LINEAR_MOST or features > MOST_GROUPS * LINEAR_WORKGROUP:
+        matrix = x.as_strided((rows, inner), (inner, 1), x.offset)
+        multiply(out, matrix, w.as_strided((inner, features), w.strides[::-1], w.offset), b)
+        return
+    w = contiguous(w)
     tensors, offsets = [x, w], [x.offset, w.offset]
-    if bias is not None:
-        b = contiguous(bias)
+    if b is not None:
         tensors.append(b)
         offsets.append(b.offset)
-    groups = ceil_div(rows, LINEAR_ROWS)
-    for first in range(0, groups, MOST_GROUPS):
-        here = min(MOST_GROUPS, groups - first)
-        run(
-            LINEAR[bias is not None],
-            (ceil_div(features, LINEAR_WORKGROUP), here, 1),
-            pack(first, rows, features, inner, *offsets),
-            *tensors,
-            out,
-            flops=2 * here * LINEAR_ROWS * features * inner,
-        )
+    run(
+        LINEAR[b is not None],
+        (ceil_div(features, LINEAR_WORKGROUP), ceil_div(rows, LINEAR_ROWS), 1),
+        pack(rows, features, inner, *offsets),
+        *tensors,
+        out,
+        flops=2 * rows * features * inner,
+    )
 
 
 def _linear_flops(input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> int:
     return 2 * input.numel() * weight.shape[0]
 
 
+def _linear_weight_gradient(g: Any, input: Any, shapes: tuple[Shape, ...]) -> Any:
+    features, inner = shapes[1]
+    rows = math.prod(shapes[0][:-1])
+    return matmul(transpose(_shaped(g, (rows, features)), 0, 1), _shaped(input, (rows, inner)))
+
+
 @op(
     infer=_linear_infer,
     flops=_linear_flops,
-    kernel=Kernel(_linear_run, tuple(LINEAR.values())),
+    kernel=Kernel(_linear_run, (*LINEAR.values(), *GEMM_SHADERS)),
     examples=(
         example((1, 512), (1000, 512), (1000,)),
         example((7, 13), (5, 13), (5,)),
         example((2, 5003), (3, 5003), (3,)),
-        example((2, 3, 8), (67, 8), None),
+        example((2, 2, 8), (67, 8), None),
         example((9,), (4, 9), (4,)),
+        example((67, 36), (29, 36), (29,)),
+        example((5, 11, 7), (3, 7), None),
         example((3, 0), (5, 0), (5,)),
         example((0, 3), (5, 3), (5,)),
     ),
+    grad=(lambda g, weight: matmul(g, weight), _linear_weight_gradient, lambda g: g),
 )
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     """Affine map of the last axis: ``input @ weight.T + bias``.

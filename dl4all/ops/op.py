@@ -18,7 +18,9 @@ from typing import Any, Generic, ParamSpec
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
+from dl4all.ops import tape
 from dl4all.ops.base import Shape, TensorBase, from_host
+from dl4all.ops.gradient import Grad, Gradient
 from dl4all.runtime.kompute import copies
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.spirv import Shader
@@ -72,6 +74,7 @@ class Op(Generic[P]):
         *,
         elementwise: bool = False,
         flops: Callable[..., int] | None = None,
+        grad: Grad = None,
     ) -> None:
         functools.update_wrapper(self, body)
         self.name = body.__name__
@@ -85,6 +88,8 @@ class Op(Generic[P]):
         self.arguments = tuple(p.name for p in parameters if p.name not in self.arrays)
         self.elementwise = elementwise
         self.flops = flops
+        self.grad = grad
+        self._gradient = Gradient(self.name, grad)
         optional = {p.name: p.default for p in parameters if p.default is not p.empty}
         self.optional = {name for name in self.arrays if name in optional}  # None may stand for these
         self._defaults = {name: optional[name] for name in self.arguments if name in optional}
@@ -114,14 +119,52 @@ class Op(Generic[P]):
         return result
 
     def _apply(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
+        result = self._compute(operands, arguments)
+        if tape.state.enabled and result.dtype.kind == "f":
+            for operand in operands:
+                if tape.wants_gradient(operand):
+                    self._record(operands, arguments, result)
+                    break
+        return result
+
+    def _compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
         first = self._check(operands)
         shape, dtype = self.infer(*operands, **arguments)
         if first.device.is_host or self.kernel is None or dtype.name not in self.kernel.dtypes:
             return self._on_host(first, operands, arguments, shape, dtype)
-        out = empty(type(first).result_class, shape, dtype, first.device)
+        out = empty(type(first).result_class, shape, dtype, first.device, self.name)
         if 0 not in shape:
             self.kernel.run(out, *operands, **arguments)
         return out
+
+    def _record(self, operands: list[Any], arguments: dict[str, Any], result: TensorBase) -> None:
+        """Let gradients find their way back. Only what they need is kept in memory for them."""
+        takes = self._gradient.takes(tuple(map(tape.wants_gradient, operands)))
+        given = {name: value for name, value in arguments.items() if name in takes}
+        tensors = {"result": result} if "result" in takes else {}
+        for name, operand in zip(self.arrays, operands, strict=True):
+            if name in takes:
+                (tensors if isinstance(operand, TensorBase) else given)[name] = operand
+        kinds = [(o.shape, o.dtype) if isinstance(o, TensorBase) else None for o in operands]
+        if "shapes" in takes:
+            given["shapes"] = tuple(None if kind is None else kind[0] for kind in kinds)
+        backward = self._backward(tuple(tensors), given, kinds)
+        tape.attach(self.name, operands, (result,), backward, tuple(tensors.values()))
+
+    def _backward(
+        self, names: tuple[str, ...], given: dict[str, Any], kinds: list[Any]
+    ) -> Callable[..., list[Any]]:
+        """What a node calls. Apart from the recording, so that it holds no tensor."""
+
+        def backward(grads: Any, saved: tuple[TensorBase, ...], needs: tuple[bool, ...]) -> list[Any]:
+            values = {**dict(zip(names, saved, strict=True)), **given, "needs": needs}
+            found = self._gradient(grads[0], values, needs)
+            return [
+                _fitted(gradient, *kind) if needed and gradient is not None else None
+                for gradient, kind, needed in zip(found, kinds, needs, strict=True)
+            ]
+
+        return backward
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         count = len(self.arrays)
@@ -156,18 +199,21 @@ class Op(Generic[P]):
         return first
 
     def _on_host(
-        self, first: TensorBase, operands: list[Any], arguments: dict[str, Any], shape: Shape, dtype: Any
+        self,
+        first: TensorBase,
+        operands: list[Any],
+        arguments: dict[str, Any],
+        shape: Shape,
+        dtype: np.dtype[Any],
+        computed: np.dtype[Any] | None = None,
     ) -> Any:
-        device = first.device
-        if (
-            not device.is_host
-            and self.kernel is not None
-            and (device.name, dtype.name) not in self._fallbacks
-        ):
-            self._fallbacks.add((device.name, dtype.name))
+        """Run the body; `computed` is the dtype to name where a kernel is missing, if not the result's."""
+        device, missing = first.device, (computed or dtype).name
+        if not device.is_host and self.kernel is not None and (device.name, missing) not in self._fallbacks:
+            self._fallbacks.add((device.name, missing))
             logger.warning(
                 "[%s] has no %s kernel for %s and runs on the CPU; convert with .float() to stay there",
-                self.name, dtype.name, device,
+                self.name, missing, device,
             )  # fmt: skip
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
         active = recorder.active
@@ -178,19 +224,32 @@ class Op(Generic[P]):
             raise AssertionError(f"[{self.name}] inferred {shape}, computed {result.shape}")
         # A body may return a view of its operand, which must not share memory with the result.
         shared = any(isinstance(a, np.ndarray) and np.may_share_memory(a, result) for a in arrays)
-        return from_host(type(first).result_class, result, device, copy=shared)
+        return from_host(type(first).result_class, result, device, copy=shared, tag=self.name)
 
 
-def empty(cls: type[TensorBase], shape: Shape, dtype: np.dtype[Any], device: Any) -> Any:
-    """A contiguous tensor with undefined contents."""
+def _fitted(gradient: TensorBase, shape: Shape, dtype: np.dtype[Any]) -> TensorBase:
+    """A gradient as its operand needs it: summed where that was broadcast, in its dtype."""
+    if gradient.shape != shape:
+        gradient = REGISTRY["sum_to"](gradient, shape)
+    if gradient.dtype != dtype:
+        gradient = REGISTRY["cast"](gradient, dtype.name)
+    return gradient
+
+
+def empty(cls: type[TensorBase], shape: Shape, dtype: np.dtype[Any], device: Any, tag: str = "") -> Any:
+    """A contiguous tensor with undefined contents; `tag` says what it is for, an op's name."""
     nbytes = dtype.itemsize
     for size in shape:
         nbytes *= size
-    return cls(device.allocate(nbytes), shape, dtype, device)
+    return cls(device.allocate(nbytes, tag), shape, dtype, device)
 
 
 REGISTRY: dict[str, Op[...]] = {}
 """Every op by name: what tests, benchmarks and the wheel's list of shaders go through."""
+
+
+SHARED: list[Shader] = []
+"""Shaders of functions that are no ops: those that move elements."""
 
 
 def register(op: Op[P]) -> Op[P]:
@@ -206,7 +265,7 @@ def all_shaders() -> list[Shader]:
     """Every shader that an op or a backend may launch: what a wheel carries compiled."""
     kernels = (declared.kernel for declared in REGISTRY.values())
     of_ops = (code for kernel in kernels if kernel for code in kernel.shaders)
-    return list(dict.fromkeys((*of_ops, *copies.SHADERS)))
+    return list(dict.fromkeys((*of_ops, *SHARED, *copies.SHADERS)))
 
 
 def op(
@@ -215,6 +274,7 @@ def op(
     kernel: Kernel | None = None,
     examples: Iterable[Example],
     flops: Callable[..., int] | None = None,
+    grad: Grad = None,
 ) -> Callable[[Callable[P, Any]], Op[P]]:
     """Declare an op.
 
@@ -225,9 +285,10 @@ def op(
         examples: the hard cases; strides, sizes of zero and every device are swept for all ops.
         flops: ``flops(*arrays, **arguments)`` returns how many floating point operations the result
             takes, for profiles. They count for the kernels that bind the result last.
+        grad: the gradient, see :class:`dl4all.ops.gradient.Gradient`.
     """
 
     def declare(body: Callable[P, Any]) -> Op[P]:
-        return register(Op(body, infer, kernel, examples, flops=flops))
+        return register(Op(body, infer, kernel, examples, flops=flops, grad=grad))
 
     return declare

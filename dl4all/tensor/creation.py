@@ -9,28 +9,30 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
+from dl4all.ops import random
 from dl4all.ops.base import DTYPES, Shape, from_host
+from dl4all.ops.indexing import sizes
+from dl4all.ops.movement import fill_with
 from dl4all.ops.op import empty as empty_tensor
 from dl4all.scheduler.device import Device, device
-from dl4all.tensor.indexing import sizes
+from dl4all.tensor.exchange import array_of_dlpack
 from dl4all.tensor.tensor import Tensor
 
 Place = str | Device
-_generator = np.random.Generator(np.random.Philox(0))
 
 
 def manual_seed(seed: int) -> None:
-    """Start the random numbers of :func:`rand`, :func:`randn` and layer initialisation anew.
+    """Start all random numbers anew, except for those of generators of one's own.
 
     Raises:
-        ArgumentError: the seed is negative.
+        ArgumentError: the seed is not an int from 0 to 2^64 - 1.
     """
-    if seed < 0:
-        raise ArgumentError(f"[manual_seed] the seed must not be negative, got {seed}")
-    _generator.bit_generator.state = np.random.Philox(seed).state
+    random.default_generator().manual_seed(seed)
 
 
-def tensor(data: Any, dtype: npt.DTypeLike = None, device: Place = "auto") -> Tensor:
+def tensor(
+    data: Any, dtype: npt.DTypeLike = None, device: Place = "auto", requires_grad: bool = False
+) -> Tensor:
     """A tensor with a copy of `data`.
 
     Args:
@@ -38,6 +40,7 @@ def tensor(data: Any, dtype: npt.DTypeLike = None, device: Place = "auto") -> Te
         dtype: the element type; otherwise an array's own, and for Python numbers float32, int64 or
             bool.
         device: where it will live.
+        requires_grad: whether gradients are wanted.
 
     Raises:
         DTypeError: the elements have no type that tensors can have.
@@ -58,10 +61,10 @@ def tensor(data: Any, dtype: npt.DTypeLike = None, device: Place = "auto") -> Te
         raise DTypeError(f"[tensor] expected numbers, got elements of dtype {array.dtype}")
     with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
         if dtype is not None:
-            array = array.astype(_dtype(dtype))
+            array = array.astype(checked_dtype(dtype))
         elif not typed and array.dtype == np.float64:
             array = array.astype(np.float32)
-    return _placed(array, device, copy=True)
+    return _wanting(_placed(array, device, copy=True), requires_grad)
 
 
 def from_numpy(array: npt.NDArray[Any], device: Place = "cpu") -> Tensor:
@@ -77,49 +80,113 @@ def from_numpy(array: npt.NDArray[Any], device: Place = "cpu") -> Tensor:
     return _placed(array, device, copy=False)
 
 
-def empty(*shape: int | Shape, dtype: npt.DTypeLike = "float32", device: Place = "auto") -> Tensor:
+def from_dlpack(array: Any) -> Tensor:
+    """A tensor on the memory of another library's array on the CPU, by the DLPack protocol.
+
+    Raises:
+        DTypeError: it does not speak it, lies elsewhere, or its dtype is not one of dl4all's.
+
+    Example:
+        >>> import dl4all as dl, numpy as np
+        >>> dl.from_dlpack(np.ones(2, np.float32)).tolist()
+        [1.0, 1.0]
+    """
+    return _placed(array_of_dlpack(array), "cpu", copy=False)
+
+
+def empty(
+    *shape: int | Shape,
+    dtype: npt.DTypeLike = "float32",
+    device: Place = "auto",
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor with undefined contents."""
-    made: Tensor = empty_tensor(Tensor, _checked_shape("empty", shape), _dtype(dtype), _open(device))
-    return made
+    made: Tensor = empty_tensor(Tensor, checked_shape("empty", shape), checked_dtype(dtype), _open(device))
+    return _wanting(made, requires_grad)
 
 
-def full(shape: Shape, value: float, dtype: npt.DTypeLike = None, device: Place = "auto") -> Tensor:
+def full(
+    shape: Shape,
+    fill_value: float,
+    dtype: npt.DTypeLike = None,
+    device: Place = "auto",
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor filled with one value, of its kind unless `dtype` is given: float32, int64 or bool.
 
     Raises:
         ArgumentError: a size is not an int of at least 0.
         DTypeError: the value is not a number.
     """
-    return _filled("full", (shape,), tensor(value, dtype, "cpu").numpy(), device)
+    value = tensor(fill_value, dtype, "cpu").numpy()
+    if value.ndim:
+        raise DTypeError(f"[full] expected a number, got {type(fill_value).__name__}")
+    return _wanting(_filled("full", (shape,), value, device), requires_grad)
 
 
-def zeros(*shape: int | Shape, dtype: npt.DTypeLike = "float32", device: Place = "auto") -> Tensor:
+def zeros(
+    *shape: int | Shape,
+    dtype: npt.DTypeLike = "float32",
+    device: Place = "auto",
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor of zeros."""
-    return _filled("zeros", shape, np.zeros((), _dtype(dtype)), device)
+    return _wanting(_filled("zeros", shape, np.zeros((), checked_dtype(dtype)), device), requires_grad)
 
 
-def ones(*shape: int | Shape, dtype: npt.DTypeLike = "float32", device: Place = "auto") -> Tensor:
+def ones(
+    *shape: int | Shape,
+    dtype: npt.DTypeLike = "float32",
+    device: Place = "auto",
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor of ones."""
-    return _filled("ones", shape, np.ones((), _dtype(dtype)), device)
+    return _wanting(_filled("ones", shape, np.ones((), checked_dtype(dtype)), device), requires_grad)
 
 
 def _filled(name: str, shape: tuple[Any, ...], value: npt.NDArray[Any], place: Place) -> Tensor:
-    return _placed(np.full(_checked_shape(name, shape), value), place, copy=False)
+    wanted, there = checked_shape(name, shape), _open(place)
+    _checked(value.dtype)
+    if there.is_host:
+        array = np.full(wanted, value) if value.any() else np.zeros(wanted, value.dtype)  # the latter is lazy
+        return _placed(array, there, copy=False)
+    made: Tensor = empty_tensor(Tensor, wanted, value.dtype, there)
+    fill_with(made, value)
+    return made
 
 
-def rand(*shape: int | Shape, device: Place = "auto") -> Tensor:
-    """Random float32 numbers, uniform in [0, 1); the same on every device for the same seed."""
-    return _placed(_generator.random(_checked_shape("rand", shape), np.float32), device, copy=False)
+def _wanting(made: Tensor, requires_grad: bool) -> Tensor:
+    return made.requires_grad_() if requires_grad else made
 
 
-def randn(*shape: int | Shape, device: Place = "auto") -> Tensor:
-    """Random float32 numbers, normal with mean 0 and variance 1; the same on every device."""
-    return _placed(_generator.standard_normal(_checked_shape("randn", shape), np.float32), device, copy=False)
+def rand(
+    *shape: int | Shape,
+    dtype: npt.DTypeLike = "float32",
+    device: Place = "auto",
+    generator: random.Generator | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Random numbers, uniform in [0, 1); the same on every device for the same seed."""
+    made: Tensor = empty_tensor(Tensor, checked_shape("rand", shape), checked_dtype(dtype), _open(device))
+    return _wanting(random.uniform_(made, generator=generator), requires_grad)
+
+
+def randn(
+    *shape: int | Shape,
+    dtype: npt.DTypeLike = "float32",
+    device: Place = "auto",
+    generator: random.Generator | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Random numbers, normal with mean 0 and variance 1; the same on every device for the same seed."""
+    made: Tensor = empty_tensor(Tensor, checked_shape("randn", shape), checked_dtype(dtype), _open(device))
+    return _wanting(random.normal_(made, generator=generator), requires_grad)
 
 
 def uniform(shape: Shape, low: float, high: float) -> npt.NDArray[np.float32]:
     """Host numbers from the seeded generator, uniform in [low, high)."""
-    return np.float32(low) + np.float32(high - low) * _generator.random(shape, np.float32)
+    made: Tensor = empty_tensor(Tensor, shape, np.dtype(np.float32), _open("cpu"))
+    return random.uniform_(made, low, high).numpy()
 
 
 def _placed(array: npt.NDArray[Any], place: Place, *, copy: bool) -> Tensor:
@@ -138,7 +205,7 @@ def _checked(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype
 
 
-def _dtype(wanted: npt.DTypeLike) -> np.dtype[Any]:
+def checked_dtype(wanted: npt.DTypeLike) -> np.dtype[Any]:
     """
     Raises:
         DTypeError: it is no dtype, or not one that tensors can have.
@@ -149,7 +216,7 @@ def _dtype(wanted: npt.DTypeLike) -> np.dtype[Any]:
         raise DTypeError(f"[tensor] {error}; use one of {', '.join(map(str, DTYPES))}") from None
 
 
-def _checked_shape(name: str, given: tuple[Any, ...]) -> Shape:
+def checked_shape(name: str, given: tuple[Any, ...]) -> Shape:
     shape = sizes(name, given)
     if min(shape, default=0) < 0:
         raise ArgumentError(f"[{name}] sizes must be at least 0, got {shape}")

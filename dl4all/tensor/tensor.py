@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from typing import Any, NoReturn
+import itertools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dl4all import ops
-from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops.base import DTYPES, Shape, TensorBase, contiguous_strides, from_host
-from dl4all.scheduler.device import Device, device
-from dl4all.tensor import indexing
+from dl4all import autograd, ops
+from dl4all.errors import ArgumentError, DTypeError, GradientError
+from dl4all.ops import indexing, tape
+from dl4all.ops.base import DTYPES, Shape, TensorBase, from_host
+from dl4all.ops.op import NUMBERS
+from dl4all.scheduler.device import Device
+from dl4all.scheduler.device import device as open_device
+from dl4all.tensor.moving import Moving
+
+_hook_keys = itertools.count()
 
 
-class Tensor(TensorBase):
+class Tensor(Moving):
     """An n-dimensional array on a device.
 
     Made by :func:`dl4all.tensor` and its relatives. Operators and methods carry PyTorch's names;
@@ -43,13 +49,120 @@ class Tensor(TensorBase):
     clone = ops.clone
     relu = ops.relu
     softmax = ops.softmax
+    log_softmax = ops.log_softmax
     matmul = ops.matmul
+    addmm = ops.addmm
+    baddbmm = ops.baddbmm
+    bmm = ops.bmm
+    dot = ops.dot
+    mm = ops.mm
+    mv = ops.mv
+    outer = ops.outer
+    amax = ops.amax
+    amin = ops.amin
+    argmax = ops.argmax
+    argmin = ops.argmin
+    max = ops.max
+    min = ops.min
+    all = ops.all
+    any = ops.any
+    count_nonzero = ops.count_nonzero
+    logsumexp = ops.logsumexp
+    norm = ops.norm
+    prod = ops.prod
+    std = ops.std
+    var = ops.var
+    cumprod = ops.cumprod
+    cumsum = ops.cumsum
+    sum = ops.sum
+    mean = ops.mean
+
+    # Element by element
+
+    abs = ops.abs
+    acos = ops.acos
+    addcdiv = ops.addcdiv
+    addcmul = ops.addcmul
+    asin = ops.asin
+    atan = ops.atan
+    atan2 = ops.atan2
+    bitwise_and = ops.bitwise_and
+    bitwise_not = ops.bitwise_not
+    bitwise_or = ops.bitwise_or
+    bitwise_xor = ops.bitwise_xor
+    ceil = ops.ceil
+    clamp = ops.clamp
+    clamp_max = ops.clamp_max
+    clamp_min = ops.clamp_min
+    cos = ops.cos
+    cosh = ops.cosh
+    eq = ops.eq
+    erf = ops.erf
+    erfc = ops.erfc
+    exp = ops.exp
+    exp2 = ops.exp2
+    expm1 = ops.expm1
+    floor = ops.floor
+    floor_divide = ops.floor_divide
+    fmod = ops.fmod
+    ge = ops.ge
+    gt = ops.gt
+    isfinite = ops.isfinite
+    isinf = ops.isinf
+    isnan = ops.isnan
+    le = ops.le
+    lerp = ops.lerp
+    log = ops.log
+    log10 = ops.log10
+    log1p = ops.log1p
+    log2 = ops.log2
+    logical_and = ops.logical_and
+    logical_not = ops.logical_not
+    logical_or = ops.logical_or
+    logical_xor = ops.logical_xor
+    lt = ops.lt
+    masked_fill = ops.masked_fill
+    maximum = ops.maximum
+    minimum = ops.minimum
+    nan_to_num = ops.nan_to_num
+    ne = ops.ne
+    pow = ops.pow
+    reciprocal = ops.reciprocal
+    remainder = ops.remainder
+    round = ops.round
+    rsqrt = ops.rsqrt
+    sigmoid = ops.sigmoid
+    sign = ops.sign
+    sin = ops.sin
+    sinh = ops.sinh
+    sqrt = ops.sqrt
+    square = ops.square
+    tan = ops.tan
+    tanh = ops.tanh
+    trunc = ops.trunc
+    clip = ops.clamp
+
+    def where(self, condition: Tensor, other: Any) -> Tensor:
+        """The elements where `condition` is true, those of `other` elsewhere."""
+        return ops.where(condition, self, other)  # type: ignore[no-any-return]
 
     __add__ = __radd__ = ops.add
     __sub__ = ops.sub
     __mul__ = __rmul__ = ops.mul
     __truediv__ = ops.div
     __neg__ = ops.neg
+    __abs__ = ops.abs
+    __pow__ = ops.pow
+    __mod__ = ops.remainder
+    __floordiv__ = ops.floor_divide
+    __lt__ = ops.lt
+    __le__ = ops.le
+    __gt__ = ops.gt
+    __ge__ = ops.ge
+    __and__ = __rand__ = ops.bitwise_and
+    __or__ = __ror__ = ops.bitwise_or
+    __xor__ = __rxor__ = ops.bitwise_xor
+    __invert__ = ops.bitwise_not
     __matmul__ = ops.matmul
 
     def __rsub__(self, other: Any) -> Tensor:
@@ -57,6 +170,15 @@ class Tensor(TensorBase):
 
     def __rtruediv__(self, other: Any) -> Tensor:
         return ops.div(other, self)  # type: ignore[no-any-return]
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return ops.pow(other, self)  # type: ignore[no-any-return]
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return ops.remainder(other, self)  # type: ignore[no-any-return]
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        return ops.floor_divide(other, self)  # type: ignore[no-any-return]
 
     def __rmatmul__(self, other: Any) -> Tensor:
         return ops.matmul(other, self)  # type: ignore[no-any-return]
@@ -71,6 +193,23 @@ class Tensor(TensorBase):
         """The shape, or its entry for axis `dim`."""
         return self.shape if dim is None else self.shape[indexing.axis("size", dim, self.ndim)]
 
+    def element_size(self) -> int:
+        """How many bytes an element takes."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the elements take."""
+        return self.numel() * self.dtype.itemsize
+
+    def is_floating_point(self) -> bool:
+        """Whether the elements are floats."""
+        return self.dtype.kind == "f"
+
+    def dim(self) -> int:
+        """How many axes there are."""
+        return len(self.shape)
+
     def __len__(self) -> int:
         if not self.shape:
             raise DTypeError("[len] a 0-d tensor has no length")
@@ -80,14 +219,14 @@ class Tensor(TensorBase):
         """Views along the first axis."""
         return (self[i] for i in range(len(self)))
 
-    # Python's default would compare identities and say False without a word.
+    # Python's default is gone with __eq__, and tensors are kept in sets and dicts by what they are.
     __hash__ = object.__hash__
 
-    def __eq__(self, other: object) -> NoReturn:
-        raise DTypeError("[eq] tensors cannot be compared yet; compare their .numpy()")
+    def __eq__(self, other: object) -> Any:
+        return ops.eq(self, other) if isinstance(other, (TensorBase, *NUMBERS)) else NotImplemented
 
-    def __ne__(self, other: object) -> NoReturn:
-        raise DTypeError("[ne] tensors cannot be compared yet; compare their .numpy()")
+    def __ne__(self, other: object) -> Any:
+        return ops.ne(self, other) if isinstance(other, (TensorBase, *NUMBERS)) else NotImplemented
 
     def __bool__(self) -> bool:
         return bool(self.item())
@@ -104,6 +243,12 @@ class Tensor(TensorBase):
         extra += "" if self.dtype == np.float32 else f", dtype={self.dtype}"
         extra += "" if self.device.is_host else f", device={str(self.device)!r}"
         return f"tensor({body}{extra})"
+
+    # Random numbers, in place
+
+    bernoulli_ = ops.bernoulli_
+    normal_ = ops.normal_
+    uniform_ = ops.uniform_
 
     # To the host and between devices
 
@@ -130,8 +275,21 @@ class Tensor(TensorBase):
         value: int | float | bool = self.on_host().item()
         return value
 
-    def to(self, target: str | Device | npt.DTypeLike) -> Tensor:
-        """The tensor on another device, or with another dtype; itself if nothing changes.
+    def to(
+        self,
+        *targets: Any,
+        device: Any = None,
+        dtype: Any = None,
+        non_blocking: bool = False,
+        copy: bool = False,
+    ) -> Tensor:
+        """The tensor on another device, or with another dtype, or both; itself if nothing changes.
+
+        Args:
+            targets: a device, a dtype, both, or a tensor whose device and dtype are taken.
+            device, dtype: the same by name.
+            non_blocking: has no effect; the copy is complete when the call returns.
+            copy: return another tensor even if nothing changes.
 
         Example:
             >>> import dl4all as dl
@@ -141,16 +299,24 @@ class Tensor(TensorBase):
         Raises:
             UnknownDeviceError, BackendMissingError, DTypeError
         """
-        dtype = _dtype_or_none(target)
-        if dtype is not None:
-            if dtype == self.dtype:
-                return self
-            with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
-                return self._from_host(self.on_host().astype(dtype), self.device)
-        place = device(target)  # type: ignore[arg-type]
-        if place is self.device:
-            return self
-        return self._from_host(self.on_host(), place, copy=True)
+        place, kind = self.device, self.dtype
+        given = [*targets, *(target for target in (device, dtype) if target is not None)]
+        for target in given:
+            if isinstance(target, TensorBase):
+                place, kind = target.device, target.dtype
+            elif (wanted := _dtype_or_none(target)) is not None:
+                kind = wanted
+            else:
+                place = open_device(target)
+        made = self
+        if kind != self.dtype:
+            made = ops.cast(made, kind.name)
+        if place is not self.device:
+            there = self._from_host(made.on_host(), place, copy=True)
+            here = self.device
+            tape.attach("to", [made], [there], lambda grads, saved, needs: [grads[0].to(here)])
+            made = there
+        return self.clone() if copy and made is self else made
 
     def cpu(self) -> Tensor:
         return self.to("cpu")
@@ -167,76 +333,132 @@ class Tensor(TensorBase):
 
     # Views
 
-    def contiguous(self) -> Tensor:
-        """Itself if the elements lie in row-major order, else a copy in which they do."""
-        found: Tensor = ops.contiguous(self)  # type: ignore[assignment]
-        return found
+    contiguous = ops.contiguous
+    reshape = ops.reshape
+    flatten = ops.flatten
+    squeeze = ops.squeeze
+    unsqueeze = ops.unsqueeze
+    permute = ops.permute
+    transpose = ops.transpose
+    expand = ops.expand
+    __getitem__ = ops.getitem
 
-    def reshape(self, *shape: int | Shape) -> Tensor:
-        """The same elements in another shape; one size may be -1. A view of a contiguous tensor.
-
-        Raises:
-            ShapeError: the numbers of elements differ.
-        """
-        wanted = indexing.complete_shape(indexing.sizes("reshape", shape), self.shape)
-        source = self.contiguous()
-        view: Tensor = source.as_strided(wanted, contiguous_strides(wanted), source.offset)
+    @property
+    def mT(self) -> Tensor:
+        """A view with the last two axes swapped."""
+        view: Tensor = ops.transpose(self, -2, -1)
         return view
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-        """The axes from `start_dim` to `end_dim` as one."""
-        if not self.shape:
-            return self.reshape(1)
-        start, end = (
-            indexing.axis("flatten", start_dim, self.ndim),
-            indexing.axis("flatten", end_dim, self.ndim),
-        )
-        if start > end:
-            raise ArgumentError(f"[flatten] start_dim {start_dim} comes after end_dim {end_dim}")
-        merged = math.prod(self.shape[start : end + 1])
-        return self.reshape(*self.shape[:start], merged, *self.shape[end + 1 :])
-
-    def permute(self, *dims: int | Shape) -> Tensor:
-        """A view with the axes in another order.
-
-        Raises:
-            ArgumentError: `dims` does not name every axis once.
-        """
-        wanted = indexing.sizes("permute", dims)
-        order = tuple(indexing.axis("permute", dim, self.ndim) for dim in wanted)
-        if sorted(order) != list(range(self.ndim)):
-            raise ArgumentError(f"[permute] {wanted} does not name each axis of {self.shape} once")
-        view: Tensor = self.as_strided(
-            tuple(self.shape[d] for d in order), tuple(self.strides[d] for d in order), self.offset
-        )
-        return view
-
-    def transpose(self, dim0: int, dim1: int) -> Tensor:
-        """A view with two axes swapped."""
-        first, second = (indexing.axis("transpose", d, self.ndim) for d in (dim0, dim1))
-        order = list(range(self.ndim))
-        order[first], order[second] = second, first
-        return self.permute(*order)
 
     @property
     def T(self) -> Tensor:
         """A view with all axes in reverse order."""
-        return self.permute(*reversed(range(self.ndim)))
+        view: Tensor = ops.permute(self, *reversed(range(self.ndim)))
+        return view
 
-    def expand(self, *shape: int | Shape) -> Tensor:
-        """A view in which axes of size 1 are repeated without copying; -1 keeps a size.
+    # Gradients
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow to this tensor or through it."""
+        return self.record is not None and self.record.wants
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self.requires_grad_(wanted)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Ask for gradients with respect to this tensor, or stop asking; returns it.
 
         Raises:
-            ShapeError: an axis that is not of size 1 would change.
+            GradientError: it is not a tensor of floats, or an op made it.
         """
-        wanted, strides = indexing.expanded(indexing.sizes("expand", shape), self.shape, self.strides)
-        view: Tensor = self.as_strided(wanted, strides, self.offset)
-        return view
+        if requires_grad and self.dtype.kind != "f":
+            raise GradientError(f"[requires_grad] only floats have gradients, not {self.dtype}")
+        if not self.is_leaf and not requires_grad:
+            raise GradientError(
+                "[requires_grad] an op made this tensor; use .detach() for one without gradients"
+            )
+        if self.record is None:
+            self.record = tape.Record()
+        self.record.wants = requires_grad
+        return self
 
-    def __getitem__(self, key: Any) -> Tensor:
-        """A view of a part: ints, slices with positive steps, ``None`` and ``...``."""
-        view: Tensor = self.as_strided(*indexing.basic(key, self.shape, self.strides, self.offset))
-        return view
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no recorded op made this tensor."""
+        return self.record is None or self.record.node is None
+
+    @property
+    def grad_fn(self) -> tape.Node | None:
+        """The recorded op that made this tensor."""
+        return None if self.record is None else self.record.node
+
+    @property
+    def grad(self) -> Any:
+        """The gradient that ``backward`` has gathered here, a tensor; None before."""
+        return None if self.record is None else self.record.grad
+
+    @grad.setter
+    def grad(self, gradient: Any) -> None:
+        if gradient is not None and (gradient.shape, gradient.dtype) != (self.shape, self.dtype):
+            raise GradientError(
+                f"[grad] expected shape {self.shape} and {self.dtype}, "
+                f"got {gradient.shape} and {gradient.dtype}"
+            )
+        if self.record is None:
+            self.record = tape.Record()
+        self.record.grad = gradient
+
+    def backward(
+        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
+    ) -> None:
+        """Add this tensor's gradients with respect to the leaves it came from to their ``grad``.
+
+        Args:
+            gradient: the weight of each element, of this tensor's shape; 1 for a single element.
+            retain_graph: keep what gradients need, to come back a second time.
+            create_graph: let the gradients be differentiated too.
+
+        Raises:
+            GradientError: there is no graph, it was freed, or what it needs was changed in place.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([1.0, 2.0], device="cpu").requires_grad_()
+            >>> (x * x).backward(dl.tensor([1.0, 1.0], device="cpu"))
+            >>> x.grad.tolist()
+            [2.0, 4.0]
+        """
+        autograd.backward([self], None if gradient is None else [gradient], retain_graph, create_graph)
+
+    def detach(self) -> Tensor:
+        """The same elements in the same memory, without a history."""
+        without: Tensor = tape.alias(self)  # type: ignore[assignment]
+        return without
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of a tensor that an op made."""
+        if self.record is None or not self.record.wants:
+            raise GradientError("[retain_grad] this tensor does not require gradients")
+        if self.record.node is not None:
+            self.record.node.retained[self.record.output] = weakref.ref(self)
+
+    def register_hook(self, hook: tape.Hook) -> Callable[[], None]:
+        """Have `hook` called with the gradient when it is complete; what it returns replaces it.
+
+        Returns:
+            A function that takes the hook away again.
+
+        Raises:
+            GradientError: the tensor does not require gradients.
+        """
+        record = self.record
+        if record is None or not record.wants:
+            raise GradientError("[register_hook] this tensor does not require gradients")
+        hooks = record.hooks if record.node is None else record.node.hooks.setdefault(record.output, {})
+        key = next(_hook_keys)
+        hooks[key] = hook
+        return lambda: hooks.pop(key, None) and None
 
 
 Tensor.result_class = Tensor

@@ -1,12 +1,12 @@
 #version 450
 // Unrolls the windows of a convolution into the columns of a matrix, so that the convolution becomes a
-// matrix product: column `pixel` of row (channel, i, j) is what element (i, j) of a filter meets in that
+// matrix product: column `pixel` of row (channel, tap) is what element `tap` of a filter meets in that
 // channel at that output pixel; outside the image that is 0.
 //
 // `count` pixels from `first` on are unrolled. The columns lie in panels of `panel` columns, each with
 // all rows, because that is the order in which the product reads them; `pitch` of them in all, the ones
-// beyond `count` filled with 0. Grid: pitch / 4 over the invocations of x, (i, j) and CHANNELS channels
-// at a time in y, images in z.
+// beyond `count` filled with 0. Grid: pitch / 4 over the invocations of x, taps and CHANNELS channels
+// at a time in y, images in z. With VOLUME=0 images have one layer.
 #extension GL_EXT_control_flow_attributes : require
 #define UNROLL(i, n) [[unroll]] for (int i = 0; i < (n); ++i)
 const uint CHANNELS = 4;  // share the arithmetic that finds a pixel
@@ -14,8 +14,9 @@ layout(local_size_x = 64) in;
 layout(binding = 0) restrict readonly buffer X { float x[]; };
 layout(binding = 1) restrict writeonly buffer Columns { vec4 columns[]; };
 layout(push_constant) uniform Push {
-    uint channels, height, width, out_width;
-    uint kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w;
+    uint kernel_d, kernel_h, kernel_w, stride_d, stride_h, stride_w;
+    uint padding_d, padding_h, padding_w, dilation_d, dilation_h, dilation_w;
+    uint channels, depth, height, width, out_height, out_width;
     uint first, count, pitch, panel;
     uint x_offset, x_step, columns_step;  // steps from image to image
 } p;
@@ -23,23 +24,36 @@ layout(push_constant) uniform Push {
 void main() {
     const uint quad = gl_GlobalInvocationID.x;
     if (quad * 4 >= p.pitch) return;
-    const uint taps = p.kernel_h * p.kernel_w;
+    const uint taps = p.kernel_d * p.kernel_h * p.kernel_w;
     const uint tap = gl_WorkGroupID.y % taps;
     const uint channel = gl_WorkGroupID.y / taps * CHANNELS;
-    const int down = int(tap / p.kernel_w * p.dilation_h) - int(p.padding_h);
+    const int down = int(tap / p.kernel_w % p.kernel_h * p.dilation_h) - int(p.padding_h);
     const int right = int(tap % p.kernel_w * p.dilation_w) - int(p.padding_w);
+#if VOLUME
+    const int deep = int(tap / (p.kernel_w * p.kernel_h) * p.dilation_d) - int(p.padding_d);
+#endif
 
     // Read at a place that exists and selected, so that no load is behind a branch.
     uint at[4];
     bool inside[4];
     UNROLL(e, 4) {
         const uint pixel = p.first + quad * 4 + e;
-        const int row = int(pixel / p.out_width * p.stride_h) + down;
         const int column = int(pixel % p.out_width * p.stride_w) + right;
-        inside[e] = quad * 4 + e < p.count && uint(row) < p.height && uint(column) < p.width;
-        at[e] = inside[e] ? uint(row) * p.width + uint(column) : 0;
+#if VOLUME
+        const uint line = pixel / p.out_width;
+        const int row = int(line % p.out_height * p.stride_h) + down;
+        const int layer = int(line / p.out_height * p.stride_d) + deep;
+        const uint start = uint(layer) * p.height;
+        inside[e] = uint(layer) < p.depth && uint(row) < p.height && uint(column) < p.width;
+#else
+        const int row = int(pixel / p.out_width * p.stride_h) + down;
+        const uint start = 0;
+        inside[e] = uint(row) < p.height && uint(column) < p.width;
+#endif
+        inside[e] = inside[e] && quad * 4 + e < p.count;
+        at[e] = inside[e] ? (start + uint(row)) * p.width + uint(column) : 0;
     }
-    const uint plane = p.height * p.width;
+    const uint plane = p.depth * p.height * p.width;
     const uint wide = p.panel / 4;
     uint source = p.x_offset + gl_WorkGroupID.z * p.x_step + channel * plane;
     uint target = gl_WorkGroupID.z * p.columns_step / 4 + quad % wide

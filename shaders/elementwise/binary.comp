@@ -1,20 +1,21 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// y[i] = OP(a, b): -DOP(a,b)=... and -DPARAMS=... come from the op's declaration.
-// RANK 0: both operands are contiguous from their offsets on.
-// RANK > 0: both are strided, with that many axes; a stride of 0 broadcasts.
-#if RANK > 0
-#include "index.glsl"
-#endif
-
+// y[i] = OP(a, b): -DOP(a,b)=... and -DPARAMS=... come from the op's declaration, the types too
+// (elements.glsl). RANK 0: the operands are contiguous from their offsets on.
+// RANK > 0: they are strided, with that many axes; a stride of 0 broadcasts. FOURS: see elements.glsl.
 layout(local_size_x = 128) in;
-layout(binding = 0) readonly buffer A { float a_data[]; };
-layout(binding = 1) readonly buffer B { float b_data[]; };
-layout(binding = 2) writeonly buffer Y { float y_data[]; };
+layout(constant_id = 0) const uint NUMBERS = 0;
+#include "elements.glsl"
+
+layout(binding = 0) readonly buffer A { A_DATA a_data[]; };
+layout(binding = 1) readonly buffer B { B_DATA b_data[]; };
+layout(binding = 2) writeonly buffer Y { Y_DATA y_data[]; };
 layout(push_constant) uniform Push {
     uint n;
     uint a_offset;
     uint b_offset;
+    A_TYPE a;
+    B_TYPE b;
 #if RANK > 0
     uint sizes[RANK];
     uint a_strides[RANK];
@@ -23,16 +24,29 @@ layout(push_constant) uniform Push {
     PARAMS
 } p;
 
-void main() {
-    const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
-    for (uint i = gl_GlobalInvocationID.x; i < p.n; i += step) {
 #if RANK > 0
-        const float a = a_data[p.a_offset + strided(i, p.sizes, p.a_strides)];
-        const float b = b_data[p.b_offset + strided(i, p.sizes, p.b_strides)];
-#else
-        const float a = a_data[p.a_offset + i];
-        const float b = b_data[p.b_offset + i];
-#endif
-        y_data[i] = OP(a, b);
-    }
+uint a_row, b_row;
+
+void enter(uint row) {
+    a_row = p.a_offset + row_at(row, p.sizes, p.a_strides);
+    b_row = p.b_offset + row_at(row, p.sizes, p.b_strides);
 }
+#endif
+
+#ifdef FOURS
+#define AT(at) Y_TYPE(OP(a4.at, b4.at))
+
+Y_VALUE results(uint i) {
+    const A_VALUE a4 = (NUMBERS & 1) != 0 ? A_VALUE(p.a) : READ_A(PLACE(i, a));
+    const B_VALUE b4 = (NUMBERS & 2) != 0 ? B_VALUE(p.b) : READ_B(PLACE(i, b));
+    return Y_VALUE(AT(x), AT(y), AT(z), AT(w));
+}
+#else
+Y_TYPE result(uint i) {
+    const A_TYPE a = (NUMBERS & 1) != 0 ? A_TYPE(p.a) : READ_A(PLACE(i, a));
+    const B_TYPE b = (NUMBERS & 2) != 0 ? B_TYPE(p.b) : READ_B(PLACE(i, b));
+    return Y_TYPE(OP(a, b));
+}
+#endif
+
+#include "main.glsl"

@@ -1,14 +1,13 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// y[i] = OP(x): -DOP(x)=... and -DPARAMS=... come from the op's declaration.
-// RANK 0: x is contiguous from its offset on. RANK > 0: x is strided, with that many axes.
-#if RANK > 0
-#include "index.glsl"
-#endif
-
+// y[i] = OP(x): -DOP(x)=... and -DPARAMS=... come from the op's declaration, the types too
+// (elements.glsl). RANK 0: x is contiguous from its offset on. RANK > 0: x is strided, with that many axes.
+// FOURS: see elements.glsl.
 layout(local_size_x = 128) in;
-layout(binding = 0) readonly buffer X { float x_data[]; };
-layout(binding = 1) writeonly buffer Y { float y_data[]; };
+#include "elements.glsl"
+
+layout(binding = 0) readonly buffer A { A_DATA a_data[]; };
+layout(binding = 1) writeonly buffer Y { Y_DATA y_data[]; };
 layout(push_constant) uniform Push {
     uint n;
     uint x_offset;
@@ -19,14 +18,26 @@ layout(push_constant) uniform Push {
     PARAMS
 } p;
 
-void main() {
-    const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
-    for (uint i = gl_GlobalInvocationID.x; i < p.n; i += step) {
 #if RANK > 0
-        const float x = x_data[p.x_offset + strided(i, p.sizes, p.x_strides)];
-#else
-        const float x = x_data[p.x_offset + i];
-#endif
-        y_data[i] = OP(x);
-    }
+uint x_row;
+
+void enter(uint row) {
+    x_row = p.x_offset + row_at(row, p.sizes, p.x_strides);
 }
+#endif
+
+#ifdef FOURS
+#define AT(at) Y_TYPE(OP(x4.at))
+
+Y_VALUE results(uint i) {
+    const A_VALUE x4 = READ_A(PLACE(i, x));
+    return Y_VALUE(AT(x), AT(y), AT(z), AT(w));
+}
+#else
+Y_TYPE result(uint i) {
+    const A_TYPE x = READ_A(PLACE(i, x));
+    return Y_TYPE(OP(x));
+}
+#endif
+
+#include "main.glsl"

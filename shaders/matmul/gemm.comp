@@ -1,5 +1,6 @@
 #version 450
-// C[M,N] = A[M,K] B[K,N] + bias[M], row-major, batched over z.
+// C[M,N] = A[M,K] B[K,N] + bias, row-major, batched over z. The bias is one number for each row; with TURN_B it
+// may also be one for each column, or another matrix.
 //
 // Every invocation keeps a register tile of TM rows x TNV vec4 columns and walks all of K; there is no
 // shared memory and no barrier. Two forms of it:
@@ -11,9 +12,15 @@
 //             same in all lanes: the columns of B that all lanes need are loaded once, spread over the
 //             lanes, and handed round by subgroupShuffle with a constant lane, which is one instruction.
 //
-//  VEC_A      lda, a_offset, a_step are multiples of 4: A is read four k at a time
-//  VEC_B      ldb, panel, panel_step, b_offset, b_step are: B is read four columns at a time
-//  VEC_C      N, ldc, c_offset, c_step are: C is written four columns at a time
+// Either operand may lie in memory the other way round, as it does in gradients, with as many loads:
+//
+//  TURN_A     A[m,k] lies at k * lda + m: four rows at a time are read, and a lane's rows are neighbours
+//  TURN_B     B[k,n] lies at n * ldb + k: four k at a time are read, of one column
+//
+//  VEC_A      lda, a_offset, a_step are multiples of 4: A is read four elements at a time
+//  VEC_B      ldb, panel, panel_step, b_offset, b_step are: B is read four elements at a time
+//  VEC_C      N, ldc, c_offset, c_step are: C is written four columns at a time. Where B or A is turned, -1:
+//             it is found out at run time, which costs something where K is small.
 //  WORDS64    vec4s are read as two 64-bit words: on llvmpipe each word costs a bounds check
 #extension GL_EXT_control_flow_attributes : require
 #if SHUFFLE
@@ -30,14 +37,15 @@ layout(push_constant) uniform Push {
     uint a_step, b_step, c_step;        // from one matrix of the batch to the next
     uint a_offset, b_offset, c_offset;  // where the first starts
     uint panel, panel_step;             // B lies in panels of `panel` columns; a plain B in one
-    uint has_bias, bias_offset;
+    uint has_bias, bias_offset, bias_row, bias_column, bias_step;  // the last three as in lda, 1, a_step
 } p;
 
 layout(binding = 0) restrict readonly buffer A { float a[]; };
 layout(binding = 1) restrict readonly buffer B { float b[]; };
-layout(binding = 2) restrict readonly buffer Bias { float bias[]; };  // anything if there is none
-layout(binding = 3) restrict writeonly buffer C { float c[]; };
-layout(binding = 3) restrict writeonly buffer C4 { vec4 c4[]; };
+// The bias is anything if there is none, and may be C itself.
+layout(binding = 2) readonly buffer Bias { float bias[]; };
+layout(binding = 3) writeonly buffer C { float c[]; };
+layout(binding = 3) writeonly buffer C4 { vec4 c4[]; };
 
 #if WORDS64
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
@@ -52,7 +60,7 @@ layout(binding = 1) restrict readonly buffer B4 { vec4 b4[]; };
 
 #define UNROLL(i, n) [[unroll]] for (int i = 0; i < (n); ++i)
 
-// Four consecutive elements of a row of A.
+// Four elements of A next to each other.
 vec4 load_a(uint at) {
 #if VEC_A
     return four(a4[at / 4]);
@@ -61,8 +69,41 @@ vec4 load_a(uint at) {
 #endif
 }
 
+#if TURN_A
+// Where rows m .. m+3 of A lie in a column of it. A row beyond the matrix repeats one that exists.
+#if VEC_A
+#define Rows uint
+uint rows(uint m) { return min(m, (p.M - 1) & ~3u); }
+vec4 load_rows(uint column, uint at) { return load_a(column + at); }
+#else
+#define Rows uvec4
+uvec4 rows(uint m) { return min(uvec4(m, m + 1, m + 2, m + 3), uvec4(p.M - 1)); }
+vec4 load_rows(uint column, uvec4 at) {
+    return vec4(a[column + at.x], a[column + at.y], a[column + at.z], a[column + at.w]);
+}
+#endif
+#define X(i, kk) x[(kk) * (TM / 4) + (i) / 4][(i) % 4]
+#else
+#define X(i, kk) x[i][kk]
+#endif
+
 // Where columns n .. n+3 of B's first row lie. A column beyond the matrix repeats one that exists: its
 // results are never stored.
+#if TURN_B
+#define Columns uvec4
+uvec4 columns(uint n) { return min(uvec4(n, n + 1, n + 2, n + 3), uvec4(p.N - 1)) * p.ldb; }
+vec4 load_b(uint k, uvec4 at) { return vec4(b[k + at.x], b[k + at.y], b[k + at.z], b[k + at.w]); }
+// Four k of one column.
+vec4 load_k(uint at) {
+#if VEC_B
+    return four(b4[at / 4]);
+#else
+    return vec4(b[at], b[at + 1], b[at + 2], b[at + 3]);
+#endif
+}
+#define ROW_STEP 1
+#else
+#define ROW_STEP p.ldb
 uint place(uint n) { return n / p.panel * p.panel_step + n % p.panel; }
 #if VEC_B
 #define Columns uint
@@ -76,6 +117,7 @@ uvec4 columns(uint n) {
 }
 vec4 load_b(uint row, uvec4 at) { return vec4(b[row + at.x], b[row + at.y], b[row + at.z], b[row + at.w]); }
 #endif
+#endif
 
 void main() {
     const uint batch = gl_WorkGroupID.z;
@@ -85,9 +127,14 @@ void main() {
     // ROW(i) and COLUMN(j): where the tile's row i and vec4 column j lie in C.
 #if SHUFFLE
     const uint lane = gl_SubgroupInvocationID;
-    const uint m = gl_WorkGroupID.y * (8 * TM) + lane;
     const uint n = gl_WorkGroupID.x * (4 * TNV);
+#if TURN_A
+    const uint m = gl_WorkGroupID.y * (8 * TM) + lane * TM;
+#define ROW(i) (m + uint(i))
+#else
+    const uint m = gl_WorkGroupID.y * (8 * TM) + lane;
 #define ROW(i) (m + uint(i) * 8)
+#endif
 #define COLUMN(j) (n + uint(j) * 4)
 #else
     const uint m = gl_GlobalInvocationID.y * TM;
@@ -96,18 +143,36 @@ void main() {
 #define COLUMN(j) (n + uint(j) * (WX * 4))
 #endif
 
-    // Rows beyond M repeat the last one.
-    uint a_row[TM];
     vec4 sum[TM][TNV];
     UNROLL(i, TM) {
-        const uint row = min(ROW(i), p.M - 1);
-        a_row[i] = a_start + row * p.lda;
-        const float start = p.has_bias != 0 ? bias[p.bias_offset + row] : 0.0;
+        const uint at = p.bias_offset + batch * p.bias_step + min(ROW(i), p.M - 1) * p.bias_row;
+        const float start = p.has_bias != 0 ? bias[at] : 0.0;
         UNROLL(j, TNV) sum[i][j] = vec4(start);
     }
+#if TURN_B
+    if (p.bias_column != 0) {
+        UNROLL(i, TM) UNROLL(j, TNV) UNROLL(e, 4) {
+            const uint at = p.bias_offset + batch * p.bias_step + min(ROW(i), p.M - 1) * p.bias_row;
+            sum[i][j][e] = bias[at + min(COLUMN(j) + e, p.N - 1) * p.bias_column];
+        }
+    }
+#endif
+#if TURN_A
+    Rows a_row[TM / 4];
+    UNROLL(q, TM / 4) a_row[q] = rows(ROW(q * 4));
+#else
+    // Rows beyond M repeat the last one.
+    uint a_row[TM];
+    UNROLL(i, TM) a_row[i] = a_start + min(ROW(i), p.M - 1) * p.lda;
+#endif
     Columns b_column[TNV];
     UNROLL(j, TNV) b_column[j] = columns(COLUMN(j));
-#if SHUFFLE
+#if SHUFFLE && TURN_B
+    // Column t of the tile is loaded by lane t % 8 into held[t / 8].
+    const int HELD = (4 * TNV + 7) / 8;
+    uint held_column[HELD];
+    UNROLL(h, HELD) held_column[h] = min(n + uint(h) * 8 + lane, p.N - 1) * p.ldb;
+#elif SHUFFLE
     // The KS x TNV vec4s of B that are used at once are numbered t = kk * TNV + j and dealt out to the
     // lanes: t lies in held[t / 8] of lane t % 8.
     const int HELD = (KS * TNV + 7) / 8;
@@ -123,38 +188,68 @@ void main() {
     uint k = 0;
     for (; k + 4 <= p.K; k += 4) {
         vec4 x[TM];
+#if TURN_A
+        UNROLL(kk, 4) UNROLL(q, TM / 4) x[kk * (TM / 4) + q] = load_rows(a_start + (k + kk) * p.lda, a_row[q]);
+#else
         UNROLL(i, TM) x[i] = load_a(a_row[i] + k);
-#if SHUFFLE
+#endif
+#if SHUFFLE && TURN_B
+        vec4 held[HELD];
+        UNROLL(h, HELD) held[h] = load_k(b_start + held_column[h] + k);
+        UNROLL(t, 4 * TNV) {
+            const vec4 y = subgroupShuffle(held[t / 8], uint(t % 8));
+            UNROLL(i, TM) UNROLL(kk, 4) sum[i][t / 4][t % 4] += X(i, kk) * y[kk];
+        }
+#elif SHUFFLE
         UNROLL(s, 4 / KS) {
             vec4 held[HELD];
             UNROLL(h, HELD) held[h] = load_b(b_start + (k + s * KS) * p.ldb, held_column[h]);
             UNROLL(j, TNV) UNROLL(kk, KS) {
                 const vec4 y = subgroupShuffle(held[(kk * TNV + j) / 8], uint((kk * TNV + j) % 8));
-                UNROLL(i, TM) sum[i][j] += x[i][s * KS + kk] * y;
+                UNROLL(i, TM) sum[i][j] += X(i, s * KS + kk) * y;
             }
+        }
+#elif TURN_B
+        UNROLL(j, TNV) UNROLL(e, 4) {
+            const vec4 y = load_k(b_start + b_column[j][e] + k);
+            UNROLL(i, TM) UNROLL(kk, 4) sum[i][j][e] += X(i, kk) * y[kk];
         }
 #else
         UNROLL(kk, 4) UNROLL(j, TNV) {
             const vec4 y = load_b(b_start + (k + kk) * p.ldb, b_column[j]);
-            UNROLL(i, TM) sum[i][j] += x[i][kk] * y;
+            UNROLL(i, TM) sum[i][j] += X(i, kk) * y;
         }
 #endif
     }
     // What is left of K, one at a time, so that neither A nor B needs padding.
     for (; k < p.K; ++k) {
+#if TURN_A
+        vec4 x[TM / 4];
+        UNROLL(q, TM / 4) x[q] = load_rows(a_start + k * p.lda, a_row[q]);
+#define X1(i) X(i, 0)
+#else
+#define X1(i) a[a_row[i] + k]
+#endif
         UNROLL(j, TNV) {
-            const vec4 y = load_b(b_start + k * p.ldb, b_column[j]);
-            UNROLL(i, TM) sum[i][j] += a[a_row[i] + k] * y;
+            const vec4 y = load_b(b_start + k * ROW_STEP, b_column[j]);
+            UNROLL(i, TM) sum[i][j] += X1(i) * y;
         }
     }
 
-    UNROLL(i, TM) UNROLL(j, TNV) {
-        const uint column = COLUMN(j);
-        const uint at = p.c_offset + batch * p.c_step + ROW(i) * p.ldc + column;
-#if VEC_C
-        if (ROW(i) < p.M && column < p.N) c4[at / 4] = sum[i][j];
+    const uint c_start = p.c_offset + batch * p.c_step;
+#if VEC_C < 0
+    const bool whole = ((p.N | p.ldc | p.c_offset | p.c_step) & 3u) == 0;
 #else
-        UNROLL(e, 4) if (ROW(i) < p.M && column + e < p.N) c[at + e] = sum[i][j][e];
+    const bool whole = VEC_C != 0;
 #endif
+    if (whole) {
+        UNROLL(i, TM) UNROLL(j, TNV) {
+            if (ROW(i) < p.M && COLUMN(j) < p.N) c4[(c_start + ROW(i) * p.ldc + COLUMN(j)) / 4] = sum[i][j];
+        }
+    } else {
+        UNROLL(i, TM) UNROLL(j, TNV) UNROLL(e, 4) {
+            const uint column = COLUMN(j) + e;
+            if (ROW(i) < p.M && column < p.N) c[c_start + ROW(i) * p.ldc + column] = sum[i][j][e];
+        }
     }
 }

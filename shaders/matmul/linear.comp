@@ -12,7 +12,7 @@ layout(binding = 3) writeonly buffer Y { float y[]; };
 layout(binding = 2) writeonly buffer Y { float y[]; };
 #endif
 layout(push_constant) uniform Push {
-    uint first, rows, features, inner, x_offset, w_offset;  // first: of the groups of ROWS rows
+    uint rows, features, inner, x_offset, w_offset;
 #if BIAS
     uint bias_offset;
 #endif
@@ -28,7 +28,7 @@ void main() {
     const float start = 0.0;
 #endif
     // Rows past the end repeat the last one and are not stored.
-    const uint r = (p.first + gl_WorkGroupID.y) * ROWS;
+    const uint r = gl_WorkGroupID.y * ROWS;
     const uint last = p.rows - 1;
     const uint x0 = p.x_offset + r * p.inner;
     const uint x1 = p.x_offset + min(r + 1, last) * p.inner;

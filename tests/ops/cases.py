@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 import dl4all as dl
 from dl4all.ops.base import TensorBase
+from dl4all.ops.elementwise import Elementwise
 from dl4all.ops.op import REGISTRY, Example, Op
 
 NDArray = npt.NDArray[Any]
@@ -43,19 +44,40 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: npt.DTypeLi
     return np.asarray(values, dtype)
 
 
+def draw(
+    op: Op[...], name: str, rng: np.random.Generator, shape: tuple[int, ...], dtype: npt.DTypeLike = "float32"
+) -> NDArray:
+    """Values for one operand of an op: bools for a condition, integers where it takes no floats, and floats
+    from its domain; what is called a variance is positive."""
+    if not isinstance(op, Elementwise):
+        array = numbers(rng, shape, dtype)
+        return np.abs(array) if "var" in name else array
+    wanted = np.dtype(dtype)
+    if op.conditions[op.arrays.index(name)]:
+        wanted = np.dtype(bool)
+    elif wanted.kind == "f" and "f" not in op.kinds:
+        wanted = np.dtype(f"int{8 * wanted.itemsize}")
+    if name in op.domain and wanted.kind == "f":
+        return rng.uniform(*op.domain[name], shape).astype(wanted)
+    return numbers(rng, shape, wanted)
+
+
 def arrays(op: Op[...], example: Example, dtype: npt.DTypeLike = "float32") -> list[NDArray | None]:
-    """An op's array operands; what is called a variance is positive."""
+    """An op's array operands."""
     rng = generator(op.name, str(example))
-    found: list[NDArray | None] = []
-    for name, shape in zip(op.arrays, example.shapes, strict=True):
-        array = None if shape is None else numbers(rng, shape, dtype)
-        found.append(abs(array) if array is not None and "var" in name else array)
-    return found
+    return [
+        None if shape is None else draw(op, name, rng, shape, dtype)
+        for name, shape in zip(op.arrays, example.shapes, strict=True)
+    ]
 
 
 def reference(op: Op[...], operands: list[Any], **arguments: Any) -> NDArray:
-    """The op's NumPy body in float64."""
-    exact = [np.asarray(a, np.float64) if isinstance(a, np.ndarray) else a for a in operands]
+    """The op's NumPy body in float64, if it takes floats; conditions stay bools."""
+    exact = list(operands)
+    for place, operand in enumerate(operands):
+        kept = isinstance(op, Elementwise) and (op.conditions[place] or "f" not in op.kinds)
+        if isinstance(operand, np.ndarray) and not kept:
+            exact[place] = operand.astype(np.float64)
     with np.errstate(all="ignore"):
         return np.asarray(op.body(*exact, **completed(op, arguments)))
 
@@ -118,8 +140,12 @@ def operands_of(
 def compare(result: dl.Tensor, expected: NDArray, dtype: str = "float32") -> None:
     """Raise unless shape and dtype are right and the elements close, relative to the largest."""
     assert isinstance(result, TensorBase)
-    assert result.dtype == np.dtype(dtype)
     assert result.shape == expected.shape
+    if expected.dtype.kind != "f":  # indices, counts and comparisons are exact, whatever they were made of
+        assert result.dtype == expected.dtype
+        np.testing.assert_array_equal(result.numpy(), expected)
+        return
+    assert result.dtype == np.dtype(dtype)
     got = result.numpy().astype(np.float64)
     close(got, expected.astype(np.float64), TOLERANCE[dtype])
 

@@ -84,7 +84,7 @@ def test_rows_apart_offsets_batches_and_bias(device: str, m: int, n: int, k: int
         a_offset=pad, b_offset=pad, c_offset=pad,
         batch=count, a_step=m * lda, b_step=k * ldb, c_step=m * ldc,
     )  # fmt: skip
-    gemm(c, tensors[0], tensors[1], tensors[2], problem, bias_offset=2)
+    gemm(c, tensors[0], tensors[1], tensors[2], replace(problem, bias_offset=2))
     out = c.numpy()
     expected = a[:, :, :k].astype(np.float64) @ b[:, :, :n] + bias[2:, None]
     assert np.isnan(out[:pad]).all()
@@ -95,6 +95,37 @@ def test_rows_apart_offsets_batches_and_bias(device: str, m: int, n: int, k: int
     one = replace(problem, batch=1, a_step=0, b_step=0, c_step=0)
     gemm(c, tensors[0], tensors[1], None, one)
     agree(c.numpy()[pad:].reshape(count, m, ldc)[0, :, :n], expected[0] - bias[2:, None], k)
+
+
+@pytest.mark.usefixtures("tile")
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+@pytest.mark.parametrize("turn", [(True, False), (False, True)], ids=["A turned", "B turned"])
+@pytest.mark.parametrize("pad", [0, 1, 4], ids=["tight", "odd rows", "aligned rows"])
+def test_turned_operands(device: str, m: int, n: int, k: int, turn: tuple[bool, bool], pad: int) -> None:
+    """What is read the other way round, plus a matrix or one number for each row."""
+    rng = np.random.default_rng(m * 31 + n * 7 + k + pad)
+    turn_a, turn_b = turn
+    rows = [(k, m) if turn_a else (m, k), (n, k) if turn_b else (k, n), (m, n), (m, n)]
+    stored, places = [], []
+    for height, width in rows:
+        apart = width + pad if pad < 4 else -(-width // 4) * 4 + 4
+        whole = np.full((2, height, apart), np.nan, np.float32)
+        whole[:, :, :width] = rng.standard_normal((2, height, width), np.float32)
+        stored.append(
+            dl.from_numpy(np.concatenate([np.full(pad, np.nan, np.float32), whole.ravel()]), device)
+        )
+        places.append((apart, height * apart, whole[:, :, :width].astype(np.float64)))
+    (lda, a_step, a), (ldb, b_step, b), (row, step, bias), (ldc, c_step, _) = places
+    problem = Matrices(
+        m=m, n=n, k=k, lda=lda, ldb=ldb, ldc=ldc, turn_a=turn_a, turn_b=turn_b,
+        a_offset=pad, b_offset=pad, c_offset=pad, bias_offset=pad,
+        batch=2, a_step=a_step, b_step=b_step, c_step=c_step,
+        bias_row=row, bias_column=int(turn_b), bias_step=step,
+    )  # fmt: skip
+    gemm(stored[3], stored[0], stored[1], stored[2], problem)
+    got = stored[3].numpy()[pad:].reshape(2, m, ldc)[:, :, :n]
+    a, b = a.swapaxes(1, 2) if turn_a else a, b.swapaxes(1, 2) if turn_b else b
+    agree(got, a @ b + (bias if turn_b else bias[:, :, :1]), k)
 
 
 @pytest.mark.usefixtures("tile")
@@ -123,14 +154,14 @@ def test_more_matrices_than_one_launch_takes(device: str, monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("tile")
 def test_convolution_in_pieces(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns that do not fit at once are made for some pixels of some images at a time."""
-    from dl4all.ops import convolution
+    from dl4all.ops import conv_device
 
     x, w, b = (dl.randn(*s, device=device) for s in ((5, 6, 23, 19), (9, 3, 3, 3), (9,)))
     arguments = {"stride": 1, "padding": 1, "groups": 2}
     filters = w[:8].contiguous()
     expected = dl.nn.functional.conv2d(x.cpu(), filters.cpu(), b[:8].contiguous().cpu(), **arguments).numpy()
     for nbytes in (1, 4 * 27 * PANEL * 3, 4 * 27 * 23 * 19 * 2 + 4 * 27 * PANEL):
-        monkeypatch.setattr(convolution, "COLUMN_BYTES", nbytes)
+        monkeypatch.setattr(conv_device, "COLUMN_BYTES", nbytes)
         got = dl.nn.functional.conv2d(x, filters, b[:8].contiguous(), **arguments).numpy()
         agree(got, expected, 27)
 
@@ -147,7 +178,7 @@ def test_products_in_parts(device: str, batch: tuple[int, ...], monkeypatch: pyt
 
 
 def test_linear_in_parts(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dl4all.ops.linalg.MOST_GROUPS", 3)
+    monkeypatch.setattr("dl4all.ops.gemm.MOST_GROUPS", 1)
     rng = np.random.default_rng(1)
     x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((53, 17), (67, 17), (67,)))
     got = dl.nn.functional.linear(*(dl.tensor(value, device=device) for value in (x, w, b))).numpy()

@@ -52,7 +52,8 @@ def test_other_operators(device: str) -> None:
     np.testing.assert_array_equal((x @ x.T).numpy(), a @ a.T)
     kept = x
     x += 1
-    assert (x.tolist(), kept.tolist()) == ([[2, -1], [4, 5]], a.tolist())  # a new tensor, as with numbers
+    assert x is kept
+    assert x.tolist() == [[2, -1], [4, 5]]
 
 
 def test_methods_are_the_functions(device: str) -> None:
@@ -213,16 +214,3 @@ def test_empty_tensors(device: str) -> None:
         assert made.numpy().shape == shape
     assert x.tolist() == []
     np.testing.assert_array_equal((x.T @ x).numpy(), np.zeros((5, 5)))  # a sum of nothing
-
-
-def test_comparison_is_refused_until_it_exists() -> None:
-    x = dl.ones(2, device="cpu")
-    for compare in (operator.eq, operator.ne):
-        for other in (x, 1.0):
-            with pytest.raises(DTypeError, match="cannot be compared"):
-                compare(x, other)
-            with pytest.raises(DTypeError, match="cannot be compared"):
-                compare(other, x)
-    with pytest.raises(DTypeError, match="cannot be compared"):
-        operator.contains(x, 3.0)  # type: ignore[arg-type]
-    assert len({x, x}) == 1

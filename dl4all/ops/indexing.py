@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.base import Shape
+from dl4all.ops.base import Shape, contiguous_strides
 
 
 def sizes(op: str, given: tuple[Any, ...]) -> Shape:
@@ -40,7 +40,7 @@ def axis(op: str, dim: int, ndim: int) -> int:
     return dim % ndim
 
 
-def complete_shape(wanted: Shape, shape: Shape) -> Shape:
+def complete_shape(wanted: Shape, shape: Shape, op: str = "reshape") -> Shape:
     """`wanted` with its -1 replaced by what the elements of `shape` leave for it.
 
     >>> complete_shape((3, -1), (2, 3, 4))
@@ -54,8 +54,53 @@ def complete_shape(wanted: Shape, shape: Shape) -> Shape:
     if wanted.count(-1) == 1 and known > 0 and total % known == 0:
         wanted = tuple(total // known if size == -1 else size for size in wanted)
     if min(wanted, default=0) < 0 or math.prod(wanted) != total:
-        raise ShapeError(f"[reshape] {total} elements of shape {shape} do not fill shape {wanted}")
+        raise ShapeError(f"[{op}] {total} elements of shape {shape} do not fill shape {wanted}")
     return wanted
+
+
+def view_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
+    """Strides by which a view shows the elements in another shape; None where there are none.
+
+    >>> view_strides((2, 3, 4), (24, 4, 1), (2, 12))
+    (24, 1)
+    >>> view_strides((2, 3), (1, 2), (6,)) is None
+    True
+    """
+    if 0 in shape:
+        return contiguous_strides(wanted)
+    # Axes of the old shape in blocks, from the last on, that lie in memory as one axis would.
+    blocks: list[tuple[int, int]] = []
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size == 1:
+            continue
+        if blocks and stride == blocks[-1][0] * blocks[-1][1]:
+            blocks[-1] = (blocks[-1][0] * size, blocks[-1][1])
+        else:
+            blocks.append((size, stride))
+    found: list[int] = []
+    left, step = (1, 1) if not blocks else blocks.pop(0)
+    for size in reversed(wanted):
+        if left == 1 and size != 1 and blocks:
+            left, step = blocks.pop(0)
+        if left % size:
+            return None
+        found.append(step)
+        left, step = left // size, step * size
+    return tuple(reversed(found))
+
+
+def diagonal(shape: Shape, strides: Shape, start: int, offset: int, dim1: int, dim2: int) -> Any:
+    """Shape, strides and offset of the view of a diagonal; `start` is where the whole begins."""
+    rows, columns = shape[dim1], shape[dim2]
+    length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
+    if length:
+        start += offset * strides[dim2] if offset >= 0 else -offset * strides[dim1]
+    rest = [axis for axis in range(len(shape)) if axis not in (dim1, dim2)]
+    return (
+        (*(shape[axis] for axis in rest), length),
+        (*(strides[axis] for axis in rest), strides[dim1] + strides[dim2]),
+        start,
+    )
 
 
 def expanded(wanted: Shape, shape: Shape, strides: Shape) -> tuple[Shape, Shape]:

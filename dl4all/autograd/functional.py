@@ -1,0 +1,274 @@
+"""Derivatives of functions rather than of results: products with Jacobians, and functions over batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dl4all.autograd.api import grad
+from dl4all.autograd.modes import enable_grad
+from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.base import TensorBase, from_host
+from dl4all.ops.joining import stack
+from dl4all.ops.views import index, reshape
+
+Function = Callable[..., Any]
+
+
+def vjp(function: Function, inputs: Any, v: Any = None, create_graph: bool = False) -> tuple[Any, Any]:
+    """The product of a vector with a function's Jacobian, by one pass backward.
+
+    Args:
+        function: takes the inputs, returns a tensor.
+        inputs: a tensor, or several.
+        v: of the result's shape; may be left out where that has one element.
+        create_graph: let what is returned be differentiated too.
+
+    Returns:
+        The function's result, and a tensor of each input's shape (not in a tuple if `inputs` is a tensor).
+
+    Raises:
+        ShapeError, GradientError
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.tensor([1.0, 2.0], device="cpu")
+        >>> y, product = dl.autograd.vjp(lambda x: x * x, x, dl.tensor([1.0, 10.0], device="cpu"))
+        >>> product.tolist()
+        [2.0, 40.0]
+    """
+    leaves, result = _run("vjp", function, inputs, create_graph)
+    found = grad(result, leaves, _weights("vjp", result, v), create_graph=create_graph, allow_unused=True)
+    return _result(result, create_graph), _like(inputs, _filled(found, leaves))
+
+
+def jvp(function: Function, inputs: Any, v: Any, create_graph: bool = False) -> tuple[Any, Any]:
+    """The product of a function's Jacobian with a vector: how the result changes along it.
+
+    By two passes backward: the product of the Jacobian with ``u`` from the left is linear in ``u``, and its
+    derivative is that with ``v`` from the right (J. Townsend, "A new trick for calculating Jacobian vector
+    products", 2017).
+
+    Args:
+        function: takes the inputs, returns a tensor.
+        inputs: a tensor, or several.
+        v: a direction, of the shape of each input.
+        create_graph: let what is returned be differentiated too.
+
+    Returns:
+        The function's result, and a tensor of its shape.
+
+    Raises:
+        ShapeError, GradientError
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.tensor([1.0, 2.0], device="cpu")
+        >>> y, change = dl.autograd.jvp(lambda x: x * x, x, dl.tensor([1.0, 10.0], device="cpu"))
+        >>> change.tolist()
+        [2.0, 40.0]
+    """
+    leaves, result = _run("jvp", function, inputs, create_graph)
+    directions = list(v) if isinstance(v, tuple | list) else [v]
+    if [d.shape for d in directions] != [leaf.shape for leaf in leaves]:
+        shapes = [leaf.shape for leaf in leaves]
+        raise ShapeError(f"[jvp] expected directions of shapes {shapes}, got {[d.shape for d in directions]}")
+    with enable_grad():
+        left = _ones_like(result).requires_grad_()
+        products = grad(result, leaves, left, create_graph=True, allow_unused=True)
+        pairs = [(p, d) for p, d in zip(products, directions, strict=True) if p is not None]
+        (found,) = grad(
+            [p for p, _ in pairs], left, [d for _, d in pairs], create_graph=create_graph, allow_unused=True
+        )
+    return _result(result, create_graph), _filled((found,), (result,))[0]
+
+
+def hvp(function: Function, inputs: Any, v: Any) -> tuple[Any, Any]:
+    """The product of a scalar function's Hessian with a vector, without the Hessian.
+
+    Args:
+        function: takes the inputs, returns a tensor with one element.
+        inputs: a tensor, or several.
+        v: of the shape of each input.
+
+    Returns:
+        The function's result, and a tensor of each input's shape.
+
+    Raises:
+        ShapeError, GradientError
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.tensor([1.0, 2.0], device="cpu")
+        >>> dl.autograd.hvp(lambda x: (x * x * x).sum(), x, dl.tensor([1.0, 1.0], device="cpu"))[1].tolist()
+        [6.0, 12.0]
+    """
+    leaves, result = _run("hvp", function, inputs, True)
+    slopes = _filled(grad(result, leaves, create_graph=True, allow_unused=True), leaves)
+    directions = list(v) if isinstance(v, tuple | list) else [v]
+    wanted = [(s, d) for s, d in zip(slopes, directions, strict=True) if s.requires_grad]
+    if not wanted:  # a linear function
+        return _result(result, False), _like(inputs, [_ones_like(leaf) * 0 for leaf in leaves])
+    found = grad([s for s, _ in wanted], leaves, [d for _, d in wanted], allow_unused=True)
+    return _result(result, False), _like(inputs, _filled(found, leaves))
+
+
+def jacobian(function: Function, inputs: Any, create_graph: bool = False) -> Any:
+    """All derivatives of a function: one pass backward for each element of its result.
+
+    Args:
+        function: takes the inputs, returns a tensor.
+        inputs: a tensor, or several.
+        create_graph: let the derivatives be differentiated too.
+
+    Returns:
+        For each input a tensor of the result's shape followed by the input's.
+
+    Raises:
+        GradientError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.autograd.jacobian(lambda x: x * x, dl.tensor([1.0, 2.0], device="cpu")).tolist()
+        [[2.0, 0.0], [0.0, 4.0]]
+    """
+    leaves, result = _run("jacobian", function, inputs, create_graph)
+    with enable_grad():
+        flat = reshape(result, -1)
+        rows = [
+            _filled(
+                grad(index(flat, i), leaves, retain_graph=True, create_graph=create_graph, allow_unused=True),
+                leaves,
+            )
+            for i in range(flat.numel())
+        ]
+        columns = list(zip(*rows, strict=True)) if rows else [() for _ in leaves]
+        made = [
+            reshape(stack(column), *result.shape, *leaf.shape)
+            if column
+            else from_host(
+                type(leaf).result_class,
+                np.zeros((*result.shape, *leaf.shape), leaf.dtype),
+                leaf.device,
+                copy=False,
+            )
+            for column, leaf in zip(columns, leaves, strict=True)
+        ]
+    return _like(inputs, made)
+
+
+def hessian(function: Function, inputs: Any) -> Any:
+    """All second derivatives of a scalar function of one tensor.
+
+    Returns:
+        A tensor of the input's shape twice over.
+
+    Raises:
+        ArgumentError: `inputs` is not one tensor.
+        GradientError: the result has more than one element.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.autograd.hessian(lambda x: (x * x * x).sum(), dl.tensor([1.0, 2.0], device="cpu")).tolist()
+        [[6.0, 0.0], [0.0, 12.0]]
+    """
+    if not isinstance(inputs, TensorBase):
+        raise ArgumentError(f"[hessian] expected one tensor, got {type(inputs).__name__}")
+
+    def slope(x: Any) -> Any:
+        result = function(x)
+        return _filled(grad(result, (x,), create_graph=True, allow_unused=True), (x,))[0]
+
+    return jacobian(slope, inputs)
+
+
+def vmap(function: Function, in_dims: Any = 0, out_dims: int = 0) -> Function:
+    """A function of one sample as a function of many, which are stacked along an axis.
+
+    The function runs once for each sample, so this is for convenience, not for speed: ops that take batches
+    by themselves, as most do, are faster.
+
+    Args:
+        function: takes tensors, returns a tensor or a tuple of them.
+        in_dims: the axis of the samples in each operand, None for one that all share; an int is for all.
+        out_dims: the axis along which results are stacked.
+
+    Raises:
+        ArgumentError: no operand has samples, or their numbers differ.
+
+    Example:
+        >>> import dl4all as dl
+        >>> rows = dl.tensor([[1.0, 2.0], [3.0, 4.0]], device="cpu")
+        >>> dl.vmap(dl.dot)(rows, rows).tolist()
+        [5.0, 25.0]
+    """
+
+    def mapped(*operands: Any) -> Any:
+        dims = tuple(in_dims) if isinstance(in_dims, tuple | list) else (in_dims,) * len(operands)
+        if len(dims) != len(operands):
+            raise ArgumentError(f"[vmap] in_dims has {len(dims)} entries for {len(operands)} operands")
+        counts = {o.shape[d] for o, d in zip(operands, dims, strict=True) if d is not None}
+        if len(counts) != 1 or 0 in counts:
+            raise ArgumentError(f"[vmap] expected operands with one number of samples, got {sorted(counts)}")
+        results = [
+            function(
+                *(
+                    o if d is None else index(o, (*(slice(None),) * (d % len(o.shape)), i))
+                    for o, d in zip(operands, dims, strict=True)
+                )
+            )
+            for i in range(counts.pop())
+        ]
+        if isinstance(results[0], tuple):
+            return tuple(stack(parts, out_dims) for parts in zip(*results, strict=True))
+        return stack(results, out_dims)
+
+    return mapped
+
+
+def _run(name: str, function: Function, inputs: Any, create_graph: bool) -> tuple[list[Any], Any]:
+    """Leaves beside the inputs, and what the function makes of them; the inputs' own history is kept
+    where derivatives are to be differentiated."""
+    given = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
+    wrong = [type(tensor).__name__ for tensor in given if not isinstance(tensor, TensorBase)]
+    if wrong or not given:
+        raise ArgumentError(f"[{name}] expected tensors, got {', '.join(wrong) or 'none'}")
+    with enable_grad():
+        leaves = [
+            tensor if create_graph and tensor.requires_grad else tensor.detach().requires_grad_()
+            for tensor in given
+        ]
+        result = function(*leaves)
+    if not isinstance(result, TensorBase):
+        raise ArgumentError(f"[{name}] the function must return a tensor, got {type(result).__name__}")
+    return leaves, result
+
+
+def _weights(name: str, result: Any, v: Any) -> Any:
+    if v is None:
+        if result.numel() != 1:
+            raise ShapeError(f"[{name}] the result has shape {result.shape}; v of that shape is needed")
+        return None
+    if v.shape != result.shape:
+        raise ShapeError(f"[{name}] the result has shape {result.shape}, v has {v.shape}")
+    return v
+
+
+def _filled(found: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
+    """Zeros where nothing depends on a leaf."""
+    return [_ones_like(leaf) * 0 if g is None else g for g, leaf in zip(found, leaves, strict=True)]
+
+
+def _ones_like(tensor: TensorBase) -> Any:
+    ones = np.ones(tensor.shape, tensor.dtype)
+    return from_host(type(tensor).result_class, ones, tensor.device, copy=False)
+
+
+def _like(inputs: Any, found: Sequence[Any]) -> Any:
+    return tuple(found) if isinstance(inputs, tuple | list) else found[0]
+
+
+def _result(result: Any, create_graph: bool) -> Any:
+    return result if create_graph else result.detach()

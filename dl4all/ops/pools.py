@@ -1,0 +1,263 @@
+"""Where pooling's windows lie, and pooling and its gradients on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.base import Shape, TensorBase
+from dl4all.ops.conv_host import taps
+from dl4all.ops.masking import kept
+from dl4all.ops.window import Window, placed, sizes, window
+
+NDArray = npt.NDArray[Any]
+NOWHERE = 2**62  # a place behind all others
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """The windows of images of `size`: those of `win`, or without it, parts that cut the image up."""
+
+    size: Shape
+    out_size: Shape
+    win: Window | None = None
+    ceil_mode: bool = False
+    include_pad: bool = True  # counts where the mean is taken
+    divisor: int | None = None  # of the sum instead of what the window counts
+
+    @property
+    def tiles(self) -> bool:
+        """Whether each pixel lies in just one window."""
+        win = self.win
+        return (
+            win is not None
+            and win.stride == win.kernel
+            and set(win.dilation) == {1}
+            and set(win.before) == {0}
+            and all(n * k == size for n, k, size in zip(self.out_size, win.kernel, self.size, strict=True))
+        )
+
+    def spans(self, axis: int) -> list[tuple[int, int]]:
+        """Along one axis: where each part begins and ends."""
+        size, count = self.size[axis], self.out_size[axis]
+        return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+
+    def parts(self) -> Any:
+        """Each part that an image is cut into: its place in the result, and its rows and columns."""
+        for i, (top, bottom) in enumerate(self.spans(0)):
+            for j, (left, right) in enumerate(self.spans(1)):
+                yield (..., i, j), (..., slice(top, bottom), slice(left, right))
+
+    def counts(self) -> NDArray:
+        """What the sum of each window is divided by, of shape (OH, OW)."""
+        if self.divisor is not None or self.win is None:
+            return np.full(self.out_size, self.divisor or 1)
+        along = []
+        for size, count, kernel, stride, padding in zip(
+            self.size, self.out_size, self.win.kernel, self.win.stride, self.win.before, strict=True
+        ):
+            start = np.arange(count) * stride - padding
+            if self.include_pad:
+                along.append(np.minimum(start + kernel, size + padding) - start)
+            else:
+                along.append(np.minimum(start + kernel, size) - np.maximum(start, 0))
+        counts: NDArray = along[0][:, None] * along[1]
+        return counts
+
+
+def sliding(
+    op: str,
+    shape: Shape,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    include_pad: bool = True,
+    divisor: int | None = None,
+) -> Pooling:
+    """Windows that slide along images of `shape` (N, C, H, W).
+
+    Raises:
+        ArgumentError, ShapeError
+    """
+    win = window(op, kernel_size, kernel_size if stride in (None, ()) else stride, padding, dilation)
+    if isinstance(padding, str) or any(pad > k // 2 for pad, k in zip(win.before, win.kernel, strict=True)):
+        raise ArgumentError(f"[{op}] padding {padding!r} is more than half of kernel_size {kernel_size!r}")
+    if divisor == 0:
+        raise ArgumentError(f"[{op}] divisor_override must not be 0")
+    found = placed(op, shape, win)
+    size = shape[-2:]
+    if ceil_mode:
+        found = tuple(
+            count + int(count * step < extent + pad and rest(extent, pad, k, d, step) > 0)
+            for count, extent, pad, k, d, step in zip(
+                found, size, win.before, win.kernel, win.dilation, win.stride, strict=True
+            )
+        )
+    return Pooling(size, found, win, ceil_mode, include_pad, divisor)
+
+
+def rest(size: int, padding: int, kernel: int, dilation: int, stride: int) -> int:
+    """How many elements the last window of those that fit leaves over.
+
+    >>> rest(6, 0, 3, 1, 2)
+    1
+    """
+    return (size + 2 * padding - dilation * (kernel - 1) - 1) % stride
+
+
+def adaptive(op: str, shape: Shape, output_size: Any) -> Pooling:
+    """Windows that cut images of `shape` (N, C, H, W) into parts; None keeps a size.
+
+    Raises:
+        ArgumentError
+    """
+    given = output_size if isinstance(output_size, (tuple, list)) else (output_size, output_size)
+    if len(given) == 2:
+        given = tuple(
+            size if wanted is None else wanted for wanted, size in zip(given, shape[-2:], strict=True)
+        )
+    found = sizes(op, "output_size", given, 1, 2)
+    if 0 in shape[2:]:
+        raise ArgumentError(f"[{op}] there is nothing to take together in shape {shape}")
+    return Pooling(shape[-2:], found)
+
+
+def check_pooled(name: str, g: TensorBase, shape: Shape, pooling: Pooling) -> None:
+    """Raise unless images of `shape` are pooled to the shape of `g`.
+
+    Raises:
+        ShapeError
+    """
+    if shape[-2:] != pooling.size or g.shape != (*shape[:2], *pooling.out_size):
+        raise ShapeError(f"[{name}] {pooling} does not lead from {shape} to {g.shape}")
+
+
+def _fitted(x: NDArray, pooling: Pooling, value: float) -> NDArray:
+    """Padded with `value` so that all windows lie inside."""
+    win = pooling.win
+    assert win is not None
+    ends = [
+        max(0, (count - 1) * stride + dilation * (kernel - 1) + 1 - size - before)
+        for count, stride, dilation, kernel, size, before in zip(
+            pooling.out_size, win.stride, win.dilation, win.kernel, pooling.size, win.before, strict=True
+        )
+    ]
+    if not any((*win.before, *ends)):
+        return x
+    return np.pad(x, ((0, 0), (0, 0), *zip(win.before, ends, strict=True)), constant_values=value)
+
+
+def _cropped(padded: NDArray, pooling: Pooling) -> NDArray:
+    assert pooling.win is not None
+    top, left = pooling.win.before
+    return padded[:, :, top : top + pooling.size[0], left : left + pooling.size[1]]
+
+
+def largest(x: NDArray, pooling: Pooling) -> NDArray:
+    """The largest of each window, -inf where there is only padding; nan is larger than everything."""
+    best = np.full((*x.shape[:2], *pooling.out_size), -np.inf, x.dtype)
+    if pooling.win is None:
+        for place, part in pooling.parts():
+            best[place] = x[part].max((2, 3))
+        return best
+    padded = _fitted(x, pooling, -np.inf)
+    for _, part in taps(pooling.win, pooling.out_size):
+        np.maximum(best, padded[part], out=best)
+    return best
+
+
+def places(x: NDArray, pooling: Pooling) -> NDArray:
+    """Where in the image the largest of each window is: row * W + column, -1 if there is only padding.
+
+    Of equals it is the first, of several nan the last.
+    """
+    width = pooling.size[1]
+    at = np.full((*x.shape[:2], *pooling.out_size), -1, np.int64)
+    if pooling.win is None:
+        for place, part in pooling.parts():
+            rows, columns = (end.stop - end.start for end in part[1:])
+            values = x[part].reshape(*x.shape[:2], rows * columns)
+            first = values.argmax(-1)
+            missing = np.isnan(values)
+            last = values.shape[-1] - 1 - missing[..., ::-1].argmax(-1)
+            chosen = np.where(missing.any(-1), last, first)
+            at[place] = (part[1].start + chosen // columns) * width + part[2].start + chosen % columns
+        return at
+    best, padded = largest(x, pooling), _fitted(x, pooling, -np.inf)
+    if not (best > -np.inf).all():  # nan, or what padding equals
+        best = np.full_like(best, -np.inf)
+        for place, inside, part in _taps(pooling):
+            values = padded[part]
+            wins = ((values > best) | np.isnan(values) | (at < 0)) & inside
+            at = np.where(wins, place, at)
+            best = np.where(wins, values, best)
+        return at
+    at[...] = NOWHERE
+    for place, _, part in _taps(pooling):
+        equal = padded[part] == best
+        np.minimum(at, place | ((equal.astype(np.int64) - 1) & NOWHERE), out=at)
+    return at
+
+
+def _taps(pooling: Pooling) -> Iterator[tuple[NDArray, NDArray, Any]]:
+    """For each element of windows: its places, or 0, which are in the image, and its slice of padded x."""
+    win = pooling.win
+    assert win is not None
+    starts = tuple(
+        np.arange(count) * stride - before
+        for count, stride, before in zip(pooling.out_size, win.stride, win.before, strict=True)
+    )
+    for tap, part in taps(win, pooling.out_size):
+        row, column = (start + i * d for start, i, d in zip(starts, tap, win.dilation, strict=True))
+        inside = ((row >= 0) & (row < pooling.size[0]))[:, None] & (column >= 0) & (column < pooling.size[1])
+        yield np.where(inside, row[:, None] * pooling.size[1] + column, 0), inside, part
+
+
+def spread_back(g: NDArray, at: NDArray, pooling: Pooling) -> NDArray:
+    """Zeros of the image's size, to which each element of `g` is added at its place."""
+    if pooling.win is not None:
+        padded = _fitted(np.zeros((*g.shape[:2], *pooling.size), g.dtype), pooling, 0)
+        for place, inside, part in _taps(pooling):
+            padded[part] += kept(g, (at == place) & inside)
+        return _cropped(padded, pooling)
+    planes = g.shape[0] * g.shape[1]
+    pixels = pooling.size[0] * pooling.size[1]
+    result = np.zeros((planes, pixels), g.dtype)
+    flat = at + np.arange(planes).reshape(*at.shape[:2], 1, 1) * pixels
+    np.add.at(result.reshape(-1), flat.reshape(-1), g.reshape(-1))
+    return result.reshape(*g.shape[:2], *pooling.size)
+
+
+def means(x: NDArray, pooling: Pooling) -> NDArray:
+    """The mean of each window."""
+    result = np.zeros((*x.shape[:2], *pooling.out_size), x.dtype)
+    if pooling.win is None:
+        for place, part in pooling.parts():
+            result[place] = x[part].mean((2, 3))
+        return result
+    padded = _fitted(x, pooling, 0)
+    for _, part in taps(pooling.win, pooling.out_size):
+        result += padded[part]
+    return (result / pooling.counts()).astype(x.dtype, copy=False)
+
+
+def means_gradient(g: NDArray, pooling: Pooling) -> NDArray:
+    """The gradient of :func:`means` with respect to the images."""
+    if pooling.win is None:
+        result = np.zeros((*g.shape[:2], *pooling.size), g.dtype)
+        for place, part in pooling.parts():
+            count = (part[1].stop - part[1].start) * (part[2].stop - part[2].start)
+            result[part] += (g[place] / g.dtype.type(count))[..., None, None]
+        return result
+    shares = (g / pooling.counts()).astype(g.dtype, copy=False)
+    padded = _fitted(np.zeros((*g.shape[:2], *pooling.size), g.dtype), pooling, 0)
+    for _, part in taps(pooling.win, pooling.out_size):
+        padded[part] += shares
+    return _cropped(padded, pooling)

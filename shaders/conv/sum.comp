@@ -1,0 +1,16 @@
+#version 450
+// y[i] = the sum of x[i], x[i + n], ... over `slots` of them, in their order.
+layout(local_size_x = 64) in;
+layout(binding = 0) restrict readonly buffer X { float x[]; };
+layout(binding = 1) restrict writeonly buffer Y { float y[]; };
+layout(push_constant) uniform Push {
+    uint n, slots, y_offset, step;  // step: invocations of the grid
+} p;
+
+void main() {
+    for (uint i = gl_GlobalInvocationID.x; i < p.n; i += p.step) {
+        float sum = 0.0;
+        for (uint s = 0; s < p.slots; ++s) sum += x[s * p.n + i];
+        y[p.y_offset + i] = sum;
+    }
+}

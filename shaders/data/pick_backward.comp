@@ -1,0 +1,27 @@
+#version 450
+// y[o, t, i] = sum of x[o, j, i] over the j that belong to t. They stand in plan, sorted by t and then in
+// their order: those of t from plan[t] to plan[t + 1]. Each result is one invocation's, which adds in that
+// order: no atomics, and always the same sum.
+
+layout(local_size_x = 128) in;
+layout(binding = 0) readonly buffer X { float x[]; };
+layout(binding = 1) readonly buffer Plan { uint plan[]; };
+layout(binding = 2) writeonly buffer Y { float y[]; };
+layout(push_constant) uniform Push {
+    uint n, x_offset, size, count, inner;
+} p;
+
+void main() {
+    const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
+    for (uint e = gl_GlobalInvocationID.x; e < p.n; e += step) {
+        const uint row = e / p.inner;
+        const uint i = e - row * p.inner;
+        const uint o = row / p.size;
+        const uint t = row - o * p.size;
+        float sum = 0.0;
+        for (uint k = plan[t]; k < plan[t + 1]; ++k) {
+            sum += x[p.x_offset + (o * p.count + plan[k]) * p.inner + i];
+        }
+        y[e] = sum;
+    }
+}

@@ -1,0 +1,59 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+// y[i] = OP(a, b, c): -DOP(a,b,c)=... and -DPARAMS=... come from the op's declaration, the types too
+// (elements.glsl). RANK 0: the operands are contiguous from their offsets on.
+// RANK > 0: they are strided, with that many axes; a stride of 0 broadcasts. FOURS: see elements.glsl.
+layout(local_size_x = 128) in;
+layout(constant_id = 0) const uint NUMBERS = 0;
+#include "elements.glsl"
+
+layout(binding = 0) readonly buffer A { A_DATA a_data[]; };
+layout(binding = 1) readonly buffer B { B_DATA b_data[]; };
+layout(binding = 2) readonly buffer C { C_DATA c_data[]; };
+layout(binding = 3) writeonly buffer Y { Y_DATA y_data[]; };
+layout(push_constant) uniform Push {
+    uint n;
+    uint a_offset;
+    uint b_offset;
+    uint c_offset;
+    A_TYPE a;
+    B_TYPE b;
+    C_TYPE c;
+#if RANK > 0
+    uint sizes[RANK];
+    uint a_strides[RANK];
+    uint b_strides[RANK];
+    uint c_strides[RANK];
+#endif
+    PARAMS
+} p;
+
+#if RANK > 0
+uint a_row, b_row, c_row;
+
+void enter(uint row) {
+    a_row = p.a_offset + row_at(row, p.sizes, p.a_strides);
+    b_row = p.b_offset + row_at(row, p.sizes, p.b_strides);
+    c_row = p.c_offset + row_at(row, p.sizes, p.c_strides);
+}
+#endif
+
+#ifdef FOURS
+#define AT(at) Y_TYPE(OP(a4.at, b4.at, c4.at))
+
+Y_VALUE results(uint i) {
+    const A_VALUE a4 = (NUMBERS & 1) != 0 ? A_VALUE(p.a) : READ_A(PLACE(i, a));
+    const B_VALUE b4 = (NUMBERS & 2) != 0 ? B_VALUE(p.b) : READ_B(PLACE(i, b));
+    const C_VALUE c4 = (NUMBERS & 4) != 0 ? C_VALUE(p.c) : READ_C(PLACE(i, c));
+    return Y_VALUE(AT(x), AT(y), AT(z), AT(w));
+}
+#else
+Y_TYPE result(uint i) {
+    const A_TYPE a = (NUMBERS & 1) != 0 ? A_TYPE(p.a) : READ_A(PLACE(i, a));
+    const B_TYPE b = (NUMBERS & 2) != 0 ? B_TYPE(p.b) : READ_B(PLACE(i, b));
+    const C_TYPE c = (NUMBERS & 4) != 0 ? C_TYPE(p.c) : READ_C(PLACE(i, c));
+    return Y_TYPE(OP(a, b, c));
+}
+#endif
+
+#include "main.glsl"

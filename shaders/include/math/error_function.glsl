@@ -1,0 +1,63 @@
+// The error function and its complement: ndtrf.c of the Cephes library (Moshier, 1989).
+#ifndef ERROR_FUNCTION_GLSL
+#define ERROR_FUNCTION_GLSL
+#include "exponential.glsl"
+
+// 1 - erf(x) for x >= 1.
+float erfc_tail(float x) {
+    if (x > 10.5) return 0.0;
+    const float z = 1.0 / (x * x);
+    float y;
+    if (x < 2.0) {
+        y = 2.326819970068386e-2;
+        y = y * z - 1.387039388740657e-1;
+        y = y * z + 3.687424674597105e-1;
+        y = y * z - 5.824733027278666e-1;
+        y = y * z + 6.210004621745983e-1;
+        y = y * z - 4.944515323274145e-1;
+        y = y * z + 3.404879937665872e-1;
+        y = y * z - 2.741127028184656e-1;
+        y = y * z + 5.638259427386472e-1;
+    } else {
+        y = -1.047766399936249e1;
+        y = y * z + 1.297719955372516e1;
+        y = y * z - 7.495518717768503;
+        y = y * z + 2.921019019210786;
+        y = y * z - 1.015265279202700;
+        y = y * z + 4.218463358204948e-1;
+        y = y * z - 2.820767439740514e-1;
+        y = y * z + 5.641895067754075e-1;
+    }
+    // exp(-x^2), of which the square of the leading bits of x is exact.
+    const float lead = uintBitsToFloat(floatBitsToUint(x) & 0xfffff000u);
+    precise float rest = (x - lead) * (x + lead);
+    return expf(-lead * lead) * expf(-rest) * y / x;
+}
+
+// erf(x) for |x| < 1.
+float small_erf(float x) {
+    const float z = x * x;
+    float y = 7.853861353153693e-5;
+    y = y * z - 8.010193625184903e-4;
+    y = y * z + 5.188327685732524e-3;
+    y = y * z - 2.685381193529856e-2;
+    y = y * z + 1.128358514861418e-1;
+    y = y * z - 3.761262582423300e-1;
+    y = y * z + 1.128379165726710;
+    return y * x;
+}
+
+float erff(float x) {
+    if (is_nan(x)) return x;
+    const float size = abs(x);
+    return size < 1.0 ? small_erf(x) : copy_sign(size > 4.0 ? 1.0 : 1.0 - erfc_tail(size), x);
+}
+
+float erfcf(float x) {
+    if (is_nan(x)) return x;
+    const float size = abs(x);
+    if (size < 1.0) return 1.0 - small_erf(x);
+    const float tail = erfc_tail(size);
+    return x < 0.0 ? 2.0 - tail : tail;
+}
+#endif

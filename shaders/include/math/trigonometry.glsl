@@ -1,0 +1,178 @@
+// Sines and their like to about 2 ulps for every float. Vulkan's sin and cos may be off by 2^-11, and by
+// anything beyond pi. Polynomials: sinf.c, tanf.c, asinf.c and atanf.c of the Cephes library (Moshier, 1989);
+// reduction: Payne and Hanek, Radian reduction for trigonometric functions, SIGNUM Newsletter 18 (1983).
+#ifndef TRIGONOMETRY_GLSL
+#define TRIGONOMETRY_GLSL
+#include "special.glsl"
+
+const float HALF_PI = 1.57079632679489662;
+const float PI = 3.14159265358979324;
+
+// The bits of 2 / pi after 34 zeros.
+const uint TWO_OVER_PI[7] = uint[](
+    0u, 0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u);
+
+// x = quadrant * pi / 2 + the result, which lies between -pi / 4 and pi / 4; x is finite.
+float reduced(float x, out int quadrant) {
+    quadrant = 0;
+    if (abs(x) < 0.78539816) return x;
+    // x as an integer times a power of two, times that part of 2 / pi which decides the quadrant and 62 bits
+    // after it.
+    const uint bits = magnitude_bits(x);
+    const uint whole = (bits << 8) | 0x80000000u;
+    const uint exponent = (bits >> 23) - 126;
+    const uint word = exponent >> 5;
+    const uint shift = exponent & 31;
+    uint high = TWO_OVER_PI[word];
+    uint middle = TWO_OVER_PI[word + 1];
+    uint low = TWO_OVER_PI[word + 2];
+    if (shift != 0) {
+        high = (high << shift) | (middle >> (32 - shift));
+        middle = (middle << shift) | (low >> (32 - shift));
+        low = (low << shift) | (TWO_OVER_PI[word + 3] >> (32 - shift));
+    }
+    uint top, carried, unused, bottom;
+    umulExtended(whole, low, carried, unused);
+    umulExtended(whole, middle, top, bottom);
+    bottom += carried;
+    top += bottom < carried ? 1u : 0u;
+    top += whole * high;
+    // Two bits of quadrant, then the fraction of one; from half on, it is that of the next from below.
+    quadrant = int(top >> 30);
+    top &= 0x3fffffffu;
+    const bool below = top >= 0x20000000u;
+    if (below) {
+        quadrant += 1;
+        top = ~top & 0x3fffffffu;
+        bottom = ~bottom;
+    }
+    // The leading 32 bits as a float.
+    int zeros = 32;
+    if (top != 0) {
+        zeros = 31 - findMSB(top);
+        if (zeros != 0) top = (top << zeros) | (bottom >> (32 - zeros));
+    } else {
+        top = bottom;
+        const int more = 31 - findMSB(top);
+        top <<= more;
+        zeros += more;
+    }
+    const float fraction = float(top) * intBitsToFloat((127 - 30 - zeros) << 23);
+    const float rest = fraction * HALF_PI;
+    const bool negative = sign_bit(x);
+    if (negative) quadrant = -quadrant;
+    return negative != below ? -rest : rest;
+}
+
+float small_sin(float x) {
+    const float z = x * x;
+    return ((-1.9515295891e-4 * z + 8.3321608736e-3) * z - 1.6666654611e-1) * z * x + x;
+}
+
+float small_cos(float x) {
+    const float z = x * x;
+    return ((2.443315711809948e-5 * z - 1.388731625493765e-3) * z + 4.166664568298827e-2) * z * z - 0.5 * z + 1.0;
+}
+
+// sin(x + turns * pi / 2).
+float turned_sin(float x, int turns) {
+    if (!is_finite(x)) return not_a_number();
+    int quadrant;
+    const float rest = reduced(x, quadrant);
+    quadrant += turns;
+    const float y = (quadrant & 1) == 0 ? small_sin(rest) : small_cos(rest);
+    return (quadrant & 2) == 0 ? y : -y;
+}
+
+float sinf(float x) {
+    return turned_sin(x, 0);
+}
+
+float cosf(float x) {
+    return turned_sin(x, 1);
+}
+
+float tanf(float x) {
+    if (!is_finite(x)) return not_a_number();
+    int quadrant;
+    const float rest = reduced(x, quadrant);
+    const float z = rest * rest;
+    float y = 9.38540185543e-3;
+    y = y * z + 3.11992232697e-3;
+    y = y * z + 2.44301354525e-2;
+    y = y * z + 5.34112807005e-2;
+    y = y * z + 1.33387994085e-1;
+    y = y * z + 3.33331568548e-1;
+    y = y * z * rest + rest;
+    return (quadrant & 1) == 0 ? y : -1.0 / y;
+}
+
+// asin(x) for |x| <= 0.5.
+float small_asin(float x) {
+    const float z = x * x;
+    float y = 4.2163199048e-2;
+    y = y * z + 2.4181311049e-2;
+    y = y * z + 4.5470025998e-2;
+    y = y * z + 7.4953002686e-2;
+    y = y * z + 1.6666752422e-1;
+    return y * z * x + x;
+}
+
+float asinf(float x) {
+    const float size = abs(x);
+    if (is_nan(x) || size > 1.0) return not_a_number();
+    if (size <= 0.5) return small_asin(x);
+    return copy_sign(HALF_PI - 2.0 * small_asin(sqrt(0.5 * (1.0 - size))), x);
+}
+
+float acosf(float x) {
+    if (is_nan(x) || abs(x) > 1.0) return not_a_number();
+    if (x > 0.5) return 2.0 * small_asin(sqrt(0.5 * (1.0 - x)));
+    if (x < -0.5) return PI - 2.0 * small_asin(sqrt(0.5 * (1.0 + x)));
+    return HALF_PI - small_asin(x);
+}
+
+float atanf(float x) {
+    if (is_nan(x)) return x;
+    const float size = abs(x);
+    if (size > 1e8) return copy_sign(HALF_PI, x);
+    float start = 0.0;
+    float rest = size;
+    if (size > 2.414213562) {
+        start = HALF_PI;
+        rest = -1.0 / size;
+    } else if (size > 0.4142135624) {
+        start = 0.5 * HALF_PI;
+        rest = (size - 1.0) / (size + 1.0);
+    }
+    const float z = rest * rest;
+    float y = 8.05374449538e-2;
+    y = y * z - 1.38776856032e-1;
+    y = y * z + 1.99777106478e-1;
+    y = y * z - 3.33329491539e-1;
+    return copy_sign(start + (y * z * rest + rest), x);
+}
+
+// The angle of (x, y), for zeros and infinities as IEEE 754 has it; GLSL leaves (0, 0) open.
+float atan2f(float y, float x) {
+    if (is_nan(x) || is_nan(y)) return not_a_number();
+    float a = abs(y);
+    float b = abs(x);
+    float angle;
+    if (a == b) {
+        angle = a == 0.0 ? 0.0 : 0.5 * HALF_PI;
+    } else {
+        const bool steep = a > b;
+        float large = steep ? a : b;
+        float small = steep ? b : a;
+        if (large > 1e30) {  // divisors near the largest float may give anything
+            large *= 1e-10;
+            small *= 1e-10;
+        }
+        angle = is_inf(large) ? 0.0 : atanf(small / large);
+        if (steep) angle = HALF_PI - angle;
+    }
+    if (sign_bit(x)) angle = PI - angle;
+    return copy_sign(angle, y);
+}
+#endif

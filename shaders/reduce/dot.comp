@@ -1,0 +1,32 @@
+#version 450
+// The sum of the products of two strided vectors, one state for each slice; reduce.comp joins them.
+const uint SIZE = 128;
+const uint BLOCK = 64;  // steps of an invocation that are summed apart, so that long sums keep their digits
+layout(local_size_x = SIZE) in;
+layout(binding = 0) readonly buffer X { float x[]; };
+layout(binding = 1) readonly buffer Y { float y[]; };
+layout(binding = 2) writeonly buffer Z { float z[]; };
+layout(push_constant) uniform Push {
+    uint size, slice;
+    uint x_offset, x_stride, y_offset, y_stride;
+} p;
+shared float sums[SIZE];
+
+void main() {
+    const uint me = gl_LocalInvocationID.x;
+    const uint first = gl_WorkGroupID.x * p.slice;
+    const uint last = min(first + p.slice, p.size);
+    float sum = 0.0;
+    for (uint i = first + me; i < last;) {
+        float block = 0.0;
+        const uint stop = min(last, i + BLOCK * SIZE);
+        for (; i < stop; i += SIZE) block += x[p.x_offset + i * p.x_stride] * y[p.y_offset + i * p.y_stride];
+        sum += block;
+    }
+    sums[me] = sum;
+    for (uint reach = SIZE / 2; reach > 0; reach /= 2) {
+        barrier();
+        if (me < reach) sums[me] += sums[me + reach];
+    }
+    if (me == 0) z[gl_WorkGroupID.x] = sums[0];
+}

@@ -1,0 +1,214 @@
+// What is gathered while elements are reduced, by KIND: State, start(), take() an element with its index,
+// merge() two states, and their way through memory as WORDS words. merge(take(...)) in any order gives
+// the same for extremes and their places; sums depend on the order, which is always the same.
+#define SUM 0
+#define PRODUCT 1
+#define COUNT 2
+#define LARGEST 3
+#define SMALLEST 4
+#define ARGMAX 5
+#define ARGMIN 6
+#define MOMENTS 7
+#define LOGSUMEXP 8
+
+#define INFINITY uintBitsToFloat(0x7f800000u)
+#define NAN uintBitsToFloat(0x7fc00000u)
+
+#if KIND == SUM || KIND == PRODUCT || KIND == LARGEST || KIND == SMALLEST
+const uint WORDS = 1;
+struct State {
+    float value;
+};
+
+State unpack(uvec3 words) {
+    return State(uintBitsToFloat(words.x));
+}
+
+uvec3 packed(State s) {
+    return uvec3(floatBitsToUint(s.value), 0, 0);
+}
+#endif
+
+#if KIND == SUM
+State start() {
+    return State(0.0);
+}
+
+State merge(State a, State b) {
+    return State(a.value + b.value);
+}
+#elif KIND == PRODUCT
+State start() {
+    return State(1.0);
+}
+
+State merge(State a, State b) {
+    return State(a.value * b.value);
+}
+#elif KIND == LARGEST
+State start() {
+    return State(-INFINITY);
+}
+
+// max() may drop a nan, and does so on some drivers.
+State merge(State a, State b) {
+    return b.value <= a.value || isnan(a.value) ? a : b;
+}
+#elif KIND == SMALLEST
+State start() {
+    return State(INFINITY);
+}
+
+State merge(State a, State b) {
+    return b.value >= a.value || isnan(a.value) ? a : b;
+}
+#endif
+
+#if KIND == SUM || KIND == PRODUCT || KIND == LARGEST || KIND == SMALLEST
+State take(State s, float x, uint index) {
+    return merge(s, State(ELEMENT(x)));
+}
+#endif
+
+#if KIND == COUNT
+const uint WORDS = 1;
+struct State {
+    uint count;
+};
+
+State unpack(uvec3 words) {
+    return State(words.x);
+}
+
+uvec3 packed(State s) {
+    return uvec3(s.count, 0, 0);
+}
+
+State start() {
+    return State(0);
+}
+
+State merge(State a, State b) {
+    return State(a.count + b.count);
+}
+
+State take(State s, float x, uint index) {
+    return State(s.count + (x == 0.0 ? 0 : 1));
+}
+#endif
+
+#if KIND == ARGMAX || KIND == ARGMIN
+const uint WORDS = 2;
+struct State {
+    float value;
+    uint index;  // of the first element with that value; NOWHERE before there was one
+};
+const uint NOWHERE = 0xffffffffu;
+
+State unpack(uvec3 words) {
+    return State(uintBitsToFloat(words.x), words.y);
+}
+
+uvec3 packed(State s) {
+    return uvec3(floatBitsToUint(s.value), s.index, 0);
+}
+
+State start() {
+    return State(0.0, NOWHERE);
+}
+
+State merge(State a, State b) {
+    if (b.index == NOWHERE) return a;
+    if (a.index == NOWHERE) return b;
+    const bool a_nan = isnan(a.value), b_nan = isnan(b.value);
+    if (a_nan || b_nan) return a_nan && (!b_nan || a.index < b.index) ? a : b;
+    if (a.value == b.value) return a.index < b.index ? a : b;
+#if KIND == ARGMAX
+    return a.value > b.value ? a : b;
+#else
+    return a.value < b.value ? a : b;
+#endif
+}
+
+State take(State s, float x, uint index) {
+    return merge(s, State(x, index));
+}
+#endif
+
+#if KIND == MOMENTS
+// Count, mean and sum of squared distances from the mean, after Welford, and after Chan et al. for two parts.
+const uint WORDS = 3;
+struct State {
+    float count, mean, squares;
+};
+
+State unpack(uvec3 words) {
+    return State(uintBitsToFloat(words.x), uintBitsToFloat(words.y), uintBitsToFloat(words.z));
+}
+
+uvec3 packed(State s) {
+    return uvec3(floatBitsToUint(s.count), floatBitsToUint(s.mean), floatBitsToUint(s.squares));
+}
+
+State start() {
+    return State(0.0, 0.0, 0.0);
+}
+
+State merge(State a, State b) {
+    if (b.count == 0.0) return a;
+    if (a.count == 0.0) return b;
+    const float count = a.count + b.count;
+    const float gap = b.mean - a.mean;
+    const float share = b.count / count;
+    return State(count, a.mean + gap * share, a.squares + b.squares + gap * gap * a.count * share);
+}
+
+State take(State s, float x, uint index) {
+    const float count = s.count + 1.0;
+    const float gap = x - s.mean;
+    const float mean = s.mean + gap / count;
+    return State(count, mean, s.squares + gap * (x - mean));
+}
+
+// exp(), log() and 0 / 0 of special values are anything on some drivers.
+float variance(State s, float correction) {
+    const float degrees = max(s.count - correction, 0.0);
+    if (degrees == 0.0) return s.squares > 0.0 ? INFINITY : NAN;
+    return s.squares / degrees;
+}
+#endif
+
+#if KIND == LOGSUMEXP
+// The sum of exp(element - high), where high is the largest so far.
+const uint WORDS = 2;
+struct State {
+    float high, sum;
+};
+
+State unpack(uvec3 words) {
+    return State(uintBitsToFloat(words.x), uintBitsToFloat(words.y));
+}
+
+uvec3 packed(State s) {
+    return uvec3(floatBitsToUint(s.high), floatBitsToUint(s.sum), 0);
+}
+
+State start() {
+    return State(-INFINITY, 0.0);
+}
+
+State merge(State a, State b) {
+    if (isnan(a.high) || b.high == -INFINITY || a.high == INFINITY && !isnan(b.high)) return a;
+    if (isnan(b.high) || a.high == -INFINITY || b.high == INFINITY) return b;
+    const float scale = exp(-abs(a.high - b.high));
+    return b.high <= a.high ? State(a.high, a.sum + b.sum * scale) : State(b.high, a.sum * scale + b.sum);
+}
+
+State take(State s, float x, uint index) {
+    return merge(s, State(x, 1.0));
+}
+
+float logarithm(State s) {
+    return isnan(s.high) || isinf(s.high) ? s.high : s.high + log(s.sum);
+}
+#endif

@@ -1,0 +1,32 @@
+"""Which devices the ops are tested on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Kompute builds a pipeline for every set of buffers, which takes a software driver most of a test's time. It
+# runs the same SPIR-V as the vulkan backend, so of the tests of ops those run through it that have every op
+# compute every example, forward and back, with each layout and dtype; and none of them where only what
+# kernels do to a device is looked at again, under the validation layers or as the least device.
+THROUGH_KOMPUTE = {
+    "test_forward",
+    "test_against_the_cpu",
+    "test_elementwise_ops_take_every_dtype",
+    "test_bits",
+}
+AGAIN = os.environ.get("DL4ALL_VALIDATION", "0") == "1" or bool(os.environ.get("DL4ALL_LIMITS"))
+
+
+def _runs(item: pytest.Item) -> bool:
+    if Path(__file__).parent not in item.path.parents or "kompute:0" not in item.name:
+        return True
+    return not AGAIN and getattr(item, "originalname", "") in THROUGH_KOMPUTE
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [item for item in items if not _runs(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if _runs(item)]

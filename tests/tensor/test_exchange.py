@@ -1,0 +1,99 @@
+"""Tensors given to other libraries, stored, copied and converted."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dl4all as dl
+from dl4all.errors import DTypeError, GradientError
+from dl4all.ops.base import DTYPES
+
+torch = pytest.importorskip("torch", reason="DLPack is tried with PyTorch")
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d != np.bool_], ids=str)
+def test_dlpack_shares_memory(dtype: np.dtype[Any]) -> None:
+    x = dl.tensor(np.arange(6).reshape(2, 3).astype(dtype), device="cpu")
+    there = torch.from_dlpack(x.T)
+    assert there.tolist() == x.T.tolist()
+    there[0, 1] = 9
+    assert x[1, 0].item() == 9
+    here = dl.from_dlpack(torch.arange(6).reshape(2, 3))
+    assert here.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert np.from_dlpack(x).tolist() == x.tolist()
+    assert x.__dlpack_device__() == (1, 0)
+
+
+def test_dlpack_refusals(device: str) -> None:
+    if device != "cpu":
+        with pytest.raises(BufferError, match=rf"the tensor is on {device}; move it with \.cpu\(\)"):
+            dl.ones(2, device=device).__dlpack__()
+    with pytest.raises(GradientError, match=r"\[dlpack\] the tensor requires gradients"):
+        dl.ones(2, device="cpu", requires_grad=True).__dlpack__()
+    with pytest.raises(DTypeError, match=r"\[from_dlpack\] expected an object with __dlpack__"):
+        dl.from_dlpack([1.0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_pickle(dtype: np.dtype[Any], device: str) -> None:
+    x = dl.tensor(np.arange(6).reshape(2, 3).astype(dtype), device=device).T
+    again = pickle.loads(pickle.dumps(x))
+    assert (again.shape, again.dtype, again.device) == (x.shape, x.dtype, x.device)
+    np.testing.assert_array_equal(again.numpy(), x.numpy())
+    assert pickle.loads(pickle.dumps(dl.tensor(2.5, device=device))).tolist() == 2.5
+    assert pickle.loads(pickle.dumps(dl.zeros(0, 3, device=device))).shape == (0, 3)
+
+
+def test_copies_are_leaves_that_want_what_the_original_wants(device: str) -> None:
+    x = dl.tensor([1.0, 2.0], device=device, requires_grad=True)
+    (x * 3).backward(dl.ones(2, device=device))
+    for again in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x)):
+        assert again.requires_grad
+        assert again.is_leaf
+        assert again.tolist() == [1, 2]
+    again = copy.deepcopy([x, x])
+    assert again[0] is again[1]
+    assert again[0].grad.tolist() == [3, 3]
+    with dl.no_grad():
+        again[0].add_(1)
+    assert x.tolist() == [1, 2]
+    for f in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(GradientError, match="an op made this tensor and gradients flow through it"):
+            f(x * 2)
+
+
+def test_conversions(device: str) -> None:
+    x = dl.tensor([1.5, -2.5, 0.0], device=device)
+    for made, dtype in (
+        (x.half(), "float16"),
+        (x.double(), "float64"),
+        (x.long(), "int64"),
+        (x.short(), "int16"),
+    ):
+        assert made.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(made.numpy(), x.numpy().astype(dtype))
+    assert x.int().tolist() == [1, -2, 0]
+    assert x.bool().tolist() == [True, True, False]
+    assert (x.type(), x.type("int32").type()) == ("float32", "int32")
+    assert x.float() is x
+    assert (x.element_size(), x.nbytes, x.dim(), x.is_floating_point()) == (4, 12, 1, True)
+    assert not x.long().is_floating_point()
+    both = x.to("cpu", "int32")
+    assert (str(both.dtype), str(both.device)) == ("int32", "cpu")
+    like = x.to(dl.ones(1, dtype="int64", device="cpu"))
+    assert (str(like.dtype), str(like.device)) == ("int64", "cpu")
+    assert x.to(device=device, dtype="float32") is x
+    assert x.to("float32", copy=True) is not x
+
+
+def test_gradients_go_back_through_conversions(device: str) -> None:
+    x = dl.tensor([1.0, 2.0], device=device, requires_grad=True)
+    y = x.double().to("cpu") * dl.tensor([3.0, 5.0], dtype="float64", device="cpu")
+    y.backward(dl.ones(2, dtype="float64", device="cpu"))
+    assert (x.grad.dtype, str(x.grad.device)) == (np.float32, device)
+    assert x.grad.tolist() == [3, 5]
