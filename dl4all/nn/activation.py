@@ -1,28 +1,227 @@
-"""Activation layers."""
+"""Activation layers: functions of one tensor with their arguments as attributes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, ClassVar
+
 from dl4all.nn import functional
-from dl4all.nn.module import Module
+from dl4all.nn.module import Module, Parameter
+from dl4all.tensor.creation import full
 from dl4all.tensor.tensor import Tensor
 
 
-class ReLU(Module):
-    """:func:`~dl4all.nn.functional.relu` as a layer; any shape in, the same out."""
+class Activation(Module):
+    """A function as a layer: any shape in, the same out unless the function says otherwise.
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.relu(x)  # type: ignore[no-any-return]
+    A subclass names the function and hands its arguments on, which become attributes. PyTorch's `inplace` is
+    taken where PyTorch takes it and changes nothing: results have memory of their own, because gradients
+    need what would be overwritten.
+    """
 
+    function: ClassVar[Callable[..., Any]]
 
-class Softmax(Module):
-    """:func:`~dl4all.nn.functional.softmax` along axis `dim` as a layer."""
-
-    def __init__(self, dim: int = -1) -> None:
+    def __init__(self, **arguments: Any) -> None:
         super().__init__()
-        self.dim = dim
+        self._arguments = tuple(arguments)
+        for name, value in arguments.items():
+            setattr(self, name, value)
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.softmax(x, dim=self.dim)  # type: ignore[no-any-return]
+        arguments = {name: getattr(self, name) for name in self._arguments}
+        return type(self).function(x, **arguments)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
-        return f"dim={self.dim}"
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._arguments)
+
+
+class _Plain(Activation):
+    """Of a function without arguments."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+
+
+class ReLU(_Plain):
+    """:func:`~dl4all.nn.functional.relu` as a layer."""
+
+    function = staticmethod(functional.relu)
+
+
+class ReLU6(_Plain):
+    """:func:`~dl4all.nn.functional.relu6` as a layer."""
+
+    function = staticmethod(functional.relu6)
+
+
+class SELU(_Plain):
+    """:func:`~dl4all.nn.functional.selu` as a layer."""
+
+    function = staticmethod(functional.selu)
+
+
+class SiLU(_Plain):
+    """:func:`~dl4all.nn.functional.silu` as a layer."""
+
+    function = staticmethod(functional.silu)
+
+
+class Mish(_Plain):
+    """:func:`~dl4all.nn.functional.mish` as a layer."""
+
+    function = staticmethod(functional.mish)
+
+
+class Hardswish(_Plain):
+    """:func:`~dl4all.nn.functional.hardswish` as a layer."""
+
+    function = staticmethod(functional.hardswish)
+
+
+class Hardsigmoid(_Plain):
+    """:func:`~dl4all.nn.functional.hardsigmoid` as a layer."""
+
+    function = staticmethod(functional.hardsigmoid)
+
+
+class Sigmoid(Activation):
+    """:func:`~dl4all.nn.functional.sigmoid` as a layer."""
+
+    function = staticmethod(functional.sigmoid)
+
+
+class LogSigmoid(Activation):
+    """:func:`~dl4all.nn.functional.logsigmoid` as a layer."""
+
+    function = staticmethod(functional.logsigmoid)
+
+
+class Tanh(Activation):
+    """:func:`~dl4all.nn.functional.tanh` as a layer."""
+
+    function = staticmethod(functional.tanh)
+
+
+class Softsign(Activation):
+    """:func:`~dl4all.nn.functional.softsign` as a layer."""
+
+    function = staticmethod(functional.softsign)
+
+
+class LeakyReLU(Activation):
+    """:func:`~dl4all.nn.functional.leaky_relu` as a layer."""
+
+    function = staticmethod(functional.leaky_relu)
+
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        super().__init__(negative_slope=negative_slope)
+
+
+class ELU(Activation):
+    """:func:`~dl4all.nn.functional.elu` as a layer."""
+
+    function = staticmethod(functional.elu)
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(alpha=alpha)
+
+
+class CELU(Activation):
+    """:func:`~dl4all.nn.functional.celu` as a layer."""
+
+    function = staticmethod(functional.celu)
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(alpha=alpha)
+
+
+class GELU(Activation):
+    """:func:`~dl4all.nn.functional.gelu` as a layer; `approximate` is "none" or "tanh"."""
+
+    function = staticmethod(functional.gelu)
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__(approximate=approximate)
+
+
+class Softplus(Activation):
+    """:func:`~dl4all.nn.functional.softplus` as a layer."""
+
+    function = staticmethod(functional.softplus)
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        super().__init__(beta=beta, threshold=threshold)
+
+
+class Hardtanh(Activation):
+    """:func:`~dl4all.nn.functional.hardtanh` as a layer."""
+
+    function = staticmethod(functional.hardtanh)
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(min_val=min_val, max_val=max_val)
+
+
+class Threshold(Activation):
+    """:func:`~dl4all.nn.functional.threshold` as a layer."""
+
+    function = staticmethod(functional.threshold)
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+        super().__init__(threshold=threshold, value=value)
+
+
+class GLU(Activation):
+    """:func:`~dl4all.nn.functional.glu` as a layer: half the size along axis `dim`."""
+
+    function = staticmethod(functional.glu)
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__(dim=dim)
+
+
+class Softmax(Activation):
+    """:func:`~dl4all.nn.functional.softmax` along axis `dim` as a layer."""
+
+    function = staticmethod(functional.softmax)
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__(dim=dim)
+
+
+class LogSoftmax(Activation):
+    """:func:`~dl4all.nn.functional.log_softmax` along axis `dim` as a layer."""
+
+    function = staticmethod(functional.log_softmax)
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__(dim=dim)
+
+
+class Softmin(Activation):
+    """:func:`~dl4all.nn.functional.softmin` along axis `dim` as a layer."""
+
+    function = staticmethod(functional.softmin)
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__(dim=dim)
+
+
+class PReLU(Module):
+    """:func:`~dl4all.nn.functional.prelu` with the slopes as a parameter.
+
+    Args:
+        num_parameters: 1, or one for each channel, which is axis 1.
+        init: the slopes at first.
+    """
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
+        super().__init__()
+        self.num_parameters = num_parameters
+        self.weight = Parameter(full((num_parameters,), init, device="cpu"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.prelu(x, self.weight)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"num_parameters={self.num_parameters}"

@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dl4all.errors import ArgumentError
 from dl4all.nn.module import Module
 
 
-class Sequential(Module):
-    """Layers one after the other, named ``0``, ``1``, ... in the state dict.
+class _Numbered(Module):
+    """Modules named ``0``, ``1``, ... in the state dict."""
+
+    def append(self, module: Module) -> Any:
+        """Put a module behind the others; returns the container.
+
+        Raises:
+            ArgumentError: it is not a module, such as a plain function.
+        """
+        if not isinstance(module, Module):
+            place = f"{type(self).__name__}] layer {len(self)}"
+            raise ArgumentError(f"[{place} must be a Module, got {module!r}")
+        setattr(self, str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Any:
+        """Put modules behind the others; returns the container."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def __iter__(self) -> Iterator[Module]:
+        return self.children()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, index: Any) -> Any:
+        """A module, or of a slice a container of the modules in it, which it shares."""
+        found = list(self)[index]
+        return type(self)._of(found) if isinstance(index, slice) else found
+
+    @classmethod
+    def _of(cls, modules: list[Module]) -> Any:
+        raise TypeError(f"{cls.__name__} does not define _of")
+
+
+class Sequential(_Numbered):
+    """Layers one after the other, named ``0``, ``1``, ... in the state dict, or as a mapping names them.
 
     Raises:
         ArgumentError: one of them is not a module, such as a plain function.
@@ -22,23 +59,91 @@ class Sequential(Module):
         (2, 3)
     """
 
-    def __init__(self, *layers: Module) -> None:
+    def __init__(self, *layers: Any) -> None:
         super().__init__()
-        for index, layer in enumerate(layers):
-            if not isinstance(layer, Module):
-                raise ArgumentError(f"[Sequential] layer {index} must be a Module, got {layer!r}")
-            setattr(self, str(index), layer)
+        if len(layers) == 1 and isinstance(layers[0], Mapping):
+            for name, layer in layers[0].items():
+                setattr(self, name, layer)
+        else:
+            self.extend(layers)
+
+    @classmethod
+    def _of(cls, modules: list[Module]) -> Sequential:
+        return Sequential(*modules)
 
     def forward(self, x: Any) -> Any:
         for layer in self:
             x = layer(x)
         return x
 
-    def __iter__(self) -> Iterator[Module]:
-        return self.children()
+
+class ModuleList(_Numbered):
+    """A list of modules that are part of the network; it has no ``forward``.
+
+    Raises:
+        ArgumentError: one of them is not a module.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layers = dl.nn.ModuleList(dl.nn.Linear(2, 2) for _ in range(3))
+        >>> len(layers), sorted(layers.state_dict())[:2]
+        (3, ['0.bias', '0.weight'])
+    """
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        super().__init__()
+        self.extend(modules)
+
+    @classmethod
+    def _of(cls, modules: list[Module]) -> ModuleList:
+        return ModuleList(modules)
+
+
+class ModuleDict(Module):
+    """Modules by name that are part of the network; it has no ``forward``.
+
+    Raises:
+        ArgumentError: one of them is not a module, or its name is that of an attribute.
+
+    Example:
+        >>> import dl4all as dl
+        >>> heads = dl.nn.ModuleDict({"left": dl.nn.Linear(2, 1), "right": dl.nn.Linear(2, 3)})
+        >>> heads["right"](dl.ones(1, 2)).shape
+        (1, 3)
+    """
+
+    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+        super().__init__()
+        for name, module in (modules or {}).items():
+            self[name] = module
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        if not isinstance(module, Module):
+            raise ArgumentError(f"[ModuleDict] {name!r} must be a Module, got {module!r}")
+        if name not in self and hasattr(self, name):
+            raise ArgumentError(f"[ModuleDict] {name!r} is an attribute of modules; choose another name")
+        setattr(self, name, module)
+
+    def __getitem__(self, name: str) -> Module:
+        return dict(self.named_children())[name]
+
+    def __delitem__(self, name: str) -> None:
+        del vars(self)[name]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(vars(self).get(str(name)), Module)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self.named_children())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def __getitem__(self, index: int) -> Module:
-        return list(self)[index]
+    def keys(self) -> Iterator[str]:
+        return iter(self)
+
+    def values(self) -> Iterator[Module]:
+        return self.children()
+
+    def items(self) -> Iterator[tuple[str, Module]]:
+        return self.named_children()

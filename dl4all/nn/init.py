@@ -1,24 +1,267 @@
-"""Initial values of parameters, drawn on the host and thus the same on every device."""
+"""Initial values of parameters, from random numbers that are the same on every device.
+
+Functions whose names end with ``_`` change a tensor in place and return it, as PyTorch's do.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from dl4all.ops.base import Shape
+from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops import philox, tape
+from dl4all.ops.base import Shape, from_host
+from dl4all.ops.movement import copy_into, fill_with
+from dl4all.ops.random import Generator, default_generator, unit_numbers
 from dl4all.tensor.creation import from_numpy, uniform
 from dl4all.tensor.tensor import Tensor
+
+Mode = Literal["fan_in", "fan_out"]
+
+GAINS = {
+    "linear": 1.0, "identity": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75,
+    **{f"conv{n}d": 1.0 for n in (1, 2, 3)}, **{f"conv_transpose{n}d": 1.0 for n in (1, 2, 3)},
+}  # fmt: skip
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """By how much weights must be larger for what a nonlinearity takes away.
+
+    Args:
+        nonlinearity: the function's name, such as ``"relu"``.
+        param: the slope below 0 of ``"leaky_relu"``, otherwise 0.01.
+
+    Raises:
+        ArgumentError: there is no gain for this name.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.init.calculate_gain("tanh")
+        1.6666666666666667
+    """
+    if nonlinearity == "leaky_relu":
+        slope = 0.01 if param is None else float(param)
+        return math.sqrt(2 / (1 + slope**2))
+    if nonlinearity not in GAINS:
+        known = ", ".join((*GAINS, "leaky_relu"))
+        raise ArgumentError(f"[calculate_gain] expected one of {known}, got {nonlinearity!r}")
+    return GAINS[nonlinearity]
 
 
 def fan_in_and_out(shape: Shape) -> tuple[int, int]:
     """How many inputs and outputs one element of a weight of shape (out, in, ...) connects.
 
+    Raises:
+        ShapeError: there are less than two axes.
+
     >>> fan_in_and_out((64, 3, 7, 7))
     (147, 3136)
     """
+    if len(shape) < 2:
+        raise ShapeError(f"[init] a weight has an axis of outputs and one of inputs; this has shape {shape}")
     receptive = math.prod(shape[2:])
     return shape[1] * receptive, shape[0] * receptive
+
+
+# In place
+
+
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Fill with numbers uniform in [a, b)."""
+    with tape.gradients(False):
+        return tensor.uniform_(a, b, generator=generator)
+
+
+def normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
+) -> Tensor:
+    """Fill with normal numbers of this mean and standard deviation."""
+    with tape.gradients(False):
+        return tensor.normal_(mean, std, generator=generator)
+
+
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Fill with normal numbers, of which those outside [a, b] are drawn again.
+
+    Raises:
+        ArgumentError: `std` is not positive, or `a` not smaller than `b`.
+    """
+    if not (std > 0 and a < b):
+        raise ArgumentError(f"[trunc_normal_] expected std > 0 and a < b, got {std}, {a} and {b}")
+    low, high = (0.5 * math.erfc((mean - bound) / std / math.sqrt(2)) for bound in (a, b))
+    count = tensor.numel()
+    drawn = (default_generator() if generator is None else generator).draw(2 * count)
+    below = low + (high - low) * unit_numbers(*drawn, count, np.float64)
+    # The words that stand for these probabilities: the sign, and that of a larger absolute value.
+    tail = np.minimum(below, 1 - below) * 2.0**32
+    words = np.clip(tail, 0, 2**31 - 1).astype(np.uint32) | (below < 0.5).astype(np.uint32) << np.uint32(31)
+    values = np.clip(mean + std * philox.normal(words).astype(np.float64), a, b)
+    return _put(tensor, values.reshape(tensor.shape))
+
+
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """Fill with one number."""
+    fill_with(tensor, val)
+    tensor.storage.version += 1
+    return tensor
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """Fill with ones."""
+    return constant_(tensor, 1.0)
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """Fill with zeros."""
+    return constant_(tensor, 0.0)
+
+
+def eye_(tensor: Tensor) -> Tensor:
+    """Make a matrix the identity, as far as it goes.
+
+    Raises:
+        ShapeError: this is no matrix.
+    """
+    rows, columns = _matrix("eye_", tensor)
+    return _put(tensor, np.eye(rows, columns))
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Uniform numbers that keep the variance both forwards and backwards.
+
+    The bound is ``gain * sqrt(6 / (fan_in + fan_out))`` (Glorot and Bengio, AISTATS 2010, equation 16).
+
+    Raises:
+        ShapeError: there are less than two axes.
+    """
+    bound = gain * math.sqrt(6 / max(sum(fan_in_and_out(tensor.shape)), 1))
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Normal numbers that keep the variance both forwards and backwards.
+
+    Their deviation is ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot and Bengio, AISTATS 2010).
+
+    Raises:
+        ShapeError: there are less than two axes.
+    """
+    std = gain * math.sqrt(2 / max(sum(fan_in_and_out(tensor.shape)), 1))
+    return normal_(tensor, 0.0, std, generator)
+
+
+def kaiming_uniform_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: Mode = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
+    """Uniform numbers that keep the variance through a rectifier.
+
+    The bound is ``gain * sqrt(3 / fan)`` (He et al., arXiv:1502.01852).
+
+    Args:
+        tensor: the weight, of shape (out, in, ...).
+        a: the slope below 0 of ``"leaky_relu"``.
+        mode: whose variance is kept: the activations' or, with ``"fan_out"``, the gradients'.
+        nonlinearity: as for :func:`calculate_gain`.
+        generator: where the random numbers come from.
+
+    Raises:
+        ShapeError: there are less than two axes.
+        ArgumentError: the mode or the nonlinearity is another one.
+    """
+    bound = math.sqrt(3) * _kaiming_std("kaiming_uniform_", tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def kaiming_normal_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: Mode = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normal numbers that keep the variance through a rectifier: see :func:`kaiming_uniform_`.
+
+    Raises:
+        ShapeError, ArgumentError
+    """
+    return normal_(tensor, 0.0, _kaiming_std("kaiming_normal_", tensor, a, mode, nonlinearity), generator)
+
+
+def _kaiming_std(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ArgumentError(f"[{name}] expected the mode 'fan_in' or 'fan_out', got {mode!r}")
+    fans = fan_in_and_out(tensor.shape)
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(fans[mode == "fan_out"], 1))
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Make rows, or columns if they are fewer, orthogonal and of length `gain`.
+
+    The axes after the first count as one (Saxe et al., arXiv:1312.6120). Computed on the host.
+
+    Raises:
+        ShapeError: there are less than two axes.
+    """
+    if tensor.ndim < 2:
+        raise ShapeError(f"[orthogonal_] expected at least two axes, got {tensor.shape}")
+    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+    drawn = (default_generator() if generator is None else generator).draw(rows * columns)
+    flat = philox.filled(np.empty(rows * columns, np.float32), *drawn, philox.normal)
+    matrix = flat.reshape(rows, columns).astype(np.float64)
+    q, r = np.linalg.qr(matrix.T if rows < columns else matrix)
+    q *= np.where(np.diag(r) < 0, -1.0, 1.0)  # or the signs would not be random
+    return _put(tensor, gain * (q.T if rows < columns else q).reshape(tensor.shape))
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
+    """Normal numbers, with zeros in the place of a share of each column.
+
+    Args:
+        tensor: a matrix.
+        sparsity: the share of zeros, rounded up to whole rows.
+        std: the standard deviation of the others.
+        generator: where the random numbers come from.
+
+    Raises:
+        ShapeError: this is no matrix.
+    """
+    rows, columns = _matrix("sparse_", tensor)
+    source = default_generator() if generator is None else generator
+    flat = philox.filled(np.empty(rows * columns, np.float32), *source.draw(rows * columns), philox.normal)
+    values = flat.reshape(rows, columns) * np.float32(std)
+    order = philox.random_words(*source.draw(rows * columns), rows * columns).reshape(rows, columns)
+    dropped = np.argsort(order, axis=0, kind="stable")[: math.ceil(sparsity * rows)]
+    np.put_along_axis(values, dropped, 0.0, axis=0)
+    return _put(tensor, values)
+
+
+def _matrix(name: str, tensor: Tensor) -> Shape:
+    if tensor.ndim != 2:
+        raise ShapeError(f"[{name}] expected a matrix, got shape {tensor.shape}")
+    return tensor.shape
+
+
+def _put(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:
+    copy_into(tensor, from_host(Tensor, values.astype(tensor.dtype), tensor.device, copy=False))
+    tensor.storage.version += 1
+    return tensor
+
+
+# New tensors on the CPU, for layers
 
 
 def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:

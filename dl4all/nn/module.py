@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.errors import WeightsError
+from dl4all.errors import Dl4allError, WeightsError
 from dl4all.ops.base import from_host
 from dl4all.scheduler.device import Device, device
 from dl4all.tensor.creation import Place
@@ -19,14 +20,21 @@ Weights = Mapping[str, "Tensor | npt.NDArray[Any]"]
 
 
 class Parameter(Tensor):
-    """A tensor that belongs to a module and is listed in its ``state_dict``."""
+    """A tensor that a module learns: listed in its ``state_dict``, and gradients gather in it.
+
+    Args:
+        source: its first values; the memory is shared.
+        requires_grad: whether it is learned.
+    """
 
     __slots__ = ()
 
-    def __init__(self, source: Tensor) -> None:
+    def __init__(self, source: Tensor, requires_grad: bool = True) -> None:
         super().__init__(
             source.storage, source.shape, source.dtype, source.device, source.strides, source.offset
         )
+        if requires_grad and source.dtype.kind == "f":
+            self.requires_grad_()
 
 
 class Incompatible(NamedTuple):
@@ -56,14 +64,45 @@ class Module:
 
     def __init__(self) -> None:
         self._buffer_names: set[str] = set()
+        self._hooks: dict[int, Callable[..., Any]] = {}
+        self._pre_hooks: dict[int, Callable[..., Any]] = {}
         self.training = True
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **options: Any) -> Any:
         """Compute the output; every layer defines its own."""
         raise TypeError(f"{type(self).__name__} does not define forward")
 
-    def __call__(self, *inputs: Any) -> Any:
-        return self.forward(*inputs)
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        for hook in tuple(self._pre_hooks.values()):
+            changed = hook(self, inputs)
+            if changed is not None:
+                inputs = changed if isinstance(changed, tuple) else (changed,)
+        try:
+            output = self.forward(*inputs, **options)
+        except Dl4allError as error:
+            _name_layer(error, self)
+            raise
+        for hook in tuple(self._hooks.values()):
+            changed = hook(self, inputs, output)
+            if changed is not None:
+                output = changed
+        return output
+
+    def register_forward_hook(self, hook: Callable[..., Any]) -> Callable[[], None]:
+        """Have ``hook(module, inputs, output)`` called after ``forward``; what it returns is the new output.
+
+        Returns:
+            A function that takes the hook away again.
+        """
+        return _register(self._hooks, hook)
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Callable[[], None]:
+        """Have ``hook(module, inputs)`` called before ``forward``; what it returns replaces the inputs.
+
+        Returns:
+            A function that takes the hook away again.
+        """
+        return _register(self._pre_hooks, hook)
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
@@ -86,15 +125,36 @@ class Module:
                 yield name, value
 
     def modules(self) -> Iterator[Module]:
-        """This module and all below it."""
-        yield self
-        for child in self.children():
-            yield from child.modules()
+        """This module and all below it, each once."""
+        return (module for _, module in self.named_modules())
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This module, under the name "", and all below it, each once."""
+        seen: set[int] = set()
+        stack: list[tuple[str, Module]] = [(prefix, self)]
+        while stack:
+            name, module = stack.pop()
+            if id(module) not in seen:
+                seen.add(id(module))
+                yield name, module
+                below = [(f"{name}.{child}" if name else child, m) for child, m in module.named_children()]
+                stack += reversed(below)
+
+    def apply(self: M, function: Callable[[Module], Any]) -> M:
+        """Call a function with every module, those below first; returns the module."""
+        for module in reversed(list(self.modules())):
+            function(module)
+        return self
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
-        """Parameters of this module and all below it, under names such as ``layer1.0.conv1.weight``."""
+        """Parameters of this module and all below it, under names such as ``layer1.0.conv1.weight``.
+
+        One that has several names is given once, under the first.
+        """
+        seen: set[int] = set()
         for name, tensor in self._state(prefix):
-            if isinstance(tensor, Parameter):
+            if isinstance(tensor, Parameter) and id(tensor) not in seen:
+                seen.add(id(tensor))
                 yield name, tensor
 
     def parameters(self) -> Iterator[Parameter]:
@@ -169,6 +229,17 @@ class Module:
                 _replace(tensor, tensor.numpy(), place, copy=True)
         return self
 
+    def requires_grad_(self: M, requires_grad: bool = True) -> M:
+        """Learn all parameters, or none; returns the module."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
     def train(self: M, mode: bool = True) -> M:
         """Switch between training and inference for this module and all below it."""
         for module in self.modules():
@@ -189,6 +260,27 @@ class Module:
     def extra_repr(self) -> str:
         """What ``repr`` shows between the parentheses of a layer without children."""
         return ""
+
+
+_keys = itertools.count()
+
+
+def _register(hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> Callable[[], None]:
+    key = next(_keys)
+    hooks[key] = hook
+    return lambda: hooks.pop(key, None) and None
+
+
+def _name_layer(error: Dl4allError, module: Module) -> None:
+    """Say in which layer something went wrong: each module on the way out adds the name of the one below."""
+    noted = vars(error)
+    if "_layer" in noted:
+        text, path, what, below = noted["_layer"]
+        path = [name for name, child in module.named_children() if child is below][:1] + path
+    else:
+        text, path, what = str(error), [], f"{type(module).__name__}({module.extra_repr()})"
+    noted["_layer"] = (text, path, what, module)
+    error.args = (f"{text} (in layer {'.'.join(path)}: {what})" if path else f"{text} (in {what})",)
 
 
 def _numbers(name: str, given: Any) -> npt.NDArray[Any]:

@@ -2,49 +2,335 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
 import numpy as np
 
-from dl4all.errors import ArgumentError
+from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional, init
 from dl4all.nn.module import Module, Parameter
+from dl4all.ops import fill_
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
 
-class BatchNorm2d(Module):
-    """Batch normalisation of images, in inference: each channel by its running statistics.
+class _Counter:
+    """Counts in a tensor of one int without waiting for its device: it knows what it wrote there last."""
 
-    Normalising by the batch's own statistics, as training does, is not there yet and is refused;
-    call ``eval()`` on the network first.
+    def __init__(self) -> None:
+        self._written: tuple[Any, int, int] | None = None  # storage, its version, value
+
+    def __reduce__(self) -> tuple[type[_Counter], tuple[()]]:
+        return _Counter, ()  # a copy has not written anything
+
+    def next(self, tensor: Tensor) -> int:
+        """Add 1; returns the value."""
+        known = self._written
+        fresh = known is not None and known[:2] == (tensor.storage, tensor.storage.version)
+        value = (known[2] if known is not None and fresh else int(tensor.item())) + 1
+        fill_(tensor, value)
+        self._written = tensor.storage, tensor.storage.version, value
+        return value
+
+
+class _ByChannel(Module):
+    """What batch and instance normalisation have in common: parameters and statistics of channels."""
+
+    ranks: ClassVar[tuple[int, ...]]  # of inputs
+    weight: Any
+    bias: Any
+    running_mean: Any
+    running_var: Any
+    num_batches_tracked: Any
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float,
+        momentum: float | None,
+        affine: bool,
+        track_running_stats: bool,
+        bias: bool,
+    ) -> None:
+        super().__init__()
+        if num_features < 0:
+            raise ArgumentError(f"[{type(self).__name__}] cannot have {num_features} channels")
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        self.weight = Parameter(init.ones((num_features,))) if affine else None
+        self.bias = Parameter(init.zeros((num_features,))) if affine and bias else None
+        self.running_mean = self.running_var = self.num_batches_tracked = None
+        if track_running_stats:
+            self.register_buffer("running_mean", init.zeros((num_features,)))
+            self.register_buffer("running_var", init.ones((num_features,)))
+            self.register_buffer("num_batches_tracked", from_numpy(np.zeros((), np.int64)))
+
+    def _check(self, x: Tensor) -> None:
+        if x.ndim not in self.ranks:
+            ranks = " or ".join(map(str, self.ranks))
+            raise ShapeError(f"[{type(self).__name__}] expected an input of {ranks} axes, got {x.shape}")
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_ByChannel):
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias)
+        self._batches = _Counter()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._check(x)
+        own = self.training or self.running_mean is None
+        share = 0.0 if self.momentum is None else self.momentum
+        tracking = self.training and self.num_batches_tracked is not None
+        if tracking:
+            count = self._batches.next(self.num_batches_tracked)
+            share = 1 / count if self.momentum is None else share
+        mean, var = (self.running_mean, self.running_var) if tracking or not own else (None, None)
+        return functional.batch_norm(  # type: ignore[no-any-return]
+            x, mean, var, self.weight, self.bias, own, share, self.eps
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation of vectors or sequences: each channel by its mean and variance.
+
+    In training by those of the batch, towards which the running ones move; after ``eval()`` by the running
+    ones. Without `track_running_stats` always by those of the batch.
 
     Args:
         num_features: channels.
         eps: keeps the square root away from 0.
+        momentum: the share of a batch in the running statistics; None for the average over all batches.
+        affine: whether there are a weight and a bias for each channel.
+        track_running_stats: whether there are running statistics.
+        bias: False leaves the bias out.
+
+    Shape:
+        (N, num_features) or (N, num_features, L), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.BatchNorm1d(1)(dl.tensor([[1.0], [5.0]], device="cpu")).numpy().round(3).tolist()
+        [[-1.0], [1.0]]
+    """
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation of images, see :class:`BatchNorm1d`.
 
     Shape:
         (N, num_features, H, W), the same out.
     """
 
-    def __init__(self, num_features: int, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.num_features, self.eps = num_features, eps
-        self.weight = Parameter(init.ones((num_features,)))
-        self.bias = Parameter(init.zeros((num_features,)))
-        self.register_buffer("running_mean", init.zeros((num_features,)))
-        self.register_buffer("running_var", init.ones((num_features,)))
-        self.register_buffer("num_batches_tracked", from_numpy(np.zeros((), np.int64)))
+    ranks = (4,)
 
-    running_mean: Tensor
-    running_var: Tensor
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalisation of volumes, see :class:`BatchNorm1d`.
+
+    Shape:
+        (N, num_features, D, H, W), the same out.
+    """
+
+    ranks = (5,)
+
+
+class _InstanceNorm(_ByChannel):
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            raise ArgumentError(
-                "[BatchNorm2d] only inference is supported so far; call .eval() on the network"
-            )
-        return functional.batch_norm(  # type: ignore[no-any-return]
-            x, self.running_mean, self.running_var, self.weight, self.bias, self.eps
+        self._check(x)
+        if x.ndim == self.ranks[0]:
+            return self._normalised(x.unsqueeze(0)).squeeze(0)
+        return self._normalised(x)
+
+    def _normalised(self, x: Tensor) -> Tensor:
+        own = self.training or not self.track_running_stats
+        return functional.instance_norm(  # type: ignore[no-any-return]
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            own,
+            self.momentum or 0.0,
+            self.eps,
+        )
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Each channel of each sequence by its own mean and variance.
+
+    Args:
+        num_features: channels.
+        eps: keeps the square root away from 0.
+        momentum: the share of a batch in the running statistics.
+        affine: whether there are a weight and a bias for each channel.
+        track_running_stats: whether there are running statistics, which are used after ``eval()``.
+        bias: False leaves the bias out.
+
+    Shape:
+        (N, num_features, L) or (num_features, L), the same out.
+    """
+
+    ranks = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Each channel of each image by its own mean and variance, see :class:`InstanceNorm1d`.
+
+    Shape:
+        (N, num_features, H, W) or without N, the same out.
+    """
+
+    ranks = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Each channel of each volume by its own mean and variance, see :class:`InstanceNorm1d`.
+
+    Shape:
+        (N, num_features, D, H, W) or without N, the same out.
+    """
+
+    ranks = (4, 5)
+
+
+class GroupNorm(Module):
+    """Groups of channels of each sample by their own mean and variance.
+
+    Args:
+        num_groups: into how many groups the channels are split.
+        num_channels: channels.
+        eps: keeps the square root away from 0.
+        affine: whether there are a weight and a bias for each channel.
+        bias: False leaves the bias out.
+
+    Shape:
+        (N, num_channels, ...), the same out.
+
+    Raises:
+        ArgumentError: the channels do not split into so many groups.
+    """
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, bias: bool = True
+    ) -> None:
+        super().__init__()
+        if num_groups < 1 or num_channels % num_groups:
+            raise ArgumentError(f"[GroupNorm] {num_channels} channels do not split into {num_groups} groups")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        self.weight = Parameter(init.ones((num_channels,))) if affine else None
+        self.bias = Parameter(init.zeros((num_channels,))) if affine and bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.group_norm(  # type: ignore[no-any-return]
+            x, self.num_groups, self.weight, self.bias, self.eps
         )
 
     def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}"
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+class LayerNorm(Module):
+    """The last axes together by their mean and variance.
+
+    Args:
+        normalized_shape: the sizes of these axes, or the size of the last.
+        eps: keeps the square root away from 0.
+        elementwise_affine: whether there are a weight and a bias for each element.
+        bias: False leaves the bias out.
+
+    Shape:
+        (..., *normalized_shape), the same out.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _sizes(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.weight = Parameter(init.ones(self.normalized_shape)) if elementwise_affine else None
+        self.bias = Parameter(init.zeros(self.normalized_shape)) if elementwise_affine and bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(  # type: ignore[no-any-return]
+            x, self.normalized_shape, self.weight, self.bias, self.eps
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+class RMSNorm(Module):
+    """The last axes together by the root of the mean of their squares.
+
+    Args:
+        normalized_shape: the sizes of these axes, or the size of the last.
+        eps: is added to the mean of the squares; None for the dtype's distance from 1 to the next number.
+        elementwise_affine: whether there is a weight for each element.
+
+    Shape:
+        (..., *normalized_shape), the same out.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _sizes(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.weight = Parameter(init.ones(self.normalized_shape)) if elementwise_affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.rms_norm(  # type: ignore[no-any-return]
+            x, self.normalized_shape, self.weight, self.eps
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)

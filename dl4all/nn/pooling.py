@@ -2,44 +2,144 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from dl4all.errors import ArgumentError
 from dl4all.nn import functional
 from dl4all.nn.convolution import Size
 from dl4all.nn.module import Module
 from dl4all.tensor.tensor import Tensor
 
 
-class MaxPool2d(Module):
-    """:func:`~dl4all.nn.functional.max_pool2d` as a layer."""
+class _MaxPool(Module):
+    """The arguments of both layers."""
 
     def __init__(
-        self, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
     ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
         self.padding, self.dilation = padding, dilation
+        self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.max_pool2d(  # type: ignore[no-any-return]
-            x, self.kernel_size, self.stride, self.padding, self.dilation
-        )
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What the function is called with."""
+        return self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
 
     def extra_repr(self) -> str:
         return (
             f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
-            f"dilation={self.dilation}"
+            f"dilation={self.dilation}{', ceil_mode=True' if self.ceil_mode else ''}"
         )
 
 
-class AdaptiveAvgPool2d(Module):
-    """:func:`~dl4all.nn.functional.adaptive_avg_pool2d` as a layer; size 1 is the global mean."""
+class MaxPool1d(_MaxPool):
+    """:func:`~dl4all.nn.functional.max_pool1d` as a layer; places of the largest are not returned."""
 
-    def __init__(self, output_size: Size) -> None:
+    def forward(self, x: Tensor) -> Tensor:
+        if self.return_indices:
+            raise ArgumentError("[MaxPool1d] return_indices is not supported; use MaxPool2d on (N, C, 1, L)")
+        return functional.max_pool1d(x, *self.arguments)  # type: ignore[no-any-return]
+
+
+class MaxPool2d(_MaxPool):
+    """:func:`~dl4all.nn.functional.max_pool2d` as a layer; ``return_indices`` adds where the largest are."""
+
+    def forward(self, x: Tensor) -> Any:
+        if self.return_indices:
+            return functional.max_pool2d_with_indices(x, *self.arguments)
+        return functional.max_pool2d(x, *self.arguments)
+
+
+class AvgPool1d(Module):
+    """:func:`~dl4all.nn.functional.avg_pool1d` as a layer."""
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding, self.ceil_mode, self.count_include_pad = padding, ceil_mode, count_include_pad
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What the function is called with."""
+        return self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.avg_pool1d(x, *self.arguments)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool2d(AvgPool1d):
+    """:func:`~dl4all.nn.functional.avg_pool2d` as a layer."""
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
+        self.divisor_override = divisor_override
+
+    def forward(self, x: Tensor) -> Tensor:
+        given = (*self.arguments, self.divisor_override)
+        return functional.avg_pool2d(x, *given)  # type: ignore[no-any-return]
+
+
+class _Adaptive(Module):
+    """The argument of the layers below."""
+
+    def __init__(self, output_size: Any) -> None:
         super().__init__()
         self.output_size = output_size
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(_Adaptive):
+    """:func:`~dl4all.nn.functional.adaptive_avg_pool1d` as a layer; size 1 is the mean."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.adaptive_avg_pool1d(x, self.output_size)  # type: ignore[no-any-return]
+
+
+class AdaptiveAvgPool2d(_Adaptive):
+    """:func:`~dl4all.nn.functional.adaptive_avg_pool2d` as a layer; size 1 is the global mean."""
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.adaptive_avg_pool2d(x, self.output_size)  # type: ignore[no-any-return]
 
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
+
+class AdaptiveMaxPool2d(_Adaptive):
+    """:func:`~dl4all.nn.functional.adaptive_max_pool2d` as a layer."""
+
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+    def forward(self, x: Tensor) -> Any:
+        if self.return_indices:
+            return functional.adaptive_max_pool2d_with_indices(x, self.output_size)
+        return functional.adaptive_max_pool2d(x, self.output_size)

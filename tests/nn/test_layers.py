@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,20 +18,79 @@ LAYERS = [
     ("Conv2d", (3, 8, 3), {}, (2, 3, 11, 13)),
     ("Conv2d", (6, 9, (3, 2)), {"stride": 2, "padding": (1, 0), "groups": 3, "bias": False}, (2, 6, 11, 13)),
     ("Conv2d", (4, 4, 3, 1, 2, 2, 4), {}, (1, 4, 7, 9)),
+    ("Conv2d", (4, 4, 3), {"padding": "same", "dilation": 2}, (1, 4, 7, 9)),
+    ("Conv1d", (4, 6, 3, 2, 1), {"groups": 2}, (2, 4, 13)),
+    ("Conv3d", (2, 3, (3, 1, 2)), {"padding": 1}, (1, 2, 5, 4, 3)),
+    ("ConvTranspose1d", (4, 6, 3, 2, 1, 1, 2), {}, (2, 4, 7)),
+    ("ConvTranspose2d", (4, 6, 3, 2, 1, (1, 0)), {"dilation": 2, "bias": False}, (2, 4, 5, 3)),
     ("Linear", (13, 5), {}, (7, 13)),
     ("Linear", (13, 5, False), {}, (2, 3, 13)),
     ("BatchNorm2d", (5,), {}, (3, 5, 7, 2)),
     ("BatchNorm2d", (5, 0.1), {}, (3, 5, 7, 2)),
+    ("BatchNorm1d", (5,), {}, (3, 5)),
+    ("BatchNorm3d", (5,), {}, (3, 5, 2, 3, 2)),
+    ("GroupNorm", (2, 6), {}, (3, 6, 5)),
+    ("InstanceNorm1d", (5,), {"affine": True}, (3, 5, 7)),
+    ("InstanceNorm2d", (5,), {}, (3, 5, 7, 2)),
+    ("InstanceNorm3d", (5,), {}, (3, 5, 7, 2, 3)),
+    ("LayerNorm", (5,), {}, (3, 5)),
+    ("RMSNorm", (5,), {}, (3, 5)),
+    ("ConvTranspose3d", (2, 3, 2, 2), {}, (1, 2, 3, 4, 2)),
     ("ReLU", (), {}, (3, 5)),
+    ("ReLU", (True,), {}, (3, 5)),
+    ("LeakyReLU", (0.2,), {}, (3, 5)),
+    ("ELU", (0.7,), {}, (3, 5)),
+    ("CELU", (0.7,), {}, (3, 5)),
+    ("GELU", (), {}, (3, 5)),
+    ("GELU", ("tanh",), {}, (3, 5)),
+    ("Softplus", (2.0, 1.0), {}, (3, 5)),
+    ("Hardtanh", (-0.5, 0.7), {}, (3, 5)),
+    ("Threshold", (0.1, -3.0), {}, (3, 5)),
+    ("GLU", (0,), {}, (4, 5)),
+    ("PReLU", (3,), {}, (2, 3, 5)),
+    ("LogSoftmax", (1,), {}, (3, 5)),
+    ("Softmin", (1,), {}, (3, 5)),
+    *(
+        (name, (), {}, (3, 5))
+        for name in (
+            "ReLU6",
+            "SELU",
+            "SiLU",
+            "Mish",
+            "Hardswish",
+            "Hardsigmoid",
+            "Sigmoid",
+            "LogSigmoid",
+            "Tanh",
+            "Softsign",
+        )
+    ),
+    ("Upsample", (None, 2), {}, (2, 3, 5, 4)),
+    ("Upsample", ((7, 5),), {"mode": "bilinear"}, (2, 3, 5, 4)),
+    ("PixelShuffle", (2,), {}, (2, 12, 3, 5)),
+    ("PixelUnshuffle", (3,), {}, (2, 2, 6, 9)),
+    ("ZeroPad2d", (2,), {}, (2, 3, 5, 4)),
+    ("ZeroPad2d", ((1, 0, -1, 2),), {}, (2, 3, 5, 4)),
+    ("Unfold", ((2, 3),), {"padding": 1}, (2, 3, 5, 4)),
+    ("Fold", ((5, 4), (2, 3)), {"padding": 1}, (2, 18, 24)),
     ("Softmax", (1,), {}, (3, 5)),
     ("Softmax", (-1,), {}, (3, 5, 2)),
     ("MaxPool2d", (3, 2, 1), {}, (2, 3, 11, 13)),
     ("MaxPool2d", ((2, 3),), {"dilation": (1, 2)}, (2, 3, 11, 13)),
+    ("MaxPool2d", (3, 2), {"ceil_mode": True}, (2, 3, 10, 12)),
+    ("MaxPool1d", (3, 2, 1), {}, (2, 3, 11)),
+    ("AvgPool1d", (3,), {"ceil_mode": True}, (2, 3, 11)),
+    ("AvgPool2d", ((3, 2), 2, 1, True, False), {}, (2, 3, 11, 13)),
+    ("AvgPool2d", (2,), {"divisor_override": 3}, (2, 3, 11, 13)),
+    ("AdaptiveAvgPool1d", (4,), {}, (2, 3, 11)),
+    ("AdaptiveMaxPool2d", ((3, None),), {}, (2, 3, 11, 13)),
     ("AdaptiveAvgPool2d", (1,), {}, (2, 3, 11, 13)),
     ("AdaptiveAvgPool2d", ((3, 4),), {}, (2, 3, 11, 13)),
     ("Flatten", (), {}, (2, 3, 5)),
     ("Flatten", (0, 1), {}, (2, 3, 5)),
     ("Identity", (), {}, (2, 3)),
+    ("Dropout", (0.3,), {}, (3, 5)),
+    ("Dropout2d", (0.3,), {}, (3, 5, 2, 2)),
 ]
 
 
@@ -56,8 +116,11 @@ def pair(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
 
 
 def test_every_layer_is_compared() -> None:
-    layers = {name for name in dl.nn.__all__ if isinstance(getattr(dl.nn, name), type)}
-    assert layers - {name for name, *_ in LAYERS} == {"Module", "Parameter", "Sequential"}
+    """Here, or in the file of the tests of its module."""
+    own = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
+    layers = [value for name in dl.nn.__all__ if isinstance(value := getattr(dl.nn, name), type)]
+    elsewhere = {layer.__name__ for layer in layers if layer.__module__.rpartition(".")[2] in own}
+    assert {layer.__name__ for layer in layers} - elsewhere - {name for name, *_ in LAYERS} == set()
 
 
 @pytest.mark.parametrize(("name", "args", "kwargs", "shape"), LAYERS)
@@ -91,7 +154,10 @@ def test_output(name: str, args: Any, kwargs: Any, shape: Any, device: str) -> N
             "bias=False)",
         ),
         (dl.nn.Linear(3, 2), "Linear(3, 2, bias=True)"),
-        (dl.nn.BatchNorm2d(5, 0.01), "BatchNorm2d(5, eps=0.01)"),
+        (
+            dl.nn.BatchNorm2d(5, 0.01),
+            "BatchNorm2d(5, eps=0.01, momentum=0.1, affine=True, bias=True, track_running_stats=True)",
+        ),
         (dl.nn.MaxPool2d(3, padding=1), "MaxPool2d(kernel_size=3, stride=3, padding=1, dilation=1)"),
         (dl.nn.AdaptiveAvgPool2d((1, 2)), "AdaptiveAvgPool2d(output_size=(1, 2))"),
         (dl.nn.Flatten(), "Flatten(start_dim=1, end_dim=-1)"),
@@ -120,7 +186,10 @@ FUNCTION: Any = dl.relu
         (lambda: dl.nn.Conv2d(0, 4, 3), r"\[Conv2d\] 0 input"),
         (lambda: dl.nn.Conv2d(3, 4, 0), r"\[Conv2d\] kernel_size must be at least 1, got 0"),
         (lambda: dl.nn.Conv2d(3, 4, 3, stride=(1, 0)), r"\[Conv2d\] stride must be at least 1"),
-        (lambda: dl.nn.Conv2d(3, 4, 3, padding=SAME), r"\[Conv2d\] padding must be .* ints, got 'same'"),
+        (lambda: dl.nn.Conv2d(3, 4, 3, padding="full"), r"\[Conv2d\] padding must be .* got 'full'"),
+        (lambda: dl.nn.Conv2d(3, 4, 3, 2, "same"), r"\[Conv2d\] padding='same' takes stride 1"),
+        (lambda: dl.nn.Conv2d(3, 4, 3, padding_mode="circular"), r"\[Conv2d\] padding_mode 'circular'"),
+        (lambda: dl.nn.ConvTranspose2d(3, 4, 3, 1, SAME), r"\[ConvTranspose2d\] padding must be ints"),
         (lambda: dl.nn.Linear(3, 0), r"\[Linear\] cannot map 3 features to 0"),
         (lambda: dl.nn.Sequential(dl.nn.ReLU(), FUNCTION), r"\[Sequential\] layer 1 must be .* <op relu"),
     ],
@@ -128,18 +197,6 @@ FUNCTION: Any = dl.relu
 def test_arguments_that_are_refused(make: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         make()
-
-
-def test_batch_norm_does_not_train(device: str) -> None:
-    layer = dl.nn.BatchNorm2d(3).to(device)
-    x = dl.rand(2, 3, 5, 5, device=device)
-    with pytest.raises(
-        ArgumentError, match=r"\[BatchNorm2d\] only inference is supported so far; call \.eval\(\)"
-    ):
-        layer(x)
-    assert layer.eval()(x).shape == x.shape
-    with pytest.raises(ArgumentError, match="only inference"):
-        layer.train()(x)
 
 
 def test_initial_values() -> None:

@@ -1,0 +1,197 @@
+"""Attention with several heads."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dl4all import ops
+from dl4all.errors import ArgumentError, ShapeError
+from dl4all.nn import functional, init
+from dl4all.nn.linear import Linear
+from dl4all.nn.module import Module, Parameter
+from dl4all.tensor.creation import empty, from_numpy
+from dl4all.tensor.tensor import Tensor
+
+
+class MultiheadAttention(Module):
+    """Attention of several heads side by side (Vaswani et al., arXiv:1706.03762).
+
+    Args:
+        embed_dim: features of the query and of the result, split among the heads.
+        num_heads: how many heads there are.
+        dropout: the probability with which a share becomes zero in training.
+        bias: whether the projections have biases.
+        kdim, vdim: features of key and value; those of the query if not given.
+        batch_first: whether tensors are (N, L, features) rather than (L, N, features).
+
+    Shape:
+        Query (L, N, embed_dim), key (S, N, kdim), value (S, N, vdim), or all without N.
+
+    Raises:
+        ArgumentError: the features do not split into the heads.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.zeros(7, 2, 6, device="cpu")
+        >>> result, weights = dl.nn.MultiheadAttention(6, 3)(x, x, x)
+        >>> result.shape, weights.shape
+        ((7, 2, 6), (2, 7, 7))
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        *,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+    ) -> None:
+        super().__init__()
+        if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
+            raise ArgumentError(
+                f"[MultiheadAttention] {embed_dim} features do not split into {num_heads} heads"
+            )
+        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
+        self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
+        self.batch_first = batch_first
+        self.in_proj_weight = self.q_proj_weight = self.k_proj_weight = self.v_proj_weight = None
+        if self.kdim == self.vdim == embed_dim:
+            self.in_proj_weight = _xavier(3 * embed_dim, embed_dim)
+        else:
+            self.q_proj_weight = _xavier(embed_dim, embed_dim)
+            self.k_proj_weight = _xavier(embed_dim, self.kdim)
+            self.v_proj_weight = _xavier(embed_dim, self.vdim)
+        self.in_proj_bias = Parameter(init.zeros((3 * embed_dim,))) if bias else None
+        self.out_proj = Linear(embed_dim, embed_dim, bias)
+        if bias:
+            self.out_proj.bias = Parameter(init.zeros((embed_dim,)))
+
+    def forward(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        key_padding_mask: Any = None,
+        need_weights: bool = True,
+        attn_mask: Any = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Any, Any]:
+        """The result, and the weights of all keys for each query.
+
+        Args:
+            query, key, value: see the class.
+            key_padding_mask: (N, S): bools, True for keys that nobody sees, or floats that are added to the
+                scores.
+            need_weights: whether weights are returned; without, the scores are never stored.
+            attn_mask: (L, S) or (N * num_heads, L, S): bools, True where a query may *not* see a key, or
+                floats that are added to the scores.
+            average_attn_weights: return the mean over the heads.
+            is_causal: a promise that `attn_mask` is causal, which must be given too.
+
+        Returns:
+            (L, N, embed_dim) and None or weights (N, L, S), or (N, num_heads, L, S) for each head.
+
+        Raises:
+            ShapeError: the shapes do not fit.
+            ArgumentError: `is_causal` without `attn_mask`.
+        """
+        self._check(query, key, value)
+        if is_causal and attn_mask is None:
+            raise ArgumentError("[MultiheadAttention] is_causal takes the mask too; pass attn_mask")
+        alone = query.ndim == 2
+        if alone:
+            query, key, value = (t.unsqueeze(1) for t in (query, key, value))
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+        elif self.batch_first:
+            query, key, value = (t.swapaxes(0, 1) for t in (query, key, value))
+        (length, count), keys = query.shape[:2], key.shape[0]
+        q, k, v = (self._heads(t) for t in self._projected(query, key, value))
+        mask = self._mask(attn_mask, key_padding_mask, q, keys)
+        rate = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            scores = ops.matmul(q, k.swapaxes(-2, -1)) * (1 / math.sqrt(q.shape[-1]))
+            weights = functional.softmax(scores if mask is None else scores + mask, -1)
+            weights = functional.dropout(weights, rate) if rate else weights
+            found = ops.matmul(weights, v)
+        else:
+            found = functional.scaled_dot_product_attention(q, k, v, mask, rate)
+        y = self.out_proj(ops.reshape(found.permute(2, 0, 1, 3), length, count, self.embed_dim))
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        if alone:
+            return y.squeeze(1), None if weights is None else weights.squeeze(0)
+        return y.swapaxes(0, 1) if self.batch_first else y, weights
+
+    def _check(self, query: Any, key: Any, value: Any) -> None:
+        wanted = (self.embed_dim, self.kdim, self.vdim)
+        shapes = tuple(t.shape for t in (query, key, value))
+        if (
+            query.ndim not in (2, 3)
+            or any(len(s) != query.ndim or s[-1] != size for s, size in zip(shapes, wanted, strict=True))
+            or key.shape[:-1] != value.shape[:-1]
+        ):
+            raise ShapeError(
+                "[MultiheadAttention] expected query, key and value of 2 or 3 axes with "
+                f"{wanted} features, got {', '.join(map(str, shapes))}"
+            )
+
+    def _projected(self, query: Any, key: Any, value: Any) -> list[Any]:
+        size, whole, bias = self.embed_dim, self.in_proj_weight, self.in_proj_bias
+        if whole is not None and query is key and key is value:
+            return list(functional.linear(query, whole, bias).chunk(3, -1))
+        weights = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
+        if whole is not None:
+            weights = [whole[i * size : (i + 1) * size] for i in range(3)]
+        biases = [None if bias is None else bias[i * size : (i + 1) * size] for i in range(3)]
+        return [
+            functional.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)
+        ]
+
+    def _heads(self, x: Any) -> Any:
+        """(L, N, features) as (N, heads, L, features of a head)."""
+        return ops.reshape(x, *x.shape[:2], self.num_heads, -1).permute(1, 2, 0, 3)
+
+    def _mask(self, attn_mask: Any, key_padding_mask: Any, like: Any, keys: int) -> Any:
+        """Both masks as numbers to add to scores (N, heads, L, S)."""
+        count, heads, length = like.shape[:3]
+        mask = None
+        if attn_mask is not None:
+            if attn_mask.shape == (count * heads, length, keys):
+                attn_mask = ops.reshape(attn_mask, count, heads, length, keys)
+            elif attn_mask.shape != (length, keys):
+                raise ShapeError(
+                    f"[MultiheadAttention] attn_mask must have shape {(length, keys)} or "
+                    f"{(count * heads, length, keys)}, got {attn_mask.shape}"
+                )
+            mask = _added(attn_mask, like)
+        if key_padding_mask is not None:
+            if key_padding_mask.shape != (count, keys):
+                raise ShapeError(
+                    f"[MultiheadAttention] key_padding_mask must have shape {(count, keys)}, "
+                    f"got {key_padding_mask.shape}"
+                )
+            padding = ops.reshape(_added(key_padding_mask, like), count, 1, 1, keys)
+            mask = padding if mask is None else mask + padding
+        return mask
+
+    def extra_repr(self) -> str:
+        return f"{self.embed_dim}, {self.num_heads}, batch_first={self.batch_first}"
+
+
+def _added(mask: Any, like: Tensor) -> Any:
+    if mask.dtype != np.bool_:
+        return mask
+    numbers = (from_numpy(np.array(v, like.dtype), mask.device) for v in (-math.inf, 0.0))
+    return ops.where(mask, *numbers)
+
+
+def _xavier(rows: int, columns: int) -> Parameter:
+    return Parameter(init.xavier_uniform_(empty((rows, columns), device="cpu")))

@@ -1,0 +1,208 @@
+"""Losses as layers, which hold their arguments."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from dl4all.nn import functional
+from dl4all.nn.module import Module
+from dl4all.ops.losses import REDUCTIONS, check_reduction
+from dl4all.tensor.tensor import Tensor
+
+
+class _Loss(Module):
+    """A loss with a reduction, and perhaps weights, which move with the module and are part of its state."""
+
+    reductions: ClassVar[tuple[str, ...]] = REDUCTIONS
+
+    def __init__(self, reduction: str, **weights: Tensor | None) -> None:
+        super().__init__()
+        check_reduction(type(self).__name__, reduction, self.reductions)
+        self.reduction = reduction
+        for name, value in weights.items():
+            if value is None:
+                setattr(self, name, None)
+            else:
+                self.register_buffer(name, value)
+
+
+class CrossEntropyLoss(_Loss):
+    """:func:`~dl4all.nn.functional.cross_entropy` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> scores = dl.tensor([[1000.0, 0.0]], device="cpu")
+        >>> dl.nn.CrossEntropyLoss()(scores, dl.tensor([0], device="cpu")).item()
+        0.0
+    """
+
+    weight: Any
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(reduction, weight=weight)
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        return functional.cross_entropy(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
+
+
+class NLLLoss(_Loss):
+    """:func:`~dl4all.nn.functional.nll_loss` as a layer."""
+
+    weight: Any
+
+    def __init__(
+        self, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction, weight=weight)
+        self.ignore_index = ignore_index
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        return functional.nll_loss(
+            input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
+        )
+
+
+class MSELoss(_Loss):
+    """:func:`~dl4all.nn.functional.mse_loss` as a layer."""
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        return functional.mse_loss(input, target, reduction=self.reduction)
+
+
+class L1Loss(_Loss):
+    """:func:`~dl4all.nn.functional.l1_loss` as a layer."""
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        return functional.l1_loss(input, target, reduction=self.reduction)
+
+
+class SmoothL1Loss(_Loss):
+    """:func:`~dl4all.nn.functional.smooth_l1_loss` as a layer."""
+
+    def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.beta = beta
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        return functional.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+
+
+class HuberLoss(_Loss):
+    """:func:`~dl4all.nn.functional.huber_loss` as a layer."""
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.delta = delta
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        return functional.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
+
+
+class BCELoss(_Loss):
+    """:func:`~dl4all.nn.functional.binary_cross_entropy` as a layer."""
+
+    weight: Any
+
+    def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
+        super().__init__(reduction, weight=weight)
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        return functional.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
+
+
+class BCEWithLogitsLoss(_Loss):
+    """:func:`~dl4all.nn.functional.binary_cross_entropy_with_logits` as a layer."""
+
+    weight: Any
+    pos_weight: Any
+
+    def __init__(
+        self, weight: Tensor | None = None, *, reduction: str = "mean", pos_weight: Tensor | None = None
+    ) -> None:
+        super().__init__(reduction, weight=weight, pos_weight=pos_weight)
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        return functional.binary_cross_entropy_with_logits(
+            input, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
+        )
+
+
+class KLDivLoss(_Loss):
+    """:func:`~dl4all.nn.functional.kl_div` as a layer."""
+
+    reductions = (*REDUCTIONS, "batchmean")
+
+    def __init__(self, *, reduction: str = "mean", log_target: bool = False) -> None:
+        super().__init__(reduction)
+        self.log_target = log_target
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        return functional.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
+
+
+class CosineSimilarity(Module):
+    """:func:`~dl4all.nn.functional.cosine_similarity` as a layer."""
+
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
+        super().__init__()
+        self.dim, self.eps = dim, eps
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Any:
+        return functional.cosine_similarity(x1, x2, self.dim, self.eps)
+
+
+class _MarginLoss(_Loss):
+    def __init__(self, margin: float, reduction: str) -> None:
+        super().__init__(reduction)
+        self.margin = margin
+
+
+class CosineEmbeddingLoss(_MarginLoss):
+    """:func:`~dl4all.nn.functional.cosine_embedding_loss` as a layer."""
+
+    def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
+        super().__init__(margin, reduction)
+
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Any:
+        return functional.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
+
+
+class HingeEmbeddingLoss(_MarginLoss):
+    """:func:`~dl4all.nn.functional.hinge_embedding_loss` as a layer."""
+
+    def __init__(self, margin: float = 1.0, *, reduction: str = "mean") -> None:
+        super().__init__(margin, reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        return functional.hinge_embedding_loss(input, target, self.margin, reduction=self.reduction)
+
+
+class MarginRankingLoss(_MarginLoss):
+    """:func:`~dl4all.nn.functional.margin_ranking_loss` as a layer."""
+
+    def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
+        super().__init__(margin, reduction)
+
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Any:
+        return functional.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)

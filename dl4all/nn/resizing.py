@@ -1,0 +1,79 @@
+"""Layers that give images other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dl4all.nn import functional
+from dl4all.nn.activation import Activation
+
+
+class Upsample(Activation):
+    """:func:`~dl4all.nn.functional.interpolate` as a layer."""
+
+    function = staticmethod(functional.interpolate)
+
+    def __init__(
+        self,
+        size: int | Sequence[int] | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,
+    ) -> None:
+        super().__init__(size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners)
+
+
+class PixelShuffle(Activation):
+    """:func:`~dl4all.nn.functional.pixel_shuffle` as a layer: (N, C r r, H, W) to (N, C, H r, W r)."""
+
+    function = staticmethod(functional.pixel_shuffle)
+
+    def __init__(self, upscale_factor: int) -> None:
+        super().__init__(upscale_factor=upscale_factor)
+
+
+class PixelUnshuffle(Activation):
+    """:func:`~dl4all.nn.functional.pixel_unshuffle` as a layer: (N, C, H r, W r) to (N, C r r, H, W)."""
+
+    function = staticmethod(functional.pixel_unshuffle)
+
+    def __init__(self, downscale_factor: int) -> None:
+        super().__init__(downscale_factor=downscale_factor)
+
+
+class ZeroPad2d(Activation):
+    """Zeros around images: `padding` is an int, or how many (left, right, top, bottom)."""
+
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__(padding=padding)
+        self.pad = [padding] * 4 if isinstance(padding, int) else list(padding)
+
+    def forward(self, x: Any) -> Any:
+        return functional.pad(x, self.pad)
+
+
+class Unfold(Activation):
+    """:func:`~dl4all.nn.functional.unfold` as a layer: each window of an image as a column."""
+
+    function = staticmethod(functional.unfold)
+
+    def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
+        super().__init__(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
+
+
+class Fold(Activation):
+    """:func:`~dl4all.nn.functional.fold` as a layer: the sum of columns that are windows of an image."""
+
+    function = staticmethod(functional.fold)
+
+    def __init__(
+        self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+    ) -> None:
+        super().__init__(
+            output_size=output_size,
+            kernel_size=kernel_size,
+            dilation=dilation,
+            padding=padding,
+            stride=stride,
+        )

@@ -1,0 +1,24 @@
+"""Optimizers with PyTorch's names, options and state, and schedules of their learning rate."""
+
+from __future__ import annotations
+
+from dl4all.optim import lr_scheduler
+from dl4all.optim.adam import Adam, AdamW
+from dl4all.optim.ema import EMA
+from dl4all.optim.lion import Lion
+from dl4all.optim.optimizer import Optimizer
+from dl4all.optim.rmsprop import Adadelta, Adagrad, RMSprop
+from dl4all.optim.sgd import SGD
+
+__all__ = [
+    "EMA",
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Lion",
+    "Optimizer",
+    "RMSprop",
+    "lr_scheduler",
+]

@@ -1,0 +1,120 @@
+"""Moving averages of parameters."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from dl4all.errors import ArgumentError
+from dl4all.ops.base import TensorBase, from_host
+from dl4all.ops.launch import pack, run, spread
+from dl4all.ops.movement import copy_into, fresh_copy
+from dl4all.optim.optimizer import WORKGROUP, kernel
+from dl4all.tensor.tensor import Tensor
+
+MEAN = kernel("ema", 0)
+
+
+class EMA:
+    """The exponential moving average of parameters, which often does better than the last ones.
+
+    Polyak and Juditsky, SIAM J. Control Optim. 30 (1992), with recent parameters weighted most.
+
+    Args:
+        params: tensors, such as ``module.parameters()``.
+        decay: what is left of the average with each update.
+
+    Raises:
+        ArgumentError: `decay` is not from 0 to 1, or there are no parameters.
+
+    Example:
+        >>> import dl4all as dl
+        >>> w = dl.nn.Parameter(dl.tensor([0.0]))
+        >>> ema = dl.optim.EMA([w], decay=0.75)
+        >>> _ = dl.nn.init.ones_(w)
+        >>> ema.update()
+        >>> with ema.averaged():
+        ...     w.tolist()
+        [0.25]
+        >>> w.tolist()
+        [1.0]
+    """
+
+    def __init__(self, params: Iterable[Tensor], decay: float = 0.999) -> None:
+        if not 0 <= decay <= 1:
+            raise ArgumentError(f"[EMA] expected a decay from 0 to 1, got {decay}")
+        self.params = list(params)
+        if not self.params:
+            raise ArgumentError("[EMA] got no parameters; pass module.parameters()")
+        self.decay = decay
+        self.updates = 0
+        self.shadow: list[Tensor] = [_copy(p) for p in self.params]
+
+    def update(self) -> None:
+        """Move the average towards the parameters, as they are now."""
+        for number, (p, mean) in enumerate(zip(self.params, self.shadow, strict=True)):
+            if mean.device is not p.device:  # the network was moved
+                self.shadow[number] = mean = mean.to(p.device)
+            _move(mean, p, 1.0 - self.decay)
+        self.updates += 1
+
+    def copy_to(self, params: Iterable[Tensor] | None = None) -> None:
+        """Write the average into the parameters, or into others of the same shapes."""
+        for p, mean in zip(self.params if params is None else params, self.shadow, strict=True):
+            copy_into(p, mean)
+            p.storage.version += 1
+
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Within, the parameters are the average; afterwards they are exactly what they were."""
+        before = [_copy(p) for p in self.params]
+        self.copy_to()
+        try:
+            yield
+        finally:
+            for p, old in zip(self.params, before, strict=True):
+                copy_into(p, old)
+                p.storage.version += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """The average, the decay and the number of updates; the tensors share the average's memory."""
+        return {"decay": self.decay, "updates": self.updates, "shadow": list(self.shadow)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` gave; it is copied.
+
+        Raises:
+            ArgumentError: it is the average of other shapes.
+        """
+        saved = [np.asarray(t.on_host() if isinstance(t, TensorBase) else t) for t in state_dict["shadow"]]
+        mine, theirs = [p.shape for p in self.params], [array.shape for array in saved]
+        if mine != theirs:
+            raise ArgumentError(f"[EMA] the parameters have shapes {mine}, the state's {theirs}")
+        self.shadow = [
+            from_host(Tensor, array.astype(p.dtype), p.device, copy=True)
+            for p, array in zip(self.params, saved, strict=True)
+        ]
+        self.decay, self.updates = float(state_dict["decay"]), int(state_dict["updates"])
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    copied: Tensor = fresh_copy(tensor)  # type: ignore[assignment]
+    return copied
+
+
+def _move(mean: Tensor, p: Tensor, weight: float) -> None:
+    """``mean += weight * (p - mean)``, in place."""
+    if not p.numel():
+        return
+    if not p.device.is_host and p.dtype == np.float32 and p.is_contiguous():
+        push = pack(p.numel(), mean.offset, p.offset, weight)
+        run(MEAN, spread(p.numel(), WORKGROUP), push, p, mean)
+    else:
+        average = mean.on_host()
+        average += np.asarray(weight, p.dtype) * (p.on_host() - average)
+        if not p.device.is_host:
+            copy_into(mean, from_host(Tensor, average, p.device, copy=False))
+    mean.storage.version += 1

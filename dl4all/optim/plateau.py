@@ -1,0 +1,102 @@
+"""A learning rate that follows how well the training goes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from dl4all.errors import ArgumentError
+from dl4all.optim.optimizer import Optimizer
+
+
+class ReduceLROnPlateau:
+    """Times `factor` when a number, such as the loss, has not become better for a while.
+
+    Args:
+        optimizer: whose rates are set.
+        mode: ``"min"`` if less is better, ``"max"`` if more.
+        factor: below 1.
+        patience: how many epochs without progress are borne.
+        threshold: by how much the number must be better.
+        threshold_mode: ``"rel"`` as a share of the best, ``"abs"`` as a difference.
+        cooldown: how many epochs after a change do not count.
+        min_lr: the lowest rate, or one for each group.
+        eps: smaller changes are not made.
+
+    Raises:
+        ArgumentError: an option is out of its range.
+
+    Example:
+        >>> import dl4all as dl
+        >>> optimizer = dl.optim.SGD([dl.zeros(1)], lr=1.0)
+        >>> scheduler = dl.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1, factor=0.5)
+        >>> for loss in (3.0, 2.0, 2.0, 2.0):
+        ...     scheduler.step(loss)
+        >>> scheduler.get_last_lr()
+        [0.5]
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: Literal["min", "max"] = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: Literal["rel", "abs"] = "rel",
+        cooldown: int = 0,
+        min_lr: float | Sequence[float] = 0.0,
+        eps: float = 1e-8,
+    ) -> None:
+        if factor >= 1:
+            raise ArgumentError(f"[ReduceLROnPlateau] expected a factor below 1, got {factor}")
+        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
+            raise ArgumentError(f"[ReduceLROnPlateau] no such mode: {mode!r}, {threshold_mode!r}")
+        groups = len(optimizer.param_groups)
+        self.min_lrs = list(min_lr) if isinstance(min_lr, Sequence) else [min_lr] * groups
+        if len(self.min_lrs) != groups:
+            raise ArgumentError(f"[ReduceLROnPlateau] {groups} groups, but {len(self.min_lrs)} lowest rates")
+        self.optimizer = optimizer
+        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
+        self.factor, self.patience, self.cooldown, self.eps = factor, patience, cooldown, eps
+        self.best = math.inf if mode == "min" else -math.inf
+        self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
+        self._last_lr = [float(group["lr"]) for group in optimizer.param_groups]
+
+    def step(self, metrics: Any) -> None:
+        """Tell how good the last epoch was: a number, or a tensor of one."""
+        current = float(metrics)
+        self.last_epoch += 1
+        if self._better(current):
+            self.best, self.num_bad_epochs = current, 0
+        else:
+            self.num_bad_epochs += 1
+        if self.cooldown_counter > 0:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            for group, least in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
+                reduced = max(group["lr"] * self.factor, least)
+                if group["lr"] - reduced > self.eps:
+                    group["lr"] = reduced
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+        self._last_lr = [float(group["lr"]) for group in self.optimizer.param_groups]
+
+    def _better(self, current: float) -> bool:
+        sign = 1 if self.mode == "min" else -1
+        if self.threshold_mode == "rel":
+            return sign * current < sign * (self.best * (1 - sign * self.threshold))
+        return sign * current < sign * self.best - self.threshold
+
+    def get_last_lr(self) -> list[float]:
+        """The rate of each group."""
+        return self._last_lr
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the optimizer."""
+        return {key: value for key, value in vars(self).items() if key != "optimizer"}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` gave; load the optimizer's state too."""
+        vars(self).update(state_dict)
