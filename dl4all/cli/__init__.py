@@ -8,6 +8,7 @@ from dl4all.cli.devices import devices
 from dl4all.cli.doctor import doctor
 from dl4all.cli.profile import profile
 from dl4all.cli.run import run
+from dl4all.cli.train import train
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -19,6 +20,7 @@ def cli() -> None:
 cli.add_command(devices)
 cli.add_command(doctor)
 cli.add_command(profile)
+cli.add_command(train)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Weight files: safetensors in and out, PyTorch state dicts in, neither with PyTorch.
+"""Weight files: safetensors in and out, PyTorch state dicts in, neither with PyTorch; and checkpoints.
 
 load_weights (content decides)
 ├── weights.py        safetensors
@@ -9,7 +9,17 @@ load_weights (content decides)
 
 from __future__ import annotations
 
+from dl4all.io.checkpoint import best_step, checkpoints, load_checkpoint, mark_best, save_checkpoint
 from dl4all.io.torch_pickle import load_torch
 from dl4all.io.weights import load_weights, save_weights
 
-__all__ = ["load_torch", "load_weights", "save_weights"]
+__all__ = [
+    "best_step",
+    "checkpoints",
+    "load_checkpoint",
+    "load_torch",
+    "load_weights",
+    "mark_best",
+    "save_checkpoint",
+    "save_weights",
+]

@@ -1,0 +1,91 @@
+"""``dl4all train``: train a network as a TOML file says."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+import dl4all as dl
+from dl4all.errors import ConfigError
+
+
+@click.command()
+@click.argument("config", metavar="CONFIG.toml")
+@click.option("--device", help="In the place of the file's.")
+@click.option("--epochs", type=click.IntRange(min=1), help="In the place of the file's.")
+@click.option("--seed", type=click.IntRange(min=0), help="In the place of the file's.")
+@click.option("--folder", metavar="DIR", help="Where checkpoints and history.jsonl go; otherwise the file's.")
+@click.option("--resume", is_flag=True, help="Go on from the newest good checkpoint of the folder.")
+@click.option("--save", metavar="FILE.safetensors", help="Write the trained weights.")
+@click.option("--plot", metavar="FILE.png", help="Draw the curves of loss and metrics.")
+@click.option("--tensorboard", metavar="DIR", help="Write curves for TensorBoard.")
+def train(
+    config: str,
+    device: str | None,
+    epochs: int | None,
+    seed: int | None,
+    folder: str | None,
+    resume: bool,
+    save: str | None,
+    plot: str | None,
+    tensorboard: str | None,
+) -> None:
+    """Train the network that CONFIG.toml describes; examples/configs has some."""
+    read = dl.training.read_config(config)
+    written = read.run
+    chosen = dataclasses.replace(
+        written,
+        epochs=written.epochs if epochs is None else epochs,
+        seed=written.seed if seed is None else seed,
+        device=device or written.device,
+        folder=folder or written.folder,
+    )
+    if resume and chosen.folder is None:
+        raise ConfigError(f"{config}: --resume needs a folder, in the file or as --folder")
+    if chosen.folder and not resume and dl.io.checkpoints(chosen.folder):
+        raise ConfigError(
+            f"{chosen.folder} holds the checkpoints of an earlier run; --resume goes on with it, and "
+            "--folder DIR takes another folder"
+        )
+    read = dataclasses.replace(read, run=chosen)
+    terminal = Console().is_terminal
+    callbacks: list[Any] = [] if terminal else [_line]
+    if tensorboard is not None:
+        callbacks.append(dl.training.TensorBoard(tensorboard))
+    run = dl.training.prepare(read, callbacks=callbacks, progress=terminal)
+    start = time.perf_counter()
+    history = run.fit(resume=resume)
+    seconds = time.perf_counter() - start
+    if save is not None:
+        _write(save, run.trainer.model)
+    if plot is not None:
+        history.plot(plot)
+    numbers = "  ".join(_number(name, value) for name, value in history.rows[-1].items() if name != "epoch")
+    print(f"{numbers}  after {len(history)} epochs, {seconds:.1f} s on {run.trainer.device}")
+
+
+def _line(trainer: dl.Trainer, row: dict[str, Any]) -> None:
+    """An epoch, where there is no terminal to draw a bar on."""
+    numbers = "  ".join(_number(name, value) for name, value in row.items() if name != "epoch")
+    print(f"epoch {row['epoch']}  {numbers}", flush=True)
+
+
+def _number(name: str, value: float) -> str:
+    """
+    >>> _number("val_accuracy", 0.98765), _number("loss", 0.012345)
+    ('val_accuracy 98.77%', 'loss 0.01235')
+    """
+    return f"{name} {value:.2%}" if "accuracy" in name else f"{name} {value:.4g}"
+
+
+def _write(path: str, model: dl.nn.Module) -> None:
+    arrays = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
+    try:
+        dl.io.save_weights(Path(path), arrays)
+    except OSError as error:
+        raise dl.errors.FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,182 @@
+"""Data sets: anything with a length and items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.data.transforms import load_image
+from dl4all.errors import ArgumentError
+from dl4all.tensor.tensor import Tensor
+
+
+class Dataset(Protocol):
+    """What a loader takes: ``data[i]`` is an array, a number, or a tuple or dict of those."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Any: ...
+
+
+class TensorDataset:
+    """Arrays of equal length; a sample is one entry of each.
+
+    Args:
+        arrays: NumPy arrays or tensors (which are read to the host once).
+
+    Raises:
+        ArgumentError: there are none, or their lengths differ.
+
+    Example:
+        >>> import dl4all as dl
+        >>> data = dl.data.TensorDataset([[1.0, 2.0], [3.0, 4.0]], [0, 1])
+        >>> len(data), data[1]
+        (2, (array([3., 4.], dtype=float32), 1))
+    """
+
+    def __init__(self, *arrays: Any) -> None:
+        self.arrays = tuple(_array(array) for array in arrays)
+        lengths = [len(array) for array in self.arrays]
+        if not lengths or len(set(lengths)) != 1:
+            raise ArgumentError(f"[TensorDataset] expected arrays of one length, got lengths {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+        return tuple(array[index] for array in self.arrays)
+
+
+class Subset:
+    """Some samples of a data set, in the order of `indices`."""
+
+    def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
+        self.dataset, self.indices = dataset, list(indices)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[self.indices[index]]
+
+
+class ImageFolder:
+    """Pictures in a folder for each class: ``root/cat/1.jpg``. A sample is (pixels, class index).
+
+    Args:
+        root: the folder; classes are its subfolders in alphabetical order.
+        transform: called with each picture, an array (height, width, 3) of uint8.
+
+    Raises:
+        ArgumentError: there is no picture.
+    """
+
+    SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+
+    def __init__(self, root: str | Path, transform: Any = None) -> None:
+        self.transform = transform
+        folders = sorted(path for path in Path(root).iterdir() if path.is_dir())
+        self.classes = [folder.name for folder in folders]
+        self.samples = [
+            (file, index)
+            for index, folder in enumerate(folders)
+            for file in sorted(folder.rglob("*"))
+            if file.suffix.lower() in self.SUFFIXES
+        ]
+        if not self.samples:
+            raise ArgumentError(
+                f"[ImageFolder] {root} has no subfolder with pictures ({', '.join(self.SUFFIXES)})"
+            )
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        file, label = self.samples[index]
+        picture = np.asarray(load_image(file))
+        return (picture if self.transform is None else self.transform(picture)), label
+
+
+class TextBytes:
+    """Windows of a text's bytes: a sample is (`length` bytes, the same shifted by one), int64.
+
+    Raises:
+        ArgumentError: the text is shorter than one sample.
+    """
+
+    def __init__(self, text: str | bytes, length: int) -> None:
+        raw = text.encode() if isinstance(text, str) else text
+        self.tokens = np.frombuffer(raw, np.uint8).astype(np.int64)
+        self.length = length
+        if len(self) < 1:
+            raise ArgumentError(f"[TextBytes] {len(raw)} bytes are fewer than one sample of {length} + 1")
+
+    def __len__(self) -> int:
+        return max(0, (len(self.tokens) - 1) // self.length)
+
+    def __getitem__(self, index: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        start = index * self.length
+        return self.tokens[start : start + self.length], self.tokens[start + 1 : start + 1 + self.length]
+
+
+def random_split(dataset: Dataset, fractions: Sequence[float], seed: int = 0) -> list[Subset]:
+    """A data set in parts, at random: ``random_split(data, (0.8, 0.2))``. The same seed gives the same parts.
+
+    Args:
+        fractions: positive; they are made to add up to 1.
+
+    Raises:
+        ArgumentError: a fraction is not positive.
+    """
+    shares = np.asarray(fractions, np.float64)
+    if shares.ndim != 1 or not (shares > 0).all():
+        raise ArgumentError(f"[random_split] fractions must be positive, got {tuple(fractions)}")
+    order = np.random.Generator(np.random.Philox(seed)).permutation(len(dataset))
+    ends = np.rint(np.cumsum(shares / shares.sum()) * len(dataset)).astype(int)
+    return [Subset(dataset, part.tolist()) for part in np.split(order, ends[:-1])]
+
+
+def shifted(dataset: Dataset, pixels: int) -> TensorDataset:
+    """Images and those moved by some pixels up, down, left and right: five times as many to learn from.
+
+    Args:
+        dataset: samples (image, label); images have the shape (..., height, width).
+        pixels: how far; what comes in at the edge is 0.
+
+    Raises:
+        ArgumentError: `pixels` is not positive, or there is nothing left of an image.
+
+    Example:
+        >>> import dl4all as dl
+        >>> data = dl.data.shifted(dl.data.TensorDataset([[[1.0, 2.0], [3.0, 4.0]]], [7]), 1)
+        >>> len(data), data[1]
+        (5, (array([[3., 4.],
+               [0., 0.]], dtype=float32), 7))
+    """
+    samples = [dataset[i] for i in range(len(dataset))]
+    images, labels = (np.stack([np.asarray(sample[part]) for sample in samples]) for part in (0, 1))
+    if images.ndim < 3 or not 0 < pixels < min(images.shape[-2:]):
+        raise ArgumentError(f"[shifted] images of shape {images.shape[1:]} cannot move by {pixels} pixels")
+    moved = [images]
+    for axis in (-2, -1):
+        for step in (-pixels, pixels):
+            rolled = np.roll(images, step, axis)
+            edge = [slice(None)] * images.ndim
+            edge[axis] = slice(step, None) if step < 0 else slice(None, step)
+            rolled[tuple(edge)] = 0
+            moved.append(rolled)
+    return TensorDataset(np.concatenate(moved), np.concatenate([labels] * 5))
+
+
+def _array(given: Any) -> npt.NDArray[Any]:
+    if isinstance(given, Tensor):
+        return given.detach().numpy()
+    array = np.asarray(given)
+    typed = isinstance(given, (np.ndarray, np.generic))
+    return array.astype(np.float32) if array.dtype == np.float64 and not typed else array

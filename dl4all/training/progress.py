@@ -1,0 +1,54 @@
+"""The bar that a training run shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Bar:
+    """Batches that are done and the last epoch's numbers; or nothing, where it is switched off."""
+
+    def __init__(self, progress: Progress | None, train: Any, epochs: int, done: int) -> None:
+        self._progress, self._epochs = progress, epochs
+        self._batches = len(train) if isinstance(train, Sized) else None
+        if progress is not None:
+            total = None if self._batches is None else self._batches * epochs
+            completed = 0 if self._batches is None else self._batches * done
+            self._task = progress.add_task(self._name(done), total=total, completed=completed, note="")
+
+    def batch(self) -> None:
+        """One more batch is done."""
+        if self._progress is not None:
+            self._progress.advance(self._task)
+
+    def epoch(self, done: int, row: dict[str, Any]) -> None:
+        """So many epochs are complete, the last one with these numbers."""
+        if self._progress is not None:
+            note = "  ".join(f"{name} {value:.4g}" for name, value in row.items() if name != "epoch")
+            self._progress.update(self._task, description=self._name(done), note=note)
+            if self._batches is not None:  # an interrupted epoch went on in its middle
+                self._progress.update(self._task, completed=self._batches * done)
+
+    def _name(self, done: int) -> str:
+        return f"epoch {min(done + 1, self._epochs)}/{self._epochs}"
+
+
+@contextmanager
+def bar(shown: bool, train: Any, epochs: int, done: int) -> Iterator[Bar]:
+    """A bar for as long as the block runs.
+
+    Args:
+        shown: whether there is one.
+        train: the batches of an epoch; without ``len()`` the bar has no end.
+        epochs, done: in all, and complete already.
+    """
+    if not shown:
+        yield Bar(None, train, epochs, done)
+        return
+    columns = TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, TextColumn("{task.fields[note]}")) as progress:
+        yield Bar(progress, train, epochs, done)

@@ -1,0 +1,158 @@
+"""A training run made of a configuration: data, network, optimizer, schedule, trainer."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from dl4all import nn
+from dl4all.autograd import no_grad
+from dl4all.data import DataLoader, TensorDataset, random_split, shifted
+from dl4all.errors import ConfigError, Dl4allError
+from dl4all.optim import EMA
+from dl4all.scheduler.device import Device
+from dl4all.tensor import from_numpy, manual_seed
+from dl4all.training.config import Config, Part, arguments
+from dl4all.training.history import History
+from dl4all.training.trainer import Callback, Trainer
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A trainer, and what it trains on."""
+
+    config: Config
+    trainer: Trainer
+    train: DataLoader
+    test: DataLoader | None
+
+    def fit(self, epochs: int | None = None, resume: bool = False) -> History:
+        """Train as the configuration says, or until another number of epochs."""
+        loop, run = self.config.loop, self.config.run
+        return self.trainer.fit(
+            self.train,
+            run.epochs if epochs is None else epochs,
+            self.test,
+            patience=loop.patience,
+            monitor=loop.monitor,
+            resume=resume,
+        )
+
+
+def prepare(
+    config: Config,
+    *,
+    device: str | Device | None = None,
+    folder: str | Path | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = True,
+) -> Prepared:
+    """Make a run of a configuration; with the same seed and device it has the same result, to the last bit.
+
+    Args:
+        config: from :func:`dl4all.training.read_config`.
+        device, folder: in the place of the configuration's.
+        callbacks, progress: as for :class:`dl4all.Trainer`.
+
+    Raises:
+        ConfigError: the parts do not fit each other, or a number is out of its range.
+
+    Example:
+        >>> import dl4all as dl
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "xor.toml")
+        >>> _ = path.write_text('''
+        ... epochs = 300
+        ... data = {name = "xor", batch_size = 4, test = 0.0}
+        ... model = {name = "mlp", hidden = [8]}
+        ... optimizer = {name = "Adam", lr = 0.03}
+        ... ''')
+        >>> run = dl.training.prepare(dl.training.read_config(path), device="cpu", progress=False)
+        >>> run.fit()["binary_accuracy"][-1]
+        1.0
+    """
+    try:
+        return _prepare(config, device or config.run.device, folder or config.run.folder, callbacks, progress)
+    except ConfigError:
+        raise
+    except Dl4allError as error:
+        if isinstance(error, ValueError):  # what an op or a class says of an argument from the file
+            raise ConfigError(f"{config.path}: {error}") from error
+        raise
+
+
+def _prepare(
+    config: Config,
+    device: str | Device,
+    folder: str | Path | None,
+    callbacks: Sequence[Callback],
+    progress: bool,
+) -> Prepared:
+    run, loop, batch = config.run, config.loop, config.loading.batch_size
+    manual_seed(run.seed)
+    train, test = _sets(config)
+    inputs, targets = train.arrays
+    model = config.model.make(**config.model.options, **_sizes(config.model, inputs, targets))
+    with no_grad():  # what does not fit is said before the first epoch
+        model.eval()(from_numpy(inputs[:1].copy()))
+    loader = DataLoader(train, batch, shuffle=True, seed=run.seed, device=device)
+    optimizer = config.optimizer.make(model.parameters(), **config.optimizer.options)
+    steps = -(-len(loader) // loop.accumulate) * run.epochs
+    known = arguments(config.schedule.make) if config.schedule else {}
+    lengths = {"T_max": run.epochs, "total_steps": steps}
+    schedule = config.schedule and config.schedule.make(
+        optimizer, **{**{k: v for k, v in lengths.items() if k in known}, **config.schedule.options}
+    )
+    binary = targets.dtype.kind == "f"
+    trainer = Trainer(
+        model,
+        nn.BCEWithLogitsLoss() if binary else nn.CrossEntropyLoss(),
+        optimizer,
+        loop.metrics or ["binary_accuracy" if binary else "accuracy"],
+        device,
+        scheduler=schedule,
+        scheduler_interval="step" if "total_steps" in known else "epoch",
+        accumulate=loop.accumulate,
+        clip_norm=loop.clip_norm,
+        ema=None if loop.ema is None else EMA(model.parameters(), loop.ema),
+        folder=folder,
+        keep=loop.keep,
+        checkpoint_every=loop.checkpoint_every,
+        callbacks=callbacks,
+        stop_on_nan=loop.stop_on_nan,
+        progress=progress,
+    )
+    return Prepared(config, trainer, loader, None if test is None else DataLoader(test, 256, device=device))
+
+
+def _sets(config: Config) -> tuple[TensorDataset, TensorDataset | None]:
+    """What is learned and what is held out; the same samples whatever the seed of the run is."""
+    loading = config.loading
+    if not 0 <= loading.test < 1 or loading.shift < 0:
+        raise ConfigError(
+            f"{config.path}: test in [data] is a share below 1, shift at least 0; got {loading.test} and "
+            f"{loading.shift}"
+        )
+    whole: TensorDataset = config.data.make(**config.data.options)
+    train, test = whole, None
+    if loading.test:
+        parts = random_split(whole, (1 - loading.test, loading.test))
+        train, test = (TensorDataset(*whole[part.indices]) for part in parts)
+    return (shifted(train, loading.shift) if loading.shift else train), test
+
+
+def _sizes(model: Part, inputs: npt.NDArray[Any], targets: npt.NDArray[Any]) -> dict[str, int]:
+    """The arguments of a network that follow from the data."""
+    known = inspect.signature(model.make).parameters
+    sizes = {
+        "in_features": math.prod(inputs.shape[1:]),
+        "in_channels": inputs.shape[1],
+        "num_classes": targets.shape[1] if targets.ndim > 1 else int(targets.max()) + 1,
+    }
+    return {name: size for name, size in sizes.items() if name in known}

