@@ -1,5 +1,6 @@
 """Classify pictures with ResNet-18 on the best device of this machine.
 
+python examples/resnet18.py                                     # digits, with the network that comes along
 python examples/resnet18.py cat.jpg --weights resnet18.pth --labels imagenet_classes.txt
 """
 
@@ -28,33 +29,44 @@ RANDOM = (
 )
 CLASSES = 1000
 TOP = 5
+DIGITS_AT_A_TIME = 64
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
+@click.argument("images", nargs=-1, metavar="[IMAGE...]")
 @click.option("--device", default="auto", show_default=True, help="auto, gpu, cpu, vulkan:0, kompute:0, ...")
 @click.option(
     "--weights", metavar="FILE", help="State dict of torchvision's ResNet-18, .safetensors or .pth."
 )
 @click.option("--labels", metavar="FILE", help=f"Text file with {CLASSES} class names, one a line.")
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Images at a time.")
+@click.option("--batch", type=click.IntRange(min=1), help="Images at a time: 1 picture, 64 digits.")
 @click.option("--repeat", type=click.IntRange(min=1), default=5, show_default=True, help="Timed runs.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the random weights.")
-@click.option("--save-logits", metavar="FILE.npy", help="Write the logits, shape (images, 1000).")
+@click.option("--save-logits", metavar="FILE.npy", help="Write the logits, shape (images, classes).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def classify(
     images: tuple[str, ...],
     device: str,
     weights: str | None,
     labels: str | None,
-    batch: int,
+    batch: int | None,
     repeat: int,
     seed: int,
     save_logits: str | None,
     as_json: bool,
 ) -> None:
-    """Classify each IMAGE and show its five most likely classes."""
+    """Classify each IMAGE and show its five most likely classes.
+
+    Without an IMAGE, the slim ResNet-18 that comes with dl4all reads handwritten digits that it was not
+    trained on, and its answers are compared with the true ones.
+    """
     place = dl.device(device)
+    if not images:
+        if weights is not None or labels is not None:
+            raise click.UsageError("--weights and --labels are for pictures, and there is no IMAGE")
+        read_digits(place, batch or DIGITS_AT_A_TIME, repeat, save_logits, as_json)
+        return
+    batch = batch or 1
     names = read_labels(labels)
     pixels = np.stack([dl.data.imagenet_eval(dl.data.load_image(image)) for image in images])
     network = load_network(weights, seed).to(place)
@@ -89,11 +101,53 @@ def classify(
         for index, share in zip(indices, shares, strict=True):
             table.add_row(names[index], f"{share:.1%}")
         console.print(table)
+    console.print(timing(milliseconds, place, batch, repeat), highlight=False)
+
+
+def read_digits(place: dl.Device, batch: int, repeat: int, save_logits: str | None, as_json: bool) -> None:
+    """Read the digits that examples/resnet_digits.py held out, and count what is right."""
+    _, held_out = dl.data.random_split(dl.data.digits(32), (0.8, 0.2))
+    pixels, truth = next(iter(dl.data.DataLoader(held_out, len(held_out), device=None)))
+    network = dl.models.resnet18_digits().fold_batch_norm().to(place)
+    logits, milliseconds = infer(network, pixels, place, batch, repeat)
+    answers = logits.argmax(1)
+    right = answers == truth
+    if save_logits is not None:
+        save(save_logits, logits)
+    if as_json:
+        report = {
+            "device": str(place),
+            "hardware": place.info.hardware,
+            "input_shape": [batch, *pixels.shape[1:]],
+            "output_shape": list(logits.shape),
+            "milliseconds_per_image": milliseconds,
+            "random_weights": False,
+            "logits_file": save_logits,
+            "accuracy": float(right.mean()),
+            "truth": truth.tolist(),
+            "answers": answers.tolist(),
+        }
+        print(json.dumps(report, indent=2))
+        return
+    table = Table(title="Handwritten digits")
+    for heading in ("digit", "images", "read right", "taken for"):
+        table.add_column(heading, justify="left" if heading == "taken for" else "right")
+    for digit in range(10):
+        these = truth == digit
+        wrong = ", ".join(str(answer) for answer in answers[these & ~right])
+        table.add_row(str(digit), str(these.sum()), str((these & right).sum()), wrong)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(table)
     console.print(
-        f"{milliseconds:.1f} ms per image on {place} ({place.info.hardware}), "
-        f"batch {batch}, median of {repeat}",
+        f"accuracy {right.mean():.2%}: {right.sum()} of {len(right)} digits, none of them trained on",
         highlight=False,
     )
+    console.print(timing(milliseconds, place, batch, repeat), highlight=False)
+
+
+def timing(milliseconds: float, place: dl.Device, batch: int, repeat: int) -> str:
+    where = f"{place} ({place.info.hardware})"
+    return f"{milliseconds:.1f} ms per image on {where}, batch {batch}, median of {repeat}"
 
 
 def read_labels(path: str | None) -> list[str]:
@@ -117,6 +171,7 @@ def load_network(weights: str | None, seed: int) -> dl.models.ResNet:
     return network.fold_batch_norm()
 
 
+@dl.no_grad()
 def infer(
     network: dl.models.ResNet, pixels: npt.NDArray[np.float32], place: dl.Device, batch: int, repeat: int
 ) -> tuple[npt.NDArray[np.float32], float]:

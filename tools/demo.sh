@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Sets everything up, lists the devices and classifies a photograph with ResNet-18 on each way to a device.
+# Sets everything up and lists the devices. Then, on each way to a device: a trained slim ResNet-18 reads handwritten
+# digits that it has not seen before, and the full ResNet-18 classifies a photograph.
 #
-#   bash tools/demo.sh [OPTIONS OF examples/resnet18.py, such as --weights FILE]
+#   bash tools/demo.sh [OPTIONS OF examples/resnet18.py for the photograph, such as --weights FILE]
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -17,6 +18,8 @@ printf '\n== dl4all devices\n'
 "$BIN/dl4all" devices
 
 for device in auto vulkan:0 kompute:0; do
-    printf '\n== ResNet-18 on --device %s\n' "$device"
+    printf '\n== Digits on --device %s\n' "$device"
+    "$BIN/python" "$ROOT/examples/resnet18.py" --device "$device"
+    printf '\n== A photograph on --device %s\n' "$device"
     "$BIN/python" "$ROOT/examples/resnet18.py" "$photo" --device "$device" "$@"
 done

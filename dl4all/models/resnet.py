@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from dl4all import nn
+from dl4all.errors import ArgumentError
+from dl4all.models.initial import initialise
 from dl4all.nn.utils import fuse_conv_bn_eval
 from dl4all.tensor.tensor import Tensor
 
 
-class BasicBlock(nn.Module):
-    """Two 3x3 convolutions around which the input is led and added.
+class _Block(nn.Module):
+    """What blocks share: the way around the convolutions.
 
     Args:
-        in_channels, channels: of the input and the output.
-        stride: of the first convolution; where the shape changes, the way around gets a 1x1
-            convolution.
+        in_channels: of the input.
+        channels: of the convolutions; the output has `expansion` times as many.
+        stride: of the convolution that halves the image; where the shape changes, the way around gets a
+            1x1 convolution.
     """
+
+    expansion: ClassVar[int]
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
+        self._layers(in_channels, channels, stride)
+        self.relu = nn.ReLU()
+        out_channels = channels * self.expansion
+        self.downsample: nn.Sequential | None = None
+        if stride != 1 or in_channels != out_channels:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
+            )
+
+    def _layers(self, in_channels: int, channels: int, stride: int) -> None:
+        raise NotImplementedError
+
+
+class BasicBlock(_Block):
+    """Two 3x3 convolutions around which the input is led and added."""
+
+    expansion = 1
+
+    def _layers(self, in_channels: int, channels: int, stride: int) -> None:
         self.conv1 = nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False)
         self.bn1: nn.Module = nn.BatchNorm2d(channels)
-        self.relu = nn.ReLU()
         self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
         self.bn2: nn.Module = nn.BatchNorm2d(channels)
-        self.downsample: nn.Sequential | None = None
-        if stride != 1 or in_channels != channels:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(in_channels, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
-            )
 
     def forward(self, x: Tensor) -> Tensor:
         around = x if self.downsample is None else self.downsample(x)
@@ -36,29 +56,74 @@ class BasicBlock(nn.Module):
         return self.relu(out + around)  # type: ignore[no-any-return]
 
 
+class Bottleneck(_Block):
+    """A 3x3 convolution between two of 1x1, of which the second has four times the channels.
+
+    The 3x3 convolution has the stride, as in torchvision ("ResNet v1.5"), not the first one.
+    """
+
+    expansion = 4
+
+    def _layers(self, in_channels: int, channels: int, stride: int) -> None:
+        self.conv1 = nn.Conv2d(in_channels, channels, 1, bias=False)
+        self.bn1: nn.Module = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, stride, 1, bias=False)
+        self.bn2: nn.Module = nn.BatchNorm2d(channels)
+        self.conv3 = nn.Conv2d(channels, channels * self.expansion, 1, bias=False)
+        self.bn3: nn.Module = nn.BatchNorm2d(channels * self.expansion)
+
+    def forward(self, x: Tensor) -> Tensor:
+        around = x if self.downsample is None else self.downsample(x)
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.relu(self.bn2(self.conv2(out)))
+        out = self.bn3(self.conv3(out))
+        return self.relu(out + around)  # type: ignore[no-any-return]
+
+
 class ResNet(nn.Module):
     """A stem, four stages of blocks that halve the image and double the channels, and a classifier.
 
     Args:
+        block: :class:`BasicBlock` or :class:`Bottleneck`.
         blocks: how many in each stage.
         num_classes: size of the output.
+        in_channels: of the images.
+        base_channels: of the stem and the first stage; the published networks have 64.
 
     Shape:
-        (N, 3, H, W) to logits (N, num_classes); trained for 224 x 224, works for any size.
+        (N, in_channels, H, W) to logits (N, num_classes); made for 224 x 224, works for any size from 1.
+
+    Raises:
+        ArgumentError: a number is less than 1.
     """
 
-    def __init__(self, blocks: tuple[int, int, int, int], num_classes: int = 1000) -> None:
+    def __init__(
+        self,
+        block: type[_Block],
+        blocks: tuple[int, int, int, int],
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        base_channels: int = 64,
+    ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
-        self.bn1: nn.Module = nn.BatchNorm2d(64)
+        if min(num_classes, in_channels, base_channels) < 1:
+            raise ArgumentError(
+                f"[ResNet] num_classes {num_classes}, in_channels {in_channels} and base_channels "
+                f"{base_channels} must be at least 1"
+            )
+        widths = [base_channels * factor for factor in (1, 2, 4, 8)]
+        outputs = [width * block.expansion for width in widths]
+        self.conv1 = nn.Conv2d(in_channels, base_channels, 7, 2, 3, bias=False)
+        self.bn1: nn.Module = nn.BatchNorm2d(base_channels)
         self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2d(3, 2, 1)
-        self.layer1 = _stage(64, 64, blocks[0], 1)
-        self.layer2 = _stage(64, 128, blocks[1], 2)
-        self.layer3 = _stage(128, 256, blocks[2], 2)
-        self.layer4 = _stage(256, 512, blocks[3], 2)
+        self.layer1 = _stage(block, base_channels, widths[0], blocks[0], 1)
+        self.layer2 = _stage(block, outputs[0], widths[1], blocks[1], 2)
+        self.layer3 = _stage(block, outputs[1], widths[2], blocks[2], 2)
+        self.layer4 = _stage(block, outputs[2], widths[3], blocks[3], 2)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(512, num_classes)
+        self.fc = nn.Linear(outputs[3], num_classes)
+        initialise(self, "fan_out", linear_std=None)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
@@ -74,27 +139,38 @@ class ResNet(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Sequential):
                 continue
-            for suffix in ("1", "2"):
+            for suffix in ("1", "2", "3"):
                 conv, bn = getattr(module, f"conv{suffix}", None), getattr(module, f"bn{suffix}", None)
                 if isinstance(conv, nn.Conv2d) and isinstance(bn, nn.BatchNorm2d):
                     setattr(module, f"conv{suffix}", fuse_conv_bn_eval(conv, bn))
                     setattr(module, f"bn{suffix}", nn.Identity())
-            if isinstance(module, BasicBlock) and module.downsample is not None:
+            if isinstance(module, _Block) and module.downsample is not None:
                 conv, bn = module.downsample
                 if isinstance(conv, nn.Conv2d) and isinstance(bn, nn.BatchNorm2d):
                     module.downsample = nn.Sequential(fuse_conv_bn_eval(conv, bn))
         return self
 
 
-def _stage(in_channels: int, channels: int, blocks: int, stride: int) -> nn.Sequential:
-    first = BasicBlock(in_channels, channels, stride)
-    return nn.Sequential(first, *(BasicBlock(channels, channels, 1) for _ in range(blocks - 1)))
+def _stage(block: type[_Block], in_channels: int, channels: int, blocks: int, stride: int) -> nn.Sequential:
+    first = block(in_channels, channels, stride)
+    out_channels = channels * block.expansion
+    return nn.Sequential(first, *(block(out_channels, channels, 1) for _ in range(blocks - 1)))
 
 
-def resnet18(num_classes: int = 1000) -> ResNet:
+def resnet18(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> ResNet:
     """ResNet-18: 11.7 million parameters, 1.8 billion multiply-adds for a 224 x 224 image.
 
     The weights are random; load trained ones with
-    ``net.load_state_dict(dl.io.load_weights("resnet18.pth"))``.
+    ``net.load_state_dict(dl.io.load_weights("resnet18.pth"))``. Arguments as in :class:`ResNet`.
     """
-    return ResNet((2, 2, 2, 2), num_classes)
+    return ResNet(BasicBlock, (2, 2, 2, 2), num_classes, in_channels, base_channels)
+
+
+def resnet34(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> ResNet:
+    """ResNet-34: 21.8 million parameters; the weights are random. Arguments as in :class:`ResNet`."""
+    return ResNet(BasicBlock, (3, 4, 6, 3), num_classes, in_channels, base_channels)
+
+
+def resnet50(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> ResNet:
+    """ResNet-50: 25.6 million parameters; the weights are random. Arguments as in :class:`ResNet`."""
+    return ResNet(Bottleneck, (3, 4, 6, 3), num_classes, in_channels, base_channels)

@@ -122,6 +122,40 @@ def test_without_weights_it_says_that_the_labels_mean_nothing() -> None:
     assert "labels below mean nothing" in done.stderr
 
 
+# Digits, with the network that comes along
+
+
+def test_digits(device: str, tmp_path: Path) -> None:
+    path = tmp_path / "logits.npy"
+    found = report("--device", device, "--save-logits", path, "--batch", 100)
+    assert found["device"] == device
+    assert found["input_shape"] == [100, 1, 32, 32]
+    assert found["output_shape"] == [359, 10]
+    assert found["random_weights"] is False
+    assert np.load(path).argmax(1).tolist() == found["answers"]
+    right = np.array(found["answers"]) == np.array(found["truth"])
+    assert found["accuracy"] == right.mean() >= 0.98
+    labels = dl.data.digits().arrays[1]
+    held_out = dl.data.random_split(dl.data.digits(), (0.8, 0.2))[1].indices
+    assert found["truth"] == labels[held_out].tolist()
+
+
+def test_table_of_digits_counts_them() -> None:
+    done = run("--device", "cpu", "--repeat", 1)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line
+    ]
+    assert [row[0] for row in rows] == [str(digit) for digit in range(10)]
+    held, right = (sum(int(row[column]) for row in rows) for column in (1, 2))
+    wrong = sum(len(row[3].split(",")) for row in rows if row[3])
+    assert held == right + wrong == 359
+    assert f"accuracy {right / held:.2%}: {right} of 359 digits" in done.stdout
+    assert "ms per image on cpu" in done.stdout
+    assert "batch 64" in done.stdout
+
+
 # Bad input
 
 
@@ -161,7 +195,8 @@ def bad_inputs(folder: Path, weights: Path) -> dict[str, tuple[list[object], lis
     unexpected = changed(weights, folder / "unexpected.pth", fc2__bias=torch.ones(3))
     misshapen = changed(weights, folder / "misshapen.pth", fc__bias=torch.ones(10))
     return {
-        "no image": ([], ["IMAGE"]),
+        "weights without image": (["--weights", weights], ["--weights", "no IMAGE"]),
+        "labels without image": (["--labels", short], ["--labels", "no IMAGE"]),
         "missing image": ([folder / "none.jpg"], ["none.jpg"]),
         "unreadable image": ([text], ["not_a_picture.jpg"]),
         "folder as image": ([folder], [folder.name]),

@@ -1,0 +1,197 @@
+"""A language model in GPT-2's form (Radford et al., 2019), with its parameter names."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dl4all import nn
+from dl4all.autograd import no_grad
+from dl4all.errors import ArgumentError, ShapeError
+from dl4all.nn import init
+from dl4all.nn.functional import dropout, gelu, scaled_dot_product_attention
+from dl4all.ops import cat, reshape
+from dl4all.ops.random import Generator
+from dl4all.tensor.creation import from_numpy
+from dl4all.tensor.random import multinomial
+from dl4all.tensor.tensor import Tensor
+
+
+class CausalSelfAttention(nn.Module):
+    """Each element looks at itself and those before it.
+
+    Args:
+        n_embd: features.
+        n_head: heads.
+        rate: the probability with which elements become zero in training.
+        bias: whether projections have biases.
+    """
+
+    def __init__(self, n_embd: int, n_head: int, rate: float, bias: bool) -> None:
+        super().__init__()
+        self.n_head, self.rate = n_head, rate
+        self.c_attn = nn.Linear(n_embd, 3 * n_embd, bias)
+        self.c_proj = nn.Linear(n_embd, n_embd, bias)
+
+    def forward(self, x: Any) -> Any:
+        count, steps, features = x.shape
+        heads = reshape(self.c_attn(x), count, steps, 3, self.n_head, features // self.n_head)
+        q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)
+        rate = self.rate if self.training else 0.0
+        y = scaled_dot_product_attention(q, k, v, dropout_p=rate, is_causal=True)
+        y = self.c_proj(reshape(y.swapaxes(1, 2), count, steps, features))
+        return dropout(y, self.rate, self.training)
+
+
+class FeedForward(nn.Module):
+    """Two layers for each element, with four times the features in between."""
+
+    def __init__(self, n_embd: int, rate: float, bias: bool) -> None:
+        super().__init__()
+        self.rate = rate
+        self.c_fc = nn.Linear(n_embd, 4 * n_embd, bias)
+        self.c_proj = nn.Linear(4 * n_embd, n_embd, bias)
+
+    def forward(self, x: Any) -> Any:
+        return dropout(self.c_proj(gelu(self.c_fc(x), approximate="tanh")), self.rate, self.training)
+
+
+class Block(nn.Module):
+    """Attention and two layers, each normalised before and with a way around it."""
+
+    def __init__(self, n_embd: int, n_head: int, rate: float, bias: bool) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(n_embd, bias=bias)
+        self.attn = CausalSelfAttention(n_embd, n_head, rate, bias)
+        self.ln_2 = nn.LayerNorm(n_embd, bias=bias)
+        self.mlp = FeedForward(n_embd, rate, bias)
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class GPT(nn.Module):
+    """Predicts what comes next in a sequence of numbered tokens.
+
+    The scores come from the embedding's own table, which is thus ``lm_head.weight``, too.
+
+    Args:
+        vocab_size: how many tokens there are.
+        block_size: the longest sequence.
+        n_layer, n_head, n_embd: blocks, heads of each and features.
+        dropout: the probability with which elements become zero in training.
+        bias: whether linear layers and normalisations have biases.
+
+    Shape:
+        Ints (N, T) to scores (N, T, vocab_size).
+
+    Raises:
+        ArgumentError: the features do not split into the heads.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.GPT(vocab_size=11, block_size=8, n_layer=1, n_head=2, n_embd=6)
+        >>> net(dl.tensor([[1, 2, 3]], device="cpu")).shape
+        (1, 3, 11)
+        >>> net.generate(dl.tensor([[1, 2, 3]], device="cpu"), 4).shape
+        (1, 7)
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        block_size: int,
+        n_layer: int = 12,
+        n_head: int = 12,
+        n_embd: int = 768,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if n_head < 1 or n_embd % n_head:
+            raise ArgumentError(f"[GPT] {n_embd} features do not split into {n_head} heads")
+        self.vocab_size, self.block_size, self.rate = vocab_size, block_size, dropout
+        self.transformer = nn.ModuleDict(
+            {
+                "wte": nn.Embedding(vocab_size, n_embd),
+                "wpe": nn.Embedding(block_size, n_embd),
+                "h": nn.ModuleList([Block(n_embd, n_head, dropout, bias) for _ in range(n_layer)]),
+                "ln_f": nn.LayerNorm(n_embd, bias=bias),
+            }
+        )
+        self.lm_head = nn.Linear(n_embd, vocab_size, bias=False)
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                init.zeros_(parameter)
+            elif len(parameter.shape) == 2:
+                scaled = name.endswith("c_proj.weight")
+                init.normal_(parameter, std=0.02 / math.sqrt(2 * n_layer) if scaled else 0.02)
+        self.lm_head.weight = self._part("wte").weight
+
+    def forward(self, idx: Any) -> Any:
+        """Scores of the next token at each place.
+
+        Raises:
+            ShapeError: the sequences are too long.
+            ArgumentError: there is no such token.
+        """
+        if idx.ndim != 2 or idx.shape[1] > self.block_size:
+            raise ShapeError(f"[GPT] expected ints of shape (N, up to {self.block_size}), got {idx.shape}")
+        x = self._part("wte")(idx) + self._part("wpe").weight[: idx.shape[1]]
+        x = dropout(x, self.rate, self.training)
+        for block in self._part("h"):
+            x = block(x)
+        return self.lm_head(self._part("ln_f")(x))
+
+    def _part(self, name: str) -> Any:
+        return self.transformer[name]
+
+    @no_grad()
+    def generate(
+        self,
+        idx: Tensor,
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor:
+        """Go on from sequences, token by token.
+
+        Args:
+            idx: ints (N, T), T at least 1.
+            max_new_tokens: how many to append.
+            temperature: what scores are divided by; 0 always takes the likeliest.
+            top_k: choose among so many of the likeliest.
+            generator: where the random numbers come from.
+
+        Returns:
+            Ints (N, T + max_new_tokens).
+
+        Raises:
+            ArgumentError: the temperature is negative, or `top_k` less than 1.
+        """
+        if temperature < 0 or (top_k is not None and top_k < 1):
+            raise ArgumentError(
+                f"[generate] expected temperature >= 0 and top_k >= 1, got {temperature} and {top_k}"
+            )
+        for _ in range(max_new_tokens):
+            scores = self(idx[:, -self.block_size :])[:, -1].numpy().astype(np.float64)
+            if temperature == 0:
+                chosen = from_numpy(scores.argmax(-1, keepdims=True))
+            else:
+                chosen = multinomial(
+                    from_numpy(_chances(scores / temperature, top_k)), 1, generator=generator
+                )
+            idx = cat([idx, chosen.to(idx.device).to(idx.dtype)], 1)
+        return idx
+
+
+def _chances(scores: Any, top_k: int | None) -> Any:
+    if top_k is not None and top_k < scores.shape[-1]:
+        least = np.sort(scores, -1)[:, -top_k, None]
+        scores = np.where(scores < least, -np.inf, scores)
+    chances = np.exp(scores - scores.max(-1, keepdims=True))
+    return (chances / chances.sum(-1, keepdims=True)).astype(np.float32)

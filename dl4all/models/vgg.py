@@ -1,0 +1,92 @@
+"""VGG (Simonyan and Zisserman, arXiv:1409.1556), with torchvision's parameter names."""
+
+from __future__ import annotations
+
+from dl4all import nn
+from dl4all.models.initial import initialise
+from dl4all.tensor.tensor import Tensor
+
+# Convolutions in each of the five stages, which have 1, 2, 4, 8 and 8 times the base's channels.
+STAGES = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3)}
+FACTORS = (1, 2, 4, 8, 8)
+
+
+class VGG(nn.Module):
+    """3x3 convolutions in five stages that halve the image, and three linear layers.
+
+    Args:
+        depth: layers with weights: 11, 13 or 16.
+        batch_norm: whether each convolution is followed by a normalisation.
+        num_classes: size of the output.
+        in_channels: of the images.
+        base_channels: of the first stage, 64 as published; the linear layers have 64 times as many features.
+        dropout: the share of the linear layers' features that is left out in training.
+
+    Shape:
+        (N, in_channels, H, W) to logits (N, num_classes); H and W at least 32.
+    """
+
+    def __init__(
+        self,
+        depth: int,
+        batch_norm: bool = False,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        base_channels: int = 64,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        features: list[nn.Module] = []
+        for count, factor in zip(STAGES[depth], FACTORS, strict=True):
+            for _ in range(count):
+                features.append(nn.Conv2d(in_channels, base_channels * factor, 3, padding=1))
+                in_channels = base_channels * factor
+                features += [nn.BatchNorm2d(in_channels)] if batch_norm else []
+                features.append(nn.ReLU())
+            features.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*features)
+        self.avgpool = nn.AdaptiveAvgPool2d(7)
+        inner = 64 * base_channels
+        self.classifier = nn.Sequential(
+            nn.Linear(in_channels * 49, inner),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(inner, inner),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(inner, num_classes),
+        )
+        initialise(self, "fan_out", linear_std=0.01)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.avgpool(self.features(x)).flatten(1))  # type: ignore[no-any-return]
+
+
+def vgg11(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
+    """VGG with 11 layers, 133 million parameters; the weights are random. Arguments as in :class:`VGG`."""
+    return VGG(11, False, num_classes, in_channels, base_channels)
+
+
+def vgg11_bn(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
+    """:func:`vgg11` with batch normalisation."""
+    return VGG(11, True, num_classes, in_channels, base_channels)
+
+
+def vgg13(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
+    """VGG with 13 layers, 133 million parameters; the weights are random. Arguments as in :class:`VGG`."""
+    return VGG(13, False, num_classes, in_channels, base_channels)
+
+
+def vgg13_bn(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
+    """:func:`vgg13` with batch normalisation."""
+    return VGG(13, True, num_classes, in_channels, base_channels)
+
+
+def vgg16(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
+    """VGG with 16 layers, 138 million parameters; the weights are random. Arguments as in :class:`VGG`."""
+    return VGG(16, False, num_classes, in_channels, base_channels)
+
+
+def vgg16_bn(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
+    """:func:`vgg16` with batch normalisation."""
+    return VGG(16, True, num_classes, in_channels, base_channels)
