@@ -1,0 +1,73 @@
+"""ncnn with Vulkan compute, float32 throughout, its winograd convolutions on.
+
+A product of matrices is a convolution with kernel 1, as ncnn's MatMul layer runs on the processor without a
+word: its channels are the summed dimension, so both operands and the answer are transposed.
+Python has no access to ncnn's device memory, so both copies are within ``compute``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.cases import Array, Case
+from benchmarks.peers.serve import Steps, serve, wanted_device
+
+ncnn: Any = importlib.import_module("ncnn")  # in this peer's environment only
+
+
+def prepare(case: Case, x: Array, w: Array) -> Steps:
+    if case.is_convolution:
+        net = network(w, f"1=3 3={case.stride} 4=1")
+        return Steps(lambda: x[0], lambda x: compute(net, x), lambda y: np.array(y)[None], separate=False)
+    net = network(w.T, "1=1")
+    columns = np.ascontiguousarray(x.T)[:, None, :]
+    return Steps(lambda: columns, lambda x: compute(net, x), lambda y: np.array(y)[:, 0].T, separate=False)
+
+
+def network(w: Array, parameters: str) -> Any:
+    """One convolution without bias."""
+    net = ncnn.Net()
+    for name in dir(net.opt):
+        if name.startswith(("use_fp16", "use_bf16", "use_int8")):
+            setattr(net.opt, name, False)
+    net.opt.use_vulkan_compute = True
+    net.set_vulkan_device(chosen())
+    layer = f"Convolution c 1 1 x y 0={len(w)} {parameters} 5=0 6={w.size}"
+    check(net.load_param_mem(f"7767517\n2 2\nInput i 0 1 x\n{layer}\n"), "load_param_mem")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "weights.bin")
+        file.write_bytes(bytes(4) + np.ascontiguousarray(w).tobytes())  # tag 0: plain float32
+        check(net.load_model(str(file)), "load_model")
+    if not net.layers()[1].support_vulkan:
+        raise RuntimeError("ncnn would run this convolution on the processor")
+    return net
+
+
+def compute(net: Any, x: Array) -> Any:
+    extractor = net.create_extractor()
+    check(extractor.input("x", ncnn.Mat(x)), "input")
+    status, result = extractor.extract("y")
+    check(status, "extract")
+    return result
+
+
+def check(status: int, what: str) -> None:
+    if status != 0:
+        raise RuntimeError(f"ncnn's {what} returned {status}")
+
+
+def chosen() -> int:
+    """The number of the wanted device."""
+    names = [ncnn.get_gpu_info(i).device_name() for i in range(ncnn.get_gpu_count())]
+    return names.index(wanted_device(names))
+
+
+if __name__ == "__main__":
+    ncnn.create_gpu_instance()
+    serve(f"ncnn {version('ncnn')}", ncnn.get_gpu_info(chosen()).device_name(), prepare)
