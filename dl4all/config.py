@@ -74,6 +74,30 @@ def least_limits() -> bool:
     return value == "minimum"
 
 
+def allocator_setting() -> str:
+    """The strategy that ``DL4ALL_ALLOCATOR`` forces, ``pool`` or ``best_fit``; empty where it does not.
+
+    Raises:
+        ConfigError: the variable holds something else.
+    """
+    value = os.environ.get("DL4ALL_ALLOCATOR", "")
+    if value not in ("", "pool", "best_fit"):
+        raise ConfigError(f"DL4ALL_ALLOCATOR must be pool, best_fit or empty, not {value!r}")
+    return value
+
+
+def memory_debug() -> bool:
+    """Whether ``DL4ALL_MEMORY_DEBUG=1`` asks for guards around the memory of tensors.
+
+    Raises:
+        ConfigError: the variable holds something else.
+    """
+    value = os.environ.get("DL4ALL_MEMORY_DEBUG", "")
+    if value not in ("", "0", "1"):
+        raise ConfigError(f"DL4ALL_MEMORY_DEBUG must be 0, 1 or empty, not {value!r}")
+    return value == "1"
+
+
 def _file() -> tuple[dict[str, Any], str]:
     """What the file that counts says, and its name; nothing where there is none."""
     for folder in (Path.cwd(), platformdirs.user_config_path("dl4all")):

@@ -23,11 +23,13 @@ check() {
 check "$PY" -m ruff check
 check "$PY" -m ruff format --check
 check "$PY" -m mypy
-check "$PY" -m pytest -q
+# in two processes, as most tests keep one core busy; the rest of a process's share goes to whoever is done
+PYTEST=("$PY" -m pytest -q -n 2 --dist worksteal)
+check "${PYTEST[@]}"
 # again, with every Vulkan call checked by the validation layers
-check env DL4ALL_VALIDATION=1 "$PY" -m pytest -q -m 'vulkan and not slow'
+check env DL4ALL_VALIDATION=1 "${PYTEST[@]}" -m 'vulkan and not slow'
 # again, on a device that offers no more than Vulkan requires of every one
-check env DL4ALL_LIMITS=minimum "$PY" -m pytest -q tests/ops tests/conformance dl4all/testing tests/models -m 'vulkan and not slow'
+check env DL4ALL_LIMITS=minimum "${PYTEST[@]}" tests/ops tests/conformance dl4all/testing tests/models -m 'vulkan and not slow'
 
 echo
 if ((${#failed[@]})); then
