@@ -42,6 +42,7 @@ Number: TypeAlias = Any
 UNARY_EXAMPLES = (
     example((13, 7)),
     example((12, 11)),
+    example((3, 68)),
     example((2, 3, 1, 5, 7)),
     example(()),
     example((1,)),
@@ -50,6 +51,9 @@ UNARY_EXAMPLES = (
 BINARY_EXAMPLES = (
     example((13, 7), (13, 7)),
     example((3, 44), (3, 44)),
+    # Rows that are long enough for workgroups of their own.
+    example((5, 67), (67,)),
+    example((2, 3, 68), (3, 1)),
     example((13, 1), (7,)),
     example((), (5, 3)),
     example((2, 3, 7, 5), (3, 1, 1)),
@@ -61,6 +65,7 @@ BINARY_EXAMPLES = (
 TERNARY_EXAMPLES = (
     example((5, 7), (5, 7), (5, 7)),
     example((7, 20), (7, 20), (7, 20)),
+    example((3, 68), (68,), (3, 1)),
     example((3, 1, 5), (7, 1), ()),
     example((1,), (3, 1), (1, 5)),
     example((2, 1, 3, 1, 2, 1), (1, 3, 1, 2, 1, 5), (2, 3, 3, 2, 2, 5)),
