@@ -50,12 +50,12 @@ class Function:
     @staticmethod
     def forward(ctx: Context, *inputs: Any) -> Any:
         """Compute the outputs."""
-        raise NotImplementedError
+        raise NotImplementedError("a Function defines forward(ctx, *inputs) as a static method")
 
     @staticmethod
     def backward(ctx: Context, *gradients: Any) -> Any:
         """Compute the inputs' gradients."""
-        raise NotImplementedError
+        raise NotImplementedError("a Function defines backward(ctx, *gradients) as a static method")
 
     @classmethod
     def apply(cls, *inputs: Any) -> Any:

@@ -71,10 +71,7 @@ def jvp(function: Function, inputs: Any, v: Any, create_graph: bool = False) -> 
         [2.0, 40.0]
     """
     leaves, result = _run("jvp", function, inputs, create_graph)
-    directions = list(v) if isinstance(v, tuple | list) else [v]
-    if [d.shape for d in directions] != [leaf.shape for leaf in leaves]:
-        shapes = [leaf.shape for leaf in leaves]
-        raise ShapeError(f"[jvp] expected directions of shapes {shapes}, got {[d.shape for d in directions]}")
+    directions = _directions("jvp", leaves, v)
     with enable_grad():
         left = _ones_like(result).requires_grad_()
         products = grad(result, leaves, left, create_graph=True, allow_unused=True)
@@ -107,7 +104,7 @@ def hvp(function: Function, inputs: Any, v: Any) -> tuple[Any, Any]:
     """
     leaves, result = _run("hvp", function, inputs, True)
     slopes = _filled(grad(result, leaves, create_graph=True, allow_unused=True), leaves)
-    directions = list(v) if isinstance(v, tuple | list) else [v]
+    directions = _directions("hvp", leaves, v)
     wanted = [(s, d) for s, d in zip(slopes, directions, strict=True) if s.requires_grad]
     if not wanted:  # a linear function
         return _result(result, False), _like(inputs, [_ones_like(leaf) * 0 for leaf in leaves])
@@ -254,6 +251,15 @@ def _weights(name: str, result: Any, v: Any) -> Any:
     if v.shape != result.shape:
         raise ShapeError(f"[{name}] the result has shape {result.shape}, v has {v.shape}")
     return v
+
+
+def _directions(name: str, leaves: Sequence[Any], v: Any) -> list[Any]:
+    """One of each input's shape."""
+    directions = list(v) if isinstance(v, tuple | list) else [v]
+    wanted, got = [leaf.shape for leaf in leaves], [direction.shape for direction in directions]
+    if wanted != got:
+        raise ShapeError(f"[{name}] expected directions of shapes {wanted}, got {got}")
+    return directions
 
 
 def _filled(found: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:

@@ -110,6 +110,8 @@ def test_refusals() -> None:
         (lambda: dl.autograd.vjp(lambda x: x, x), ShapeError, r"\[vjp\] the result has shape \(3, 5\); v of"),
         (lambda: dl.autograd.vjp(lambda x: x, x, x[0]), ShapeError, r"\[vjp\] .* v has \(5,\)"),
         (lambda: dl.autograd.jvp(lambda x: x, x, x[0]), ShapeError, r"\[jvp\] expected directions of shapes"),
+        (lambda: dl.autograd.hvp(lambda x: x.sum(), x, x[0]), ShapeError, r"\[hvp\] expected directions"),
+        (lambda: dl.autograd.hvp(lambda x: x.sum(), x, (x, x)), ShapeError, r"\[hvp\] expected directions"),
         (
             lambda: dl.autograd.vjp(lambda x: 3, x),
             ArgumentError,
