@@ -25,6 +25,7 @@ from dl4all.allocator.timeline import Timeline
 from dl4all.errors import ArgumentError, DeviceError
 from dl4all.nn.module import Module
 from dl4all.ops.base import TensorBase
+from dl4all.runtime.cpu import heap
 from dl4all.scheduler.device import Device, opened
 from dl4all.scheduler.device import device as _open
 
@@ -123,8 +124,13 @@ def reset_peak(device: Place = "auto") -> None:
 
 
 def trim(device: Place = "auto") -> int:
-    """Give memory that nothing uses back to the driver; returns how many bytes that were."""
-    return _pool(device).trim()
+    """Give memory that nothing uses back to the driver; returns how many bytes that were.
+
+    That of the ``cpu`` goes back to the system, as far as the C library can.
+    """
+    place = _open(device)
+    freed = place.pool.trim()
+    return freed + heap.give_back() if place.is_host else freed
 
 
 def track(enabled: bool = True, device: Place = "auto") -> None:

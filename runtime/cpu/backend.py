@@ -12,6 +12,7 @@ import psutil
 
 from dl4all.errors import ArgumentError, OutOfMemoryError
 from dl4all.runtime.backend import Capabilities, Command, Memory, MemoryKind
+from dl4all.runtime.cpu import heap
 from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.cpu.recording import CpuRecording, refuse_programs
 from dl4all.runtime.cpu.stream import CpuStream
@@ -26,6 +27,7 @@ class CpuBackend:
     capabilities = Capabilities(programs=False, clock=None)
 
     def __init__(self, index: int = 0) -> None:
+        heap.keep_freed()
         self.info = describe()
         self.stream = CpuStream()
 

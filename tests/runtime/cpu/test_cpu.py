@@ -10,6 +10,7 @@ import pytest
 
 from dl4all.errors import ArgumentError, DeviceError, OutOfMemoryError
 from dl4all.runtime.backend import Backend, Copy, Dispatch, Fill, Span, span
+from dl4all.runtime.cpu import heap
 from dl4all.runtime.cpu.backend import CpuBackend
 from dl4all.runtime.cpu.buffer import CpuBuffer
 
@@ -96,3 +97,26 @@ def test_recordings_and_streams_that_are_gone() -> None:
     stream.close()
     with pytest.raises(DeviceError, match=r"^\[cpu\] the stream is closed$"):
         stream.synchronize()
+
+
+def test_freed_memory_is_kept_for_the_next_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource", reason="page faults are counted on Unix")
+    for name in heap.SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    if not heap.keep_freed():
+        pytest.skip("this C library has no such thresholds")
+
+    def faults() -> int:
+        before: int = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        kept = [np.ones(2**21, np.uint8) for _ in range(8)]
+        assert len(kept) == 8
+        return int(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt) - before
+
+    faults()
+    assert min(faults() for _ in range(3)) < 64  # of 4096 pages
+    assert heap.give_back() > 0
+
+
+def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    assert not heap.keep_freed()
