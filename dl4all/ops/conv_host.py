@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dl4all.ops import shifted
 from dl4all.ops.base import Shape
 from dl4all.ops.window import Window
 
@@ -21,6 +22,9 @@ COLUMN_BYTES = 2**25
 
 def forward(x: NDArray, w: NDArray, bias: NDArray | None, win: Window, groups: int) -> NDArray:
     """What :func:`dl4all.nn.functional.conv2d` computes, along any number of axes."""
+    lay = None if _depthwise(w, groups) else shifted.layout(x.shape[2:], win)
+    if lay is not None and w[0].size >= shifted.LEAST_ROWS:
+        return shifted.forward(x, w, bias, lay, groups)
     images, filters, size = x.shape[0], w.shape[0], win.output_size(x.shape[2:])
     result: NDArray = np.empty((images, filters, *size), x.dtype)
     if _depthwise(w, groups):
@@ -40,6 +44,10 @@ def forward(x: NDArray, w: NDArray, bias: NDArray | None, win: Window, groups: i
 def input_gradient(g: NDArray, w: NDArray, size: Shape, win: Window, groups: int) -> NDArray:
     """The gradient with respect to an input whose images have `size`."""
     images, channels, places = g.shape[0], w.shape[1] * groups, g.shape[2:]
+    turned = None if _depthwise(w, groups) else shifted.turned(win)
+    lay = None if turned is None else shifted.layout(places, turned)
+    if lay is not None and w.shape[1] >= shifted.LEAST_FILTERS:
+        return shifted.forward(g, _turned(w, groups), None, lay, groups)
     padded_size = tuple(a + b + c for a, b, c in zip(win.before, size, win.behind, strict=True))
     padded: NDArray = np.zeros((images, channels, *padded_size), g.dtype)
     if _depthwise(w, groups):
@@ -70,6 +78,9 @@ def weight_gradient(g: NDArray, x: NDArray, win: Window, groups: int) -> NDArray
         for tap, part in taps(win, places):
             result[(slice(None), 0, *tap)] = (g * _by_filter(padded[part], filters)).sum(axes)
         return result
+    lay = shifted.layout(x.shape[2:], win)
+    if lay is not None and len(x) and math.isfinite(x.sum()):
+        return shifted.weight_gradient(g, x, lay, groups)
     products = result.reshape(groups, filters // groups, channels * math.prod(win.kernel))
     for some, columns in _columns(x, win, places, groups):
         there = g[some].reshape(len(columns), groups, filters // groups, math.prod(places))
@@ -80,6 +91,14 @@ def weight_gradient(g: NDArray, x: NDArray, win: Window, groups: int) -> NDArray
 
 def _depthwise(w: NDArray, groups: int) -> bool:
     return w.shape[1] == 1 and groups > 1
+
+
+def _turned(w: NDArray, groups: int) -> NDArray:
+    """Filters (C, F / groups, ...) that lead from the output's channels to the input's."""
+    filters, channels = w.shape[:2]
+    parts = w.reshape(groups, filters // groups, channels, *w.shape[2:]).swapaxes(1, 2)
+    back = (slice(None),) * 3 + (slice(None, None, -1),) * (w.ndim - 2)
+    return parts[back].reshape(groups * channels, filters // groups, *w.shape[2:])
 
 
 def _column(values: NDArray, axes: int) -> NDArray:

@@ -1,0 +1,73 @@
+"""The two ways in which the host convolves say the same."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dl4all.ops import conv_host, shifted
+from dl4all.ops.window import Window
+
+WINDOWS = [  # size, kernel, before, behind, dilation, groups
+    ((19,), (5,), (2,), (2,), (1,), 1),
+    ((23,), (3,), (0,), (4,), (2,), 2),
+    ((14, 14), (3, 3), (1, 1), (1, 1), (1, 1), 1),
+    ((11, 13), (3, 2), (1, 0), (1, 1), (1, 1), 2),
+    ((11, 17), (3, 3), (2, 1), (2, 1), (2, 1), 1),
+    ((13, 12), (1, 3), (0, 1), (0, 1), (1, 1), 1),
+    ((9, 8, 10), (2, 3, 3), (0, 1, 1), (1, 1, 1), (1, 1, 1), 2),
+]
+
+
+def both(monkeypatch: pytest.MonkeyPatch, work: Any) -> tuple[Any, Any]:
+    """What comes of both ways, the shifted images first."""
+    monkeypatch.setattr(shifted, "BLOCK_BYTES", 4096)  # several blocks
+    monkeypatch.setattr(shifted, "LEAST_BLOCK", 7)
+    monkeypatch.setattr(shifted, "LEAST_ROWS", 0)
+    monkeypatch.setattr(shifted, "LEAST_FILTERS", 0)
+    monkeypatch.setattr(shifted, "MOST_WASTE", math.inf)
+    found = work()
+    monkeypatch.setattr(shifted, "layout", lambda *_: None)
+    return found, work()
+
+
+@pytest.mark.parametrize("images", [1, 3])
+@pytest.mark.parametrize("number", range(len(WINDOWS)))
+def test_shifted_images_and_columns_agree(number: int, images: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(number)
+    size, kernel, before, behind, dilation, groups = WINDOWS[number]
+    win = Window(kernel, (1,) * len(size), before, behind, dilation)
+    assert shifted.layout(size, win) is not None
+    x = rng.standard_normal((images, 6, *size))
+    w = rng.standard_normal((4, 6 // groups, *kernel))
+    g = rng.standard_normal((images, 4, *win.output_size(size)))
+    for work in (
+        lambda: conv_host.forward(x, w, x[0, :4].reshape(4, -1)[:, 0], win, groups),
+        lambda: conv_host.input_gradient(g, w, size, win, groups),
+        lambda: conv_host.weight_gradient(g, x, win, groups),
+    ):
+        with monkeypatch.context() as patch:
+            found, expected = both(patch, work)
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_no_window_meets_has_no_influence(bad: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pixel in the corner meets some elements of the filters only, though its neighbours in memory more."""
+    rng = np.random.default_rng(0)
+    win = Window((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    x, g = rng.standard_normal((2, 3, 7, 7)), rng.standard_normal((2, 4, 7, 7))
+    w = rng.standard_normal((4, 3, 3, 3))
+    x[0, 1, 0, 6] = bad
+    for work in (
+        lambda: conv_host.weight_gradient(g, x, win, 1),
+        lambda: conv_host.forward(x, w, None, win, 1),
+    ):
+        with monkeypatch.context() as patch, np.errstate(invalid="ignore"):
+            found, expected = both(patch, work)
+        assert np.isfinite(expected).any()
+        assert not np.isfinite(expected).all()
+        assert (np.isfinite(found) == np.isfinite(expected)).all()
