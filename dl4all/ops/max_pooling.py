@@ -213,7 +213,7 @@ def max_pool_backward(grad: Array, input: Array, pooling: Any) -> Array:
         >>> x.grad.tolist()
         [[[[0.0, 5.0], [0.0, 0.0]]]]
     """
-    return pools.spread_back(grad, pools.places(input, pooling), pooling)
+    return pools.largest_gradient(grad, input, pooling)
 
 
 def _max_at_shape(input: TensorBase, by: TensorBase, *, pooling: Pooling) -> Result:
