@@ -24,7 +24,7 @@ class PeerError(Exception):
 
 
 class Child:
-    """A running peer. Close it, or use it in a ``with`` statement.
+    """A running peer, or another `module` in its environment. Close it, or use it in a ``with`` statement.
 
     >>> with Child("numpy") as child:
     ...     child.prepare(Case("small", (2, 3), (3, 4)))
@@ -32,10 +32,15 @@ class Child:
     """
 
     def __init__(
-        self, name: str, environment: dict[str, str] | None = None, seconds: float = SECONDS
+        self,
+        name: str,
+        environment: dict[str, str] | None = None,
+        seconds: float = SECONDS,
+        module: str | None = None,
     ) -> None:
         peer = PEERS[name]
-        self.command = [interpreter(name), "-m", f"benchmarks.peers.{peer.module}", *peer.arguments]
+        script = f"benchmarks.peers.{module or peer.module}"
+        self.command = [interpreter(name), "-m", script, *peer.arguments]
         self.environment = {**os.environ, **(environment or {})}
         self.seconds = seconds
         self.start()
