@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -49,25 +51,20 @@ class Block(nn.Module):
 class GPT(nn.Module):
     def __init__(self, vocab: int, steps: int, layers: int, heads: int, features: int) -> None:
         super().__init__()
-        self.transformer = nn.ModuleDict(
-            {
-                "wte": nn.Embedding(vocab, features),
-                "wpe": nn.Embedding(steps, features),
-                "h": nn.ModuleList([Block(features, heads) for _ in range(layers)]),
-                "ln_f": nn.LayerNorm(features),
-            }
-        )
+        self.transformer = nn.Module()
+        self.transformer.wte = nn.Embedding(vocab, features)
+        self.transformer.wpe = nn.Embedding(steps, features)
+        self.transformer.h = nn.Sequential(*(Block(features, heads) for _ in range(layers)))
+        self.transformer.ln_f = nn.LayerNorm(features)
         self.lm_head = nn.Linear(features, vocab, bias=False)
         for parameter in self.parameters():
             if parameter.ndim == 2:
                 nn.init.normal_(parameter, std=0.02)
-        self.lm_head.weight = self.transformer["wte"].weight
+        self.lm_head.weight = self.transformer.wte.weight
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Scores of the next token, those of all places one below the other."""
-        part = self.transformer
-        x = part["wte"](tokens) + part["wpe"].weight[: tokens.shape[1]]
-        for block in part["h"].children():
-            x = block(x)
-        result: torch.Tensor = self.lm_head(part["ln_f"](x)).flatten(0, 1)
+        part: Any = self.transformer
+        x = part.h(part.wte(tokens) + part.wpe.weight[: tokens.shape[1]])
+        result: torch.Tensor = self.lm_head(part.ln_f(x)).flatten(0, 1)
         return result

@@ -11,7 +11,7 @@ from dl4all.ops.base import Array, TensorBase
 from dl4all.ops.comparison import gt, le
 from dl4all.ops.elementwise import elementwise
 from dl4all.ops.logic import where
-from dl4all.ops.masking import kept
+from dl4all.ops.masking import chosen, kept
 from dl4all.ops.op import REGISTRY
 from dl4all.ops.views import reshape
 
@@ -64,7 +64,7 @@ def leaky_relu_backward(grad: Array, input: Array, negative_slope: float = 0.01)
         >>> dl.ops.leaky_relu_backward(dl.tensor([2.0, 2.0]), dl.tensor([1.0, -1.0]), 0.5).tolist()
         [2.0, 1.0]
     """
-    return np.where(input > 0, grad, grad * grad.dtype.type(negative_slope))
+    return chosen(input > 0, grad, grad * grad.dtype.type(negative_slope))
 
 
 @elementwise(
@@ -80,7 +80,7 @@ def leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
         >>> dl.nn.functional.leaky_relu(dl.tensor([-1.0, 2.0]), 0.5).tolist()
         [-0.5, 2.0]
     """
-    return np.where(input > 0, input, input * input.dtype.type(negative_slope))
+    return chosen(input > 0, input, input * input.dtype.type(negative_slope))
 
 
 def _elu_curvature(g: Any, grad: Any, input: Any, result: Any, input_scale: float) -> Any:
@@ -109,7 +109,7 @@ def elu_backward(
     """
     slope = np.exp(np.minimum(input, 0) * grad.dtype.type(input_scale))
     factor = grad.dtype.type(alpha * scale * input_scale)
-    return np.where(input > 0, grad * grad.dtype.type(scale), grad * factor * slope)
+    return chosen(input > 0, grad * grad.dtype.type(scale), grad * factor * slope)
 
 
 @elementwise(
@@ -129,7 +129,7 @@ def elu(input: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float
     """
     number = input.dtype.type
     low = np.expm1(np.minimum(input, 0) * number(input_scale)) * number(alpha * scale)
-    return np.where(input > 0, input * number(scale), low)
+    return chosen(input > 0, input * number(scale), low)
 
 
 def selu(input: TensorBase) -> Any:
@@ -222,7 +222,7 @@ def hardsigmoid_backward(grad: Array, input: Array) -> Array:
         >>> dl.ops.hardsigmoid_backward(dl.tensor([3.0, 3.0]), dl.tensor([0.0, 4.0])).tolist()
         [0.5, 0.0]
     """
-    return np.where((input > -3) & (input < 3), grad / 6, np.zeros((), grad.dtype))
+    return kept(grad / 6, (input > -3) & (input < 3))
 
 
 @elementwise(
@@ -258,8 +258,8 @@ def hardswish_backward(grad: Array, input: Array) -> Array:
         >>> dl.ops.hardswish_backward(dl.tensor([4.0, 4.0]), dl.tensor([0.0, 4.0])).tolist()
         [2.0, 4.0]
     """
-    middle = np.where(input <= 3, grad * (input / 3 + input.dtype.type(0.5)), grad)
-    return np.where(input < -3, np.zeros((), grad.dtype), middle)
+    middle = chosen(input <= 3, grad * (input / 3 + input.dtype.type(0.5)), grad)
+    return kept(middle, ~(input < -3))
 
 
 @elementwise(

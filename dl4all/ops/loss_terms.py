@@ -11,6 +11,7 @@ from dl4all.ops.base import Array
 from dl4all.ops.comparison import clamp_min
 from dl4all.ops.elementwise import elementwise
 from dl4all.ops.logic import where
+from dl4all.ops.masking import logistic
 from dl4all.ops.rounding import abs
 
 LEAST_LOG = -100.0  # PyTorch's: a certain and wrong prediction costs this much instead of infinity
@@ -135,8 +136,7 @@ def logistic_error_backward(grad: Array, input: Array, target: Array) -> Array:
         >>> dl.ops.logistic_error_backward(dl.tensor([2.0]), dl.tensor([0.0]), 1.0).tolist()
         [-1.0]
     """
-    decay = np.exp(-np.abs(input))
-    return grad * (np.where(input < 0, decay, 1) / (1 + decay) - target)
+    return grad * (logistic(input) - target)
 
 
 @elementwise(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from dl4all.ops.window import Window, placed, sizes, window
 
 NDArray = npt.NDArray[Any]
 NOWHERE = 2**62  # a place behind all others
+CACHED_BYTES = 2**18  # of images whose gradient is computed at a time
 
 
 @dataclass(frozen=True)
@@ -250,20 +252,45 @@ def spread_back(g: NDArray, at: NDArray, pooling: Pooling) -> NDArray:
 
 def largest_gradient(g: NDArray, x: NDArray, pooling: Pooling) -> NDArray:
     """The gradient of :func:`largest` with respect to the images `x`."""
-    if pooling.tiles and x.size:
-        assert pooling.win is not None
-        found = _tiles_gradient(g, np.ascontiguousarray(x), pooling.win)
-        if found is not None:
-            return found
-    return spread_back(g, places(x, pooling), pooling)
+    win = pooling.win
+    found = None
+    if win is not None and x.size:
+        gradient = _tiles_gradient if pooling.tiles else _windows_gradient
+        found = gradient(g, np.ascontiguousarray(x), pooling)
+    return spread_back(g, places(x, pooling), pooling) if found is None else found
 
 
-def _tiles_gradient(g: NDArray, x: NDArray, win: Window) -> NDArray | None:
+def _windows_gradient(g: NDArray, x: NDArray, pooling: Pooling) -> NDArray | None:
+    """Each element of `g` goes to the first of its window that equals the largest.
+
+    None if that cannot be said by comparing: with nan, or with what padding equals.
+    """
+    assert pooling.win is not None
+    of_x = np.empty_like(x)
+    count = max(1, CACHED_BYTES // (x.itemsize * math.prod(pooling.size)))  # planes at a time
+    planes, of_planes, parts = (a.reshape(-1, 1, *a.shape[2:]) for a in (x, of_x, g))
+    for first in range(0, len(planes), count):
+        some = slice(first, first + count)
+        best, padded = largest(planes[some], pooling), _fitted(planes[some], pooling, -np.inf)
+        if not (best > -np.inf).all():
+            return None
+        gathered, left = np.zeros_like(padded), np.ones(best.shape, bool)
+        for _, part in taps(pooling.win, pooling.out_size):
+            wins = padded[part] == best
+            wins &= left
+            left ^= wins
+            gathered[part] += kept(parts[some], wins)
+        of_planes[some] = _cropped(gathered, pooling)
+    return of_x
+
+
+def _tiles_gradient(g: NDArray, x: NDArray, pooling: Pooling) -> NDArray | None:
     """Where each pixel lies in just one window: first to the right row of each window, then to the column.
 
     None if what is largest cannot be said by comparing, with nan.
     """
-    height, width = win.kernel
+    assert pooling.win is not None
+    height, width = pooling.win.kernel
     of_x = np.empty_like(x)
     columns, of_columns = (a.reshape(-1, width) for a in (x, of_x))
     in_row = functools.reduce(np.maximum, columns.T)

@@ -14,6 +14,7 @@ from dl4all.ops.base import Array, Shape, TensorBase
 from dl4all.ops.cross_entropy import JOIN
 from dl4all.ops.joining import cat
 from dl4all.ops.launch import pack, run, shader, spread
+from dl4all.ops.masking import logistic
 from dl4all.ops.movement import fill_with, new_like
 from dl4all.ops.op import Kernel, Result, empty, example, op
 from dl4all.ops.sigmoids import sigmoid
@@ -41,11 +42,6 @@ def _check(name: str, count: int, state: TensorBase, **shares: TensorBase) -> tu
                 f"{state.shape}, got {share.shape}"
             )
     return rows, size
-
-
-def _sigmoid(x: Any) -> Any:
-    power = np.exp(-np.abs(x))
-    return np.where(x < 0, power, 1) / (1 + power)
 
 
 def _part(flat: Any, start: int, rows: int, columns: int) -> Any:
@@ -117,8 +113,8 @@ def lstm_step(gates_x: Array, gates_h: Array, cell: Array) -> Array:
         [[2.0]]
     """
     enter, forget, value, leave = np.split(gates_x + gates_h, 4, axis=1)
-    kept = _sigmoid(forget) * cell + _sigmoid(enter) * np.tanh(value)
-    return np.stack([_sigmoid(leave) * np.tanh(kept), kept])
+    kept = logistic(forget) * cell + logistic(enter) * np.tanh(value)
+    return np.stack([logistic(leave) * np.tanh(kept), kept])
 
 
 def _lstm_backward_shape(grad: TensorBase, gates: TensorBase, cell: TensorBase) -> Result:
@@ -196,7 +192,7 @@ def lstm_step_backward(grad: Array, gates: Array, cell: Array) -> Array:
         [0.0, 1.0, 2.0, 0.0, 2.0]
     """
     a, b, v, o = np.split(gates, 4, axis=1)
-    a, b, v, o = _sigmoid(a), _sigmoid(b), np.tanh(v), _sigmoid(o)
+    a, b, v, o = logistic(a), logistic(b), np.tanh(v), logistic(o)
     q = np.tanh(b * cell + a * v)
     s = grad[1] + grad[0] * o * (1 - q * q)
     of_gates = [
@@ -270,8 +266,8 @@ def gru_step(gates_x: Array, gates_h: Array, hidden: Array) -> Array:
     """
     x_reset, x_update, x_new = np.split(gates_x, 3, axis=1)
     h_reset, h_update, h_new = np.split(gates_h, 3, axis=1)
-    update = _sigmoid(x_update + h_update)
-    new = np.tanh(x_new + _sigmoid(x_reset + h_reset) * h_new)
+    update = logistic(x_update + h_update)
+    new = np.tanh(x_new + logistic(x_reset + h_reset) * h_new)
     return (1 - update) * new + update * hidden
 
 
@@ -351,7 +347,7 @@ def gru_step_backward(grad: Array, gates_x: Array, gates_h: Array, hidden: Array
     """
     x_r, x_z, x_n = np.split(gates_x, 3, axis=1)
     h_r, h_z, h_n = np.split(gates_h, 3, axis=1)
-    r, z = _sigmoid(x_r + h_r), _sigmoid(x_z + h_z)
+    r, z = logistic(x_r + h_r), logistic(x_z + h_z)
     n = np.tanh(x_n + r * h_n)
     of_n = grad * (1 - z) * (1 - n * n)
     of_r = of_n * h_n * (r * (1 - r))

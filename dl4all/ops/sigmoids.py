@@ -13,6 +13,7 @@ from dl4all.ops.base import Array, TensorBase
 from dl4all.ops.comparison import gt
 from dl4all.ops.elementwise import elementwise
 from dl4all.ops.logic import where
+from dl4all.ops.masking import chosen, logistic
 from dl4all.ops.op import REGISTRY
 from dl4all.ops.rounding import abs
 from dl4all.ops.transcendental import each_of, exp, tanh
@@ -38,11 +39,6 @@ def sigmoid_backward(grad: Array, output: Array) -> Array:
     return grad * output * (1 - output)
 
 
-def _sigmoid(x: Any) -> Any:
-    power = np.exp(-np.abs(x))
-    return np.where(x < 0, power, 1) / (1 + power)
-
-
 @elementwise(
     glsl="sigmoidf(x)",
     promotion="float",
@@ -56,7 +52,7 @@ def sigmoid(input: Array) -> Array:
         >>> dl.sigmoid(dl.tensor([0.0])).tolist()
         [0.5]
     """
-    return _sigmoid(input)
+    return logistic(input)
 
 
 @elementwise(
@@ -93,7 +89,7 @@ def silu_backward(grad: Array, input: Array) -> Array:
         >>> dl.ops.silu_backward(dl.tensor([4.0]), dl.tensor([0.0])).tolist()
         [2.0]
     """
-    return grad * _sigmoid(input) * (1 + input * _sigmoid(-input))
+    return grad * logistic(input) * (1 + input * logistic(-input))
 
 
 @elementwise(
@@ -109,7 +105,7 @@ def silu(input: Array) -> Array:
         >>> dl.nn.functional.silu(dl.tensor([0.0])).tolist()
         [0.0]
     """
-    return input * _sigmoid(input)
+    return input * logistic(input)
 
 
 def mish(input: TensorBase) -> Any:
@@ -145,7 +141,7 @@ def softplus_backward(grad: Array, input: Array, beta: float = 1.0, threshold: f
         [2.0]
     """
     scaled = input * input.dtype.type(beta)
-    return np.where(scaled > threshold, grad, grad * _sigmoid(scaled))
+    return chosen(scaled > threshold, grad, grad * logistic(scaled))
 
 
 @elementwise(
@@ -162,7 +158,7 @@ def softplus(input: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
         [0.0, 30.0]
     """
     scaled = input * input.dtype.type(beta)
-    return np.where(scaled > threshold, input, np.log1p(np.exp(scaled)) / input.dtype.type(beta))
+    return chosen(scaled > threshold, input, np.log1p(np.exp(scaled)) / input.dtype.type(beta))
 
 
 def softsign(input: TensorBase) -> Any:
@@ -276,7 +272,7 @@ def gelu_tanh_backward(grad: Array, input: Array) -> Array:
     number, square = input.dtype.type, input * input
     inner = number(2 * TANH_FACTOR) * input * (1 + number(0.044715) * square)
     slope = number(2 * TANH_FACTOR) * (1 + number(0.134145) * square)
-    return grad * (_sigmoid(inner) * (1 + input * slope * _sigmoid(-inner)))
+    return grad * (logistic(inner) * (1 + input * slope * logistic(-inner)))
 
 
 @elementwise(
@@ -293,7 +289,7 @@ def gelu_tanh(input: Array) -> Array:
         [0.0]
     """
     number = input.dtype.type
-    return input * _sigmoid(number(2 * TANH_FACTOR) * input * (1 + number(0.044715) * input * input))
+    return input * logistic(number(2 * TANH_FACTOR) * input * (1 + number(0.044715) * input * input))
 
 
 def gelu(input: TensorBase, approximate: str = "none") -> Any:
