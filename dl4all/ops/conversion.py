@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from dl4all.errors import DTypeError
+from dl4all.ops import half
 from dl4all.ops.base import DTYPES, Array, TensorBase, from_host
 from dl4all.ops.elementwise import RANKS, WORDS, Variants, launch, variants
 from dl4all.ops.op import Kernel, Result, example, op
+from dl4all.ops.views import contiguous
 
 # What C compilers on most machines make of a float that is no int32, nan among them.
 FLOAT_TO_INT = "x >= -2147483648.0 && x < 2147483648.0 ? int(x) : int(0x80000000u)"
@@ -40,19 +42,27 @@ def _cast_shape(input: TensorBase, dtype: str) -> Result:
 
 def _cast_run(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
     target = out.dtype.name
+    if input.dtype == half.HALF:
+        input = half.unpacked(input)
     if input.dtype.name not in WORDS:
         with np.errstate(all="ignore"):
             array = input.on_host().astype(target)
+        if out.dtype == half.HALF:
+            out.device.write(out.storage, array)
+            return
         input = from_host(type(out), array, out.device, copy=False)
-    launch(CASTS[input.dtype.name, target], out, [input])
+    if out.dtype == half.HALF:
+        half.pack_into(out, contiguous(input if input.dtype == half.FLOAT else cast(input, "float32")))
+    else:
+        launch(CASTS[input.dtype.name, target], out, [input])
 
 
 @op(
     infer=_cast_shape,
     kernel=Kernel(
         _cast_run,
-        tuple(dict.fromkeys(v.code for by_rank in CASTS.values() for v in by_rank.values())),
-        tuple(WORDS),
+        (*dict.fromkeys(v.code for by_rank in CASTS.values() for v in by_rank.values()), *half.SHADERS),
+        (*WORDS, "float16"),
     ),
     examples=(
         example((13, 7), dtype="int32"),

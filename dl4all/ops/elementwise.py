@@ -282,6 +282,8 @@ class Elementwise(Op[P]):
         shape, dtype = self._infer(*operands, **arguments)
         form = self._form(operands)
         if first.device.is_host or form.variants is None:
+            if self._widens(operands, form.computed, self.by_dtype):
+                return self._in_float32(operands, arguments, dtype)
             return self._on_host(first, operands, arguments, shape, dtype, form.computed)
         out = empty(type(first).result_class, shape, dtype, first.device, self.name)
         if 0 not in shape:

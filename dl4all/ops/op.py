@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Generic, ParamSpec
@@ -131,11 +131,36 @@ class Op(Generic[P]):
         first = self._check(operands)
         shape, dtype = self.infer(*operands, **arguments)
         if first.device.is_host or self.kernel is None or dtype.name not in self.kernel.dtypes:
+            if self.kernel is not None and self._widens(operands, dtype, self.kernel.dtypes):
+                return self._in_float32(operands, arguments, dtype)
             return self._on_host(first, operands, arguments, shape, dtype)
         out = empty(type(first).result_class, shape, dtype, first.device, self.name)
         if 0 not in shape:
             self.kernel.run(out, *operands, **arguments)
         return out
+
+    @staticmethod
+    def _widens(operands: list[Any], computed: np.dtype[Any], kernels: Container[str]) -> bool:
+        """Whether a device that has kernels for these dtypes computes in float32 what is of float16."""
+        return (
+            computed == np.float16
+            and "float32" in kernels
+            and any(
+                isinstance(o, TensorBase) and o.dtype == computed and not o.device.is_host for o in operands
+            )
+        )
+
+    def _in_float32(self, operands: list[Any], arguments: dict[str, Any], dtype: np.dtype[Any]) -> Any:
+        """Operands of float16 are widened, and a result of float16 is rounded, both on the device."""
+        cast = REGISTRY["cast"]
+        wide = [
+            cast._compute([o], {"dtype": "float32"})
+            if isinstance(o, TensorBase) and o.dtype == np.float16
+            else o
+            for o in operands
+        ]
+        result = self._compute(wide, arguments)
+        return result if result.dtype == dtype else cast._compute([result], {"dtype": dtype.name})
 
     def _record(self, operands: list[Any], arguments: dict[str, Any], result: TensorBase) -> None:
         """Let gradients find their way back. Only what they need is kept in memory for them."""

@@ -148,7 +148,7 @@ def test_forward_with_fewer_workgroups_than_work(
 @every_case
 @each("dtype", ["float64", "float16"])
 def test_other_floats(op: Op[...], case: Example, dtype: str, device: str) -> None:
-    """By way of the host, with a warning once; float16 is compared where its rounding does not add up."""
+    """By way of the host or of float32; float16 is compared where its rounding does not add up."""
     tensors, elements = operands_of(op, case, transposed, device, dtype)
     result = op(*tensors, **dict(case.arguments))
     expected = reference(op, list(elements), **dict(case.arguments))
