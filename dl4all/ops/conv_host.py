@@ -1,4 +1,4 @@
-"""Convolution and its gradients on the host, by way of BLAS.
+"""Convolution and its gradients on the host, by way of BLAS, or for large filters of Fourier transforms.
 
 Windows are unrolled for as many images at a time as fit into :data:`COLUMN_BYTES`.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.ops import shifted
+from dl4all.ops import fourier, shifted
 from dl4all.ops.base import Shape
 from dl4all.ops.window import Window
 
@@ -22,6 +22,9 @@ COLUMN_BYTES = 2**25
 
 def forward(x: NDArray, w: NDArray, bias: NDArray | None, win: Window, groups: int) -> NDArray:
     """What :func:`dl4all.nn.functional.conv2d` computes, along any number of axes."""
+    if fourier.worthwhile(x.shape, w.shape, win, groups) and _finite(x, w):
+        found = fourier.forward(x, w, win, groups)
+        return found if bias is None else found + _column(bias, len(win.kernel))
     lay = None if _depthwise(w, groups) else shifted.layout(x.shape[2:], win)
     if lay is not None and w[0].size >= shifted.LEAST_ROWS:
         return shifted.forward(x, w, bias, lay, groups)
@@ -44,6 +47,8 @@ def forward(x: NDArray, w: NDArray, bias: NDArray | None, win: Window, groups: i
 def input_gradient(g: NDArray, w: NDArray, size: Shape, win: Window, groups: int) -> NDArray:
     """The gradient with respect to an input whose images have `size`."""
     images, channels, places = g.shape[0], w.shape[1] * groups, g.shape[2:]
+    if fourier.worthwhile((images, channels, *size), w.shape, win, groups) and _finite(g, w):
+        return fourier.input_gradient(g, w, size, win, groups)
     turned = None if _depthwise(w, groups) else shifted.turned(win)
     lay = None if turned is None else shifted.layout(places, turned)
     if lay is not None and w.shape[1] >= shifted.LEAST_FILTERS:
@@ -71,7 +76,10 @@ def input_gradient(g: NDArray, w: NDArray, size: Shape, win: Window, groups: int
 def weight_gradient(g: NDArray, x: NDArray, win: Window, groups: int) -> NDArray:
     """The gradient with respect to the weight."""
     filters, channels, places = g.shape[1], x.shape[1] // groups, g.shape[2:]
-    result: NDArray = np.zeros((filters, channels, *win.kernel), g.dtype)
+    shape = (filters, channels, *win.kernel)
+    if fourier.worthwhile(x.shape, shape, win, groups) and _finite(x, g):
+        return fourier.weight_gradient(g, x, win, groups)
+    result: NDArray = np.zeros(shape, g.dtype)
     if channels == 1 and groups > 1:
         padded = padded_with(x, win)
         axes = (0, *range(2, g.ndim))
@@ -79,7 +87,7 @@ def weight_gradient(g: NDArray, x: NDArray, win: Window, groups: int) -> NDArray
             result[(slice(None), 0, *tap)] = (g * _by_filter(padded[part], filters)).sum(axes)
         return result
     lay = shifted.layout(x.shape[2:], win)
-    if lay is not None and len(x) and math.isfinite(x.sum()):
+    if lay is not None and len(x) and _finite(x):
         return shifted.weight_gradient(g, x, lay, groups)
     products = result.reshape(groups, filters // groups, channels * math.prod(win.kernel))
     for some, columns in _columns(x, win, places, groups):
@@ -87,6 +95,11 @@ def weight_gradient(g: NDArray, x: NDArray, win: Window, groups: int) -> NDArray
         for one, unrolled in zip(there, columns, strict=True):  # the sum over images, in their order
             products += np.matmul(one, unrolled.swapaxes(1, 2))
     return result
+
+
+def _finite(*arrays: NDArray) -> bool:
+    """Whether there is neither nan nor inf, which would spread further than it should; False if in doubt."""
+    return all(math.isfinite(array.sum()) for array in arrays)
 
 
 def _depthwise(w: NDArray, groups: int) -> bool:
