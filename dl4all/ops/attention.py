@@ -1,4 +1,7 @@
-"""Scaled dot-product attention, tile by tile, so that the matrix of scores is never stored."""
+"""Scaled dot-product attention, tile by tile, so that the matrix of scores is never stored.
+
+Drivers that run on a CPU compute a bounded part of it at a time by products: attention_products.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ShapeError
-from dl4all.ops import tape
+from dl4all.ops import attention_products, tape
 from dl4all.ops.arithmetic import mul
 from dl4all.ops.base import Array, Shape, TensorBase, from_host
 from dl4all.ops.joining import cat
@@ -134,6 +137,10 @@ def _forward_run(
             fill_with(narrow(out, 0, batch * queries * columns, batch * queries), -math.inf)
             return
     q, m = contiguous(query), None if mask is None else contiguous(mask)
+    if attention_products.suits(out.device, queries, keys):
+        words = _mask_words(m, repeats)
+        attention_products.forward(out, q, contiguous(key), contiguous(value), m, float(scale), causal, words)
+        return
     with tape.gradients(False):
         joined, starts = _end_to_end(key, value)
     across = ceil_div(queries, ROWS)
@@ -168,7 +175,7 @@ def split_flat(flat: Any, *shapes: Shape) -> list[Any]:
 
 @op(
     infer=_forward_shape,
-    kernel=Kernel(_forward_run, tuple(FORWARD.values())),
+    kernel=Kernel(_forward_run, (*FORWARD.values(), *attention_products.SHADERS)),
     examples=(
         example((2, 2, 1), (2, 3, 1), (2, 3, 2), (1, 1, 3), scale=0.7),
         example((1, 3, 2), (1, 5, 2), (1, 5, 1), None, scale=0.7),
@@ -277,6 +284,12 @@ def _backward_run(
         result, level = split_flat(saved, *shapes)
         of_result, of_level = split_flat(grad, *shapes)
         delta = sum(mul(of_result, result), 2, keepdim=True) - of_level
+        if features and columns and attention_products.suits(out.device, queries, keys):
+            g, q, k, v = (contiguous(t) for t in (of_result, query, key, value))
+            levels, _ = _end_to_end(level, delta)
+            words = _mask_words(m, repeats)
+            attention_products.backward(out, g, q, k, v, levels, m, float(scale), causal, words)
+            return
         joined, starts = _end_to_end(query, key, value, of_result, level, delta)
     for of, wide in enumerate((features, features, columns)):
         across = ceil_div(queries if of == 0 else keys, ROWS)
@@ -358,7 +371,7 @@ def score_bias(query: Any, key: Any, mask: Any, causal: bool, repeats: int) -> A
 
 @op(
     infer=_backward_shape,
-    kernel=Kernel(_backward_run, (*BACKWARD.values(), *FORWARD.values())),
+    kernel=Kernel(_backward_run, (*BACKWARD.values(), *FORWARD.values(), *attention_products.SHADERS)),
     examples=(
         example((6,), (1, 2, 2), (1, 2, 2), (1, 2, 2), (1, 1, 2), scale=0.7),
         example((84,), (2, 7, 2), (2, 13, 2), (2, 13, 5), None, scale=0.7),
