@@ -64,9 +64,10 @@ class _Part:
         found: list[TensorBase] = []
 
         def collect(tensor: TensorBase) -> Callable[[], TensorBase] | None:
+            again = tape.alias(tensor)  # without a history: a node that held its own result would be a cycle
             if not any(tensor is arg for arg in self._args):
-                found.append(tape.alias(tensor))
-            return lambda: tensor  # nobody asks: this graph is dropped
+                found.append(again)
+            return lambda: again  # nobody asks: this graph is dropped
 
         with tape.gradients(True), _forgetting(collect), random.replayed(self._random):
             self._function(*self._args)
