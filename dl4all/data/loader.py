@@ -31,8 +31,9 @@ class DataLoader:
         dataset: what has ``len()`` and ``[i]``.
         batch_size: samples in a batch; the last one may have fewer.
         shuffle: take the samples in random order.
-        num_workers: threads that read samples and put batches together, ahead of their use. With 0 it is done
-            when the batch is asked for.
+        num_workers: threads that read samples and put batches together, ahead of their use; one more puts
+            the next batch on the device while this one is worked with. With 0 it is done when the batch is
+            asked for.
         drop_last: leave out a last batch that is not full.
         collate_fn: makes a batch of a list of samples; by default :func:`collate`.
         prefetch: batches that are made ahead for each worker.
@@ -84,10 +85,13 @@ class DataLoader:
         epoch, first = self._epoch, self._next
         batches = self._batches(epoch)[first:]
         made = self._ahead(batches) if self.num_workers else map(self._make, batches)
+        if self.device is not None:
+            place = device(self.device)  # here: what "auto" means depends on the thread
+            made = _uploaded(made, place) if self.num_workers and not place.is_host else _placed(made, place)
         for number, batch in enumerate(made, first + 1):
             # Noted before the batch is handed over: what has been given is not given again.
             self._epoch, self._next = (epoch, number) if number < len(self) else (epoch + 1, 0)
-            yield self._placed(batch)
+            yield batch
 
     def state_dict(self) -> dict[str, int]:
         """Where it is: with this another loader of the same data and seed goes on."""
@@ -131,9 +135,6 @@ class DataLoader:
                 for future in waiting:
                     future.cancel()
 
-    def _placed(self, batch: Any) -> Any:
-        return batch if self.device is None else _to_device(batch, device(self.device))
-
 
 def collate(samples: list[Any]) -> Any:
     """A batch of samples: arrays and numbers are stacked along a new first axis, within tuples and dicts too.
@@ -157,9 +158,53 @@ def collate(samples: list[Any]) -> Any:
     return stacked.astype(np.float32) if isinstance(first, float) else stacked
 
 
-def _to_device(batch: Any, place: Device) -> Any:
+def _placed(batches: Iterator[Any], place: Device) -> Iterator[Any]:
+    return (_mapped(batch, lambda array: from_numpy(np.ascontiguousarray(array), place)) for batch in batches)
+
+
+def _uploaded(batches: Iterator[Any], place: Device) -> Iterator[Any]:
+    """Batches on a device; a thread puts the next one there while the device computes with this one."""
+    upload = _Upload(place)
+
+    def following() -> Any:
+        return next((_mapped(batch, upload) for batch in batches), _END)
+
+    thread = ThreadPoolExecutor(1, "dl4all-upload")
+    try:
+        coming = thread.submit(following)
+        while (batch := coming.result()) is not _END:
+            coming = thread.submit(following)
+            yield batch
+    finally:
+        # Not waited for: the garbage collector may end this where the device is held, which the thread needs.
+        thread.shutdown(wait=False, cancel_futures=True)
+
+
+_END = object()
+
+
+class _Upload:
+    """Puts arrays on a device, through memory of its own that the device copies from while it computes."""
+
+    def __init__(self, place: Device) -> None:
+        self._place = place
+        self._pinned: npt.NDArray[np.uint8] | None = None  # as large as the largest array so far
+
+    def __call__(self, array: npt.NDArray[Any]) -> Tensor:
+        if self._pinned is None or self._pinned.size < array.nbytes:
+            made = from_numpy(np.ascontiguousarray(array), self._place)
+            if made.storage.buffer.mapped is None:  # the host does not see the device's memory
+                self._pinned = self._place.pin(np.empty(array.nbytes, np.uint8))
+            return made
+        pinned = self._pinned[: array.nbytes].view(array.dtype).reshape(array.shape)
+        pinned[...] = array
+        return from_numpy(pinned, self._place)  # the copy is waited for: the memory may be filled again
+
+
+def _mapped(batch: Any, function: Callable[[npt.NDArray[Any]], Tensor]) -> Any:
+    """A batch with its arrays replaced."""
     if isinstance(batch, Mapping):
-        return {key: _to_device(value, place) for key, value in batch.items()}
+        return {key: _mapped(value, function) for key, value in batch.items()}
     if isinstance(batch, (tuple, list)):
-        return tuple(_to_device(value, place) for value in batch)
-    return from_numpy(np.ascontiguousarray(batch), place) if isinstance(batch, np.ndarray) else batch
+        return tuple(_mapped(value, function) for value in batch)
+    return function(batch) if isinstance(batch, np.ndarray) else batch

@@ -13,6 +13,8 @@ import pytest
 import dl4all as dl
 from dl4all.data import DataLoader, TensorDataset
 from dl4all.errors import ArgumentError
+from dl4all.runtime.vulkan.backend import VulkanBackend
+from tests.conftest import need
 
 COUNT = 23
 
@@ -90,9 +92,10 @@ def test_what_a_worker_raises(workers: int) -> None:
     """Its own error with its own traceback, after the batches before it; and no thread stays behind."""
     before = threading.active_count()
     loader = DataLoader(Broken(), batch_size=2, num_workers=workers, device=None)
-    given = []
+    given: list[Any] = []
     with pytest.raises(ValueError, match="sample 7 is broken") as caught:
-        given += [batch.tolist() for batch in loader]
+        given.extend(batch.tolist() for batch in loader)
+    assert given == [[0, 1], [2, 3], [4, 5]]
     assert 'raise ValueError("sample 7 is broken")' in "".join(traceback.format_exception(caught.value))
     assert threading.active_count() == before
 
@@ -103,6 +106,98 @@ def test_leaving_early_stops_the_workers(workers: int) -> None:
     for _ in DataLoader(numbers(200), 2, num_workers=workers, device=None):
         break
     assert threading.active_count() == before
+
+
+# Onto a device, by a thread of its own
+
+
+@pytest.fixture(params=["vulkan:0", "staging", "kompute:0"])
+def gpu(request: pytest.FixtureRequest) -> dl.Device:
+    """A device other than the host; on one of them the host does not see the device's memory."""
+    name = "vulkan:0" if request.param == "staging" else request.param
+    need(name)
+    if request.param == "staging":
+        return dl.Device(name, VulkanBackend(0, zero_copy=False))
+    return dl.device(name)
+
+
+def join() -> None:
+    """Wait for threads that nobody waits for, and fail if one stays."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("dl4all-"):
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@pytest.mark.vulkan
+@pytest.mark.parametrize("workers", [1, 3])
+def test_uploads_beside_what_is_computed(workers: int, gpu: dl.Device) -> None:
+    """Memory that is used again is never overtaken: arrays of two sizes and dtypes, and a rest."""
+    rng = np.random.default_rng(0)
+    arrays = rng.random((43, 50), np.float32), rng.random((43, 300), np.float32), np.arange(43)
+    loader = DataLoader(TensorDataset(*arrays), 4, shuffle=True, num_workers=workers, device=gpu)
+    expected = list(DataLoader(TensorDataset(*arrays), 4, shuffle=True, device=None))
+    kept = [(a * 2, b + 1, y, a) for a, b, y in loader]
+    assert len(kept) == len(expected) == 11
+    for found, (a, b, y) in zip(kept, expected, strict=True):
+        for tensor, array in zip(found, (a * 2, b + 1, y, a), strict=True):
+            np.testing.assert_array_equal(tensor.numpy(), array)
+            assert tensor.device == gpu
+    join()
+
+
+@pytest.mark.vulkan
+def test_the_next_batch_is_put_there_meanwhile(gpu: dl.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without being asked for; and where the host does not see the device's memory, beside its commands."""
+    threads: list[str] = []
+    second, upload = threading.Event(), dl.Device.upload
+    pinned: list[int] = []
+    from_pinned = dl.Device._upload_pinned
+
+    def noted(self: dl.Device, array: Any) -> Any:
+        found = upload(self, array)
+        threads.append(threading.current_thread().name)
+        if len(threads) == 2:
+            second.set()
+        return found
+
+    def noted_pinned(self: dl.Device, source: Any) -> Any:
+        pinned.append(source.nbytes)
+        return from_pinned(self, source)
+
+    monkeypatch.setattr(dl.Device, "upload", noted)
+    monkeypatch.setattr(dl.Device, "_upload_pinned", noted_pinned)
+    values = np.ones((6, 8), np.float32)
+    batches = iter(DataLoader(TensorDataset(values), 2, num_workers=1, device=gpu))
+    next(batches)
+    assert second.wait(30)
+    assert len(list(batches)) == 2
+    assert set(threads) == {"dl4all-upload_0"}
+    staged = isinstance(gpu._backend, VulkanBackend) and gpu is not dl.device("vulkan:0")
+    assert pinned == ([64, 64] if staged else [])
+    threads.clear()
+    list(DataLoader(TensorDataset(values), 2, device=gpu))
+    assert set(threads) == {threading.current_thread().name}
+    join()
+
+
+@pytest.mark.vulkan
+def test_what_ends_the_thread_early(gpu: dl.Device) -> None:
+    """An error, after the batches before it; and somebody who leaves."""
+    given: list[Any] = []
+    with pytest.raises(ValueError, match="sample 7 is broken") as caught:
+        given.extend(batch.tolist() for batch in DataLoader(Broken(), 2, num_workers=2, device=gpu))
+    assert given == [[0, 1], [2, 3], [4, 5]]
+    assert 'raise ValueError("sample 7 is broken")' in "".join(traceback.format_exception(caught.value))
+    for _ in DataLoader(numbers(200), 2, num_workers=2, device=gpu):
+        break
+    join()
+
+
+def test_auto_is_the_device_of_whoever_asks() -> None:
+    with dl.Device("other:0", dl.device("cpu")._backend) as place:
+        batches = list(DataLoader(numbers(4), 2, num_workers=1))
+    assert {x.device for x, _ in batches} == {place}
 
 
 def test_batches_of_tuples_dicts_and_numbers() -> None:
