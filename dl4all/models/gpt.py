@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from dl4all.ops.random import Generator
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.random import multinomial
 from dl4all.tensor.tensor import Tensor
+
+Cache = list[Tensor]
+"""Keys and values (N, heads, elements, features of a head) of what a layer has seen; empty at first."""
 
 
 class CausalSelfAttention(nn.Module):
@@ -35,12 +39,17 @@ class CausalSelfAttention(nn.Module):
         self.c_attn = nn.Linear(n_embd, 3 * n_embd, bias)
         self.c_proj = nn.Linear(n_embd, n_embd, bias)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any, cache: Cache | None = None) -> Any:
+        """With a cache, `x` goes on from the elements whose keys and values are in it: one at a time."""
         count, steps, features = x.shape
         heads = reshape(self.c_attn(x), count, steps, 3, self.n_head, features // self.n_head)
         q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)
+        if cache:
+            k, v = (cat([before, new], 2) for before, new in zip(cache, (k, v), strict=True))
         rate = self.rate if self.training else 0.0
-        y = scaled_dot_product_attention(q, k, v, dropout_p=rate, is_causal=True)
+        y = scaled_dot_product_attention(q, k, v, dropout_p=rate, is_causal=not cache)
+        if cache is not None:
+            cache[:] = k, v
         y = self.c_proj(reshape(y.swapaxes(1, 2), count, steps, features))
         return dropout(y, self.rate, self.training)
 
@@ -68,8 +77,8 @@ class Block(nn.Module):
         self.ln_2 = nn.LayerNorm(n_embd, bias=bias)
         self.mlp = FeedForward(n_embd, rate, bias)
 
-    def forward(self, x: Any) -> Any:
-        x = x + self.attn(self.ln_1(x))
+    def forward(self, x: Any, cache: Cache | None = None) -> Any:
+        x = x + self.attn(self.ln_1(x), cache)
         return x + self.mlp(self.ln_2(x))
 
 
@@ -140,11 +149,15 @@ class GPT(nn.Module):
         """
         if idx.ndim != 2 or idx.shape[1] > self.block_size:
             raise ShapeError(f"[GPT] expected ints of shape (N, up to {self.block_size}), got {idx.shape}")
-        x = self._part("wte")(idx) + self._part("wpe").weight[: idx.shape[1]]
+        return self.lm_head(self._features(idx, 0, [None] * len(self._part("h"))))
+
+    def _features(self, idx: Any, start: int, caches: Sequence[Cache | None]) -> Any:
+        """What the scores are made of, for tokens at the places from `start` on."""
+        x = self._part("wte")(idx) + self._part("wpe").weight[start : start + idx.shape[1]]
         x = dropout(x, self.rate, self.training)
-        for block in self._part("h"):
-            x = block(x)
-        return self.lm_head(self._part("ln_f")(x))
+        for block, cache in zip(self._part("h"), caches, strict=True):
+            x = block(x, cache)
+        return self._part("ln_f")(x)
 
     def _part(self, name: str) -> Any:
         return self.transformer[name]
@@ -160,6 +173,9 @@ class GPT(nn.Module):
     ) -> Tensor:
         """Go on from sequences, token by token.
 
+        Each token is put through the network once: its keys and values are kept for those to come. Beyond
+        `block_size` tokens each new one moves the others by one place, which are then all computed again.
+
         Args:
             idx: ints (N, T), T at least 1.
             max_new_tokens: how many to append.
@@ -172,13 +188,22 @@ class GPT(nn.Module):
 
         Raises:
             ArgumentError: the temperature is negative, or `top_k` less than 1.
+            ShapeError: there is no token to go on from.
         """
         if temperature < 0 or (top_k is not None and top_k < 1):
             raise ArgumentError(
                 f"[generate] expected temperature >= 0 and top_k >= 1, got {temperature} and {top_k}"
             )
+        if idx.ndim != 2 or not idx.shape[1]:
+            raise ShapeError(f"[generate] expected ints of shape (N, at least 1), got {idx.shape}")
+        caches: list[Cache] = []
         for _ in range(max_new_tokens):
-            scores = self(idx[:, -self.block_size :])[:, -1].numpy().astype(np.float64)
+            if not caches or idx.shape[1] > self.block_size:  # at first, and when the places move
+                caches = [[] for _ in self._part("h")]
+                features = self._features(idx[:, -self.block_size :], 0, caches)
+            else:
+                features = self._features(idx[:, -1:], idx.shape[1] - 1, caches)
+            scores = self.lm_head(features[:, -1]).numpy().astype(np.float64)
             if temperature == 0:
                 chosen = from_numpy(scores.argmax(-1, keepdims=True))
             else:

@@ -9,6 +9,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, ShapeError
+from tests.conftest import need
 from tests.ops.cases import close, generator
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
@@ -86,15 +87,46 @@ def test_nothing_looks_ahead() -> None:
     assert (first[:, 4:] != second[:, 4:]).all()
 
 
+def spread_out() -> Any:
+    """A network whose next token depends on all before it: the initial one's hardly does."""
+    net = dl.models.GPT(**{**SIZES, "n_embd": 12}).eval()
+    dl.manual_seed(1)
+    for parameter in net.parameters():
+        if parameter.ndim == 2:
+            dl.nn.init.normal_(parameter)
+    return net
+
+
+@pytest.mark.parametrize("begin", [4, 9])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("vulkan:0", marks=pytest.mark.vulkan)])
+def test_what_is_remembered_changes_no_token(begin: int, device: str) -> None:
+    """Beside the whole sequence put through the network for each token, up to and beyond the longest."""
+    need(device)
+    net = spread_out().to(device)
+    start = generator("start", begin).integers(0, 13, (4, begin))
+    count = 10 - begin
+    greedy = net.generate(dl.tensor(start, device=device), count, temperature=0)
+    tokens = greedy.numpy()
+    np.testing.assert_array_equal(tokens[:, :begin], start)
+    for t in range(begin, begin + count):
+        scores = net(dl.tensor(tokens[:, max(0, t - 7) : t], device=device))[:, -1].detach().numpy()
+        assert tokens[:, t].tolist() == scores.argmax(-1).tolist()
+        assert np.diff(np.sort(scores, -1)[:, -2:]).min() > 1e-4  # no tie that rounding decides
+
+
+def test_each_token_goes_through_the_network_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = spread_out()
+    rows: list[int] = []
+    net._part("h")[0].register_forward_hook(lambda module, inputs, output: rows.append(output.shape[1]))
+    net.generate(dl.tensor([[1, 2, 3]], device="cpu"), 7, temperature=0)
+    assert rows == [3, 1, 1, 1, 1, 7, 7]
+
+
 def test_generate() -> None:
-    net = dl.models.GPT(**SIZES).eval()
+    net = spread_out()
     start = dl.tensor([[1, 2], [3, 4]], device="cpu")
     greedy = net.generate(start, 8, temperature=0)  # beyond the longest sequence
     assert (greedy.shape, str(greedy.dtype)) == ((2, 10), "int64")
-    tokens = greedy.numpy()
-    for t in range(2, 10):
-        scores = net(dl.tensor(tokens[:, max(0, t - 7) : t], device="cpu"))[:, -1].detach().numpy()
-        assert tokens[:, t].tolist() == scores.argmax(-1).tolist()
     assert net.generate(start, 3, top_k=1).tolist() == greedy[:, :5].tolist()
     drawn = [net.generate(start, 5, generator=dl.Generator(seed)).tolist() for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -125,6 +157,7 @@ def test_it_learns_a_pattern() -> None:
         (lambda net, x: net(x(2) + 20), ArgumentError, r"\[embedding\] index 20 is out of range"),
         (lambda net, x: net.generate(x(2), 1, temperature=-1), ArgumentError, r"\[generate\] expected"),
         (lambda net, x: net.generate(x(2), 1, top_k=0), ArgumentError, r"\[generate\] expected .* and 0"),
+        (lambda net, x: net.generate(x(0), 1), ShapeError, r"\[generate\] expected ints .* got \(1, 0\)"),
     ],
 )  # fmt: skip
 def test_refusals(call: Any, error: type[Exception], message: str) -> None:
