@@ -24,6 +24,7 @@ class _Recurrence(Module):
     gates: ClassVar[int] = 1
     states: ClassVar[int] = 1
     nonlinearity: str = "tanh"
+    proj_size: int = 0
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool) -> None:
         super().__init__()
@@ -34,28 +35,35 @@ class _Recurrence(Module):
             )
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
 
+    @property
+    def _outputs(self) -> int:
+        """Features of the hidden state that is given out."""
+        return self.proj_size or self.hidden_size
+
     def _add_parameters(self, inputs: int, suffix: str = "") -> None:
         rows, hidden = self.gates * self.hidden_size, self.hidden_size
-        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs), "weight_hh": (rows, hidden)}
+        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs), "weight_hh": (rows, self._outputs)}
         biases: dict[str, tuple[int, ...]] = {"bias_ih": (rows,), "bias_hh": (rows,)}
-        for name, shape in (shapes | biases).items():
-            wanted = name in shapes or self.bias
+        projection: dict[str, tuple[int, ...]] = {"weight_hr": (self.proj_size, hidden)}
+        for name, shape in (shapes | biases | (projection if self.proj_size else {})).items():
+            wanted = name not in biases or self.bias
             parameter = Parameter(init.fan_in_uniform(shape, hidden)) if wanted else None
             setattr(self, name + suffix, parameter)
 
-    def _step(self, gates_x: Any, states: States, weight: Any, bias: Any) -> States:
+    def _step(self, gates_x: Any, states: States, weight: Any, bias: Any, projection: Any) -> States:
         gates_h = functional.linear(states[0], weight, bias)
         function = ops.tanh if self.nonlinearity == "tanh" else ops.relu
         return (function(gates_x + gates_h),)
 
-    def _checked(self, given: Any, shape: tuple[int, ...], like: Tensor) -> States:
+    def _checked(self, given: Any, rows: tuple[int, ...], like: Tensor) -> States:
         """The initial states, zeros if there are none."""
+        shapes = ((*rows, self._outputs), (*rows, self.hidden_size))[: self.states]
         if given is None:
-            return tuple(zeros(shape, dtype=like.dtype, device=like.device) for _ in range(self.states))
+            return tuple(zeros(shape, dtype=like.dtype, device=like.device) for shape in shapes)
         states = given if self.states > 1 else (given,)
         if not isinstance(states, (tuple, list)) or len(states) != self.states:
             raise ArgumentError(f"[{type(self).__name__}] expected the states as a tuple (hidden, cell)")
-        for state in states:
+        for state, shape in zip(states, shapes, strict=True):
             if state.shape != shape:
                 raise ShapeError(
                     f"[{type(self).__name__}] a state must have shape {shape}, got {state.shape}"
@@ -76,14 +84,15 @@ class _Recurrence(Module):
 class _Lstm(_Recurrence):
     gates, states = 4, 2
 
-    def _step(self, gates_x: Any, states: States, weight: Any, bias: Any) -> States:
-        return lstm_states(gates_x, functional.linear(states[0], weight, bias), states[1])
+    def _step(self, gates_x: Any, states: States, weight: Any, bias: Any, projection: Any) -> States:
+        h, c = lstm_states(gates_x, functional.linear(states[0], weight, bias), states[1])
+        return (h if projection is None else functional.linear(h, projection)), c
 
 
 class _Gru(_Recurrence):
     gates = 3
 
-    def _step(self, gates_x: Any, states: States, weight: Any, bias: Any) -> States:
+    def _step(self, gates_x: Any, states: States, weight: Any, bias: Any, projection: Any) -> States:
         return (ops.gru_step(gates_x, functional.linear(states[0], weight, bias), states[0]),)
 
 
@@ -115,7 +124,7 @@ class _Layers(_Recurrence):
         self.dropout, self.bidirectional = dropout, bidirectional
         for layer in range(num_layers):
             for suffix in self._suffixes(layer):
-                self._add_parameters(input_size if layer == 0 else hidden_size * self._directions, suffix)
+                self._add_parameters(input_size if layer == 0 else self._outputs * self._directions, suffix)
 
     @property
     def _directions(self) -> int:
@@ -143,7 +152,7 @@ class _Layers(_Recurrence):
             raise ShapeError(f"[{type(self).__name__}] the input of shape {input.shape} has no time steps")
         if alone and hx is not None:
             hx = tuple(h.unsqueeze(1) for h in hx) if self.states > 1 else hx.unsqueeze(1)
-        states = self._checked(hx, (self.num_layers * self._directions, count, self.hidden_size), x)
+        states = self._checked(hx, (self.num_layers * self._directions, count), x)
         y, found = self._run(ops.reshape(x, steps * count, self.input_size), [count] * steps, states)
         y = ops.reshape(y, steps, count, y.shape[1])
         if alone:
@@ -152,8 +161,8 @@ class _Layers(_Recurrence):
 
     def _packed(self, input: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
         self._check_features(input.data, (2,))
-        shape = (self.num_layers * self._directions, input.batch_sizes[0], self.hidden_size)
-        states = self._checked(hx, shape, input.data)
+        rows = (self.num_layers * self._directions, input.batch_sizes[0])
+        states = self._checked(hx, rows, input.data)
         if input.sorted_indices is not None and hx is not None:
             states = tuple(ops.index_select(s, 1, input.sorted_indices) for s in states)
         y, found = self._run(input.data, input.batch_sizes, states)
@@ -181,6 +190,7 @@ class _Layers(_Recurrence):
     ) -> tuple[Any, States]:
         """One layer in one direction."""
         own = [getattr(self, n + suffix) for n in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")]
+        own.append(getattr(self, f"weight_hr{suffix}") if self.proj_size else None)
         parts = rows_apart(functional.linear(x, *own[:2]), sizes)
         count = sizes[-1] if reverse else sizes[0]
         states = _rows(first, 0, count)
@@ -203,6 +213,7 @@ class _Layers(_Recurrence):
         shown = [str(self.input_size), str(self.hidden_size)]
         defaults = {
             "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False,
+            "proj_size": 0,
         }  # fmt: skip
         shown += [f"{k}={getattr(self, k)}" for k, v in defaults.items() if getattr(self, k) != v]
         return ", ".join(shown)
@@ -265,10 +276,16 @@ class LSTM(_Lstm, _Layers):
 
     Args:
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as for :class:`RNN`.
+        proj_size: features that a further matrix makes of the hidden state's (Sak et al., arXiv:1402.1128),
+            fewer than `hidden_size`; 0 leaves them as they are.
 
     Shape:
         As for :class:`RNN`; states are tuples (hidden, cell). The rows of weights are the gates input,
-        forget, cell and output.
+        forget, cell and output. With `proj_size` outputs and hidden states have that many features, and
+        cells `hidden_size`.
+
+    Raises:
+        ArgumentError: an argument makes no sense.
 
     Example:
         >>> import dl4all as dl
@@ -276,6 +293,25 @@ class LSTM(_Lstm, _Layers):
         >>> outputs.shape, h.shape, c.shape
         ((7, 2, 10), (2, 2, 5), (2, 2, 5))
     """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+    ) -> None:
+        if proj_size and not 0 < proj_size < hidden_size:
+            raise ArgumentError(
+                f"[LSTM] proj_size must be 0, for no projection, or less than hidden_size {hidden_size}, "
+                f"got {proj_size}"
+            )
+        self.proj_size = proj_size  # parameters' shapes depend on it
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
 
 
 class GRU(_Gru, _Layers):
@@ -302,10 +338,10 @@ class _Cell(_Recurrence):
         x = input.unsqueeze(0) if alone else input
         if alone and hx is not None:
             hx = tuple(h.unsqueeze(0) for h in hx) if self.states > 1 else hx.unsqueeze(0)
-        states = self._checked(hx, (x.shape[0], self.hidden_size), x)
+        states = self._checked(hx, (x.shape[0],), x)
         own = {name: getattr(self, name) for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")}
         gates_x = functional.linear(x, own["weight_ih"], own["bias_ih"])
-        found = self._step(gates_x, states, own["weight_hh"], own["bias_hh"])
+        found = self._step(gates_x, states, own["weight_hh"], own["bias_hh"], None)
         return self._given(tuple(s.squeeze(0) for s in found) if alone else found)
 
     def extra_repr(self) -> str:

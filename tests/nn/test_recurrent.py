@@ -14,6 +14,9 @@ from tests.ops.cases import NDArray, close, generator, numbers
 
 torch = pytest.importorskip("torch", reason="layers are compared with PyTorch's")
 theirs_rnn = torch.nn.utils.rnn
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:LSTM with projections is not:UserWarning"
+)  # by PyTorch's oneDNN
 
 # Gradients go back through all steps: each is a sum of products that were rounded at 6e-8 each.
 TOLERANCE = 1e-5
@@ -22,6 +25,8 @@ GRADIENT = 3e-5
 LAYERS: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("LSTM", (5, 7), {}),
     ("LSTM", (3, 5, 2), {"bidirectional": True, "batch_first": True}),
+    ("LSTM", (3, 7, 2), {"bidirectional": True, "proj_size": 5}),
+    ("LSTM", (2, 3), {"bias": False, "proj_size": 1}),
     ("GRU", (5, 7, 2), {"bidirectional": True}),
     ("GRU", (1, 1), {"bias": False, "batch_first": True}),
     ("RNN", (5, 3, 2), {"bidirectional": True}),
@@ -84,7 +89,8 @@ def _compare(name: str, args: Any, kwargs: Any, *, given: bool, steps: int, devi
     if given:
         layers = (args[2] if len(args) > 2 else 1) * (2 if kwargs.get("bidirectional") else 1)
         count = 2 if name == "LSTM" else 1
-        found = [leaf(numbers(rng, (layers, 3, args[1])), device) for _ in range(count)]
+        sizes = (kwargs.get("proj_size", args[1]), args[1])[:count]  # of the hidden state and the cell
+        found = [leaf(numbers(rng, (layers, 3, size)), device) for size in sizes]
         leaves += found
         states = [tuple(f[side] for f in found) for side in (0, 1)]
         if name != "LSTM":
@@ -161,18 +167,19 @@ def test_dropout_between_layers() -> None:
 
 
 @pytest.mark.parametrize("sort", [True, False])
-@pytest.mark.parametrize("name", ["LSTM", "GRU"])
-def test_packed_sequences(name: str, sort: bool, device: str) -> None:
+@pytest.mark.parametrize(("name", "options"), [("LSTM", {}), ("LSTM", {"proj_size": 2}), ("GRU", {})])
+def test_packed_sequences(name: str, options: dict[str, int], sort: bool, device: str) -> None:
     lengths, batch_first = ([3, 2, 2, 1], True) if sort else ([2, 1, 3, 2], False)
     layers = 2 if device == "cpu" else 1  # where a launch takes long, one will do
-    ours, theirs = pair(name, 3, 5, layers, bidirectional=True, device=device)
+    ours, theirs = pair(name, 3, 5, layers, bidirectional=True, device=device, **options)
     x, y = leaf(numbers(generator(name), (4, 3, 3) if batch_first else (3, 4, 3)), device)
-    options = {"batch_first": batch_first, "enforce_sorted": sort}
-    packed = rnn.pack_padded_sequence(x, dl.tensor(lengths), **options)
-    expected = theirs_rnn.pack_padded_sequence(y, torch.tensor(lengths), **options)
+    how = {"batch_first": batch_first, "enforce_sorted": sort}
+    packed = rnn.pack_padded_sequence(x, dl.tensor(lengths), **how)
+    expected = theirs_rnn.pack_padded_sequence(y, torch.tensor(lengths), **how)
     assert list(packed.batch_sizes) == expected.batch_sizes.tolist()
-    h = numbers(generator("h"), (2 * layers, 4, 5))
-    states = [(dl.tensor(h, device=device), torch.from_numpy(h)) for _ in range(2 if name == "LSTM" else 1)]
+    sizes = (options.get("proj_size", 5), 5)[: 2 if name == "LSTM" else 1]
+    arrays = [numbers(generator("h"), (2 * layers, 4, size)) for size in sizes]
+    states = [(dl.tensor(a, device=device), torch.from_numpy(a)) for a in arrays]
     mine, other = ([s[side] for s in states] for side in (0, 1))
     given = (tuple(mine), tuple(other)) if name == "LSTM" else (mine[0], other[0])
     got, last = ours(packed, given[0])
@@ -208,6 +215,9 @@ X: Any = dl.zeros(5, 2, 3, device="cpu")
         (lambda: dl.nn.GRU(3, 5, 0), ArgumentError, r"\[GRU\] num_layers must be at least 1, got 0"),
         (lambda: dl.nn.GRU(3, 5, dropout=1.5), ArgumentError, r"\[GRU\] expected a probability .* got 1.5"),
         (lambda: dl.nn.RNN(3, 5, nonlinearity="x"), ArgumentError, r"\[RNN\] nonlinearity must be .* 'x'"),
+        (lambda: dl.nn.LSTM(3, 5, proj_size=5), ArgumentError, r"\[LSTM\] proj_size .* less .* 5, got 5"),
+        (lambda: dl.nn.LSTM(3, 5, proj_size=-1), ArgumentError, r"\[LSTM\] proj_size .* got -1"),
+        (lambda: dl.nn.LSTM(3, 5, proj_size=2)(X, (X, X)), ShapeError, r"\[LSTM\] .* shape \(1, 2, 2\), got"),
         (lambda: dl.nn.LSTM(4, 5)(X), ShapeError, r"\[LSTM\] expected an input of 2 or 3 axes, .* size 4"),
         (lambda: dl.nn.LSTM(3, 5)(X[:0]), ShapeError, r"\[LSTM\] the input .* has no time steps"),
         (lambda: dl.nn.LSTM(3, 5)(X, X), ArgumentError, r"\[LSTM\] expected the states as a tuple"),
@@ -231,4 +241,5 @@ def test_refusals(call: Any, error: type[Exception], message: str) -> None:
 
 def test_repr() -> None:
     assert repr(dl.nn.LSTM(3, 5, 2, bidirectional=True)) == "LSTM(3, 5, num_layers=2, bidirectional=True)"
+    assert repr(dl.nn.LSTM(3, 5, proj_size=2)) == "LSTM(3, 5, proj_size=2)"
     assert repr(dl.nn.GRUCell(3, 5, bias=False)) == "GRUCell(3, 5, bias=False)"
