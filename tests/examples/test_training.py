@@ -89,6 +89,32 @@ def test_resnet_digits(tmp_path: Path) -> None:
     dl.models.resnet18(10, 1, module.BASE_CHANNELS).load_state_dict(saved)
 
 
+def test_char_lstm() -> None:
+    module = example("char_lstm")
+    text = module.documentation()[:12_000]
+    one, other = (module.train("cpu", 2, text, progress=False) for _ in range(2))
+    assert one.step == 22  # 168 windows in batches of 16
+    assert one.history["loss"][1] < one.history["loss"][0]
+    assert digest(one.model) == digest(other.model)
+
+
+def test_char_gpt() -> None:
+    (one, losses), (other, again) = (example("char_gpt").train("cpu", 12, progress=False) for _ in range(2))
+    assert losses == again
+    assert losses[-1] < losses[0] - 0.5
+    assert digest(one) == digest(other)
+
+
+@pytest.mark.parametrize(("name", "size"), [("char_lstm", "--epochs=8"), ("char_gpt", "--steps=30")])
+def test_a_text_of_the_user_s(name: str, size: str, tmp_path: Path) -> None:
+    """What comes over and over again is foretold better than from how often each byte comes."""
+    (tmp_path / "cat.txt").write_text("the cat sat on the mat, and " * 200)
+    output = run(name, tmp_path, "--device=cpu", "--text=cat.txt", size)
+    assert output.count("The ") == 1  # what the network was to go on from
+    bits, rest = output.splitlines()[-1].split(" bits per byte of the last tenth on cpu; ")
+    assert float(bits) < float(rest.removesuffix(" by how often each byte comes")) - 0.5
+
+
 @pytest.mark.parametrize("name", ["xor", "spiral", "digits_mlp"])
 def test_the_configuration_trains_what_the_example_trains(name: str, tmp_path: Path) -> None:
     """And twice the same: the weights agree to the last bit."""
