@@ -6,6 +6,7 @@ first one found counts. An environment variable wins over the file::
     # dl4all.toml
     device = "vulkan:0"     # what device="auto" means; environment: DL4ALL_DEVICE
     calibrate = false       # do not measure GPUs when "auto" first needs it; DL4ALL_CALIBRATE=0
+    tune = true             # look for the fastest kernels while computing; DL4ALL_TUNE=lazy
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import platformdirs
 
@@ -25,7 +26,11 @@ else:
     import tomli as tomllib
 
 # What a value must be, by the setting's name.
-KNOWN = {"device": (str, 'text such as "vulkan:0"'), "calibrate": (bool, "true or false")}
+KNOWN = {
+    "device": (str, 'text such as "vulkan:0"'),
+    "calibrate": (bool, "true or false"),
+    "tune": (bool, "true or false"),
+}
 
 
 class Setting(NamedTuple):
@@ -60,6 +65,25 @@ def calibrates_by_itself() -> bool:
     if value:
         return value == "1"
     return bool(_file()[0].get("calibrate", True))
+
+
+def tune_setting() -> Literal["off", "kept", "lazy"]:
+    """How kernels are chosen of several that compute the same.
+
+    ``off`` is by built-in rules, ``kept`` as ``dl4all tune`` found where it was asked, ``lazy`` looks for
+    the fastest when it is first needed. Usually it is ``kept``; DL4ALL_TUNE=0 and ``tune = false`` say
+    ``off``, DL4ALL_TUNE=lazy or 1 and ``tune = true`` say ``lazy``.
+
+    Raises:
+        ConfigError: DL4ALL_TUNE or the file holds something unusable.
+    """
+    value = os.environ.get("DL4ALL_TUNE", "")
+    if value not in ("", "0", "1", "lazy"):
+        raise ConfigError(f"DL4ALL_TUNE must be 0, 1, lazy or empty, not {value!r}")
+    if value:
+        return "off" if value == "0" else "lazy"
+    tunes = _file()[0].get("tune")
+    return "kept" if tunes is None else "lazy" if tunes else "off"
 
 
 def least_limits() -> bool:

@@ -1,9 +1,7 @@
-"""How fast each device measured, kept in the user's cache folder: one file for each record.
+"""How fast each device measured: a record (:mod:`dl4all.runtime.records`) for each device and backend.
 
-A record belongs to a backend, a device (by its UUID), a driver version and a version of what was
-measured; after an update of any of them the device counts as not measured. So does a record that cannot
-be read: measuring again takes two seconds. Processes that measure different devices write different files
-and lose nothing of each other's.
+After an update of the driver, or of what is measured, a device counts as not measured; measuring again takes
+two seconds.
 
 A driver can take the whole process with it. So a record is begun before a device is measured: one that was
 begun twice and never finished is evidence against the device.
@@ -13,26 +11,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import logging
 import math
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from dl4all.config import least_limits
-from dl4all.runtime import cache
+from dl4all.runtime import records
 from dl4all.runtime.info import DeviceInfo
-
-if sys.platform != "win32":
-    import fcntl
+from dl4all.runtime.records import alone as alone
 
 # Raised when the meaning of a number changes or the shaders become much faster: old records no longer count.
 FORMAT = 2
+FOLDER = "calibration"
 ATTEMPTS = 2  # one process may have been killed for other reasons
 changes = 0  # how many records this process has written
 logger = logging.getLogger("dl4all")
@@ -90,62 +81,16 @@ def attempt(name: str, info: DeviceInfo) -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
-def alone(seconds: float) -> Iterator[bool]:
-    """Keep other processes from measuring meanwhile: figures of two that share a device are no good.
-
-    Gives False, after at most `seconds`, if another process is still measuring, or where nothing could
-    be kept because the cache folder cannot be written.
-    """
-    file = cache.folder() / "calibration" / "lock"
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        stream = file.open("ab")
-    except OSError as error:
-        logger.debug("calibration could not be kept: %s", error)
-        yield False
-        return
-    with stream:
-        yield _locked(stream, time.monotonic() + seconds)
-
-
-def _locked(stream: Any, until: float) -> bool:
-    if sys.platform == "win32":
-        return True
-    while True:
-        try:
-            # Goes with the process, however that ends.
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.02)
-        except OSError:  # a file system without locks
-            return True
-        else:
-            return True
-
-
 def _key(name: str, info: DeviceInfo) -> list[str]:
-    backend = name.partition(":")[0]
-    limits = "least limits" if least_limits() else ""
-    return [str(FORMAT), backend, info.uuid, info.hardware, info.driver, info.driver_version, limits]
-
-
-def _file(key: list[str]) -> Path:
-    digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()
-    return cache.folder() / "calibration" / f"{digest[:32]}.json"
+    return [str(FORMAT), *records.identity(name, info)]
 
 
 def _read(name: str, info: DeviceInfo) -> _Record:
     key = _key(name, info)
-    content = cache.read(_file(key))
-    if content is None:
-        return _Record(0, None)
     try:
-        found = json.loads(content)
-        if found["of"] != key:
-            raise ValueError("it is of another device")
+        found = records.read(records.file(FOLDER, key), key)
+        if found is None:
+            return _Record(0, None)
         measurement = found["measurement"]
         return _Record(int(found["unfinished"]), None if measurement is None else _checked(measurement))
     except (ValueError, TypeError, LookupError) as error:
@@ -166,5 +111,5 @@ def _write(name: str, info: DeviceInfo, record: _Record) -> None:
     changes += 1
     key = _key(name, info)
     measurement = None if record.measurement is None else dataclasses.asdict(record.measurement)
-    content = {"of": key, "unfinished": record.unfinished, "measurement": measurement}
-    cache.try_write(_file(key), json.dumps(content, indent=1).encode())
+    content = {"unfinished": record.unfinished, "measurement": measurement}
+    records.write(records.file(FOLDER, key), key, content)

@@ -9,6 +9,7 @@ from dl4all.cli.doctor import doctor
 from dl4all.cli.profile import profile
 from dl4all.cli.run import run
 from dl4all.cli.train import train
+from dl4all.cli.tune import tune
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,6 +22,7 @@ cli.add_command(devices)
 cli.add_command(doctor)
 cli.add_command(profile)
 cli.add_command(train)
+cli.add_command(tune)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dl4all.calibration import compare_with_cpu
-from dl4all.config import calibrates_by_itself, least_limits
+from dl4all.config import calibrates_by_itself, least_limits, tune_setting
 from dl4all.errors import ConfigError, DeviceError, Dl4allError
 from dl4all.runtime import cache, measurements, registry, spirv
 from dl4all.runtime.kompute.library import kp
@@ -93,6 +93,7 @@ def _settings() -> Finding:
     """Raises ConfigError: a variable or dl4all.toml holds something unusable."""
     least_limits()
     calibrates_by_itself()
+    tune_setting()
     choice = registry.auto()
     return Finding("settings", True, f'device="auto" is {choice.name}: {choice.reason}')
 

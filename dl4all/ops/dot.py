@@ -12,7 +12,8 @@ from dl4all.ops.reducing import BUSY, LEAST_RUN, WORKGROUP
 from dl4all.ops.reduction import SUM, total
 from dl4all.ops.window import check_float
 
-DOT = shader("reduce/dot.comp")
+DOT = shader("reduce/dot.comp", ATOMIC=0)
+ATOMIC = shader("reduce/dot.comp", ATOMIC=1)
 
 
 def _shape(input: TensorBase, tensor: TensorBase) -> Result:
@@ -26,11 +27,23 @@ def _shape(input: TensorBase, tensor: TensorBase) -> Result:
     return (), input.dtype
 
 
-def _run(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
+def _slices(input: TensorBase, tensor: TensorBase) -> tuple[int, bytes]:
+    """How many workgroups share the work, and the kernel's push constants."""
     size = input.shape[0]
     slices = max(1, min(BUSY, ceil_div(size, WORKGROUP) // LEAST_RUN))
     slice = ceil_div(size, slices)
-    push = pack(size, slice, input.offset, input.strides[0], tensor.offset, tensor.strides[0])
+    return slices, pack(size, slice, input.offset, input.strides[0], tensor.offset, tensor.strides[0])
+
+
+def atomic_dot(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
+    """Fill `out` by atomic additions, in another order each time: for comparison, no op does it."""
+    slices, push = _slices(input, tensor)
+    out.device.fill(out.storage, 0)
+    run(ATOMIC, (slices, 1, 1), push, input, tensor, out)
+
+
+def _run(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
+    slices, push = _slices(input, tensor)
     if slices == 1:
         run(DOT, (1, 1, 1), push, input, tensor, out)
         return

@@ -7,9 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from dl4all.errors import ArgumentError
+from dl4all.ops import tuning
 from dl4all.ops.base import TensorBase
-from dl4all.ops.launch import MOST_GROUPS, ceil_div, pack, run, shader
-from dl4all.scheduler.device import Device
+from dl4all.ops.launch import MOST_GROUPS, ceil_div, pack, shader
+from dl4all.runtime.info import DeviceInfo
+from dl4all.scheduler.device import Device, Launch
+
+MOST_TERMS = 2**17
+"""Of a sum, at once: llvmpipe leaves a shader's loops after 65535 rounds in all, four terms each."""
 
 PANEL = 28
 """Columns that are best stored together when B is written for the purpose: as many as a tile of
@@ -25,7 +30,7 @@ class Matrices:
     With ``turn_a``, A's rows are adjacent and its columns ``lda`` apart; likewise for B, not both.
     With ``panel`` > 0, B lies in panels of that many columns, ``panel_step`` apart.
     What is added to the product in row r and column c lies at ``bias_offset + r * bias_row + c *
-    bias_column``: by default one number for each row; a ``bias_column`` takes ``turn_b``.
+    bias_column``: by default one number for each row; a ``bias_column`` takes ``turn_b`` or ``matrix``.
     """
 
     m: int
@@ -49,57 +54,131 @@ class Matrices:
     bias_row: int = 1
     bias_column: int = 0
     bias_step: int = 0
+    matrix: bool = False
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows and columns of C that one workgroup computes, and the macros that make the shader do so."""
+    """Rows and columns of C that one workgroup computes, and what makes the shader do so."""
 
+    form: str  # of FORMS
     rows: int
     columns: int
-    macros: tuple[tuple[str, int], ...]
+    constants: tuple[int, ...] = ()  # invocations along N and M, rows and vec4 columns of each, and the depth
+    shared_bytes: int = 0
 
 
-# The measurements behind the sizes are in docs/performance.md.
-SHUFFLE = Tile(64, PANEL, (("SHUFFLE", 1), ("TM", 8), ("TNV", 7), ("WX", 8), ("WY", 1)))
-PLAIN = Tile(64, 64, (("SHUFFLE", 0), ("TM", 8), ("TNV", 1), ("WX", 16), ("WY", 8)))
+def plain(x: int, y: int, rows: int, fours: int) -> Tile:
+    """Of so many invocations along N and M, with so many rows and vec4 columns each."""
+    return Tile("plain", y * rows, x * fours * 4, (x, y, rows, fours))
 
-PLACES = (
-    *product([(False, False)], product((0, 1), (0, 1), (0, 1))),
-    *product([(True, False), (False, True)], product((0, 1), (0, 1), (-1,))),
-)
+
+def shared(x: int, y: int, rows: int, fours: int, depth: int) -> Tile:
+    """Likewise, by way of two pieces of A and B in shared memory; what both hold is as in staged.glsl."""
+    tile = plain(x, y, rows, fours)
+    nbytes = 2 * depth * 4 * (tile.rows + tile.columns + 8)
+    return Tile("shared", tile.rows, tile.columns, (*tile.constants, depth), nbytes)
+
+
+# The measurements behind the first ones are in docs/performance.md.
+WORDS64 = Tile("words64", 64, PANEL)
+SHUFFLE = Tile("shuffle", 64, PANEL)
+NARROW64 = Tile("narrow64", 64, 16)
+NARROW = Tile("narrow", 64, 16)
+PLAIN = plain(16, 8, 8, 1)
+SHARED = shared(16, 8, 8, 1, 8)
+TILES = {
+    "words64 64x28": WORDS64,
+    "shuffle 64x28": SHUFFLE,
+    "words64 64x16": NARROW64,
+    "shuffle 64x16": NARROW,
+    "plain 64x64": PLAIN,
+    "plain 32x64": plain(16, 8, 4, 1),
+    "plain 64x128": plain(16, 8, 8, 2),
+    "plain 4x256": plain(64, 1, 4, 1),
+    "plain 128x16": plain(4, 32, 4, 1),
+    "shared 32x32": shared(8, 8, 4, 1, 8),
+    "shared 64x64": SHARED,
+    "shared 128x64": shared(8, 16, 8, 2, 8),
+    "shared 128x128": shared(16, 16, 8, 2, 8),
+}
+"""What the tuner chooses between. Every one sums in the same order, so that results do not depend on it."""
+
+# Drivers of hardware that keeps what a workgroup shares in the same memory as everything else: nothing is won
+# by copying it there.
+NOT_SHARED = frozenset({"arm_proprietary", "mesa_panvk", "mesa_v3dv", "broadcom_proprietary"})
+BUSY = 128  # workgroups that keep a large GPU busy
+LARGEST = 11  # bits of a size from which on more of the same follows: 1024
+MOST_MATRICES = 8  # likewise of a batch: 128
+
+STRAIGHT = tuple(product([(False, False)], product((0, 1), (0, 1), (0, 1))))
+PLACES = (*STRAIGHT, *product([(True, False), (False, True)], product((0, 1), (0, 1), (-1,))))
 """Which operands are turned, and the shader's VEC_A, VEC_B and VEC_C."""
 
+WIDE, NARROWER = {"TM": 8, "TNV": 7}, {"TM": 8, "TNV": 4}
+FORMS: dict[str, dict[str, int]] = {
+    "words64": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 1, **WIDE},
+    "shuffle": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 0, **WIDE},
+    "narrow64": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 1, **NARROWER},
+    "narrow": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 0, **NARROWER},
+    "plain": {"SHUFFLE": 0, "SHARED": 0, "WORDS64": 0},
+    "shared": {"SHUFFLE": 0, "SHARED": 1, "WORDS64": 0},
+}
+"""The macros of each."""
+
 GEMM = {
-    (tile, words64, turn, vectors): shader(
+    (form, turn, vectors): shader(
         "matmul/gemm.comp",
-        WORDS64=int(words64),
         TURN_A=int(turn[0]),
         TURN_B=int(turn[1]),
         **dict(zip(("VEC_A", "VEC_B", "VEC_C"), vectors, strict=True)),
-        **dict(tile.macros),
+        **macros,
     )
-    for tile, words64 in ((SHUFFLE, True), (SHUFFLE, False), (PLAIN, False))
-    for turn, vectors in PLACES
+    for form, macros in FORMS.items()
+    for turn, vectors in (STRAIGHT if form.startswith("narrow") else PLACES)
 }
 GEMM_SHADERS = tuple(GEMM.values())
 
 
-def _tile(device: Device) -> tuple[Tile, bool]:
-    """The tile for a device, and whether to read 64-bit words."""
-    info = device.info
-    if info.type == "software" and info.subgroup_size == 8 and info.subgroup_shuffle:
-        return SHUFFLE, "int64" in device.features
-    return PLAIN, False
+def best_panel(device: Device, n: int) -> int:
+    """Columns to store together where B with `n` columns is written for the purpose."""
+    # Time goes with the columns of all tiles, and a narrow one takes two thirds of a wide one's.
+    narrow = 2 * ceil_div(n, NARROW.columns) < 3 * ceil_div(n, PANEL)
+    return NARROW.columns if narrow and _lanes(device.info) else PANEL
 
 
 def gemm(c: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBase | None, g: Matrices) -> None:
     """Fill `c` with the products, plus `bias` if given."""
     if 0 in (g.m, g.n, g.batch):
         return
-    tile, words64 = _tile(c.device)
-    for part in _parts(g, tile):
-        _launch(c, a, b, bias, part, tile, words64)
+    multiply_with(tuning.choose(SPACE, c.device, g), c, a, b, bias, g)
+
+
+def multiply_with(
+    tile: Tile, c: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBase | None, g: Matrices
+) -> None:
+    """The same, with a tile that the device can run."""
+    for first in range(0, max(g.k, 1), MOST_TERMS):
+        for part in _parts(_terms(g, first), tile):
+            _launch(c, a, b, c if first else bias, part, tile)
+
+
+def _terms(g: Matrices, first: int) -> Matrices:
+    """The part of the sums from a term on, which goes on from what C holds."""
+    if g.k <= MOST_TERMS:
+        return g
+    part = replace(
+        g,
+        k=min(MOST_TERMS, g.k - first),
+        a_offset=g.a_offset + first * (g.lda if g.turn_a else 1),
+        b_offset=g.b_offset + first * (1 if g.turn_b else g.ldb),
+    )
+    if first == 0:
+        return part
+    return replace(
+        part,
+        bias_offset=g.c_offset, bias_row=g.ldc, bias_column=1, bias_step=g.c_step, matrix=True,
+    )  # fmt: skip
 
 
 def _parts(g: Matrices, tile: Tile) -> Iterator[Matrices]:
@@ -127,7 +206,6 @@ def _launch(
     bias: TensorBase | None,
     g: Matrices,
     tile: Tile,
-    words64: bool,
 ) -> None:
     # A vector of four may reach past what is left of a row, but not past the row's distance.
     panel, panel_step = (g.panel, g.panel_step) if g.panel else (ceil_div(g.n, 4) * 4, 0)
@@ -148,6 +226,130 @@ def _launch(
         panel, panel_step, *extra,
     )  # fmt: skip
     groups = (ceil_div(g.n, tile.columns), ceil_div(g.m, tile.rows), g.batch)
-    code = GEMM[tile, words64, turn, vectors]
+    code = GEMM[tile.form, turn, vectors]
     flops = 2 * g.m * g.n * g.k * g.batch
-    run(code, groups, push, a, b, a if bias is None else bias, c, flops=flops)
+    operands = (a, b, a if bias is None else bias, c)
+    launch = Launch(code, groups, push, (int(g.matrix), *tile.constants), flops=flops)
+    c.device.launch(launch, *(tensor.storage for tensor in operands))
+
+
+# Which tile
+
+
+def _key(g: Matrices) -> tuple[int, ...]:
+    """Sizes in steps of powers of two, and how the operands lie."""
+    return (
+        min(g.m.bit_length(), LARGEST),
+        min(g.n.bit_length(), LARGEST),
+        min(g.k.bit_length(), LARGEST),
+        min(g.batch.bit_length(), MOST_MATRICES),
+        g.turn_a,
+        g.turn_b,
+        g.panel,
+    )
+
+
+def _lanes(info: DeviceInfo) -> bool:
+    """Whether it is llvmpipe, or like it."""
+    return info.type == "software" and info.subgroup_size == 8 and info.subgroup_shuffle
+
+
+def _rule(info: DeviceInfo, key: tuple[int | str, ...]) -> tuple[str, ...]:
+    """Names of tiles by what the device is, for a class of products; the last fits every device."""
+    if _lanes(info):
+        columns = 16 if key[-1] == 16 else 28
+        return f"words64 64x{columns}", f"shuffle 64x{columns}"
+    m, n, k, batch = (3 * 2 ** int(bits) // 4 for bits in key[:4])  # in the middle of the class
+    if info.type not in ("discrete", "integrated", "virtual") or info.driver_id in NOT_SHARED:
+        return ("plain 64x64",)
+    if m < 8:  # a row of tiles, of which most rows would be empty
+        return ("plain 4x256", "plain 64x64")
+    if n < 16:
+        return ("plain 128x16", "plain 64x64")
+    if k < 16:
+        return ("plain 64x64",)
+    large = [name for name in ("shared 128x128", "shared 64x64") if _fills(TILES[name], m, n, batch)]
+    return (*large, "shared 32x32", "plain 64x64")
+
+
+def _fills(tile: Tile, m: int, n: int, batch: int) -> bool:
+    """Whether there are tiles enough for a large GPU, and a matrix fills one."""
+    groups = ceil_div(m, tile.rows) * ceil_div(n, tile.columns) * batch
+    return groups >= BUSY and m >= tile.rows and n >= tile.columns
+
+
+def _fits(device: Device, tile: Tile, key: tuple[int | str, ...]) -> bool:
+    """Whether a device can run a tile for a class of products."""
+    info, limits = device.info, device.info.limits
+    if not tile.constants:
+        lanes = info.subgroup_size == 8 and info.subgroup_shuffle
+        turned = bool(key[4] or key[5])
+        return (
+            lanes
+            and ("64" not in tile.form or "int64" in device.features)
+            and not (turned and tile.form.startswith("narrow"))
+        )
+    x, y, *_ = tile.constants
+    return (
+        x * y <= limits.workgroup_invocations
+        and x <= limits.workgroup_size[0]
+        and y <= limits.workgroup_size[1]
+        and tile.shared_bytes <= limits.shared_memory
+    )
+
+
+def _prepare(device: Device, g: Matrices) -> tuning.Work[Tile]:
+    """A product of the same sizes, with matrices that follow each other without gaps."""
+    pitch = ceil_div(g.n, g.panel) * g.panel if g.panel else g.n
+    problem = Matrices(
+        m=g.m, n=g.n, k=g.k, batch=g.batch,
+        lda=g.m if g.turn_a else g.k,
+        ldb=g.panel or (g.k if g.turn_b else g.n), ldc=g.n,
+        a_step=g.a_step and g.m * g.k, b_step=g.b_step and g.k * pitch, c_step=g.m * g.n,
+        turn_a=g.turn_a, turn_b=g.turn_b, panel=g.panel, panel_step=g.k * g.panel,
+    )  # fmt: skip
+    counts = (g.batch if g.a_step else 1) * g.m * g.k, (g.batch if g.b_step else 1) * g.k * pitch
+    a, b = (tuning.made_up(device, count) for count in counts)
+    c = tuning.made_up(device, g.batch * g.m * g.n)
+    return tuning.Work(lambda tile: multiply_with(tile, c, a, b, None, problem), c)
+
+
+def _product(m: int, n: int, k: int, batch: int = 1, *, a: bool = False, b: bool = False) -> Matrices:
+    """One of tight matrices, with A or B turned."""
+    steps = (m * k, k * n, m * n) if batch > 1 else (0, 0, 0)
+    return Matrices(
+        m, n, k, lda=m if a else k, ldb=k if b else n, ldc=n, batch=batch,
+        a_step=steps[0], b_step=steps[1], c_step=steps[2], turn_a=a, turn_b=b,
+    )  # fmt: skip
+
+
+def _convolution(filters: int, pixels: int, inner: int) -> Matrices:
+    """As :mod:`dl4all.ops.conv_device` does it, for one image."""
+    problem = Matrices(filters, pixels, inner, lda=inner, ldb=PANEL, ldc=pixels)
+    return replace(problem, panel=PANEL, panel_step=inner * PANEL)
+
+
+PROBLEMS = (
+    *((f"square {size}", _product(size, size, size)) for size in (128, 256, 512, 1024)),
+    ("tall", _product(4096, 16, 256)),
+    ("wide", _product(16, 4096, 256)),
+    ("one row", _product(1, 4096, 1024)),
+    ("one column", _product(4096, 1, 1024, b=True)),
+    ("long sum", _product(64, 64, 8192)),
+    ("MLP, layer 1", _product(128, 256, 784, b=True)),
+    ("MLP, layer 2", _product(128, 128, 256, b=True)),
+    ("MLP, gradient of the input", _product(128, 784, 256)),
+    ("MLP, gradient of the weight", _product(256, 784, 128, a=True)),
+    ("transformer, projection", _product(512, 384, 128, b=True)),
+    ("transformer, feed forward", _product(512, 512, 128, b=True)),
+    ("transformer, scores", _product(64, 64, 32, 32, b=True)),
+    ("transformer, values", _product(64, 32, 64, 32)),
+    ("transformer, vocabulary", _product(512, 4096, 128, b=True)),
+    ("ResNet-18, 7x7", _convolution(64, 12544, 147)),
+    ("ResNet-18, 3x3, 56 x 56", _convolution(64, 3136, 576)),
+    ("ResNet-18, 3x3, 28 x 28", _convolution(128, 784, 1152)),
+    ("ResNet-18, 3x3, 14 x 14", _convolution(256, 196, 2304)),
+    ("ResNet-18, 3x3, 7 x 7", _convolution(512, 49, 4608)),
+    ("ResNet-18, 1x1, 14 x 14", _product(256, 196, 128)),
+)
+SPACE = tuning.declare(tuning.Space("gemm", TILES, _key, _rule, _fits, _prepare, PROBLEMS))

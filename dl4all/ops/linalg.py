@@ -10,16 +10,14 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops.base import Array, Shape, TensorBase
 from dl4all.ops.gemm import GEMM_SHADERS
-from dl4all.ops.launch import MOST_GROUPS, ceil_div, pack, run, shader
+from dl4all.ops.launch import MOST_GROUPS
+from dl4all.ops.matvec import MATVEC, WORKGROUP, matvec
 from dl4all.ops.multiply import multiply
 from dl4all.ops.op import Kernel, Result, example, op
 from dl4all.ops.reduction import sum_to
 from dl4all.ops.views import contiguous, reshape, transpose
 from dl4all.ops.window import check_float
 
-LINEAR = {bias: shader("matmul/linear.comp", BIAS=int(bias)) for bias in (False, True)}
-LINEAR_WORKGROUP = 64  # output features of one workgroup
-LINEAR_ROWS = 4  # rows of the input that one invocation takes along
 LINEAR_MOST = 4  # rows; with more, the tiles of gemm are faster
 
 
@@ -160,23 +158,11 @@ def _linear_run(out: TensorBase, input: TensorBase, weight: TensorBase, bias: Te
     b = None if bias is None else contiguous(bias)
     features, inner = w.shape
     rows = out.numel() // features
-    if rows > LINEAR_MOST or features > MOST_GROUPS * LINEAR_WORKGROUP:
+    if rows > LINEAR_MOST or features > MOST_GROUPS * WORKGROUP:
         matrix = x.as_strided((rows, inner), (inner, 1), x.offset)
         multiply(out, matrix, w.as_strided((inner, features), w.strides[::-1], w.offset), b)
         return
-    w = contiguous(w)
-    tensors, offsets = [x, w], [x.offset, w.offset]
-    if b is not None:
-        tensors.append(b)
-        offsets.append(b.offset)
-    run(
-        LINEAR[b is not None],
-        (ceil_div(features, LINEAR_WORKGROUP), ceil_div(rows, LINEAR_ROWS), 1),
-        pack(rows, features, inner, *offsets),
-        *tensors,
-        out,
-        flops=2 * rows * features * inner,
-    )
+    matvec(out, x, contiguous(w), b, rows)
 
 
 def _linear_flops(input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> int:
@@ -192,7 +178,7 @@ def _linear_weight_gradient(g: Any, input: Any, shapes: tuple[Shape, ...]) -> An
 @op(
     infer=_linear_infer,
     flops=_linear_flops,
-    kernel=Kernel(_linear_run, (*LINEAR.values(), *GEMM_SHADERS)),
+    kernel=Kernel(_linear_run, (*MATVEC.values(), *GEMM_SHADERS)),
     examples=(
         example((1, 512), (1000, 512), (1000,)),
         example((7, 13), (5, 13), (5,)),

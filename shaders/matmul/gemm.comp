@@ -1,16 +1,18 @@
 #version 450
-// C[M,N] = A[M,K] B[K,N] + bias, row-major, batched over z. The bias is one number for each row; with TURN_B it
-// may also be one for each column, or another matrix.
+// C[M,N] = A[M,K] B[K,N] + bias, row-major, batched over z. The bias is one number for each row; with TURN_B or
+// MATRIX it may also be one for each column, or another matrix.
 //
-// Every invocation keeps a register tile of TM rows x TNV vec4 columns and walks all of K; there is no
-// shared memory and no barrier. Two forms of it:
+// Every invocation keeps a register tile of TM rows x TNV vec4 columns and walks all of K, from the first
+// product to the last, so that every form and tile gives the same sums. Three forms of it:
 //
-//  SHUFFLE=0  invocations lie side by side along N, WX of them, and WY along M. For GPUs, where a load
-//             that is the same in all lanes costs one.
-//  SHUFFLE=1  the workgroup is one subgroup of 8 whose lanes lie along M, eight rows apart. For llvmpipe,
+//  SHUFFLE    the workgroup is one subgroup of 8 whose lanes lie along M, eight rows apart. For llvmpipe,
 //             where every buffer load inside a loop is done lane by lane, even one whose address is the
 //             same in all lanes: the columns of B that all lanes need are loaded once, spread over the
 //             lanes, and handed round by subgroupShuffle with a constant lane, which is one instruction.
+//  SHARED     invocations lie side by side along N, WX of them, and WY along M; what they need of A and B is
+//             brought into shared memory first, once for all of them (staged.glsl). For GPUs.
+//  neither    likewise, but each loads what it needs by itself, without a barrier. For GPUs whose shared memory
+//             is no faster than the rest, and where there are too few rows or columns to share.
 //
 // Either operand may lie in memory the other way round, as it does in gradients, with as many loads:
 //
@@ -23,100 +25,29 @@
 //             it is found out at run time, which costs something where K is small.
 //  WORDS64    vec4s are read as two 64-bit words: on llvmpipe each word costs a bounds check
 #extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
 #if SHUFFLE
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #define KS 2  // k of B that are spread over the lanes at a time; measured
 layout(local_size_x = 8) in;
 #else
-layout(local_size_x = WX, local_size_y = WY) in;
+layout(local_size_x_id = 1, local_size_y_id = 2) in;
+layout(constant_id = 1) const uint WX = 16;
+layout(constant_id = 2) const uint WY = 8;
+layout(constant_id = 3) const int TM = 8;
+layout(constant_id = 4) const int TNV = 1;
 #endif
-
-layout(push_constant) uniform Push {
-    uint M, N, K, lda, ldb, ldc;
-    uint a_step, b_step, c_step;        // from one matrix of the batch to the next
-    uint a_offset, b_offset, c_offset;  // where the first starts
-    uint panel, panel_step;             // B lies in panels of `panel` columns; a plain B in one
-    uint has_bias, bias_offset, bias_row, bias_column, bias_step;  // the last three as in lda, 1, a_step
-} p;
-
-layout(binding = 0) restrict readonly buffer A { float a[]; };
-layout(binding = 1) restrict readonly buffer B { float b[]; };
-// The bias is anything if there is none, and may be C itself.
-layout(binding = 2) readonly buffer Bias { float bias[]; };
-layout(binding = 3) writeonly buffer C { float c[]; };
-layout(binding = 3) writeonly buffer C4 { vec4 c4[]; };
-
-#if WORDS64
-#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
-layout(binding = 0) restrict readonly buffer A4 { u64vec2 a4[]; };
-layout(binding = 1) restrict readonly buffer B4 { u64vec2 b4[]; };
-vec4 four(u64vec2 u) { return vec4(uintBitsToFloat(unpack32(u.x)), uintBitsToFloat(unpack32(u.y))); }
-#else
-layout(binding = 0) restrict readonly buffer A4 { vec4 a4[]; };
-layout(binding = 1) restrict readonly buffer B4 { vec4 b4[]; };
-#define four(v) (v)
+layout(constant_id = 0) const uint MATRIX = 0;
+#include "operands.glsl"
+#if SHARED
+#include "staged.glsl"
 #endif
-
-#define UNROLL(i, n) [[unroll]] for (int i = 0; i < (n); ++i)
-
-// Four elements of A next to each other.
-vec4 load_a(uint at) {
-#if VEC_A
-    return four(a4[at / 4]);
-#else
-    return vec4(a[at], a[at + 1], a[at + 2], a[at + 3]);
-#endif
-}
 
 #if TURN_A
-// Where rows m .. m+3 of A lie in a column of it. A row beyond the matrix repeats one that exists.
-#if VEC_A
-#define Rows uint
-uint rows(uint m) { return min(m, (p.M - 1) & ~3u); }
-vec4 load_rows(uint column, uint at) { return load_a(column + at); }
-#else
-#define Rows uvec4
-uvec4 rows(uint m) { return min(uvec4(m, m + 1, m + 2, m + 3), uvec4(p.M - 1)); }
-vec4 load_rows(uint column, uvec4 at) {
-    return vec4(a[column + at.x], a[column + at.y], a[column + at.z], a[column + at.w]);
-}
-#endif
 #define X(i, kk) x[(kk) * (TM / 4) + (i) / 4][(i) % 4]
 #else
 #define X(i, kk) x[i][kk]
-#endif
-
-// Where columns n .. n+3 of B's first row lie. A column beyond the matrix repeats one that exists: its
-// results are never stored.
-#if TURN_B
-#define Columns uvec4
-uvec4 columns(uint n) { return min(uvec4(n, n + 1, n + 2, n + 3), uvec4(p.N - 1)) * p.ldb; }
-vec4 load_b(uint k, uvec4 at) { return vec4(b[k + at.x], b[k + at.y], b[k + at.z], b[k + at.w]); }
-// Four k of one column.
-vec4 load_k(uint at) {
-#if VEC_B
-    return four(b4[at / 4]);
-#else
-    return vec4(b[at], b[at + 1], b[at + 2], b[at + 3]);
-#endif
-}
-#define ROW_STEP 1
-#else
-#define ROW_STEP p.ldb
-uint place(uint n) { return n / p.panel * p.panel_step + n % p.panel; }
-#if VEC_B
-#define Columns uint
-uint columns(uint n) { return place(min(n, (p.N - 1) & ~3u)); }
-vec4 load_b(uint row, uint at) { return four(b4[(row + at) / 4]); }
-#else
-#define Columns uvec4
-uvec4 columns(uint n) {
-    const uint last = p.N - 1;
-    return uvec4(place(min(n, last)), place(min(n + 1, last)), place(min(n + 2, last)), place(min(n + 3, last)));
-}
-vec4 load_b(uint row, uvec4 at) { return vec4(b[row + at.x], b[row + at.y], b[row + at.z], b[row + at.w]); }
-#endif
 #endif
 
 void main() {
@@ -143,20 +74,44 @@ void main() {
 #define COLUMN(j) (n + uint(j) * (WX * 4))
 #endif
 
-    vec4 sum[TM][TNV];
+    vec4 sum[TM * TNV];
     UNROLL(i, TM) {
         const uint at = p.bias_offset + batch * p.bias_step + min(ROW(i), p.M - 1) * p.bias_row;
         const float start = p.has_bias != 0 ? bias[at] : 0.0;
-        UNROLL(j, TNV) sum[i][j] = vec4(start);
+        UNROLL(j, TNV) sum[i * TNV + j] = vec4(start);
     }
-#if TURN_B
-    if (p.bias_column != 0) {
+    if ((TURN_B != 0 || MATRIX != 0) && p.bias_column != 0) {
         UNROLL(i, TM) UNROLL(j, TNV) UNROLL(e, 4) {
             const uint at = p.bias_offset + batch * p.bias_step + min(ROW(i), p.M - 1) * p.bias_row;
-            sum[i][j][e] = bias[at + min(COLUMN(j) + e, p.N - 1) * p.bias_column];
+            sum[i * TNV + j][e] = bias[at + min(COLUMN(j) + e, p.N - 1) * p.bias_column];
         }
     }
-#endif
+#if SHARED
+    const uint m_first = gl_WorkGroupID.y * ROWS, n_first = gl_WorkGroupID.x * COLUMNS;
+    vec4 a_next[A_SHARE], b_next[B_SHARE];
+    UNROLL(i, A_SHARE) a_next[i] = bring_a(part(i), a_start, m_first, 0);
+    UNROLL(i, B_SHARE) b_next[i] = bring_b(part(i), b_start, n_first, 0);
+    uint piece = 0;
+    for (uint k = 0; k < p.K; k += DEPTH) {
+        UNROLL(i, A_SHARE) keep_a(part(i), piece, a_next[i]);
+        UNROLL(i, B_SHARE) keep_b(part(i), piece, b_next[i]);
+        barrier();
+        // On their way while this piece is multiplied.
+        UNROLL(i, A_SHARE) a_next[i] = bring_a(part(i), a_start, m_first, k + DEPTH);
+        UNROLL(i, B_SHARE) b_next[i] = bring_b(part(i), b_start, n_first, k + DEPTH);
+        UNROLL(kk, DEPTH) {
+            const uint a_at = (piece * DEPTH + kk) * A_ROW + gl_LocalInvocationID.y * (TM / 4);
+            const uint b_at = (piece * DEPTH + kk) * B_ROW + gl_LocalInvocationID.x;
+            vec4 x[TM / 4];
+            UNROLL(q, TM / 4) x[q] = a_piece[a_at + q];
+            UNROLL(j, TNV) {
+                const vec4 y = b_piece[b_at + j * WX];
+                UNROLL(i, TM) sum[i * TNV + j] += x[i / 4][i % 4] * y;
+            }
+        }
+        piece ^= 1;
+    }
+#else
 #if TURN_A
     Rows a_row[TM / 4];
     UNROLL(q, TM / 4) a_row[q] = rows(ROW(q * 4));
@@ -198,7 +153,7 @@ void main() {
         UNROLL(h, HELD) held[h] = load_k(b_start + held_column[h] + k);
         UNROLL(t, 4 * TNV) {
             const vec4 y = subgroupShuffle(held[t / 8], uint(t % 8));
-            UNROLL(i, TM) UNROLL(kk, 4) sum[i][t / 4][t % 4] += X(i, kk) * y[kk];
+            UNROLL(i, TM) UNROLL(kk, 4) sum[i * TNV + t / 4][t % 4] += X(i, kk) * y[kk];
         }
 #elif SHUFFLE
         UNROLL(s, 4 / KS) {
@@ -206,18 +161,18 @@ void main() {
             UNROLL(h, HELD) held[h] = load_b(b_start + (k + s * KS) * p.ldb, held_column[h]);
             UNROLL(j, TNV) UNROLL(kk, KS) {
                 const vec4 y = subgroupShuffle(held[(kk * TNV + j) / 8], uint((kk * TNV + j) % 8));
-                UNROLL(i, TM) sum[i][j] += X(i, s * KS + kk) * y;
+                UNROLL(i, TM) sum[i * TNV + j] += X(i, s * KS + kk) * y;
             }
         }
 #elif TURN_B
         UNROLL(j, TNV) UNROLL(e, 4) {
             const vec4 y = load_k(b_start + b_column[j][e] + k);
-            UNROLL(i, TM) UNROLL(kk, 4) sum[i][j][e] += X(i, kk) * y[kk];
+            UNROLL(i, TM) UNROLL(kk, 4) sum[i * TNV + j][e] += X(i, kk) * y[kk];
         }
 #else
         UNROLL(kk, 4) UNROLL(j, TNV) {
             const vec4 y = load_b(b_start + (k + kk) * p.ldb, b_column[j]);
-            UNROLL(i, TM) sum[i][j] += X(i, kk) * y;
+            UNROLL(i, TM) sum[i * TNV + j] += X(i, kk) * y;
         }
 #endif
     }
@@ -232,9 +187,10 @@ void main() {
 #endif
         UNROLL(j, TNV) {
             const vec4 y = load_b(b_start + k * ROW_STEP, b_column[j]);
-            UNROLL(i, TM) sum[i][j] += X1(i) * y;
+            UNROLL(i, TM) sum[i * TNV + j] += X1(i) * y;
         }
     }
+#endif
 
     const uint c_start = p.c_offset + batch * p.c_step;
 #if VEC_C < 0
@@ -244,12 +200,12 @@ void main() {
 #endif
     if (whole) {
         UNROLL(i, TM) UNROLL(j, TNV) {
-            if (ROW(i) < p.M && COLUMN(j) < p.N) c4[(c_start + ROW(i) * p.ldc + COLUMN(j)) / 4] = sum[i][j];
+            if (ROW(i) < p.M && COLUMN(j) < p.N) c4[(c_start + ROW(i) * p.ldc + COLUMN(j)) / 4] = sum[i * TNV + j];
         }
     } else {
         UNROLL(i, TM) UNROLL(j, TNV) UNROLL(e, 4) {
             const uint column = COLUMN(j) + e;
-            if (ROW(i) < p.M && column < p.N) c[c_start + ROW(i) * p.ldc + column] = sum[i][j][e];
+            if (ROW(i) < p.M && column < p.N) c[c_start + ROW(i) * p.ldc + column] = sum[i * TNV + j][e];
         }
     }
 }

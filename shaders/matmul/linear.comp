@@ -1,8 +1,13 @@
 #version 450
-// y[r, f] = sum over i of x[r, i] * w[f, i] (+ bias[f]). Both operands run along the sum, so one
-// invocation takes one feature for ROWS rows and reads each weight once for all of them.
+// y[r, f] = sum over i of x[r, i] * w[f, i] (+ bias[f]). Both operands run along the sum, so each weight is read
+// once for ROWS rows. Two ways:
+//
+//  TREE=0  one invocation takes one feature, from the first product to the last
+//  TREE=1  one workgroup takes one feature: its invocations read neighbours, and their sums are added up in
+//          shared memory. For GPUs, where invocations that read far apart wait for each other.
 const uint ROWS = 4;
-layout(local_size_x = 64) in;
+const uint SIZE = 64;
+layout(local_size_x = SIZE) in;
 layout(binding = 0) readonly buffer X { float x[]; };
 layout(binding = 1) readonly buffer W { float w[]; };
 #if BIAS
@@ -17,13 +22,20 @@ layout(push_constant) uniform Push {
     uint bias_offset;
 #endif
 } p;
+#if TREE
+shared vec4 sums[SIZE];
+#endif
 
 void main() {
-    const uint f = gl_GlobalInvocationID.x;
+#if TREE
+    const uint f = gl_WorkGroupID.x, me = gl_LocalInvocationID.x, step = SIZE;
+#else
+    const uint f = gl_GlobalInvocationID.x, me = 0, step = 1;
     if (f >= p.features) return;
+#endif
     const uint w_start = p.w_offset + f * p.inner;
 #if BIAS
-    const float start = bias[p.bias_offset + f];
+    const float start = me == 0 ? bias[p.bias_offset + f] : 0.0;
 #else
     const float start = 0.0;
 #endif
@@ -35,9 +47,18 @@ void main() {
     const uint x2 = p.x_offset + min(r + 2, last) * p.inner;
     const uint x3 = p.x_offset + min(r + 3, last) * p.inner;
     vec4 sum = vec4(start);
-    for (uint i = 0; i < p.inner; ++i) {
+    for (uint i = me; i < p.inner; i += step) {
         sum += w[w_start + i] * vec4(x[x0 + i], x[x1 + i], x[x2 + i], x[x3 + i]);
     }
+#if TREE
+    sums[me] = sum;
+    for (uint reach = SIZE / 2; reach > 0; reach /= 2) {
+        barrier();
+        if (me < reach) sums[me] += sums[me + reach];
+    }
+    if (me > 0) return;
+    sum = sums[0];
+#endif
     y[r * p.features + f] = sum.x;
     if (r + 1 < p.rows) y[(r + 1) * p.features + f] = sum.y;
     if (r + 2 < p.rows) y[(r + 2) * p.features + f] = sum.z;

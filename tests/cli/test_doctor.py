@@ -112,7 +112,8 @@ def test_settings_with_a_mistake(text: str, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    "variable", ["DL4ALL_DEVICE", "DL4ALL_CALIBRATE", "DL4ALL_LIMITS", "DL4ALL_SHADER_COMPILER"]
+    "variable",
+    ["DL4ALL_DEVICE", "DL4ALL_CALIBRATE", "DL4ALL_TUNE", "DL4ALL_LIMITS", "DL4ALL_SHADER_COMPILER"],
 )
 def test_a_variable_with_a_mistake_stops_nothing_else(variable: str) -> None:
     found = findings(**{variable: "nonsense"})

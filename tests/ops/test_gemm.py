@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +13,11 @@ import pytest
 
 import dl4all as dl
 from dl4all.ops import gemm as module
-from dl4all.ops.gemm import PANEL, PLAIN, SHUFFLE, Matrices, Tile, gemm
+from dl4all.ops import tuning
+from dl4all.ops.gemm import NARROW, PANEL, SPACE, TILES, Matrices, Tile, best_panel, gemm
 from dl4all.ops.op import empty
+from dl4all.runtime.info import DeviceInfo
+from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.tensor.tensor import Tensor
 
 SIZES = [
@@ -38,20 +43,22 @@ def device(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture(
-    params=[(SHUFFLE, True), (SHUFFLE, False), (PLAIN, False)], ids=["words64", "shuffle", "plain"]
-)
+def use(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> Tile:
+    """Makes the device use one tile, and skips where it cannot."""
+    place, tile = dl.device(device), TILES[name]
+    if not SPACE.fits(place, tile, (1, 1, 1, 1, False, False, 0)):
+        pytest.skip(f"{device} cannot run {name}")
+    monkeypatch.setattr(tuning, "choose", lambda *_: tile)
+    return tile
+
+
+TURNED = ["words64 64x28", "shuffle 64x28", "plain 64x64", "shared 64x64"]  # that read turned operands
+
+
+@pytest.fixture(params=[*TURNED, "words64 64x16", "shuffle 64x16"])
 def tile(request: pytest.FixtureRequest, device: str, monkeypatch: pytest.MonkeyPatch) -> Tile:
-    """Makes the device use one form, and skips where it cannot."""
-    place = dl.device(device)
-    form, words64 = request.param
-    if form is SHUFFLE and not (place.info.subgroup_size == 8 and place.info.subgroup_shuffle):
-        pytest.skip("needs subgroups of 8 that shuffle")
-    if words64 and "int64" not in place.features:
-        pytest.skip("needs 64-bit integers in shaders")
-    monkeypatch.setattr(module, "_tile", lambda _: (form, words64))
-    chosen: Tile = form
-    return chosen
+    """One of every form of the kernel."""
+    return use(request.param, device, monkeypatch)
 
 
 def agree(got: npt.NDArray[Any], expected: npt.NDArray[Any], k: int) -> None:
@@ -97,12 +104,22 @@ def test_rows_apart_offsets_batches_and_bias(device: str, m: int, n: int, k: int
     agree(c.numpy()[pad:].reshape(count, m, ldc)[0, :, :n], expected[0] - bias[2:, None], k)
 
 
-@pytest.mark.usefixtures("tile")
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 @pytest.mark.parametrize("turn", [(True, False), (False, True)], ids=["A turned", "B turned"])
 @pytest.mark.parametrize("pad", [0, 1, 4], ids=["tight", "odd rows", "aligned rows"])
-def test_turned_operands(device: str, m: int, n: int, k: int, turn: tuple[bool, bool], pad: int) -> None:
+@pytest.mark.parametrize("name", TURNED)
+def test_turned_operands(
+    device: str,
+    name: str,
+    m: int,
+    n: int,
+    k: int,
+    turn: tuple[bool, bool],
+    pad: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What is read the other way round, plus a matrix or one number for each row."""
+    use(name, device, monkeypatch)
     rng = np.random.default_rng(m * 31 + n * 7 + k + pad)
     turn_a, turn_b = turn
     rows = [(k, m) if turn_a else (m, k), (n, k) if turn_b else (k, n), (m, n), (m, n)]
@@ -130,18 +147,36 @@ def test_turned_operands(device: str, m: int, n: int, k: int, turn: tuple[bool, 
 
 @pytest.mark.usefixtures("tile")
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
-def test_panels(device: str, m: int, n: int, k: int) -> None:
+@pytest.mark.parametrize("panel", [PANEL, NARROW.columns])
+def test_panels(device: str, m: int, n: int, k: int, panel: int) -> None:
     rng = np.random.default_rng(m + n + k)
     a = rng.standard_normal((m, k), np.float32)
     b = rng.standard_normal((k, n), np.float32)
-    panels = -(-n // PANEL)
-    stored = np.zeros((k, panels * PANEL), np.float32)
+    panels = -(-n // panel)
+    stored = np.zeros((k, panels * panel), np.float32)
     stored[:, :n] = b
-    stored = np.ascontiguousarray(stored.reshape(k, panels, PANEL).transpose(1, 0, 2))
+    stored = np.ascontiguousarray(stored.reshape(k, panels, panel).transpose(1, 0, 2))
     c = empty(Tensor, (m, n), np.dtype(np.float32), dl.device(device))
-    problem = Matrices(m=m, n=n, k=k, lda=k, ldb=PANEL, ldc=n, panel=PANEL, panel_step=k * PANEL)
+    problem = Matrices(m=m, n=n, k=k, lda=k, ldb=panel, ldc=n, panel=panel, panel_step=k * panel)
     gemm(c, dl.from_numpy(a, device), dl.from_numpy(stored, device), None, problem)
     agree(c.numpy(), a.astype(np.float64) @ b, k)
+
+
+@pytest.mark.parametrize("name", TILES)
+def test_every_tile_gives_the_same_bits(device: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a workgroup of each, and ends of rows, columns and sums that fill no tile."""
+    rng = np.random.default_rng(3)
+    a, b, bias = (rng.standard_normal(shape, np.float32) for shape in ((133, 45), (45, 261), (261,)))
+    tensors = [dl.from_numpy(x, device) for x in (a, b, bias)]
+    usual = (tensors[0] @ tensors[1]).numpy()
+    agree(usual, a.astype(np.float64) @ b, 45)
+    if SPACE.fits(dl.device(device), TILES[name], (8, 9, 6, 1, False, False, 0)):
+        use(name, device, monkeypatch)
+        np.testing.assert_array_equal((tensors[0] @ tensors[1]).numpy(), usual)
+    if SPACE.fits(dl.device(device), TILES[name], (8, 9, 6, 1, False, True, 0)):
+        turned = dl.from_numpy(np.ascontiguousarray(b.T), device)
+        got = dl.nn.functional.linear(tensors[0], turned, tensors[2]).numpy()
+        agree(got, a.astype(np.float64) @ b + bias, 45)
 
 
 @pytest.mark.usefixtures("tile")
@@ -192,3 +227,95 @@ def test_products_that_are_predicted_to_take_long(device: str, monkeypatch: pyte
     whole = dl.matmul(a, b).numpy()
     monkeypatch.setattr("dl4all.runtime.vulkan.stream.SUBMISSION_SECONDS", 1e-4)
     np.testing.assert_array_equal(dl.matmul(a, b).numpy(), whole)
+
+
+@pytest.mark.parametrize("turn", [(False, False), (True, False), (False, True)])
+def test_sums_of_more_terms_than_are_done_at_once(
+    device: str, turn: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if a loop could not go round often: the second part goes on from what the first has stored."""
+    monkeypatch.setattr(module, "MOST_TERMS", 12)
+    rng = np.random.default_rng(5)
+    a, b = rng.standard_normal((3, 9, 31), np.float32), rng.standard_normal((3, 31, 14), np.float32)
+    tensors = [
+        dl.from_numpy(np.ascontiguousarray(x.swapaxes(1, 2)), device).transpose(1, 2)
+        if turned
+        else dl.from_numpy(x, device)
+        for x, turned in zip((a, b), turn, strict=True)
+    ]
+    agree((tensors[0] @ tensors[1]).numpy(), a.astype(np.float64) @ b, 31)
+    bias = rng.standard_normal(14, np.float32)
+    weight = dl.from_numpy(np.ascontiguousarray(b[0].T), device)
+    got = dl.nn.functional.linear(dl.from_numpy(a[0], device), weight, dl.from_numpy(bias, device)).numpy()
+    agree(got, a[0].astype(np.float64) @ b[0] + bias, 31)
+
+
+def test_sums_of_more_terms_than_a_loop_of_llvmpipe_goes_round(device: str) -> None:
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((5, 270_001), np.float32), rng.standard_normal((270_001, 3), np.float32)
+    expected = a.astype(np.float64) @ b
+    got = (dl.from_numpy(a, device) @ dl.from_numpy(b, device)).numpy()
+    np.testing.assert_allclose(got, expected, atol=3e-5 * np.abs(expected).max())
+
+
+# Which tile
+
+
+def info_of(kind: Any, **more: Any) -> DeviceInfo:
+    return dataclasses.replace(describe(), type=kind, **more)
+
+
+@pytest.mark.parametrize("name", TILES)
+def test_tiles_are_whole(name: str) -> None:
+    tile = TILES[name]
+    if not tile.constants:
+        return
+    x, y, rows, fours, *depth = tile.constants
+    assert (tile.rows, tile.columns) == (y * rows, x * fours * 4)
+    assert rows % 4 == 0
+    for d in depth:  # every invocation brings as much of A, and of B, as all others
+        assert d % 4 == 0
+        assert tile.rows * d % (4 * x * y) == 0
+        assert tile.columns * d % (4 * x * y) == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "name"),
+    [
+        ((1024, 1024, 1024, 1), "shared 128x128"),
+        ((512, 512, 512, 1), "shared 64x64"),
+        ((64, 64, 64, 64), "shared 64x64"),
+        ((64, 64, 64, 500), "shared 64x64"),
+        ((64, 64, 64, 1), "shared 32x32"),
+        ((4, 512, 512, 1), "plain 4x256"),
+        ((512, 4, 512, 1), "plain 128x16"),
+        ((512, 512, 9, 1), "plain 64x64"),
+    ],
+)
+def test_what_a_gpu_uses_unless_somebody_tunes(sizes: tuple[int, int, int, int], name: str) -> None:
+    m, n, k, batch = sizes
+    key = SPACE.key(Matrices(m, n, k, k, n, n, batch=batch))
+    for kind in ("discrete", "integrated", "virtual"):
+        assert SPACE.rule(info_of(kind), key)[0] == name
+        assert SPACE.rule(info_of(kind, driver_id="mesa_v3dv"), key) == ("plain 64x64",)
+    lanes = info_of("software", subgroup_size=8, features=frozenset({"subgroup_shuffle"}))
+    assert SPACE.rule(lanes, key) == ("words64 64x28", "shuffle 64x28")
+    assert SPACE.rule(info_of("software", subgroup_size=4), key) == ("plain 64x64",)
+
+
+@pytest.mark.parametrize("kind", ["discrete", "software", "other"])
+def test_there_is_a_tile_for_the_least_device(kind: str) -> None:
+    place = dl.Device("null:0", NullBackend(info_of(kind), frozenset()))
+    for m, n, k, batch in itertools.product((1, 60, 3000), (1, 60, 3000), (1, 60), (1, 100)):
+        key = SPACE.key(Matrices(m, n, k, k, n, n, batch=batch))
+        tile = TILES[SPACE.usual(place, key)]
+        assert tile.shared_bytes <= 16384
+        assert tile.constants[0] * tile.constants[1] <= 128
+
+
+def test_the_best_panel_wastes_few_columns() -> None:
+    features = frozenset({"subgroup_shuffle"})
+    lanes = info_of("software", subgroup_size=8, features=features)
+    for info, panels in ((lanes, [16, 28, 28, 16]), (info_of("discrete"), [PANEL] * 4)):
+        place = dl.Device("null:0", NullBackend(info, frozenset()))
+        assert [best_panel(place, n) for n in (16, 28, 1000, 36 - 4)] == panels

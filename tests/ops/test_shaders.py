@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.ops import REGISTRY, all_shaders
+from dl4all.ops import REGISTRY, all_shaders, tuning
 from dl4all.ops.conversion import CASTS
 from dl4all.ops.elementwise import Elementwise
 from dl4all.runtime import spirv
@@ -61,16 +61,21 @@ def test_every_shader_file_serves_an_op() -> None:
 
 @dataclasses.dataclass
 class Hardware:
-    """What a device says of itself, by which ops choose between their shaders."""
+    """What a device says of itself, by which ops choose between their shaders, and what was tuned for it."""
 
     info: dict[str, Any] = dataclasses.field(default_factory=dict)
     without: frozenset[str] = frozenset()
+    tuned: tuple[str, ...] = ()  # candidates, wherever they fit
 
 
 HARDWARE = {
     "as it is": Hardware(),
     "without features": Hardware(without=frozenset({"int64"})),
     "a GPU": Hardware({"type": "discrete"}),
+    "tuned": Hardware(tuned=("words64 64x16", "workgroup")),
+    "tuned, without features": Hardware(without=frozenset({"int64"}), tuned=("shuffle 64x16",)),
+    "a tuned GPU": Hardware({"type": "discrete"}, tuned=("shared 64x64",)),
+    "another": Hardware({"type": "discrete"}, tuned=("plain 64x64", "invocation")),
 }
 
 
@@ -84,6 +89,7 @@ def test_ops_launch_the_shaders_that_they_declare(monkeypatch: pytest.MonkeyPatc
     loaded = _record(monkeypatch)
     left = [op for op in REGISTRY.values() if op.kernel]
     for hardware in HARDWARE.values():
+        _tune(monkeypatch, hardware.tuned)
         with _opened(hardware) as place:
             complete = place.info.driver == "llvmpipe" and (place.features or hardware.without)
             _launch(place, left)
@@ -113,6 +119,17 @@ def _launch(place: dl.Device, ops: list[Any]) -> None:
     if REGISTRY["cast"] in ops:
         for (source, target), layout, shape in itertools.product(CASTS, (contiguous, transposed), sizes):
             REGISTRY["cast"](layout(numbers(generator(source), shape, source), place)[0], target)
+
+
+def _tune(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
+    """As if these had won wherever a device can run them."""
+
+    def choose(space: tuning.Space[Any, Any], device: dl.Device, problem: Any) -> Any:
+        key = space.key(problem)
+        fitting = [c for n, c in space.candidates.items() if n in names and space.fits(device, c, key)]
+        return fitting[0] if fitting else space.candidates[space.usual(device, key)]
+
+    monkeypatch.setattr(tuning, "choose", choose)
 
 
 def _record(monkeypatch: pytest.MonkeyPatch) -> set[spirv.Shader]:
