@@ -20,11 +20,12 @@ HEAD = """# The ops
 Written by `python tools/ops_page.py` from the ops' declarations; a test compares it with them.
 
 Every op is declared once: a NumPy body, which the CPU runs and all tests compare with, and kernels for
-devices. Most are at `dl.NAME`, as methods of tensors or in `dl.nn.functional`, where PyTorch has them; all
-are in `dl.ops`. *Kernels for* are the dtypes that devices compute in. float16 is stored as such and computed
-with in float32, on the device; with other dtypes an op goes through the host and says so once. Each op that takes floats has a gradient unless it says "no", and gradients are made
-of ops, so that they have gradients too. *Kernels* are the GLSL files in `shaders/`; an elementwise op is
-one expression in one of three files. How fast they are: [performance.md](performance.md)."""
+devices. Most are at `dl.NAME`, as methods of tensors or in `dl.nn.functional`, where PyTorch has them;
+all are in `dl.ops`. *Kernels for* are the dtypes that devices compute in. float16 is stored as such and
+computed with in float32, on the device; with other dtypes an op goes through the host and says so once.
+Each op that takes floats has a gradient unless it says "no", and gradients are made of ops, so that they
+have gradients too. *Kernels* are the GLSL files in `shaders/`; an elementwise op is one expression in
+one of three files. How fast they are: [performance.md](performance.md)."""
 
 
 def dtypes(op: Op[...]) -> str:

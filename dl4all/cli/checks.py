@@ -15,6 +15,7 @@ from dl4all.calibration import compare_with_cpu
 from dl4all.config import calibrates_by_itself, least_limits, tune_setting
 from dl4all.errors import ConfigError, DeviceError, Dl4allError
 from dl4all.runtime import cache, measurements, registry, spirv
+from dl4all.runtime.cpu import blas
 from dl4all.runtime.kompute.library import kp
 from dl4all.runtime.spirv import compiler
 from dl4all.runtime.vulkan.instance import (
@@ -66,6 +67,7 @@ def examine() -> Iterator[Finding]:
     yield _safely("GLSL compiler", _compiler)
     yield _safely("cache", _cache)
     yield _safely("Kompute", _kompute)
+    yield _safely("BLAS", _blas)
     for name in _names():
         yield _safely(f"computing on {name}", functools.partial(_compute, name))
     yield _safely("calibration", _calibration)
@@ -232,6 +234,18 @@ def _kompute() -> Finding:
         return Finding("Kompute", True, str(kp().__file__))
     except Dl4allError as error:
         return Finding("Kompute", None, "missing or failing", str(error))
+
+
+def _blas() -> Finding:
+    chosen = blas.kernels()
+    if not chosen:
+        return Finding("BLAS", True, "NumPy's own choice")
+    if wider := blas.better(chosen):
+        return Finding(
+            "BLAS", None, f"OpenBLAS takes this processor for an older one ({chosen})",
+            f"OPENBLAS_CORETYPE={wider} in the environment has the cpu multiply with wider vectors",
+        )  # fmt: skip
+    return Finding("BLAS", True, f"OpenBLAS with kernels for {chosen}")
 
 
 def _compute(name: str) -> Finding:

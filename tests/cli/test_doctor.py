@@ -16,6 +16,7 @@ import dl4all as dl
 from dl4all.cli import checks
 from dl4all.errors import BackendMissingError, DeviceError
 from dl4all.runtime import cache, measurements, registry
+from dl4all.runtime.cpu import blas
 from dl4all.runtime.info import DeviceType
 from dl4all.runtime.measurements import Measurement
 from dl4all.runtime.spirv import compiler
@@ -321,3 +322,19 @@ def test_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     measurements.store("cpu", cpu, Measurement(problem="off by 3"))
     red(checks._calibration(), "update the driver", "--calibrate")
     assert checks._calibration().seen == "cpu: off by 3"
+
+
+def test_narrow_kernels_on_a_wide_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "AVX512", frozenset())  # which every processor has
+    monkeypatch.setattr(blas, "kernels", lambda: "Haswell")
+    found = checks._blas()
+    assert found.ok is None
+    assert "OPENBLAS_CORETYPE=SkylakeX" in found.remedy
+    monkeypatch.setattr(blas, "AVX512", frozenset({"no such flag"}))
+    assert checks._blas().ok is True
+    monkeypatch.setattr(blas, "kernels", lambda: "")
+    assert checks._blas().ok is True
+
+
+def test_the_kernels_of_blas_are_known() -> None:
+    assert blas.kernels() == "" or blas.kernels().isidentifier()

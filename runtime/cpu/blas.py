@@ -1,0 +1,39 @@
+"""Which kernels NumPy's OpenBLAS multiplies matrices with.
+
+It chooses them when NumPy is imported, by the processors that its version knows; on a newer one it falls back
+to older kernels. So NumPy 1.26 multiplies with 256-bit vectors on some that have 512.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+
+NAMES = ("openblas_get_corename64_", "scipy_openblas_get_corename64_", "openblas_get_corename")
+NARROW = frozenset({"Prescott", "Nehalem", "Sandybridge", "Haswell", "Zen"})
+AVX512 = frozenset({"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"})
+WIDE = "SkylakeX"  # the name of kernels that need no more than AVX512
+
+
+def kernels() -> str:
+    """OpenBLAS's name for the processor that it takes this one for; empty where NumPy has another BLAS."""
+    for file in sorted((Path(np.__file__).parents[1] / "numpy.libs").glob("*openblas*")):
+        library = ctypes.CDLL(str(file))
+        for name in NAMES:
+            if hasattr(library, name):
+                get = getattr(library, name)
+                get.restype = ctypes.c_char_p
+                return str(get().decode())
+    return ""
+
+
+def better(chosen: str) -> str:
+    """What OPENBLAS_CORETYPE should be instead of the kernels chosen; empty if they are as wide as can be."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    flags = next((set(line.split(":", 1)[1].split()) for line in lines if line.startswith("flags")), set())
+    return WIDE if chosen in NARROW and flags >= AVX512 else ""
