@@ -21,7 +21,7 @@ from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.backend import Buffer, Span
 
 GRAIN = 64  # bytes of a cache line; memory that the host maps is coherent, so that no larger atom counts
-SMALLEST, LARGEST = 1 << 20, 64 << 20  # of the blocks that are added
+SMALLEST, LARGEST = 1 << 18, 64 << 20  # of the blocks that are added
 SHARE = 128  # a block that is added is at least this part of all that is reserved
 LARGE_SHARE = 128  # pieces of less than this part of all count as small
 MARGIN = 128  # where one block proved too small, the next is larger by this part of all
