@@ -15,7 +15,7 @@ from dl4all.ops import attention_products, tape
 from dl4all.ops.arithmetic import mul
 from dl4all.ops.base import Array, Shape, TensorBase, from_host
 from dl4all.ops.joining import cat
-from dl4all.ops.launch import ceil_div, pack, run, shader, spread
+from dl4all.ops.launch import ceil_div, check_rounds, pack, run, shader, spread
 from dl4all.ops.linalg import matmul
 from dl4all.ops.movement import copy_into, fill_with
 from dl4all.ops.op import Kernel, Result, empty, example, op
@@ -24,7 +24,7 @@ from dl4all.ops.softmax import softmax, softmax_backward
 from dl4all.ops.views import contiguous, narrow, reshape, transpose
 from dl4all.ops.window import check_float
 
-ROWS = 8  # of one workgroup
+ROWS, LANES, TILE = 8, 16, 32  # of a workgroup: rows, invocations for each, and how many it meets at a time
 BLOCK = 128  # keys that the CPU takes at a time
 DEPTHS = {32: 2, 128: 8}  # columns up to which, and how many of them one invocation keeps
 FORWARD = {
@@ -42,6 +42,11 @@ BACKWARD = {
 
 def _depth(columns: int) -> int:
     return next((depth for most, depth in DEPTHS.items() if columns <= most), max(DEPTHS.values()))
+
+
+def _tiles(others: int, columns: int) -> int:
+    """How many tiles a workgroup goes through."""
+    return ceil_div(others, TILE) * ceil_div(columns, LANES * _depth(columns))
 
 
 def _check(name: str, query: Any, key: Any, value: Any, mask: Any, repeats: int) -> tuple[int, ...]:
@@ -141,6 +146,7 @@ def _forward_run(
         words = _mask_words(m, repeats)
         attention_products.forward(out, q, contiguous(key), contiguous(value), m, float(scale), causal, words)
         return
+    check_rounds(out.device, _tiles(keys, columns) * (2 * features + 3 * TILE))
     with tape.gradients(False):
         joined, starts = _end_to_end(key, value)
     across = ceil_div(queries, ROWS)
@@ -290,6 +296,8 @@ def _backward_run(
             words = _mask_words(m, repeats)
             attention_products.backward(out, g, q, k, v, levels, m, float(scale), causal, words)
             return
+        tiles = _tiles(max(queries, keys), max(features, columns))
+        check_rounds(out.device, tiles * (2 * (features + columns) + 3 * TILE))
         joined, starts = _end_to_end(query, key, value, of_result, level, delta)
     for of, wide in enumerate((features, features, columns)):
         across = ceil_div(queries if of == 0 else keys, ROWS)

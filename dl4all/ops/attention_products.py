@@ -18,6 +18,7 @@ from dl4all.scheduler.device import Device
 
 WORKGROUP = 32
 SCORE_BYTES = 2**24  # of one batch, and of as many as are in memory at a time
+MOST_KEYS = 2**14  # which an invocation goes over three times
 SHARES = {
     (backward, mask, fours): shader(
         "nn/attention_shares.comp", BACKWARD=int(backward), MASK=int(mask), FOURS=int(fours)
@@ -31,7 +32,8 @@ SHADERS = (*SHARES.values(), *GEMM_SHADERS)
 
 def suits(device: Device, queries: int, keys: int) -> bool:
     """Whether products are faster than tiles, and the scores few enough."""
-    return device.info.type == "software" and 4 * queries * keys <= SCORE_BYTES
+    few = 4 * queries * keys <= SCORE_BYTES and keys <= MOST_KEYS
+    return device.info.type == "software" and few
 
 
 def forward(

@@ -6,7 +6,7 @@ from typing import Any
 
 from dl4all.ops import pools
 from dl4all.ops.base import Array, Shape, TensorBase
-from dl4all.ops.launch import pack, run, shader, spread
+from dl4all.ops.launch import check_rounds, pack, run, shader, spread
 from dl4all.ops.op import REGISTRY, Kernel, Result, example, op
 from dl4all.ops.pools import Pooling, adaptive, check_pooled, sliding
 from dl4all.ops.views import contiguous
@@ -22,6 +22,7 @@ AVG_POOL = {
 
 
 def _avg_run(what: int, out: TensorBase, pooling: Pooling, x: TensorBase) -> None:
+    check_rounds(out.device, pooling.rounds)
     win = pooling.win
     words = (1,) * 6 if win is None else (*win.kernel, *win.stride, *win.before)
     push = pack(

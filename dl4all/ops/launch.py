@@ -9,10 +9,11 @@ from typing import Any
 from dl4all.ops.base import TensorBase
 from dl4all.runtime.backend import Grid
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device import Launch
+from dl4all.scheduler.device import Device, Launch
 
 MOST_GROUPS = 65535  # along one side, on every device
 MAX_GROUPS = 32768  # of kernels that stride over what is left
+MOST_ROUNDS = 60_000  # of all loops of an invocation, on drivers that have a limit
 
 
 def shader(path: str, **defines: Any) -> Shader:
@@ -45,6 +46,20 @@ def ceil_div(a: int, b: int) -> int:
 def spread(elements: int, workgroup: int) -> Grid:
     """Workgroups for a kernel that strides over `elements` with `workgroup` invocations each."""
     return min(ceil_div(elements, workgroup), MAX_GROUPS), 1, 1
+
+
+class TooLong(Exception):
+    """A device's driver would stop a kernel before its end; the op's body computes instead."""
+
+
+def check_rounds(device: Device, rounds: int) -> None:
+    """Raise unless the loops of one invocation may have so many rounds in all.
+
+    Raises:
+        TooLong: the driver is llvmpipe, which leaves loops after 65535 rounds without a word.
+    """
+    if rounds > MOST_ROUNDS and device.info.driver_id == "mesa_llvmpipe":
+        raise TooLong(f"an invocation would have {rounds} rounds of loops, the driver stops after 65535")
 
 
 def run(code: Shader, groups: Grid, push: bytes, *tensors: TensorBase, flops: int = 0) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops import pools
 from dl4all.ops.base import Array, Shape, TensorBase, from_host
-from dl4all.ops.launch import pack, run, shader, spread
+from dl4all.ops.launch import check_rounds, pack, run, shader, spread
 from dl4all.ops.op import REGISTRY, Kernel, Result, empty, example, op
 from dl4all.ops.pools import Pooling, adaptive, check_pooled, sliding
 from dl4all.ops.views import contiguous
@@ -27,6 +27,7 @@ LARGEST, PLACES, AT, BACK, TILED_BACK = 0, 1, 2, 3, 4  # the passes of max_pool.
 
 
 def _max_run(what: int, out: TensorBase, pooling: Pooling, *tensors: TensorBase) -> None:
+    check_rounds(out.device, pooling.rounds)
     words = (1,) * 8 if pooling.win is None else pooling.win.words
     push = pack(out.numel(), tensors[0].offset, *pooling.size, *pooling.out_size, *words)
     code = MAX_POOL[what, pooling.win is None and what != AT]
@@ -168,6 +169,7 @@ def _max_backward_run(out: TensorBase, grad: TensorBase, input: TensorBase, *, p
     if pooling.tiles:
         x, g = contiguous(input), contiguous(grad)
         assert pooling.win is not None
+        check_rounds(out.device, 2 * pooling.rounds)
         push = pack(g.numel(), x.offset, g.offset, *pooling.size, *pooling.out_size, *pooling.win.words)
         run(MAX_POOL[TILED_BACK, False], spread(g.numel(), WORKGROUP), push, x, g, out)
         return

@@ -21,9 +21,11 @@ from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops import tape
 from dl4all.ops.base import Shape, TensorBase, from_host
 from dl4all.ops.gradient import Grad, Gradient
+from dl4all.ops.launch import TooLong
 from dl4all.runtime.kompute import copies
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.spirv import Shader
+from dl4all.scheduler.device import Device
 
 P = ParamSpec("P")
 logger = logging.getLogger("dl4all")
@@ -136,7 +138,11 @@ class Op(Generic[P]):
             return self._on_host(first, operands, arguments, shape, dtype)
         out = empty(type(first).result_class, shape, dtype, first.device, self.name)
         if 0 not in shape:
-            self.kernel.run(out, *operands, **arguments)
+            try:
+                self.kernel.run(out, *operands, **arguments)
+            except TooLong as reason:
+                logger.warning("[%s] runs on the CPU: %s", self.name, reason)
+                return self._on_host(first, operands, arguments, shape, dtype, told=True)
         return out
 
     @staticmethod
@@ -231,15 +237,16 @@ class Op(Generic[P]):
         shape: Shape,
         dtype: np.dtype[Any],
         computed: np.dtype[Any] | None = None,
+        *,
+        told: bool = False,
     ) -> Any:
-        """Run the body; `computed` is the dtype to name where a kernel is missing, if not the result's."""
-        device, missing = first.device, (computed or dtype).name
-        if not device.is_host and self.kernel is not None and (device.name, missing) not in self._fallbacks:
-            self._fallbacks.add((device.name, missing))
-            logger.warning(
-                "[%s] has no %s kernel for %s and runs on the CPU; convert with .float() to stay there",
-                self.name, missing, device,
-            )  # fmt: skip
+        """Run the body; `computed` is the dtype to name where a kernel is missing, if not the result's.
+
+        `told`: the user knows already why no kernel does it.
+        """
+        device = first.device
+        if not device.is_host and self.kernel is not None and not told:
+            self._tell(device, (computed or dtype).name)
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
         active = recorder.active
         body: Callable[..., Any] = self.body if active is None else active.on_host(self.name, self.body)
@@ -250,6 +257,14 @@ class Op(Generic[P]):
         # A body may return a view of its operand, which must not share memory with the result.
         shared = any(isinstance(a, np.ndarray) and np.may_share_memory(a, result) for a in arrays)
         return from_host(type(first).result_class, result, device, copy=shared, tag=self.name)
+
+    def _tell(self, device: Device, missing: str) -> None:
+        if (device.name, missing) not in self._fallbacks:
+            self._fallbacks.add((device.name, missing))
+            logger.warning(
+                "[%s] has no %s kernel for %s and runs on the CPU; convert with .float() to stay there",
+                self.name, missing, device,
+            )  # fmt: skip
 
 
 def _fitted(gradient: TensorBase, shape: Shape, dtype: np.dtype[Any]) -> TensorBase:

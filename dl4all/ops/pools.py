@@ -45,6 +45,14 @@ class Pooling:
             and all(n * k == size for n, k, size in zip(self.out_size, win.kernel, self.size, strict=True))
         )
 
+    @property
+    def rounds(self) -> int:
+        """Of a kernel's loops, at most: over the pixels of a window, or the windows that meet a pixel."""
+        if self.win is not None:
+            return math.prod(self.win.kernel)
+        pairs = list(zip(self.size, self.out_size, strict=True))
+        return max(math.prod(a // b + 2 for a, b in pairs), math.prod(b // a + 2 for a, b in pairs if a))
+
     def spans(self, axis: int) -> list[tuple[int, int]]:
         """Along one axis: where each part begins and ends."""
         size, count = self.size[axis], self.out_size[axis]

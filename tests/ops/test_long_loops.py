@@ -1,0 +1,59 @@
+"""Kernels whose loops would be longer than llvmpipe allows: it leaves them after 65535 rounds, silently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dl4all as dl
+from dl4all.ops import launch
+
+F = dl.nn.functional
+
+
+def gradient(function: Callable[[Any], Any], x: Any) -> Any:
+    leaf = x.detach().requires_grad_()
+    function(leaf).sum().backward()
+    return leaf.grad
+
+
+CASES: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
+    "average of an image": (lambda x: F.adaptive_avg_pool2d(x, 1), (1, 2, 300, 300)),
+    "average of a window": (lambda x: F.avg_pool2d(x, 260), (1, 2, 300, 300)),
+    "largest of an image": (lambda x: F.adaptive_max_pool2d(x, 1), (1, 2, 300, 300)),
+    "largest of a window, its gradient": (
+        lambda x: gradient(lambda y: F.max_pool2d(y, 260), x),
+        (1, 2, 300, 300),
+    ),
+    "attention to many keys": (
+        lambda x: F.scaled_dot_product_attention(x[:, :3], x, x),
+        (1, 40_000, 8),
+    ),
+    "a product of long rows": (lambda x: x @ x.mT, (3, 300_000)),
+    "a layer of many inputs": (lambda x: F.linear(x, x), (2, 200_000)),
+    "a sum": (lambda x: x.sum(), (20_000_000,)),
+    "a running sum": (lambda x: x.cumsum(1) * 1e-3, (3, 300_000)),
+}
+
+
+IN_ORDER = {"a product of long rows", "a layer of many inputs"}
+"""Added one after the other, which loses digits: 1e-4 of the sum after 300,000 terms, not a tenth of it."""
+
+
+@pytest.mark.vulkan
+@pytest.mark.parametrize("name", CASES)
+def test_long_loops_are_right(name: str) -> None:
+    function, shape = CASES[name]
+    values = np.random.default_rng(0).standard_normal(shape).astype(np.float32) + 0.5
+    found, expected = (function(dl.tensor(values, device=d)).numpy() for d in ("vulkan:0", "cpu"))
+    scale = np.abs(expected).max()
+    assert np.isfinite(found).all()
+    assert np.abs(found.astype(np.float64) - expected).max() <= (2e-4 if name in IN_ORDER else 2e-5) * scale
+
+
+def test_only_drivers_with_a_limit_refuse() -> None:
+    device = dl.device("cpu")
+    launch.check_rounds(device, 10**9)
