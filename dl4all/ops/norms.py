@@ -52,7 +52,7 @@ def squares(tensors: Sequence[TensorBase]) -> Any:
     starts = [0, *itertools.accumulate(groups)]
     parts = empty_tensor(cls, (starts[-1],), np.dtype(np.float32), device)
     for batch, start in zip(plan.batches, starts, strict=False):
-        push = pack(len(batch.jobs), batch.each, start)
+        push = pack(*batch.rows, start)
         code = Launch(SQUARES_TOGETHER, (batch.groups, 1, 1), push)
         device.launch(code, batch.table, *batch.spans, parts.storage)
     batches = len(plan.batches)
@@ -88,7 +88,7 @@ def scale(tensors: Sequence[T], factor: TensorBase) -> list[T]:
         return left
     plan = _plan(filled, device, written=True)
     for batch in plan.batches:
-        code = Launch(SCALE, (batch.groups, 1, 1), pack(len(batch.jobs), batch.each))
+        code = Launch(SCALE, (batch.groups, 1, 1), pack(*batch.rows))
         device.launch(code, batch.table, factor.storage, *batch.spans)
         for i in batch.jobs:
             filled[i].storage.version += 1

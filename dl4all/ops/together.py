@@ -14,6 +14,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dl4all.allocator.interface import Piece, aligned
 from dl4all.allocator.storage import Storage
@@ -27,7 +28,7 @@ Job = tuple[TensorBase, ...]
 
 EACH = 1024  # elements that a workgroup goes through
 MOST_ROWS = MOST_GROUPS // 2  # so many tensors and all of their elements never need more workgroups
-KEPT = 4  # plans of one list of jobs
+LEAST_SAVED = 8  # dispatches; to plan and to write a table takes as long as asking for so many
 ROW = 5  # words of the table: the first workgroup, the elements, and a place for each of 3 roles
 
 Window = tuple[int, int]
@@ -45,13 +46,17 @@ class Role(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The jobs of one dispatch, by their numbers, and what it binds: a table, and a span for each role."""
+    """The jobs of one dispatch, by their numbers, and what it binds: a table, and a span for each role.
+
+    ``rows`` begins its push constants: from which row of the table on, to which, and how much of a tensor a
+    workgroup does.
+    """
 
     jobs: tuple[int, ...]
     table: Storage
+    rows: tuple[int, int, int]
     spans: tuple[Storage, ...]
     groups: int
-    each: int
 
 
 class Plan(NamedTuple):
@@ -62,7 +67,7 @@ class Plan(NamedTuple):
 
 
 class Together:
-    """Plans jobs, and keeps the last few plans. Copies and pickles of it begin without any.
+    """Plans jobs, and keeps the last plan of each list. Copies and pickles of it begin without any.
 
     >>> import dl4all as dl
     >>> x = dl.tensor([1.0, 2.0], device="cpu")
@@ -71,7 +76,8 @@ class Together:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, list[tuple[list[Any], Plan]]] = {}
+        self._known: dict[Hashable, tuple[list[Any], Plan]] = {}
+        self._tables: dict[tuple[Device, Hashable], Storage] = {}
 
     def __reduce__(self) -> tuple[type[Together], tuple[()]]:
         return Together, ()
@@ -88,14 +94,33 @@ class Together:
             return Plan((), tuple(range(len(jobs))))
         key: list[Any] = [*roles, *[job[-1].shape for job in jobs]]
         key += [place for job in jobs for tensor in job for place in (tensor.storage.span, tensor.offset)]
-        kept = self._known.setdefault(slot, [])
-        for known, plan in kept:
-            if known == key:
-                return plan
-        plan = _planned(jobs, roles)
-        kept.insert(0, (key, plan))
-        del kept[KEPT:]
+        known = self._known.get(slot)
+        if known is not None and known[0] == key:
+            return known[1]
+        plan = self._planned(jobs, roles, slot)
+        self._known[slot] = key, plan
         return plan
+
+    def _planned(self, jobs: Sequence[Job], roles: Sequence[Role], slot: Hashable) -> Plan:
+        device = jobs[0][0].device
+        places = [_windows(job, roles) for job in jobs]
+        if _overlap(jobs, roles, places):
+            return Plan((), tuple(range(len(jobs))))
+        bins, alone = _bins(jobs, places)
+        if sum(len(one.jobs) - 1 for one in bins) < LEAST_SAVED:
+            return Plan((), tuple(range(len(jobs))))
+        # In memory that stays: with tables that come and go, small tensors would never find the same places.
+        nbytes = 4 * ROW * len(jobs)
+        table = self._tables.get((device, slot))
+        if table is None or table.nbytes < nbytes:
+            table = self._tables[device, slot] = device.allocate(nbytes, "table")
+        rows = np.zeros((sum(len(one.jobs) for one in bins), ROW), np.uint32)
+        batches, start = list[Batch](), 0
+        for one in bins:
+            batches.append(_batch(one, jobs, roles, places, table, rows, start))
+            start += len(one.jobs)
+        device.write(table, rows)
+        return Plan(tuple(batches), alone)
 
 
 def side_by_side(device: Device, sizes: Sequence[int]) -> list[Storage]:
@@ -154,11 +179,9 @@ class _Bin:
         return True
 
 
-def _planned(jobs: Sequence[Job], roles: Sequence[Role]) -> Plan:
+def _bins(jobs: Sequence[Job], places: Sequence[Sequence[Window]]) -> tuple[list[_Bin], tuple[int, ...]]:
+    """Several jobs each, and who is left."""
     device = jobs[0][0].device
-    places = [_windows(job, roles) for job in jobs]
-    if _overlap(jobs, roles, places):
-        return Plan((), tuple(range(len(jobs))))
     limit, mask = device.info.limits.storage_buffer_range, -device.alignment
     bins: dict[tuple[Any, ...], list[_Bin]] = {}
     alone: list[int] = []
@@ -174,8 +197,7 @@ def _planned(jobs: Sequence[Job], roles: Sequence[Role]) -> Plan:
             similar[-1].takes(number, windows, limit)
     found = [one for similar in bins.values() for one in similar]
     alone += [one.jobs[0] for one in found if len(one.jobs) == 1]
-    batches = tuple(_batch(one, jobs, roles, places) for one in found if len(one.jobs) > 1)
-    return Plan(batches, tuple(sorted(alone)))
+    return [one for one in found if len(one.jobs) > 1], tuple(sorted(alone))
 
 
 def _windows(job: Job, roles: Sequence[Role]) -> list[Window]:
@@ -205,19 +227,26 @@ def _overlap(jobs: Sequence[Job], roles: Sequence[Role], places: Sequence[Sequen
 
 
 def _batch(
-    one: _Bin, jobs: Sequence[Job], roles: Sequence[Role], places: Sequence[Sequence[Window]]
+    one: _Bin,
+    jobs: Sequence[Job],
+    roles: Sequence[Role],
+    places: Sequence[Sequence[Window]],
+    table: Storage,
+    rows: npt.NDArray[np.uint32],
+    start: int,
 ) -> Batch:
-    first, sizes = jobs[one.jobs[0]], [jobs[number][-1].numel() for number in one.jobs]
+    """A dispatch, and its rows of the table from `start` on."""
+    sizes = [jobs[number][-1].numel() for number in one.jobs]
     each = EACH
     while sum(ceil_div(n, each) for n in sizes) > MOST_GROUPS:
         each *= 2
-    groups = [ceil_div(n, each) for n in sizes]
-    table = np.zeros((len(sizes), ROW), np.uint32)
-    table[1:, 0] = np.cumsum(groups[:-1])
-    table[:, 1] = sizes
-    spans = []
-    for index, (tensor, role, (low, high)) in enumerate(zip(first, roles, one.windows, strict=True)):
-        table[:, 2 + index] = [(places[number][index][0] - low) // 4 for number in one.jobs]
-        used = min(4 * role.width * sum(sizes), high - low)
-        spans.append(Storage(Span(tensor.storage.buffer, low, high - low), used))
-    return Batch(tuple(one.jobs), first[0].device.upload(table), tuple(spans), sum(groups), each)
+    group = 0
+    for row, (number, n) in enumerate(zip(one.jobs, sizes, strict=True), start):
+        ats = [(first - low) // 4 for (first, _), (low, _) in zip(places[number], one.windows, strict=True)]
+        rows[row, : 2 + len(ats)] = (group, n, *ats)
+        group += ceil_div(n, each)
+    spans = tuple(
+        Storage(Span(tensor.storage.buffer, low, high - low), min(4 * role.width * sum(sizes), high - low))
+        for tensor, role, (low, high) in zip(jobs[one.jobs[0]], roles, one.windows, strict=True)
+    )
+    return Batch(tuple(one.jobs), table, (start, start + len(sizes), each), spans, group)

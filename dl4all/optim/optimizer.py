@@ -56,7 +56,7 @@ class Kernels:
         """Change the last tensor of each job by the others: the gradient and, if there is one, the state."""
         plan = plans.plan(jobs, self._roles, slot)
         for batch in plan.batches:
-            push = pack(len(batch.jobs), batch.each, *constants)
+            push = pack(*batch.rows, *constants)
             device.launch(Launch(self._together, (batch.groups, 1, 1), push), batch.table, *batch.spans)
         for number in plan.alone:
             job = jobs[number]

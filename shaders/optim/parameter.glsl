@@ -6,7 +6,7 @@
 #if TOGETHER
 #include "together.glsl"
 layout(push_constant) uniform Push {
-    uint rows, each;
+    uint first_row, last_row, each;
     CONSTANTS
 } c;
 #else
@@ -51,7 +51,7 @@ void change_at(uint p_at, uint g_at, uint s_at, uint n) {
 
 void main() {
 #if TOGETHER
-    const Row row = row_of_workgroup(c.rows);
+    const Row row = row_of_workgroup(c.first_row, c.last_row);
     const uint g_at = row.at[0], s_at = row.at[1], p_at = row.at[STATES > 0 ? 2 : 1];
     const uint start = (gl_WorkGroupID.x - row.first) * c.each;
     const uint end = min(row.n, start + c.each);

@@ -6,7 +6,7 @@
 #if TOGETHER
 #include "together.glsl"
 layout(push_constant) uniform Push {
-    uint rows, each, at;
+    uint first_row, last_row, each, at;
 } p;
 #else
 const uint SIZE = 128;
@@ -22,7 +22,7 @@ shared float partial[SIZE];
 void main() {
     const uint lane = gl_LocalInvocationID.x;
 #if TOGETHER
-    const Row row = row_of_workgroup(p.rows);
+    const Row row = row_of_workgroup(p.first_row, p.last_row);
     const uint start = (gl_WorkGroupID.x - row.first) * p.each;
     const uint end = min(row.n, start + p.each), step = SIZE, x_offset = row.at[0];
 #else

@@ -7,9 +7,8 @@ struct Row {
 };
 layout(binding = 0) readonly buffer Table { Row table[]; };
 
-// The row that this workgroup works on: the last of `rows` that does not begin behind it.
-Row row_of_workgroup(uint rows) {
-    uint low = 0, high = rows;
+// The row that this workgroup works on: the last of those from `low` to `high` that does not begin behind it.
+Row row_of_workgroup(uint low, uint high) {
     while (high - low > 1) {
         const uint middle = (low + high) / 2;
         if (table[middle].first <= gl_WorkGroupID.x) low = middle;

@@ -47,6 +47,12 @@ CASES: list[tuple[Any, dict[str, Any]]] = [
 IDS = [f"{cls.__name__}-{'-'.join(f'{k}={v}' for k, v in options.items())}" for cls, options in CASES]
 
 
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few parameters go together too."""
+    monkeypatch.setattr("dl4all.ops.together.LEAST_SAVED", 1)
+
+
 @pytest.fixture
 def place() -> dl.Device:
     need("vulkan:0")
@@ -159,9 +165,19 @@ def test_one_dispatch_and_one_table(place: dl.Device, launched: Counter[str]) ->
 
 def known(optimizer: Any) -> Iterator[Any]:
     """The batches of all the plans that an optimizer has kept."""
-    for plans in optimizer._plans._known.values():
-        for _, plan in plans:
-            yield from plan.batches
+    for _, plan in optimizer._plans._known.values():
+        yield from plan.batches
+
+
+def test_few_parameters_go_alone(
+    place: dl.Device, launched: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dl4all.ops.together.LEAST_SAVED", 8)
+    for count in (8, 9):
+        params = made(place, [(3,)] * count)
+        give(params, 0)
+        SGD(params, lr=0.1).step()
+    assert launched == {"sgd": 8, "sgd+": 1}
 
 
 def test_one_parameter_has_no_table(place: dl.Device, launched: Counter[str]) -> None:
