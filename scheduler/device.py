@@ -83,6 +83,8 @@ class Device:
         self._busy = False  # since it was last waited for
         self._debug = config.memory_debug() and backend.capabilities.data
         alignment, forced = backend.capabilities.offset_alignment, config.allocator_setting()
+        # Of spans over several storages; 0 where each is bound by itself, as each guard is looked at.
+        self.alignment = 0 if self.is_host or self._debug else alignment
         self.pool = Allocator(
             backend,
             lambda driver: choose(driver, alignment, forced),
@@ -135,6 +137,11 @@ class Device:
         largest = min(self.info.limits.allocation_size, self.info.limits.storage_buffer_range)
         made = plan(lifetimes, max(alignment, GRAIN), largest, offsets=alignment > 0)
         return Arena(made, [self.allocate(nbytes, "arena") for nbytes in made.buffers])
+
+    def joins(self, storage: Storage) -> bool:
+        """Whether a dispatch may bind a storage with what lies around it: memory of this stream alone."""
+        piece = storage.piece
+        return piece is not None and piece.lane is not None and piece.lane.stream is self._stream
 
     def _counted(self, buffer: Buffer, nbytes: int, tag: str) -> Storage:
         """Memory of the host, which goes back by itself."""

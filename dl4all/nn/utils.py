@@ -14,7 +14,7 @@ from dl4all.nn import rnn as rnn
 from dl4all.nn.convolution import Conv2d
 from dl4all.nn.module import Parameter
 from dl4all.nn.normalization import BatchNorm2d
-from dl4all.ops.norms import squares
+from dl4all.ops.norms import scale, squares
 from dl4all.tensor.creation import from_numpy, zeros
 from dl4all.tensor.tensor import Tensor
 
@@ -94,7 +94,7 @@ def clip_grad_norm_(
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise GradientError(f"[clip_grad_norm_] the gradients' norm is {total.item()}; look for nan and inf")
     factor = ops.clamp(max_norm / (total + 1e-6), max=1.0)
-    for gradient in gradients:
+    for gradient in scale(gradients, factor):
         gradient.mul_(factor.to(gradient.device))
     return total
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.optim.optimizer import Constants, NDArray, Optimizer, Params, at_least_0, below_1, kernel
-from dl4all.runtime.spirv import Shader
+from dl4all.optim.optimizer import Constants, Kernels, NDArray, Optimizer, Params, at_least_0, below_1
 
-TWO = kernel("adam", 2)
-AMSGRAD = kernel("adam", 3)
+TWO = Kernels("adam", 2)
+AMSGRAD = Kernels("adam", 3)
 
 
 class Adam(Optimizer):
@@ -84,7 +83,7 @@ class Adam(Optimizer):
             group["lr"] / (1.0 - beta1**step), math.sqrt(1.0 - beta2**step), float(group["eps"]),
         )  # fmt: skip
 
-    def _kernel(self, group: dict[str, Any]) -> Shader:
+    def _kernels(self, group: dict[str, Any]) -> Kernels:
         return AMSGRAD if group["amsgrad"] else TWO
 
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:

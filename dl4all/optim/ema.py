@@ -10,12 +10,13 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.base import TensorBase, from_host
-from dl4all.ops.launch import pack, run, spread
 from dl4all.ops.movement import copy_into, fresh_copy
-from dl4all.optim.optimizer import WORKGROUP, kernel
+from dl4all.ops.together import Job, Together
+from dl4all.optim.optimizer import Kernels
+from dl4all.scheduler.device import Device
 from dl4all.tensor.tensor import Tensor
 
-MEAN = kernel("ema", 0)
+MEAN = Kernels("ema", 0)
 
 
 class EMA:
@@ -52,13 +53,23 @@ class EMA:
         self.decay = decay
         self.updates = 0
         self.shadow: list[Tensor] = [_copy(p) for p in self.params]
+        self._plans = Together()
 
     def update(self) -> None:
         """Move the average towards the parameters, as they are now."""
+        weight = 1.0 - self.decay
+        waiting: dict[Device, list[Job]] = {}
         for number, (p, mean) in enumerate(zip(self.params, self.shadow, strict=True)):
             if mean.device is not p.device:  # the network was moved
                 self.shadow[number] = mean = mean.to(p.device)
-            _move(mean, p, 1.0 - self.decay)
+            if 0 in p.shape:
+                continue
+            if not p.device.is_host and p.dtype == np.float32 and p.is_contiguous():
+                waiting.setdefault(p.device, []).append((p, mean))
+            else:
+                _move_on_host(mean, p, weight)
+        for device, jobs in waiting.items():
+            MEAN.launch(device, jobs, (weight,), self._plans, device)
         self.updates += 1
 
     def copy_to(self, params: Iterable[Tensor] | None = None) -> None:
@@ -105,16 +116,10 @@ def _copy(tensor: Tensor) -> Tensor:
     return copied
 
 
-def _move(mean: Tensor, p: Tensor, weight: float) -> None:
+def _move_on_host(mean: Tensor, p: Tensor, weight: float) -> None:
     """``mean += weight * (p - mean)``, in place."""
-    if not p.numel():
-        return
-    if not p.device.is_host and p.dtype == np.float32 and p.is_contiguous():
-        push = pack(p.numel(), mean.offset, p.offset, weight)
-        run(MEAN, spread(p.numel(), WORKGROUP), push, p, mean)
-    else:
-        average = mean.on_host()
-        average += np.asarray(weight, p.dtype) * (p.on_host() - average)
-        if not p.device.is_host:
-            copy_into(mean, from_host(Tensor, average, p.device, copy=False))
+    average = mean.on_host()
+    average += np.asarray(weight, p.dtype) * (p.on_host() - average)
+    if not p.device.is_host:
+        copy_into(mean, from_host(Tensor, average, p.device, copy=False))
     mean.storage.version += 1

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.optim.optimizer import Constants, NDArray, Optimizer, Params, at_least_0, below_1, kernel
-from dl4all.runtime.spirv import Shader
+from dl4all.optim.optimizer import Constants, Kernels, NDArray, Optimizer, Params, at_least_0, below_1
 
-LION = kernel("lion", 1)
+LION = Kernels("lion", 1)
 
 
 class Lion(Optimizer):
@@ -64,7 +63,7 @@ class Lion(Optimizer):
             float(group["lr"]), float(beta1), 1.0 - beta1, float(beta2), 1.0 - beta2,
         )  # fmt: skip
 
-    def _kernel(self, group: dict[str, Any]) -> Shader:
+    def _kernels(self, group: dict[str, Any]) -> Kernels:
         return LION
 
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:

@@ -1,30 +1,34 @@
 """What all optimizers share: groups of parameters, their state, and one step over all of them.
 
-A step is one dispatch for each parameter: its kernel reads the gradient and changes the parameter and all
-of its state in place. The parts of a parameter's state lie one after another in one piece of memory, so
-that no kernel binds more than three buffers. A dispatch for many parameters at once would have to bind
-the memory of all, more buffers than every device has; copying the gradients together first would take
-as many dispatches as it saves.
+A kernel reads the gradient and changes the parameter and all of its state in place. The parts of a
+parameter's state lie one after another in one piece of memory, so that no kernel binds more than three
+buffers and a table.
+
+A dispatch goes through all parameters of a group whose memory lies in the same few buffers and that have come
+equally far (:mod:`dl4all.ops.together`): asking for one for each would take longer than most of them run. A
+parameter that is alone there has its own. Both ways compute the same, bit by bit.
 """
 
 from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dl4all.allocator.storage import Storage
 from dl4all.autograd import enable_grad, no_grad
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.ops.base import TensorBase, from_host
 from dl4all.ops.launch import pack, run, shader, spread
 from dl4all.ops.movement import copy_into, fill_with
 from dl4all.ops.op import SHARED
+from dl4all.ops.together import Job, Role, Together, side_by_side
 from dl4all.ops.views import contiguous
-from dl4all.runtime.spirv import Shader
+from dl4all.scheduler.device import Device, Launch
 from dl4all.tensor.tensor import Tensor
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]]
@@ -32,13 +36,35 @@ NDArray = npt.NDArray[Any]
 Constants = tuple[float | int, ...]
 
 WORKGROUP = 128
+PIECE = 1 << 17  # elements that the host takes at once: what it computes of them stays in a cache
 
 
-def kernel(name: str, states: int, **defines: Any) -> Shader:
-    """The shader of an optimizer that keeps so many values for each element."""
-    code = shader(f"optim/{name}.comp", STATES=states, **defines)
-    SHARED.append(code)
-    return code
+class Kernels:
+    """The shaders of an optimizer that keeps so many values for each element: for one parameter, and many."""
+
+    def __init__(self, name: str, states: int, **defines: Any) -> None:
+        self._alone, self._together = (
+            shader(f"optim/{name}.comp", STATES=states, TOGETHER=together, **defines) for together in (0, 1)
+        )
+        SHARED.extend((self._alone, self._together))
+        state = [Role(written=True, width=states)] if states else []
+        self._roles = (Role(written=False), *state, Role(written=True))
+
+    def launch(
+        self, device: Device, jobs: Sequence[Job], constants: Constants, plans: Together, slot: Hashable
+    ) -> None:
+        """Change the last tensor of each job by the others: the gradient and, if there is one, the state."""
+        plan = plans.plan(jobs, self._roles, slot)
+        for batch in plan.batches:
+            push = pack(*batch.rows, *constants)
+            device.launch(Launch(self._together, (batch.groups, 1, 1), push), batch.table, *batch.spans)
+        for number in plan.alone:
+            job = jobs[number]
+            push = pack(job[-1].numel(), job[-1].offset, job[0].offset, *constants)
+            run(self._alone, spread(job[-1].numel(), WORKGROUP), push, *job)
+        for job in jobs:
+            for changed in job[1:]:
+                changed.storage.version += 1
 
 
 class Optimizer:
@@ -59,6 +85,7 @@ class Optimizer:
         self.defaults = defaults
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
+        self._plans = Together()
         if isinstance(params, (TensorBase, Mapping)):
             raise ArgumentError(f"[{self._name}] expected a list of parameters, got {type(params).__name__}")
         given: list[Any] = list(params)
@@ -95,11 +122,11 @@ class Optimizer:
         """The numbers of a step, in the order of the push constants."""
         raise NotImplementedError
 
-    def _kernel(self, group: dict[str, Any]) -> Shader:
+    def _kernels(self, group: dict[str, Any]) -> Kernels:
         raise NotImplementedError
 
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:
-        """Change the parameter `p` and the state's parts as the kernel does."""
+        """Change the parameter `p` and the state's parts as the kernels do, each element by itself."""
         raise NotImplementedError
 
     # Groups
@@ -169,70 +196,75 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         with no_grad():
-            for group in self.param_groups:
-                for p in group["params"]:
-                    if p.grad is not None and p.numel():
-                        self._step(p, p.grad, group)
+            for number, group in enumerate(self.param_groups):
+                self._step(group, number)
         return loss
 
-    def _step(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
-        if g.device is not p.device:
-            raise GradientError(
-                f"[{self._name}] a parameter lives on {p.device} and its gradient on {g.device}; "
-                "move a network before its gradients are computed"
-            )
-        names = self._parts(group)
-        state = self._ready(p, names, self._start(group))
-        state["step"] += 1
-        constants = self._constants(group, state["step"])
-        parts = [state[name] for name in names]
-        if not p.device.is_host and p.dtype == np.float32 and p.is_contiguous():
-            g = contiguous(g)
-            push = pack(p.numel(), p.offset, g.offset, *constants)
-            run(self._kernel(group), spread(p.numel(), WORKGROUP), push, g, *parts[:1], p)
-        else:
-            self._on_host(p, g, parts, group, constants)
-        for changed in (p, *parts[:1]):
-            changed.storage.version += 1
+    def _step(self, group: dict[str, Any], number: int) -> None:
+        names, start = self._parts(group), self._start(group)
+        with_gradients = [(p, p.grad) for p in group["params"] if p.grad is not None and 0 not in p.shape]
+        for p, g in with_gradients:
+            if g.device is not p.device:
+                raise GradientError(
+                    f"[{self._name}] a parameter lives on {p.device} and its gradient on {g.device}; "
+                    "move a network before its gradients are computed"
+                )
+        states = self._ready([p for p, _ in with_gradients], names, start)
+        known: dict[int, Constants] = {}  # by the step that they are for
+        waiting: dict[tuple[Device, Constants], list[Job]] = {}
+        for (p, g), state in zip(with_gradients, states, strict=True):
+            step = state["step"] = state["step"] + 1
+            constants = known.get(step)
+            if constants is None:
+                constants = known[step] = self._constants(group, step)
+            if not p.device.is_host and p.dtype == np.float32 and p.is_contiguous():
+                g = g if g.strides == p.strides else contiguous(g)
+                job = (g, *[state[name] for name in names[:1]], p)
+                waiting.setdefault((p.device, constants), []).append(job)
+            else:
+                self._on_host(p, g, [state[name] for name in names], group, constants)
+        for slot, ((device, constants), jobs) in enumerate(waiting.items()):
+            self._kernels(group).launch(device, jobs, constants, self._plans, (number, slot))
 
     def _on_host(
         self, p: Tensor, g: Tensor, parts: list[Tensor], group: dict[str, Any], constants: Constants
     ) -> None:
-        arrays = [tensor.on_host() for tensor in (p, *parts)]
+        changed = (p, *parts)
+        arrays = [tensor.on_host() for tensor in changed]
         with np.errstate(all="ignore"):
-            # With an axis at least: NumPy turns results without one into numbers, which nothing can change.
-            first, gradient, *rest = map(np.atleast_1d, (arrays[0], g.on_host(), *arrays[1:]))
-            self._update(group, first, gradient, rest, *constants)
+            for first, gradient, *rest in _pieces(arrays[0], g.on_host(), *arrays[1:]):
+                self._update(group, first, gradient, rest, *constants)
         if not p.device.is_host:  # these were copies
-            for tensor, array in zip((p, *parts), arrays, strict=True):
+            for tensor, array in zip(changed, arrays, strict=True):
                 copy_into(tensor, from_host(Tensor, array, p.device, copy=False))
+        for tensor in changed[:2]:
+            tensor.storage.version += 1
 
-    def _ready(self, p: Tensor, names: Sequence[str], start: float) -> dict[str, Any]:
-        """The state of a parameter, with all its parts in place, where and as the parameter is."""
+    def _ready(self, params: Sequence[Tensor], names: Sequence[str], start: float) -> list[dict[str, Any]]:
+        """The states of parameters, with all their parts in place, where and as the parameters are."""
+        states = [self.state[p] for p in params]
+        missing: dict[Device, list[Tensor]] = {}
+        for p, state in zip(params, states, strict=True):
+            state.setdefault("step", 0)
+            if not _packed(p, [state.get(name) for name in names]):
+                missing.setdefault(p.device, []).append(p)
+        for device, without in missing.items():
+            sizes = [len(names) * p.numel() * p.dtype.itemsize for p in without]
+            for p, storage in zip(without, side_by_side(device, sizes), strict=True):
+                self._pack(p, storage, names, start)
+        return states
+
+    def _pack(self, p: Tensor, storage: Storage, names: Sequence[str], start: float) -> None:
         state = self.state[p]
-        state.setdefault("step", 0)
-        if self._packed(p, [state.get(name) for name in names]):
-            return state
         if not self._counts and not any(name in state for name in names):
             state["step"] = 0  # what counts is when the state began
-        packed = Tensor(p.device.allocate(len(names) * p.numel() * p.dtype.itemsize), (len(names), *p.shape),
-                        p.dtype, p.device)  # fmt: skip
+        packed = Tensor(storage, (len(names), *p.shape), p.dtype, p.device)
         fill_with(packed, start)
         for row, name in enumerate(names):
             part = packed[row]
             if name in state:
                 copy_into(part, state[name].to(p.device))
             state[name] = part
-        return state
-
-    def _packed(self, p: Tensor, parts: list[Tensor | None]) -> bool:
-        """Whether the parts lie as the kernels expect them."""
-        return all(
-            part is not None
-            and (part.device, part.dtype) == (p.device, p.dtype)
-            and (part.storage, part.offset) == (parts[0].storage, row * p.numel())  # type: ignore[union-attr]
-            for row, part in enumerate(parts)
-        )
 
     # Saving
 
@@ -290,6 +322,28 @@ class Optimizer:
 
     def _parameters(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"]]
+
+
+def _packed(p: Tensor, parts: Sequence[Tensor | None]) -> bool:
+    """Whether the parts of a parameter's state lie as the kernels expect them."""
+    place = 0
+    for part in parts:
+        if part is None or part.device is not p.device or part.dtype != p.dtype:
+            return False
+        if part.offset != place or part.storage is not parts[0].storage:  # type: ignore[union-attr]
+            return False
+        place += p.numel()
+    return True
+
+
+def _pieces(*arrays: NDArray) -> Iterator[list[NDArray]]:
+    """Views of the same elements of arrays, a few at a time where they lie in the same order."""
+    if not all(array.flags.c_contiguous for array in arrays):
+        yield list(arrays)
+        return
+    flat = [array.reshape(-1) for array in arrays]
+    for start in range(0, flat[0].size, PIECE):
+        yield [array[start : start + PIECE] for array in flat]
 
 
 def at_least_0(optimizer: str, group: Mapping[str, Any], *names: str) -> None:

@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.optim.optimizer import Constants, NDArray, Optimizer, Params, at_least_0, below_1, kernel
-from dl4all.runtime.spirv import Shader
+from dl4all.optim.optimizer import Constants, Kernels, NDArray, Optimizer, Params, at_least_0, below_1
 
 RMSPROP = {
-    (centered, momentum): kernel("rmsprop", 1 + centered + momentum, CENTERED=centered, MOMENTUM=momentum)
+    (centered, momentum): Kernels("rmsprop", 1 + centered + momentum, CENTERED=centered, MOMENTUM=momentum)
     for centered in (0, 1)
     for momentum in (0, 1)
 }
-ADAGRAD = kernel("adagrad", 1)
-ADADELTA = kernel("adadelta", 2)
+ADAGRAD = Kernels("adagrad", 1)
+ADADELTA = Kernels("adadelta", 2)
 
 
 class RMSprop(Optimizer):
@@ -83,7 +82,7 @@ class RMSprop(Optimizer):
             float(group["alpha"]), 1.0 - group["alpha"], float(group["eps"]), float(group["momentum"]),
         )  # fmt: skip
 
-    def _kernel(self, group: dict[str, Any]) -> Shader:
+    def _kernels(self, group: dict[str, Any]) -> Kernels:
         return RMSPROP[int(group["centered"]), int(group["momentum"] > 0)]
 
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:
@@ -167,7 +166,7 @@ class Adagrad(Optimizer):
         lr = group["lr"] / (1 + (step - 1) * group["lr_decay"])
         return -1.0 if group["maximize"] else 1.0, float(group["weight_decay"]), lr, float(group["eps"])
 
-    def _kernel(self, group: dict[str, Any]) -> Shader:
+    def _kernels(self, group: dict[str, Any]) -> Kernels:
         return ADAGRAD
 
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:
@@ -223,7 +222,7 @@ class Adadelta(Optimizer):
             float(group["rho"]), 1.0 - group["rho"], float(group["eps"]),
         )  # fmt: skip
 
-    def _kernel(self, group: dict[str, Any]) -> Shader:
+    def _kernels(self, group: dict[str, Any]) -> Kernels:
         return ADADELTA
 
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:

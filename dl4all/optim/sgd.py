@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dl4all.errors import ArgumentError
-from dl4all.optim.optimizer import Constants, NDArray, Optimizer, Params, at_least_0, kernel
-from dl4all.runtime.spirv import Shader
+from dl4all.optim.optimizer import Constants, Kernels, NDArray, Optimizer, Params, at_least_0
 
-PLAIN = kernel("sgd", 0)
-MOMENTUM = kernel("sgd", 1)
+PLAIN = Kernels("sgd", 0)
+MOMENTUM = Kernels("sgd", 1)
 
 
 class SGD(Optimizer):
@@ -77,7 +76,7 @@ class SGD(Optimizer):
             float(group["momentum"]), fresh, int(group["nesterov"]),
         )  # fmt: skip
 
-    def _kernel(self, group: dict[str, Any]) -> Shader:
+    def _kernels(self, group: dict[str, Any]) -> Kernels:
         return MOMENTUM if group["momentum"] else PLAIN
 
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:

@@ -1,31 +1,23 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#include "parameter.glsl"
 // RMSprop. The state is the mean of the gradients' squares, then that of the gradients (CENTERED), and
 // the momentum (MOMENTUM), each where there is one.
+#define CONSTANTS float sign, weight_decay, lr, alpha, one_minus_alpha, eps, momentum;
+#include "parameter.glsl"
 
-layout(push_constant) uniform Push {
-    uint n, p_offset, g_offset;
-    float sign, weight_decay, lr, alpha, one_minus_alpha, eps, momentum;
-} c;
-
-void main() {
-    const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
-    for (uint i = gl_GlobalInvocationID.x; i < c.n; i += step) {
-        const uint at = c.p_offset + i;
-        const float g = c.sign * g_data[c.g_offset + i] + c.weight_decay * p[at];
-        float square = c.alpha * s[i] + c.one_minus_alpha * g * g;
-        s[i] = square;
+void change(inout Element e) {
+    const float g = c.sign * e.g + c.weight_decay * e.p;
+    float square = c.alpha * e.s[0] + c.one_minus_alpha * g * g;
+    e.s[0] = square;
 #if CENTERED
-        const float mean = s[c.n + i] + c.one_minus_alpha * (g - s[c.n + i]);
-        s[c.n + i] = mean;
-        square -= mean * mean;
+    const float mean = e.s[1] + c.one_minus_alpha * (g - e.s[1]);
+    e.s[1] = mean;
+    square -= mean * mean;
 #endif
-        float change = g / (sqrt(square) + c.eps);
+    float change = g / (sqrt(square) + c.eps);
 #if MOMENTUM
-        change += c.momentum * s[(STATES - 1) * c.n + i];
-        s[(STATES - 1) * c.n + i] = change;
+    change += c.momentum * e.s[STATES - 1];
+    e.s[STATES - 1] = change;
 #endif
-        p[at] -= c.lr * change;
-    }
+    e.p -= c.lr * change;
 }
