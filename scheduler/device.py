@@ -19,9 +19,10 @@ from dl4all.allocator.best_fit import GRAIN
 from dl4all.allocator.by_size import choose
 from dl4all.allocator.canaries import GUARD, check_guard, set_guard
 from dl4all.allocator.host import HostView, pinned_span
+from dl4all.allocator.interface import aligned
 from dl4all.allocator.staging import CHUNK, Ring
 from dl4all.allocator.storage import Storage
-from dl4all.errors import ArgumentError, ShaderError
+from dl4all.errors import ArgumentError, OutOfMemoryError, ShaderError
 from dl4all.runtime import registry, spirv
 from dl4all.runtime.backend import (
     Backend,
@@ -40,6 +41,8 @@ from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.info import DeviceInfo
 from dl4all.runtime.profiler import recorder
 from dl4all.scheduler.prediction import rates
+
+ROOM = 64 << 20  # bytes that are made room for at once: no block of the pool is larger
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,16 @@ class Device:
             with self._lock:
                 set_guard(self._stream, storage)
         return storage
+
+    def make_room(self, sizes: Iterable[int]) -> None:
+        """Have storages of so many bytes, which are allocated next, lie side by side if they can.
+
+        Kernels that work on many tensors at once (an optimizer's) bind fewer buffers then.
+        """
+        if self.alignment:
+            nbytes = sum(aligned(size, self.alignment) for size in sizes)
+            with contextlib.suppress(OutOfMemoryError):
+                self.allocate(min(nbytes, ROOM))  # goes back at once, in one piece
 
     def arena(self, lifetimes: Iterable[Lifetime]) -> Arena:
         """Memory for tensors whose lifetimes are known, planned so that it is as little as possible.

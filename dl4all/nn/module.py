@@ -224,9 +224,10 @@ class Module:
             UnknownDeviceError, BackendMissingError, OutOfMemoryError
         """
         place = device(target)
-        for _, tensor in self._state():
-            if tensor.device is not place:
-                _replace(tensor, tensor.numpy(), place, copy=True)
+        moving = [tensor for _, tensor in self._state() if tensor.device is not place]
+        place.make_room(tensor.numel() * tensor.dtype.itemsize for tensor in moving)
+        for tensor in moving:
+            _replace(tensor, tensor.numpy(), place, copy=True)
         return self
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:

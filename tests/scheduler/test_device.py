@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import dl4all as dl
 from dl4all.errors import ArgumentError, ShaderError, UnknownDeviceError
 from dl4all.runtime import spirv
 from dl4all.runtime.spirv import Shader
@@ -231,3 +232,16 @@ def test_threads_open_one_device() -> None:
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(open_device, ["cpu"] * 8))
     assert len(set(map(id, found))) == 1
+
+
+@pytest.mark.vulkan
+def test_a_network_that_moves_lies_side_by_side() -> None:
+    """In one buffer, but for what is small enough for slabs."""
+    need("vulkan:0")
+    place = Device("vulkan:0", open_device("vulkan:0")._backend)
+    net = dl.nn.Sequential(*(dl.nn.Linear(300 + 50 * i, 350 + 50 * i) for i in range(6)))
+    net.to(place)
+    large = [p for p in net.parameters() if p.numel() > 1024]
+    assert len(large) == 6
+    assert len({id(p.storage.buffer) for p in large}) == 1
+    assert dl.memory.stats(place).reserved <= 1.1 * dl.memory.stats(place).allocated
