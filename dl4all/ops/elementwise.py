@@ -30,10 +30,11 @@ from dl4all.scheduler.device import Launch
 
 RANKS = (0, 4)  # axes of the kernels' index arithmetic after merging; 0 is contiguous
 COPY_RANKS = (0, 4, 8)  # of clone, which is what puts tensors of more axes in order for the others
-FOURS = 1  # in place of a number of axes: contiguous, and four neighbours to an invocation
+FOURS = 1  # in place of a number of axes: as many as RANKS has, and four neighbours to an invocation
 WORKGROUP = 128
-ENOUGH = 4096  # workgroups, to keep any device busy
+ENOUGH = 8192  # workgroups, to keep any device busy
 ROW = 64  # from this length on, workgroups are spread over rows, which saves dividing for each element
+DIVIDED, SPREAD, FLAT = range(3)  # how invocations walk over the elements, as in elementwise/elements.glsl
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # from here on, numbers round to infinity
 
 Number: TypeAlias = Any
@@ -53,6 +54,9 @@ BINARY_EXAMPLES = (
     example((3, 44), (3, 44)),
     # Rows that are long enough for workgroups of their own.
     example((5, 67), (67,)),
+    # Rows of fours, one that starts anywhere, and short ones that share a workgroup.
+    example((5, 68), (68,)),
+    example((13, 12), (12,)),
     example((2, 3, 68), (3, 1)),
     example((13, 1), (7,)),
     example((), (5, 3)),
@@ -66,6 +70,7 @@ TERNARY_EXAMPLES = (
     example((5, 7), (5, 7), (5, 7)),
     example((7, 20), (7, 20), (7, 20)),
     example((3, 68), (68,), (3, 1)),
+    example((5, 1), (12,), (5, 12)),
     example((3, 1, 5), (7, 1), ()),
     example((1,), (3, 1), (1, 5)),
     example((2, 1, 3, 1, 2, 1), (1, 3, 1, 2, 1, 5), (2, 3, 3, 2, 2, 5)),
@@ -332,9 +337,11 @@ def launch(
     if not flat:
         variant, tensors, axes = _strided(variants, out, tensors, numbers, len(operands))
     count = out.numel()
+    walk = DIVIDED
     if variant is None:
         by_four = count % 4 == 0 and not any(tensor.offset % 4 for tensor in tensors)
         variant = variants[FOURS if by_four else 0]
+        axes, walk = (0,) * (variant.rank * (1 + len(operands))), FLAT
     offsets, storages, values, left = [], [], [], iter(tensors)
     for place, operand in enumerate(operands):
         tensor = tensors[0] if numbers >> place & 1 else next(left)  # something must be bound
@@ -346,16 +353,21 @@ def launch(
     groups = spread(-(-count // variant.elements), WORKGROUP)
     if variant.rank:
         length, used = axes[variant.rank - 1], sum(size != 1 for size in axes[: variant.rank])
-        by_rows = length >= ROW and length % variant.elements == 0
-        if by_rows:
-            groups = _over_rows(length // variant.elements, count // length)
-        constants = (numbers, max(used, 1), int(by_rows))
+        four, alike = variant is variants[FOURS], 0
+        if walk != FLAT and (four or (length >= ROW and length % variant.elements == 0)):
+            walk, groups = SPREAD, _over_rows(length // variant.elements, count // length, several=four)
+            alike = _alike(axes, numbers, len(operands))
+        constants = (numbers, max(used, 1), walk, *((alike,) if four else ()))
     out.device.launch(Launch(variant.code, groups, push, constants), *storages, out.storage)
 
 
-def _over_rows(length: int, rows: int) -> tuple[int, int, int]:
-    """Workgroups that stride over the rows in y, and over a row in x: few, as each finds the row's place."""
-    y = min(rows, MOST_GROUPS, launching.MAX_GROUPS)
+def _over_rows(length: int, rows: int, *, several: bool) -> tuple[int, int, int]:
+    """Workgroups that stride over the rows in y, and over a row in x: few, as each finds the row's place.
+
+    With `several`, short rows share a workgroup.
+    """
+    together = WORKGROUP >> min((length - 1).bit_length(), 7) if several else 1
+    y = min(-(-rows // together), MOST_GROUPS, launching.MAX_GROUPS)
     x, _, _ = spread(length, WORKGROUP)
     return min(x, max(1, ENOUGH // y)), y, 1
 
@@ -367,20 +379,35 @@ def _strided(
 
     None if they are contiguous after all, once axes have become one or copies were made.
     """
-    ranks = variants.keys() - {FOURS}
     shape, strides = merge_axes(out.shape, [t.strides for t in tensors])
-    if len(shape) > max(ranks):
+    if len(shape) > max(variants):
         tensors = [_copy(t) for t in tensors]
         shape, strides = merge_axes(out.shape, [t.strides for t in tensors])
     if all(s == contiguous_strides(shape) for s in strides):
         return None, tensors, ()
-    rank = min(r for r in ranks if r >= len(shape))
+    four = len(shape) <= max(RANKS) and _by_four(tensors, shape, strides)
+    rank = max(RANKS) if four else min(r for r in variants if r >= len(shape) and r != FOURS)
     missing = rank - len(shape)  # axes of size 1 in front fill the kernel's fixed number of them
     axes = [*(1,) * missing, *shape]
     left = iter(strides)
     for place in range(count):
         axes += (0,) * rank if numbers >> place & 1 else (*(0,) * missing, *next(left))
-    return variants[rank], tensors, axes
+    return variants[FOURS if four else rank], tensors, axes
+
+
+def _by_four(tensors: Sequence[TensorBase], shape: Shape, strides: Sequence[Shape]) -> bool:
+    """Whether fours of elements are neighbours in each operand, at multiples of four, or all the same."""
+    return shape[-1] % 4 == 0 and all(
+        s[-1] == 0 or (s[-1] == 1 and not any(number % 4 for number in (t.offset, *s[:-1])))
+        for t, s in zip(tensors, strides, strict=True)
+    )
+
+
+def _alike(axes: Sequence[int], numbers: int, operands: int) -> int:
+    """The operands that have one element for each row, as bits."""
+    rank = len(axes) // (1 + operands)
+    last = axes[2 * rank - 1 :: rank]
+    return sum(1 << place for place, stride in enumerate(last) if stride == 0) & ~numbers
 
 
 def variants(
@@ -424,7 +451,7 @@ def variants(
         )
 
     made = {rank: variant(rank, 4 if result.several else 1) for rank in ranks}
-    return {**made, FOURS: variant(0, 4, FOURS=1)}
+    return {**made, FOURS: variant(max(RANKS), 4, FOURS=1)}
 
 
 def _packed(variant: Variant, values: Sequence[Any]) -> bytes:
