@@ -25,15 +25,18 @@ from dl4all.ops.launch import MOST_GROUPS, shader, spread
 from dl4all.ops.op import REGISTRY, Example, Kernel, Op, P, Result, empty, example, register
 from dl4all.ops.promotion import Promotion, check_fits
 from dl4all.ops.promotion import promote as promote
+from dl4all.ops.turning import TURN, turning
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device import Launch
 
 RANKS = (0, 4)  # axes of the kernels' index arithmetic after merging; 0 is contiguous
-COPY_RANKS = (0, 4, 8)  # of clone, which is what puts tensors of more axes in order for the others
+TURNED = 2  # likewise: four neighbours along two axes, which lie in another order in the result
+COPY_RANKS = (0, TURNED, 4, 8)  # of clone, which is what puts tensors of more axes in order for the others
 FOURS = 1  # in place of a number of axes: as many as RANKS has, and four neighbours to an invocation
 WORKGROUP = 128
 ENOUGH = 8192  # workgroups, to keep any device busy
 ROW = 64  # from this length on, workgroups are spread over rows, which saves dividing for each element
+KINDS = {FOURS, TURNED}
 DIVIDED, SPREAD, FLAT = range(3)  # how invocations walk over the elements, as in elementwise/elements.glsl
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # from here on, numbers round to infinity
 
@@ -335,6 +338,8 @@ def launch(
     axes: Sequence[int] = ()
     variant: Variant | None = None
     if not flat:
+        if TURNED in variants and _turned(out, tensors[0]):
+            return
         variant, tensors, axes = _strided(variants, out, tensors, numbers, len(operands))
     count = out.numel()
     walk = DIVIDED
@@ -386,13 +391,22 @@ def _strided(
     if all(s == contiguous_strides(shape) for s in strides):
         return None, tensors, ()
     four = len(shape) <= max(RANKS) and _by_four(tensors, shape, strides)
-    rank = max(RANKS) if four else min(r for r in variants if r >= len(shape) and r != FOURS)
+    rank = max(RANKS) if four else min(r for r in variants.keys() - KINDS if r >= len(shape))
     missing = rank - len(shape)  # axes of size 1 in front fill the kernel's fixed number of them
     axes = [*(1,) * missing, *shape]
     left = iter(strides)
     for place in range(count):
         axes += (0,) * rank if numbers >> place & 1 else (*(0,) * missing, *next(left))
     return variants[FOURS if four else rank], tensors, axes
+
+
+def _turned(out: TensorBase, tensor: TensorBase) -> bool:
+    """Copy the elements four by four, if they lie so."""
+    shape, strides = merge_axes(out.shape, [tensor.strides, out.strides])
+    launch = turning(shape, strides[0], strides[1], (tensor.offset, out.offset))
+    if launch:
+        out.device.launch(launch, tensor.storage, out.storage)
+    return launch is not None
 
 
 def _by_four(tensors: Sequence[TensorBase], shape: Shape, strides: Sequence[Shape]) -> bool:
@@ -450,8 +464,11 @@ def variants(
             elements,
         )
 
-    made = {rank: variant(rank, 4 if result.several else 1) for rank in ranks}
-    return {**made, FOURS: variant(max(RANKS), 4, FOURS=1)}
+    made = {rank: variant(rank, 4 if result.several else 1) for rank in ranks if rank != TURNED}
+    made[FOURS] = variant(max(RANKS), 4, FOURS=1)
+    if TURNED in ranks and not result.several:
+        made[TURNED] = Variant(TURN, 0, struct.Struct(""), (), 16)
+    return made
 
 
 def _packed(variant: Variant, values: Sequence[Any]) -> bytes:

@@ -1,6 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// y = x, both strided with RANK axes. WORD is uint for elements of 4 bytes and uvec2 for those of 8.
+// y = x, both strided with RANK axes. WORD is uint for elements of 4 bytes, uvec2 for those of 8, and uvec4
+// for several at once.
 // What lies between the elements of y stays as it is.
 #include "index.glsl"
 
