@@ -1,18 +1,85 @@
-// Rows along the middle axis of (outer, size, inner). A workgroup takes `lanes` neighbouring rows, a power of
-// 2, and SIZE / lanes invocations walk along each; what they find is joined in a tree, always in the same
-// order. Before: p with rows, size, inner, lanes and columns (workgroups along x, further ones along z), and
-// State with merge().
+// Rows along the middle axis of (outer, size, inner). A workgroup takes several neighbouring rows and some invocations
+// walk along each; what they find is joined always in the same order. All invocations must come to that.
+//
+// SUBGROUPS: 8 invocations to a row, which are a subgroup, so they join without a barrier. Otherwise a workgroup takes
+// `lanes` rows, a power of 2, and SIZE / lanes invocations to each join in a tree.
+// FOURS: the elements of a row lie side by side, inner is 1, and are read as VALUEs of four; sizes and offsets count
+// these.
+//
+// Before: p with rows, size, inner, lanes and columns (workgroups along x, further ones along z), and with KIND, State
+// with merge().
+#define MINUS_INFINITY uintBitsToFloat(0xff800000u)
+#define NOT_A_NUMBER uintBitsToFloat(0x7fc00000u)
+#if FOURS
+#define VALUE vec4
+const uint WIDTH = 4;
+#else
+#define VALUE float
+const uint WIDTH = 1;
+#endif
+
+// max() may drop a nan, and does so on some drivers.
+float larger(float a, float b) {
+    return b <= a || isnan(a) ? a : b;
+}
+
+vec4 larger(vec4 a, vec4 b) {
+    return vec4(larger(a.x, b.x), larger(a.y, b.y), larger(a.z, b.z), larger(a.w, b.w));
+}
+
+float largest_of(float a) {
+    return a;
+}
+
+float largest_of(vec4 a) {
+    return larger(larger(a.x, a.y), larger(a.z, a.w));
+}
+
+float sum_of(float a) {
+    return a;
+}
+
+float sum_of(vec4 a) {
+    return (a.x + a.y) + (a.z + a.w);
+}
+
+#if SUBGROUPS
+const uint SIZE = 32;
+const uint TOGETHER = 8;
+layout(local_size_x = SIZE) in;
+
+uint row() {
+    return (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * (SIZE / TOGETHER) + gl_LocalInvocationID.x / TOGETHER;
+}
+
+uint first() {
+    return gl_LocalInvocationID.x % TOGETHER;
+}
+
+uint step() {
+    return TOGETHER;
+}
+
+// The largest of, and the sum over, the invocations of a row; each gets it.
+float largest(VALUE mine) {
+    float found = largest_of(mine);
+    found = larger(found, subgroupShuffleXor(found, 1));
+    found = larger(found, subgroupShuffleXor(found, 2));
+    return larger(found, subgroupShuffleXor(found, 4));
+}
+
+float total(VALUE mine) {
+    float found = sum_of(mine);
+    found += subgroupShuffleXor(found, 1);
+    found += subgroupShuffleXor(found, 2);
+    return found + subgroupShuffleXor(found, 4);
+}
+#else
 const uint SIZE = 128;
 layout(local_size_x = SIZE) in;
-shared State states[SIZE];
 
 uint row() {
     return (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * p.lanes + gl_LocalInvocationID.x % p.lanes;
-}
-
-// Where a row's first element lies.
-uint start_of(uint row) {
-    return row / p.inner * p.size * p.inner + row % p.inner;
 }
 
 // The first element of this invocation, and how many lie between two of them.
@@ -24,6 +91,9 @@ uint step() {
     return SIZE / p.lanes;
 }
 
+#ifdef KIND
+shared State states[SIZE];
+
 State joined(State mine) {
     const uint me = gl_LocalInvocationID.x;
     states[me] = mine;
@@ -33,4 +103,39 @@ State joined(State mine) {
     }
     barrier();
     return states[me % p.lanes];
+}
+#else
+shared float partial[SIZE];
+
+float largest(VALUE mine) {
+    const uint me = gl_LocalInvocationID.x;
+    partial[me] = largest_of(mine);
+    for (uint reach = SIZE / 2; reach >= p.lanes; reach /= 2) {
+        barrier();
+        if (me < reach) partial[me] = larger(partial[me], partial[me + reach]);
+    }
+    barrier();
+    const float found = partial[me % p.lanes];
+    barrier();
+    return found;
+}
+
+float total(VALUE mine) {
+    const uint me = gl_LocalInvocationID.x;
+    partial[me] = sum_of(mine);
+    for (uint reach = SIZE / 2; reach >= p.lanes; reach /= 2) {
+        barrier();
+        if (me < reach) partial[me] += partial[me + reach];
+    }
+    barrier();
+    const float found = partial[me % p.lanes];
+    barrier();
+    return found;
+}
+#endif
+#endif
+
+// Where a row's first element lies.
+uint start_of(uint row) {
+    return row / p.inner * p.size * p.inner + row % p.inner;
 }
