@@ -285,10 +285,15 @@ def _extreme(name: str, input: Any, dim: Any, keepdim: bool, value: Op[...], pla
     return found
 
 
-EXTREME_BACKWARD = {
-    largest: RowShaders(
-        shader("reduce/extreme_backward.comp", KIND="ARGMAX" if largest else "ARGMIN", FOURS=0, SUBGROUPS=0)
-    )
+EXTREME_BACKWARD: dict[bool, RowShaders] = {
+    largest: {
+        (False, False): shader(
+            "reduce/extreme_backward.comp",
+            KIND="ARGMAX" if largest else "ARGMIN",
+            SUBGROUPS=0,
+            FOURS=0,
+        )
+    }
     for largest in (True, False)
 }
 
@@ -313,7 +318,9 @@ def _extreme_backward_run(
 
 @op(
     infer=_extreme_backward_shape,
-    kernel=Kernel(_extreme_backward_run, tuple(shaders.plain for shaders in EXTREME_BACKWARD.values())),
+    kernel=Kernel(
+        _extreme_backward_run, tuple(shaders[False, False] for shaders in EXTREME_BACKWARD.values())
+    ),
     examples=(
         example((7, 1), (7, 13), dim=1, largest=True),
         example((5, 1, 7), (5, 3, 7), dim=1, largest=False),

@@ -140,7 +140,7 @@ def _norm_grad(
 
 @op(
     infer=_norm_shape,
-    kernel=Kernel(_norm_run, tuple(code for rows in ROWS.values() for code in rows.all)),
+    kernel=Kernel(_norm_run, tuple(code for rows in ROWS.values() for code in rows.values())),
     examples=(
         example((3, 6, 5), (6,), (6,), groups=3),
         example((5, 13), (13,), (13,)),
@@ -282,7 +282,7 @@ def _backward_grad(
 
 @op(
     infer=_backward_shape,
-    kernel=Kernel(_backward_run, tuple(code for rows in ROWS_BACKWARD.values() for code in rows.all)),
+    kernel=Kernel(_backward_run, tuple(code for rows in ROWS_BACKWARD.values() for code in rows.values())),
     examples=(
         example((3, 6, 2), (3, 6, 2), (6,), groups=2),
         example((2, 13), (2, 13), (13,)),

@@ -14,11 +14,12 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.base import Shape, TensorBase, from_host
 from dl4all.ops.elementwise import merge_axes
-from dl4all.ops.launch import pack, run, shader, spread
+from dl4all.ops.launch import pack, shader, spread
 from dl4all.ops.op import REGISTRY, SHARED, Kernel
 from dl4all.ops.op import empty as empty_tensor
 from dl4all.ops.turning import TURN, turning
 from dl4all.runtime.spirv import Shader
+from dl4all.scheduler.device import Launch
 
 WORKGROUP = 128
 WORDS = {4: "uint", 8: "uvec2"}
@@ -172,7 +173,9 @@ def _launch(target: TensorBase, source: TensorBase, shape: Shape, strides: Seque
     for s in strides:
         axes += [*(0,) * missing, *s]
     count = math.prod(shape)
-    run(COPY[rank][itemsize], spread(count, WORKGROUP), pack(count, *offsets, *axes), source, target)
+    push = pack(count, *offsets, *axes)
+    launch = Launch(COPY[rank][itemsize], spread(count, WORKGROUP), push, (max(len(shape), 1),))
+    target.device.launch(launch, source.storage, target.storage)
 
 
 def _through_host(target: TensorBase, source: TensorBase) -> None:

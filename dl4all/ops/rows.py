@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from dl4all.ops import launch
 from dl4all.ops.base import TensorBase
@@ -14,29 +15,23 @@ from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device import Device, Launch
 
 WORKGROUP = 128
-TOGETHER = 8  # invocations of a subgroup, and of a row where a subgroup takes it
-ROWS_OF_SUBGROUPS = 4  # in a workgroup
-LONGEST = 8192  # elements of a row that so few invocations take; sums of more would lose digits
+SUBGROUP_WORKGROUP = 32
+TOGETHER = 8  # invocations of a subgroup
+ROWS_OF_SUBGROUPS = SUBGROUP_WORKGROUP // TOGETHER  # in a workgroup
+FEW = 16  # steps along a row that one invocation does alone
+STEPS = 256  # that an invocation does at most where few share a row; sums of more would lose digits
 WIDEST = 32  # rows side by side where their elements lie side by side; a cache line's worth
 MANY = 2048  # rows that keep a device busy with less than a workgroup for each
 
 
-class RowShaders(NamedTuple):
-    """The variants of a kernel that includes ``include/rows.glsl``."""
-
-    plain: Shader
-    fours: Shader | None = None
-    subgroups: Shader | None = None  # also by fours
-
-    @property
-    def all(self) -> tuple[Shader, ...]:
-        return tuple(code for code in self if code)
+RowShaders: TypeAlias = Mapping[tuple[bool, bool], Shader]
+"""Variants of a kernel that includes ``include/rows.glsl``, by SUBGROUPS and FOURS."""
 
 
 class Variant(NamedTuple):
     code: Shader
     width: int  # elements that are read at once, in which sizes and offsets are counted
-    together: int  # rows that a workgroup of subgroups takes, else 1
+    lanes: int  # rows of a workgroup by subgroups; 0 where invocations join in a tree
 
 
 class Rows(NamedTuple):
@@ -45,17 +40,16 @@ class Rows(NamedTuple):
     code: Shader
     groups: Grid
     push: bytes  # the first of its push constants
-    width: int  # elements that are read at once, in which sizes and offsets are counted
+    width: int
 
 
 def row_shaders(path: str, **defines: Any) -> RowShaders:
     """All variants of a kernel."""
-    return RowShaders(
-        *(
-            shader(path, FOURS=fours, SUBGROUPS=subgroups, **defines)
-            for fours, subgroups in ((0, 0), (1, 0), (1, 1))
-        )
-    )
+    return {
+        (subgroups, fours): shader(path, SUBGROUPS=int(subgroups), FOURS=int(fours), **defines)
+        for subgroups in (False, True)
+        for fours in (False, True)
+    }
 
 
 def has_short_subgroups(device: Device) -> bool:
@@ -74,13 +68,17 @@ def four_at_once(size: int, inner: int, *operands: TensorBase) -> bool:
     return inner == 1 and size % 4 == 0 and not any(operand.offset % 4 for operand in operands)
 
 
-def choose(shaders: RowShaders, by_four: bool, length: int, device: Device) -> Variant:
+def choose(shaders: RowShaders, by_four: bool, inner: int, length: int, device: Device) -> Variant:
     """The variant for a device, where `length` elements of a row are gathered at once."""
-    if by_four and shaders.subgroups and length <= LONGEST and has_short_subgroups(device):
-        return Variant(shaders.subgroups, 4, ROWS_OF_SUBGROUPS)
-    if by_four and shaders.fours:
-        return Variant(shaders.fours, 4, 1)
-    return Variant(shaders.plain, 1, 1)
+    fours = by_four and (False, True) in shaders
+    width = 4 if fours else 1
+    if (True, fours) in shaders and has_short_subgroups(device):
+        steps = ceil_div(length, width)
+        if steps <= FEW or (inner >= TOGETHER and steps <= STEPS):
+            return Variant(shaders[True, fours], width, SUBGROUP_WORKGROUP)
+        if inner < TOGETHER and steps <= STEPS * TOGETHER:
+            return Variant(shaders[True, fours], width, ROWS_OF_SUBGROUPS)
+    return Variant(shaders[False, fours], width, 0)
 
 
 def of_rows(
@@ -91,8 +89,8 @@ def of_rows(
     `by_four` says whether what else the kernel reads allows four elements at once.
     """
     by_four = by_four and four_at_once(size, inner, *operands)
-    code, width, lanes = choose(shaders, by_four, size, operands[0].device)
-    if code is not shaders.subgroups:
+    code, width, lanes = choose(shaders, by_four, inner, size, operands[0].device)
+    if not lanes:
         lanes = WORKGROUP // power_of_2(size // width)  # so that no invocation is idle
         if inner > 1:
             lanes = max(lanes, min(power_of_2(inner), WIDEST))

@@ -16,7 +16,7 @@ from dl4all.ops.launch import ceil_div, pack, run
 from dl4all.ops.logic import where
 from dl4all.ops.op import REGISTRY, Kernel, Result, empty, example, op
 from dl4all.ops.reducing import BUSY, named, one_axis, widened
-from dl4all.ops.rows import choose, four_at_once, row_shaders
+from dl4all.ops.rows import STEPS, TOGETHER, choose, four_at_once, has_short_subgroups, row_shaders
 from dl4all.ops.views import contiguous
 from dl4all.ops.window import check_float
 
@@ -26,7 +26,7 @@ SUMS, TOTALS, SLICES = (
     for starts, totals in ((0, 0), (0, 1), (1, 0))
 )
 PRODUCTS = row_shaders("reduce/scan.comp", PRODUCTS=1, STARTS=0, TOTALS=0)
-SUM_SHADERS = (*SUMS.all, *TOTALS.all, *SLICES.all)
+SUM_SHADERS = tuple(code for shaders in (SUMS, TOTALS, SLICES) for code in shaders.values())
 EXAMPLES = (
     example((7, 13), dim=1),
     example((5, 3, 7), dim=1),
@@ -50,24 +50,27 @@ def _scan(products: bool, backwards: bool, out: TensorBase, input: TensorBase, d
     rows = out.numel() // size
     # Products are 0 or infinite long before they are worth slices.
     slices = 1 if products else max(1, min(ceil_div(BUSY, rows), size // LEAST))
+    if inner >= TOGETHER and not products and has_short_subgroups(out.device):
+        slices = max(slices, ceil_div(size, STEPS))  # each is one invocation's
     slice = ceil_div(size, slices)
     by_four = four_at_once(size, inner, x)
-    code, width, together = choose(PRODUCTS if products else SUMS, by_four, slice, out.device)
+    code, width, lanes = choose(PRODUCTS if products else SUMS, by_four, inner, slice, out.device)
     slice = ceil_div(slice, width)
     slices = ceil_div(size // width, slice)
-    tiles = ceil_div(rows, together)
+    lanes = max(lanes, 1)
+    tiles = ceil_div(rows, lanes)
     columns = min(tiles, launch.MAX_GROUPS)
     grid = columns, slices, ceil_div(tiles, columns)
-    push = pack(rows, size // width, inner, x.offset // width, columns, slices, slice, int(backwards))
+    push = pack(rows, size // width, inner, x.offset // width, lanes, columns, slices, slice, int(backwards))
     if slices == 1:
         run(code, grid, push, x, out)
         return
     totals, starts = (empty(type(out).result_class, (rows, slices), out.dtype, out.device) for _ in range(2))
-    run(choose(TOTALS, by_four, slice * width, out.device).code, grid, push, x, totals)
+    run(choose(TOTALS, by_four, inner, slice * width, out.device).code, grid, push, x, totals)
     columns = min(rows, launch.MAX_GROUPS)
-    every = pack(rows, slices, 1, 0, columns, 1, slices, 0)
-    run(SUMS.plain, (columns, 1, ceil_div(rows, columns)), every, totals, starts)
-    run(choose(SLICES, by_four, slice * width, out.device).code, grid, push, x, starts, out)
+    every = pack(rows, slices, 1, 0, 1, columns, 1, slices, 0)
+    run(SUMS[False, False], (columns, 1, ceil_div(rows, columns)), every, totals, starts)
+    run(choose(SLICES, by_four, inner, slice * width, out.device).code, grid, push, x, starts, out)
 
 
 def _flat(f: Any, x: Any, dim: int, dtype: Any) -> Any:
@@ -158,7 +161,9 @@ def _cumprod_grad(g: Any, input: Any, result: Any, dim: int) -> Any:
 
 @op(
     infer=lambda input, dim, dtype: _shape("cumprod", input, dim, dtype),
-    kernel=Kernel(lambda out, input, dim, dtype: _scan(True, False, out, input, dim), PRODUCTS.all),
+    kernel=Kernel(
+        lambda out, input, dim, dtype: _scan(True, False, out, input, dim), tuple(PRODUCTS.values())
+    ),
     # Few elements, whose products do not overflow.
     examples=(
         *(case for case in EXAMPLES if case.shapes[0] in ((7, 13), (5, 3, 7), (3, 1), (), (0, 5), (5, 0))),

@@ -50,7 +50,7 @@ def _softmax_backward_of_result(g: Any, grad: Any, result: Any, dim: int) -> Any
     infer=lambda grad, result, dim: _check("softmax_backward", grad, result, dim=dim),
     kernel=Kernel(
         lambda out, grad, result, dim: run_rows(SOFTMAX_BACKWARD, out, dim, grad, result),
-        SOFTMAX_BACKWARD.all,
+        tuple(SOFTMAX_BACKWARD.values()),
     ),
     examples=[example(shape, shape, dim=dim) for shape, dim in SHAPES],
     grad=(
@@ -84,7 +84,7 @@ def softmax_backward(grad: Array, result: Array, dim: int) -> Array:
 
 @op(
     infer=lambda input, dim: _check("softmax", input, dim=dim),
-    kernel=Kernel(lambda out, input, dim: run_rows(SOFTMAX, out, dim, input), SOFTMAX.all),
+    kernel=Kernel(lambda out, input, dim: run_rows(SOFTMAX, out, dim, input), tuple(SOFTMAX.values())),
     examples=[example(shape, dim=dim) for shape, dim in SHAPES],
     grad=lambda g, result, dim: softmax_backward(g, result, dim),
 )
@@ -128,7 +128,7 @@ def _log_softmax_backward_of_result(g: Any, grad: Any, result: Any, dim: int) ->
     infer=lambda grad, result, dim: _check("log_softmax_backward", grad, result, dim=dim),
     kernel=Kernel(
         lambda out, grad, result, dim: run_rows(LOG_SOFTMAX_BACKWARD, out, dim, grad, result),
-        LOG_SOFTMAX_BACKWARD.all,
+        tuple(LOG_SOFTMAX_BACKWARD.values()),
     ),
     examples=[example(shape, shape, dim=dim) for shape, dim in SHAPES],
     grad=(_log_softmax_backward_of_grad, _log_softmax_backward_of_result),
@@ -159,7 +159,9 @@ def log_softmax_backward(grad: Array, result: Array, dim: int) -> Array:
 
 @op(
     infer=lambda input, dim: _check("log_softmax", input, dim=dim),
-    kernel=Kernel(lambda out, input, dim: run_rows(LOG_SOFTMAX, out, dim, input), LOG_SOFTMAX.all),
+    kernel=Kernel(
+        lambda out, input, dim: run_rows(LOG_SOFTMAX, out, dim, input), tuple(LOG_SOFTMAX.values())
+    ),
     examples=[example(shape, dim=dim) for shape, dim in SHAPES],
     grad=lambda g, result, dim: log_softmax_backward(g, result, dim),
 )

@@ -1,8 +1,8 @@
 // Rows along the middle axis of (outer, size, inner). A workgroup takes several neighbouring rows and some invocations
 // walk along each; what they find is joined always in the same order. All invocations must come to that.
 //
-// SUBGROUPS: 8 invocations to a row, which are a subgroup, so they join without a barrier. Otherwise a workgroup takes
-// `lanes` rows, a power of 2, and SIZE / lanes invocations to each join in a tree.
+// A workgroup takes `lanes` rows, a power of 2, and SIZE / lanes invocations to each join in a tree. SUBGROUPS: those are 8,
+// which are a subgroup, or one alone, so they join without a barrier.
 // FOURS: the elements of a row lie side by side, inner is 1, and are read as VALUEs of four; sizes and offsets count
 // these.
 //
@@ -12,9 +12,11 @@
 #define NOT_A_NUMBER uintBitsToFloat(0x7fc00000u)
 #if FOURS
 #define VALUE vec4
+#define ONE_OF(values, at) values[(at) / 4][(at) % 4]
 const uint WIDTH = 4;
 #else
 #define VALUE float
+#define ONE_OF(values, at) values[at]
 const uint WIDTH = 1;
 #endif
 
@@ -48,21 +50,27 @@ const uint SIZE = 32;
 const uint TOGETHER = 8;
 layout(local_size_x = SIZE) in;
 
+bool alone() {
+    return p.lanes == SIZE;
+}
+
 uint row() {
-    return (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * (SIZE / TOGETHER) + gl_LocalInvocationID.x / TOGETHER;
+    const uint me = gl_LocalInvocationID.x;
+    return (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * p.lanes + (alone() ? me : me / TOGETHER);
 }
 
 uint first() {
-    return gl_LocalInvocationID.x % TOGETHER;
+    return alone() ? 0 : gl_LocalInvocationID.x % TOGETHER;
 }
 
 uint step() {
-    return TOGETHER;
+    return alone() ? 1 : TOGETHER;
 }
 
 // The largest of, and the sum over, the invocations of a row; each gets it.
 float largest(VALUE mine) {
     float found = largest_of(mine);
+    if (alone()) return found;
     found = larger(found, subgroupShuffleXor(found, 1));
     found = larger(found, subgroupShuffleXor(found, 2));
     return larger(found, subgroupShuffleXor(found, 4));
@@ -70,6 +78,7 @@ float largest(VALUE mine) {
 
 float total(VALUE mine) {
     float found = sum_of(mine);
+    if (alone()) return found;
     found += subgroupShuffleXor(found, 1);
     found += subgroupShuffleXor(found, 2);
     return found + subgroupShuffleXor(found, 4);

@@ -9,10 +9,5 @@ uint channel_of(uint start) {
     return (ALONG != 0 ? start : start * WIDTH / p.each) % p.channels;
 }
 
-#if FOURS
-#define ELEMENT(data, at) data[(at) / 4][(at) % 4]
-#else
-#define ELEMENT(data, at) data[at]
-#endif
 #define OF_CHANNEL(data, offset, channel, i) \
-    (ALONG != 0 ? data[offset + channel + i] : VALUE(ELEMENT(data, offset + channel + i * WIDTH / p.each)))
+    (ALONG != 0 ? data[offset + channel + i] : VALUE(ONE_OF(data, offset + channel + i * WIDTH / p.each)))

@@ -10,14 +10,14 @@
 // their total is carried to the next ones. With STARTS, starts[row, slice] is what the slices before give. With TOTALS
 // only each slice's total is written, from which these come.
 //
-// FOURS: the elements of a row lie side by side and are read as vec4s; sizes and offsets count these. SUBGROUPS: also
-// that, and a subgroup of 8 invocations takes a slice, without a barrier.
+// FOURS: the elements of a row lie side by side and are read as vec4s; sizes and offsets count these. SUBGROUPS: a slice
+// is a subgroup's of 8 invocations, or with p.lanes = SIZE one's alone, without a barrier.
 #if SUBGROUPS
 const uint SIZE = 32;
-const uint TOGETHER = 8;
+#define TOGETHER (p.lanes == SIZE ? 1 : 8)
 #else
 const uint SIZE = 128;
-const uint TOGETHER = SIZE;
+#define TOGETHER SIZE
 #endif
 #if FOURS
 #define VALUE vec4
@@ -36,8 +36,8 @@ layout(binding = STARTS + 1) writeonly buffer Y { VALUE y[]; };
 #endif
 layout(push_constant) uniform Push {
     uint rows, size, inner, x_offset;
-    uint columns;        // workgroups along x, further ones along z
-    uint slices, slice;  // how many, and their length
+    uint lanes, columns;  // rows of a workgroup; workgroups along x, further ones along z
+    uint slices, slice;   // how many, and their length
     uint backwards;
 } p;
 
@@ -91,9 +91,10 @@ vec4 turned(vec4 value) {
 #if SUBGROUPS
 // What the invocations before this one give, and what all give.
 vec2 across(float mine) {
-    const uint me = gl_LocalInvocationID.x % TOGETHER;
+    if (TOGETHER == 1) return vec2(NOTHING, mine);
+    const uint me = gl_LocalInvocationID.x % 8;
     vec2 found = vec2(NOTHING);
-    for (uint lane = 0; lane < TOGETHER; ++lane) {
+    for (uint lane = 0; lane < 8; ++lane) {
         if (me == lane) found.x = found.y;
         found.y = join(found.y, subgroupShuffle(mine, lane));
     }
@@ -120,7 +121,7 @@ vec2 across(float mine) {
 void main() {
     const uint me = gl_LocalInvocationID.x % TOGETHER;
     const uint place = gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x;
-    const uint row = place * (SIZE / TOGETHER) + gl_LocalInvocationID.x / TOGETHER;
+    const uint row = place * p.lanes + gl_LocalInvocationID.x / TOGETHER;
     if (row >= p.rows) return;
     const uint base = row / p.inner * p.size * p.inner + row % p.inner;
     const uint slice = gl_WorkGroupID.y;

@@ -1,4 +1,4 @@
-"""Rows that kernels read four elements at once, in every variant, not only the one that a device chooses."""
+"""Kernels of rows of all lengths, in every variant, not only those that a device chooses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import dl4all as dl
-from dl4all.ops import reducing, rows
+from dl4all.ops import reducing, rows, scans
 from tests.each import each
 from tests.ops.cases import TOLERANCE, close, generator, numbers
 
@@ -32,7 +32,7 @@ def device(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=("as chosen", "without subgroups"))
 def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "without subgroups":
-        for module in (rows, reducing):
+        for module in (rows, reducing, scans):
             monkeypatch.setattr(module, "has_short_subgroups", lambda device: False)
 
 
@@ -61,8 +61,19 @@ OPS: dict[str, tuple[Callable[[dl.Tensor], dl.Tensor], Callable[[NDArray], NDArr
 }
 
 
-# Less than a workgroup, rows that share one, more than a subgroup takes, and slices.
-@each("shape", [(2, 4), (5001, 8), (7, 36), (3, 516), (2, 8196), (1, 70004)])
+COLUMNS: dict[str, Callable[[dl.Tensor], dl.Tensor]] = {
+    "softmax": lambda x: dl.nn.functional.softmax(x, 1),
+    "log_softmax": lambda x: dl.nn.functional.log_softmax(x, 1),
+    "sum": lambda x: x.sum(1),
+    "amax": lambda x: x.amax(1),
+    "var": lambda x: x.var(1),
+    "logsumexp": lambda x: x.logsumexp(1),
+    "cumsum": lambda x: x.cumsum(1),
+}
+
+
+# What one invocation takes, a subgroup, a workgroup, and slices; by fours and not.
+@each("shape", [(2, 4), (5001, 8), (7, 68), (3, 516), (2, 8196), (1, 70004), (5001, 7), (7, 61), (3, 2053)])
 @pytest.mark.parametrize("name", list(OPS))
 @pytest.mark.usefixtures("variant")
 def test_lengths(name: str, shape: tuple[int, ...], device: str) -> None:
@@ -73,6 +84,17 @@ def test_lengths(name: str, shape: tuple[int, ...], device: str) -> None:
         reference(x.astype(np.float64)),
         TOLERANCE["float32"],
     )
+
+
+@each("shape", [(3, 5, 40), (2, 300, 12), (2, 61, 3)])
+@pytest.mark.parametrize("name", list(COLUMNS))
+@pytest.mark.usefixtures("variant")
+def test_columns(name: str, shape: tuple[int, ...], device: str) -> None:
+    op, reference = COLUMNS[name], OPS[name][1]
+    x = numbers(generator(name, shape), shape)
+    expected = reference(x.astype(np.float64).transpose(0, 2, 1))
+    found = op(dl.tensor(x, device=device)).numpy().astype(np.float64)
+    close(found, expected.transpose(0, 2, 1) if expected.ndim == 3 else expected, TOLERANCE["float32"])
 
 
 @each("first", [0, 1, 2, 4])
