@@ -1,6 +1,9 @@
 #version 450
+#extension GL_GOOGLE_include_directive : require
 // y = x, both strided with RANK axes. WORD is uint for elements of 4 bytes, uvec2 for those of 8, and uvec4 for several
 // at once. What lies between the elements of y stays as it is.
+#include "divide.glsl"
+
 layout(local_size_x = 128) in;
 layout(constant_id = 0) const uint AXES = RANK;  // the last of the RANK; those in front have size 1
 layout(binding = 0) readonly buffer X { WORD x[]; };
@@ -17,11 +20,10 @@ void main() {
     for (uint i = gl_GlobalInvocationID.x; i < p.n; i += step) {
         uint from = p.x_offset, to = p.y_offset, left = i;
         for (int axis = RANK - 1; axis > RANK - int(AXES); --axis) {
-            const uint rest = left / p.sizes[axis];
-            const uint place = left - rest * p.sizes[axis];
-            from += place * p.x_strides[axis];
-            to += place * p.y_strides[axis];
-            left = rest;
+            const uvec2 found = divided(left, p.sizes[axis]);
+            from += found.y * p.x_strides[axis];
+            to += found.y * p.y_strides[axis];
+            left = found.x;
         }
         y[to + left * p.y_strides[RANK - AXES]] = x[from + left * p.x_strides[RANK - AXES]];
     }

@@ -135,6 +135,10 @@ uint byte_of(uint word, uint at) {
 #define Y_DATA Y_WORD
 #endif
 
+#if RANK > 0
+#include "divide.glsl"
+#endif
+
 // Where element i of an operand lies: of the row that was entered (RANK > 0), or of them all.
 #if RANK > 0
 #define DIVIDED 0  // rows are found by division
@@ -162,9 +166,9 @@ layout(constant_id = 3) const uint ALIKE = 0;   // bit i: a row of operand i is 
 uint row_at(uint row, const uint sizes[RANK], const uint strides[RANK]) {
     uint at = 0;
     for (int axis = RANK - 2; axis > RANK - int(AXES); --axis) {
-        const uint rest = row / sizes[axis];
-        at += (row - rest * sizes[axis]) * strides[axis];
-        row = rest;
+        const uvec2 found = divided(row, sizes[axis]);
+        at += found.y * strides[axis];
+        row = found.x;
     }
     return AXES > 1 ? at + row * strides[RANK - AXES] : at;
 }

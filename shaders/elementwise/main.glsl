@@ -45,16 +45,17 @@ void main() {
     for (uint w = first; w < (p.n + 3) / 4; w += step) {
         uint word = 0;
         for (uint i = 4 * w; i < min(4 * w + 4, p.n); ++i) {
-            enter(i / length);
-            word |= (uint(result(i % length)) & 255u) << ((i & 3) * 8);
+            const uvec2 place = divided(i, length);
+            enter(place.x);
+            word |= (uint(result(place.y)) & 255u) << ((i & 3) * 8);
         }
         y_data[w] = word;
     }
 #else
     for (uint i = first; i < p.n; i += step) {
-        const uint row = i / length;
-        enter(row);
-        y_data[i] = result(i - row * length);
+        const uvec2 place = divided(i, length);
+        enter(place.x);
+        y_data[i] = result(place.y);
     }
 #endif
 #elif defined(Y_BYTES)
