@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dl4all.ops.base import Array
-from dl4all.ops.elementwise import COPY_RANKS, Number, each, elementwise
+from dl4all.ops.elements import COPY_RANKS
+from dl4all.ops.elementwise import Number, each, elementwise
 from dl4all.ops.op import NUMBERS, REGISTRY, example
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.base import DTYPES, Array, TensorBase, from_host
-from dl4all.ops.elementwise import RANKS, WORDS, Variants, launch, variants
+from dl4all.ops.elements import RANKS, WORDS, Variants, launch, variants
 from dl4all.ops.op import Kernel, Result, example, op
 
 # What C compilers on most machines make of a float that is no int32, nan among them.

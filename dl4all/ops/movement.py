@@ -13,7 +13,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.base import Shape, TensorBase, from_host
-from dl4all.ops.elementwise import merge_axes
+from dl4all.ops.elements import merge_axes
 from dl4all.ops.launch import pack, shader, spread
 from dl4all.ops.op import REGISTRY, SHARED, Kernel
 from dl4all.ops.op import empty as empty_tensor

@@ -10,7 +10,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops import launch
 from dl4all.ops.base import DTYPES, Shape, TensorBase
-from dl4all.ops.elementwise import merge_axes
+from dl4all.ops.elements import merge_axes
 from dl4all.ops.indexing import axis
 from dl4all.ops.launch import ceil_div, pack, shader
 from dl4all.ops.op import REGISTRY, empty
