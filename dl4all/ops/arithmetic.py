@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from dl4all.ops.base import Array
-from dl4all.ops.elementwise import COPY_RANKS, Number, each, elementwise
-from dl4all.ops.op import NUMBERS, REGISTRY
+from dl4all.ops.elements import COPY_RANKS
+from dl4all.ops.elementwise import Number, each, elementwise
+from dl4all.ops.op import NUMBERS, REGISTRY, example
 
 
 def _times(value: Any, factor: Any) -> Any:
@@ -87,7 +88,12 @@ def neg(input: Array) -> Array:
     return np.negative(input)
 
 
-@elementwise(glsl=each("x", "uint8", "bool"), ranks=COPY_RANKS, grad=lambda g: g)
+@elementwise(
+    glsl=each("x", "uint8", "bool"),
+    ranks=COPY_RANKS,
+    examples=(example((8, 12)), example((4, 5, 3, 8))),
+    grad=lambda g: g,
+)
 def clone(input: Array) -> Array:
     """A contiguous copy.
 

@@ -23,20 +23,26 @@ MOST_SLICES = 64
 LEAST_SLICE = 2048  # elements that are worth a workgroup
 ENOUGH_GROUPS = 512  # workgroups that keep any device busy
 
-APPLY = {bias: shader("norm/batch_norm.comp", BIAS=int(bias)) for bias in (False, True)}
+APPLY = {
+    (bias, width): shader("norm/batch_norm.comp", BIAS=int(bias), FOURS=width // 4)
+    for bias in (False, True)
+    for width in (1, 4)
+}
 FOLD = {weight: shader("norm/batch_norm_fold.comp", WEIGHT=int(weight)) for weight in (False, True)}
 STATISTICS = {
-    (center, width): shader("norm/statistics.comp", CENTER=int(center), TX=width)
-    for center, width in ((False, 1), (True, 1), (True, COLUMNS))
-}
+    (center, columns, width): shader("norm/statistics.comp", CENTER=int(center), TX=columns, FOURS=width // 4)
+    for center, columns, width in (
+        (False, 1, 1), (True, 1, 1), (True, COLUMNS, 1), (False, 1, 4), (True, 1, 4),
+    )
+}  # fmt: skip
 STATISTICS_COMBINE = shader("norm/statistics_combine.comp")
 SUMS = {
-    (rows, width): shader("norm/sums.comp", ROWS=int(rows), TX=width)
+    (rows, columns, width): shader("norm/sums.comp", ROWS=int(rows), TX=columns, FOURS=width // 4)
     for rows in (False, True)
-    for width in (1, COLUMNS)
+    for columns, width in ((1, 1), (COLUMNS, 1), (1, 4))
 }
 SUMS_COMBINE = shader("norm/sums_combine.comp")
-BACKWARD = shader("norm/batch_norm_backward.comp")
+BACKWARD = {width: shader("norm/batch_norm_backward.comp", FOURS=width // 4) for width in (1, 4)}
 BACKWARD_FOLD = {
     weight: shader("norm/batch_norm_backward_fold.comp", WEIGHT=int(weight)) for weight in (False, True)
 }
@@ -91,23 +97,30 @@ def folded(mean: TensorBase, var: TensorBase, weight: TensorBase | None, eps: fl
     return out
 
 
-def slices(groups: int, elements: int) -> tuple[int, int]:
-    """How many workgroups share each of `groups` sums over `elements`, and how many elements each takes."""
+def slices(groups: int, elements: int, width: int) -> tuple[int, int]:
+    """How many workgroups share each of `groups` sums over `elements`, and how many elements each takes, a
+    multiple of `width`."""
     wanted = min(ceil_div(ENOUGH_GROUPS, groups), ceil_div(elements, LEAST_SLICE), MOST_SLICES)
-    size = max(ceil_div(elements, max(wanted, 1)), 1)
+    size = max(ceil_div(ceil_div(elements, max(wanted, 1)), width), 1) * width
     return max(ceil_div(elements, size), 1), size
+
+
+def _width(inner: int, *operands: TensorBase) -> int:
+    """How many elements of a channel are read at once: 4 where they lie at multiples of that."""
+    return 1 if inner % 4 or any(operand.offset % 4 for operand in operands) else 4
 
 
 def launch_statistics(out: TensorBase, input: TensorBase, view: Shape, center: bool) -> None:
     """Fill `out` of shape (2, groups) with mean and variance of `input`, seen as (outer, groups, inner)."""
     x = contiguous(input)
     outer, groups, inner = view
-    width = COLUMNS if inner == 1 and center else 1
-    blocks = ceil_div(groups, width)
-    number, size = slices(blocks, outer * inner)
+    columns = COLUMNS if inner == 1 and center else 1
+    width = _width(inner, x)
+    blocks = ceil_div(groups, columns)
+    number, size = slices(blocks, outer * inner, width)
     partial = out if number == 1 else empty(type(out), (number, 2, groups), out.dtype, out.device)
-    push = pack(outer, groups, inner, size, number, x.offset)
-    run(STATISTICS[center, width], spread(blocks * number, 1), push, x, partial)
+    push = pack(outer, groups, inner // width, size // width, number, x.offset // width)
+    run(STATISTICS[center, columns, width], spread(blocks * number, 1), push, x, partial)
     if number > 1:
         push = pack(outer * inner, groups, size, number)
         run(STATISTICS_COMBINE, spread(groups, WORKGROUP), push, partial, out)
@@ -122,12 +135,16 @@ def launch_sums(
     """
     g, x = contiguous(g), contiguous(input)
     outer, channels, inner = view
-    width = COLUMNS if inner == 1 else 1
-    blocks = ceil_div(channels, width)
-    number, size = slices(blocks, outer * inner)
+    columns = COLUMNS if inner == 1 else 1
+    width = _width(inner, g, x)
+    blocks = ceil_div(channels, columns)
+    number, size = slices(blocks, outer * inner, width)
     partial = out if number == 1 else empty(type(out), (number, *out.shape), out.dtype, out.device)
-    push = pack(outer, channels, inner, size, number, row or 1, fold.numel() // 2, g.offset, x.offset)
-    run(SUMS[row is not None, width], spread(blocks * number, 1), push, g, x, fold, partial)
+    push = pack(
+        outer, channels, inner // width, size // width, number, max((row or 1) // width, 1),
+        fold.numel() // 2, g.offset // width, x.offset // width,
+    )  # fmt: skip
+    run(SUMS[row is not None, columns, width], spread(blocks * number, 1), push, g, x, fold, partial)
     if number > 1:
         run(SUMS_COMBINE, spread(out.numel(), WORKGROUP), pack(out.numel(), number), partial, out)
 
@@ -154,14 +171,16 @@ def _stats_grad(g: Any, input: Any, result: Any) -> Any:
 @op(
     infer=_stats_shape,
     kernel=Kernel(
-        _stats_run, (*(code for (center, _), code in STATISTICS.items() if center), STATISTICS_COMBINE)
+        _stats_run, (*(code for (center, *_), code in STATISTICS.items() if center), STATISTICS_COMBINE)
     ),
     examples=(
         example((2, 5, 7, 3)),
         example((7, 13)),
         example((3, 2, 67)),
+        example((3, 5, 12)),
         example((4099, 2)),
         example((3, 2, 1499)),
+        example((3, 2, 1500)),
         example((5, 0)),
     ),
     grad=_stats_grad,
@@ -220,9 +239,11 @@ def _apply_run(
     fold = folded(mean, var, weight, eps)
     bias = None if bias is None else contiguous(bias)
     elements, channels, inner = out.numel(), x.shape[1], math.prod(x.shape[2:])
-    push = pack(elements, channels, inner, x.offset, 0 if bias is None else bias.offset)
+    width = _width(inner, x)
+    words, offset = elements // width, 0 if bias is None else bias.offset
+    push = pack(words, channels, inner // width, x.offset // width, offset)
     operands = (x, fold) if bias is None else (x, fold, bias)
-    run(APPLY[bias is not None], spread(elements, WORKGROUP), push, *operands, out)
+    run(APPLY[bias is not None, width], spread(words, WORKGROUP), push, *operands, out)
 
 
 def _apply_grad(
@@ -246,6 +267,8 @@ def _apply_grad(
         example((2, 5, 7, 3), (5,), (5,), (5,), (5,)),
         example((3, 7), (7,), (7,), None, None, eps=1e-2),
         example((2, 3, 11), (3,), (3,), (3,), (3,), eps=1e-3),
+        example((2, 3, 12), (3,), (3,), (3,), (3,)),
+        example((2, 3, 12), (3,), (3,), (3,), None),
         example((2, 3, 5), (3,), (3,), (3,), None),
         example((2, 3, 5), (3,), (3,), None, (3,)),
         example((0, 3, 5), (3,), (3,), (3,), (3,)),
@@ -323,12 +346,13 @@ def _sums_grad(
 @op(
     infer=_sums_shape,
     kernel=Kernel(
-        _sums_run, (*(code for (rows, _), code in SUMS.items() if not rows), SUMS_COMBINE, FOLD[False])
+        _sums_run, (*(code for (rows, *_), code in SUMS.items() if not rows), SUMS_COMBINE, FOLD[False])
     ),
     examples=(
         example((2, 5, 7, 3), (2, 5, 7, 3), (5,), (5,)),
         example((5, 7), (5, 7), (7,), (7,), eps=1e-3),
         example((3, 2, 5), (3, 2, 5), (2,), (2,)),
+        example((3, 5, 12), (3, 5, 12), (5,), (5,)),
         example((4099, 2), (4099, 2), (2,), (2,)),
         example((3, 2, 1499), (3, 2, 1499), (2,), (2,)),
         example((2, 0), (2, 0), (0,), (0,)),
@@ -395,8 +419,10 @@ def _backward_run(
     operands = (fold, sums) if weight is None else (fold, sums, weight)
     push = pack(channels, elements / channels, sums.offset, offset)
     run(BACKWARD_FOLD[weight is not None], spread(channels, WORKGROUP), push, *operands, factors)
-    push = pack(elements, channels, inner, g.offset, x.offset)
-    run(BACKWARD, spread(elements, WORKGROUP), push, g, x, factors, out)
+    width = _width(inner, g, x)
+    words = elements // width
+    push = pack(words, channels, inner // width, g.offset // width, x.offset // width)
+    run(BACKWARD[width], spread(words, WORKGROUP), push, g, x, factors, out)
 
 
 def _backward_grad(
@@ -434,11 +460,12 @@ def _backward_grad(
 
 @op(
     infer=_backward_shape,
-    kernel=Kernel(_backward_run, (BACKWARD, *BACKWARD_FOLD.values(), FOLD[False])),
+    kernel=Kernel(_backward_run, (*BACKWARD.values(), *BACKWARD_FOLD.values(), FOLD[False])),
     examples=(
         example((2, 5, 7, 3), (2, 5, 7, 3), (5,), (5,), (2, 5), (5,)),
         example((3, 7), (3, 7), (7,), (7,), (2, 7), None, eps=1e-2),
         example((2, 3, 5), (2, 3, 5), (3,), (3,), (2, 3), (3,)),
+        example((2, 3, 12), (2, 3, 12), (3,), (3,), (2, 3), (3,)),
         example((0, 3, 5), (0, 3, 5), (3,), (3,), (2, 3), (3,)),
     ),
     grad=_backward_grad,

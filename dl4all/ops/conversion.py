@@ -7,7 +7,7 @@ import numpy as np
 from dl4all.errors import DTypeError
 from dl4all.ops import half
 from dl4all.ops.base import DTYPES, Array, TensorBase, from_host
-from dl4all.ops.elementwise import RANKS, WORDS, Variants, launch, variants
+from dl4all.ops.elements import RANKS, WORDS, Variants, launch, variants
 from dl4all.ops.op import Kernel, Result, example, op
 from dl4all.ops.views import contiguous
 

@@ -9,27 +9,20 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops.base import Array, TensorBase, from_host
 from dl4all.ops.indices import Indices
-from dl4all.ops.launch import ceil_div, pack, run, shader, spread
+from dl4all.ops.launch import pack, run, shader, spread
 from dl4all.ops.op import Kernel, Result, empty, example, op
 from dl4all.ops.reduction import sum_to
+from dl4all.ops.rows import of_rows, row_shaders
 from dl4all.ops.softmax import softmax
 from dl4all.ops.views import contiguous, reshape
 from dl4all.ops.window import check_float
 
 WORKGROUP = 64
-FEW_LANES = 8
-FEW_CLASSES = 128  # for which so few invocations do
 
-FORWARD = {
-    (weight, lanes): shader("loss/cross_entropy.comp", WEIGHT=int(weight), LANES=lanes)
-    for weight in (False, True)
-    for lanes in (FEW_LANES, WORKGROUP)
-}
-BACKWARD = {
-    (weight, lanes): shader("loss/cross_entropy_backward.comp", WEIGHT=int(weight), LANES=lanes)
-    for weight in (False, True)
-    for lanes in (FEW_LANES, WORKGROUP)
-}
+FORWARD, BACKWARD = (
+    {weight: row_shaders(path, WEIGHT=int(weight)) for weight in (False, True)}
+    for path in ("loss/cross_entropy.comp", "loss/cross_entropy_backward.comp")
+)
 JOIN = shader("loss/join.comp")
 NLL = {weight: shader("loss/nll.comp", WEIGHT=int(weight)) for weight in (False, True)}
 NLL_BACKWARD = {weight: shader("loss/nll_backward.comp", WEIGHT=int(weight)) for weight in (False, True)}
@@ -46,10 +39,6 @@ def _check(name: str, input: TensorBase, weight: TensorBase | None, target: Any)
         raise ShapeError(f"[{name}] target {places.array.max()} is out of range for {classes} classes")
     if weight is not None and weight.shape != (classes,):
         raise ShapeError(f"[{name}] weight must have shape ({classes},), got {weight.shape}")
-
-
-def _lanes(classes: int) -> int:
-    return FEW_LANES if classes <= FEW_CLASSES else WORKGROUP
 
 
 def _asked(input: Any, weight: Any, target: Any, label_smoothing: float) -> tuple[Any, Any]:
@@ -74,11 +63,11 @@ def _cross_entropy_run(
     out: TensorBase, input: TensorBase, weight: TensorBase | None, *, target: Any, label_smoothing: float
 ) -> None:
     x, w = contiguous(input), None if weight is None else contiguous(weight)
-    rows, classes, inner = out.numel(), x.shape[1], x.shape[2]
-    push = pack(rows, classes, inner, float(label_smoothing), x.offset, 0 if w is None else w.offset)
-    operands = (x, Indices.of(target).on(x), *(() if w is None else (w,)))
-    groups = spread(ceil_div(rows * _lanes(classes), WORKGROUP), 1)
-    run(FORWARD[w is not None, _lanes(classes)], groups, push, *operands, out)
+    along, weights = (x.shape[1], x.shape[2]), () if w is None else (w,)
+    rows = of_rows(FORWARD[w is not None], out.numel(), *along, x, *weights)
+    offsets = (x.offset // rows.width, 0 if w is None else w.offset // rows.width)
+    push = rows.push + pack(float(label_smoothing), *offsets)
+    run(rows.code, rows.groups, push, x, Indices.of(target).on(x), *weights, out)
 
 
 def _cross_entropy_grad(g: Any, input: Any, weight: Any, target: Any, label_smoothing: float) -> Any:
@@ -87,7 +76,7 @@ def _cross_entropy_grad(g: Any, input: Any, weight: Any, target: Any, label_smoo
 
 @op(
     infer=_cross_entropy_shape,
-    kernel=Kernel(_cross_entropy_run, tuple(FORWARD.values())),
+    kernel=Kernel(_cross_entropy_run, tuple(code for rows in FORWARD.values() for code in rows.values())),
     examples=(
         example((3, 5, 2), (5,), target=(0, 4, -1, 2, 2, 1)),
         example((2, 7, 1), None, target=(6, 0)),
@@ -96,6 +85,8 @@ def _cross_entropy_grad(g: Any, input: Any, weight: Any, target: Any, label_smoo
         example((2, 1, 1), None, target=(0, 0)),
         example((3, 1009, 1), None, target=(1008, 0, 500)),
         example((3, 131, 1), (131,), target=(130, 0, -1), label_smoothing=0.1),
+        example((5, 12, 1), (12,), target=(0, 1, 6, -1, 11), label_smoothing=0.1),
+        example((3, 132, 1), None, target=(131, 0, 50)),
         example((0, 5, 3), (5,), target=()),
     ),
     grad=(_cross_entropy_grad, None),
@@ -160,9 +151,9 @@ def _cross_entropy_backward_run(
         push = pack(rows + classes, rows, g.offset, w.offset)
         run(JOIN, spread(rows + classes, WORKGROUP), push, g, w, joined)
         g = joined
-    push = pack(rows, classes, inner, float(label_smoothing), g.offset, x.offset)
-    groups = spread(ceil_div(rows * _lanes(classes), WORKGROUP), 1)
-    run(BACKWARD[weight is not None, _lanes(classes)], groups, push, g, x, Indices.of(target).on(x), out)
+    chosen = of_rows(BACKWARD[weight is not None], rows, classes, inner, x)
+    push = chosen.push + pack(float(label_smoothing), g.offset, x.offset // chosen.width)
+    run(chosen.code, chosen.groups, push, g, x, Indices.of(target).on(x), out)
 
 
 def _constant(like: Any, array: Any) -> Any:
@@ -192,7 +183,9 @@ def _backward_of_input(
 
 @op(
     infer=_cross_entropy_backward_shape,
-    kernel=Kernel(_cross_entropy_backward_run, (*BACKWARD.values(), JOIN)),
+    kernel=Kernel(
+        _cross_entropy_backward_run, (*(code for rows in BACKWARD.values() for code in rows.values()), JOIN)
+    ),
     examples=(
         example((3, 2), (3, 5, 2), (5,), target=(0, 4, -1, 2, 2, 1)),
         example((2, 1), (2, 7, 1), None, target=(6, 0)),
@@ -200,6 +193,8 @@ def _backward_of_input(
         example((2, 1), (2, 5, 1), None, target=(-1, 3), label_smoothing=0.3),
         example((3, 1), (3, 1009, 1), None, target=(1008, 0, 500)),
         example((3, 1), (3, 131, 1), (131,), target=(130, 0, -1), label_smoothing=0.1),
+        example((5, 1), (5, 12, 1), (12,), target=(0, 1, 6, -1, 11), label_smoothing=0.1),
+        example((3, 1), (3, 132, 1), None, target=(131, 0, 50)),
         example((0, 3), (0, 5, 3), (5,), target=()),
     ),
     grad=(_backward_of_grad, _backward_of_input, None),

@@ -9,32 +9,19 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
-import re
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from dl4all.ops import launch as launching
-from dl4all.ops.base import Shape, TensorBase, contiguous_strides, from_host
+from dl4all.ops.base import Shape, TensorBase
+from dl4all.ops.elements import RANKS, WORDS, Variants, launch, variants
+from dl4all.ops.elements import merge_axes as merge_axes
 from dl4all.ops.gradient import Grad
-from dl4all.ops.launch import MOST_GROUPS, shader, spread
 from dl4all.ops.op import REGISTRY, Example, Kernel, Op, P, Result, empty, example, register
 from dl4all.ops.promotion import Promotion, check_fits
 from dl4all.ops.promotion import promote as promote
-from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device import Launch
-
-RANKS = (0, 4)  # axes of the kernels' index arithmetic after merging; 0 is contiguous
-COPY_RANKS = (0, 4, 8)  # of clone, which is what puts tensors of more axes in order for the others
-FOURS = 1  # in place of a number of axes: contiguous, and four neighbours to an invocation
-WORKGROUP = 128
-ENOUGH = 4096  # workgroups, to keep any device busy
-ROW = 64  # from this length on, workgroups are spread over rows, which saves dividing for each element
-FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # from here on, numbers round to infinity
 
 Number: TypeAlias = Any
 """Marks arguments that are numbers of the dtype in which the op computes."""
@@ -53,6 +40,9 @@ BINARY_EXAMPLES = (
     example((3, 44), (3, 44)),
     # Rows that are long enough for workgroups of their own.
     example((5, 67), (67,)),
+    # Rows of fours, one that starts anywhere, and short ones that share a workgroup.
+    example((5, 68), (68,)),
+    example((13, 12), (12,)),
     example((2, 3, 68), (3, 1)),
     example((13, 1), (7,)),
     example((), (5, 3)),
@@ -66,44 +56,17 @@ TERNARY_EXAMPLES = (
     example((5, 7), (5, 7), (5, 7)),
     example((7, 20), (7, 20), (7, 20)),
     example((3, 68), (68,), (3, 1)),
+    example((5, 1), (12,), (5, 12)),
     example((3, 1, 5), (7, 1), ()),
     example((1,), (3, 1), (1, 5)),
     example((2, 1, 3, 1, 2, 1), (1, 3, 1, 2, 1, 5), (2, 3, 3, 2, 2, 5)),
     example((0, 3), (1, 3), (3,)),
 )
-FILES = ("elementwise/unary.comp", "elementwise/binary.comp", "elementwise/ternary.comp")
-
-
-class Word(NamedTuple):
-    """How a dtype's elements lie in memory: in words of a GLSL type, to be packed with ``code``."""
-
-    glsl: str
-    code: str
-    several: bool = False  # four to a word, in expressions an int each
-
-
-WORDS = {
-    "float32": Word("float", "f"),
-    "int32": Word("int", "i"),
-    "uint8": Word("uint", "i", several=True),
-    "bool": Word("uint", "i", several=True),
-}
-
 ADVICE = {
     "b": "convert with .to('int64') or .float()",
     "f": "convert with .to('int64'), or compare to get bools",
 }
 GLSL_TYPES = {"float": "float", "int": "int", "bool": "int"}  # of arguments; a Number's is the operands'
-
-# The functions of each file in include/math; a kernel takes in those files that its expression needs.
-LIBRARY = {
-    "EXPONENTIAL": ("expf", "exp2f", "expm1f", "sinhf", "coshf", "tanhf", "sigmoidf"),
-    "LOGARITHM": ("logf", "log2f", "log10f", "log1pf"),
-    "TRIGONOMETRY": ("sinf", "cosf", "tanf", "asinf", "acosf", "atanf", "atan2f"),
-    "ERROR_FUNCTION": ("erff", "erfcf"),
-    "POWER": ("powf",),
-    "REMAINDER": ("fmodf", "remainderf", "floor_dividef"),
-}
 
 
 def each(expression: str, *more: str) -> dict[str, str]:
@@ -149,19 +112,6 @@ def elementwise(
         return made
 
     return declare
-
-
-class Variant(NamedTuple):
-    """One kernel, and how its push constants are packed."""
-
-    code: Shader
-    rank: int
-    push: struct.Struct
-    floats: tuple[int, ...]  # which of the push constants are float32
-    elements: int  # that an invocation writes: 1 or 4
-
-
-Variants: TypeAlias = dict[int, Variant]
 
 
 class Form(NamedTuple):
@@ -313,135 +263,6 @@ class Elementwise(Op[P]):
         launch(variants, out, given, [arguments[name] for name in self.arguments])
 
 
-def launch(
-    variants: Variants, out: TensorBase, operands: Sequence[Any], arguments: Sequence[Any] = ()
-) -> None:
-    """Run the kernel that suits the operands' strides; where an operand is a number, no memory is read.
-
-    `out` is contiguous, and operands are of the dtypes that the variants are for.
-    """
-    shape, strides = out.shape, out.strides
-    flat, numbers, tensors = True, 0, []
-    for place, operand in enumerate(operands):
-        if isinstance(operand, TensorBase):
-            expanded = operand if operand.shape == shape else _expand(operand, shape)
-            flat = flat and expanded.strides == strides
-            tensors.append(expanded)
-        else:
-            numbers |= 1 << place
-    axes: Sequence[int] = ()
-    variant: Variant | None = None
-    if not flat:
-        variant, tensors, axes = _strided(variants, out, tensors, numbers, len(operands))
-    count = out.numel()
-    if variant is None:
-        by_four = count % 4 == 0 and not any(tensor.offset % 4 for tensor in tensors)
-        variant = variants[FOURS if by_four else 0]
-    offsets, storages, values, left = [], [], [], iter(tensors)
-    for place, operand in enumerate(operands):
-        tensor = tensors[0] if numbers >> place & 1 else next(left)  # something must be bound
-        offsets.append(tensor.offset)
-        storages.append(tensor.storage)
-        values.append(operand if numbers >> place & 1 else 0)
-    push = _packed(variant, (count, *offsets, *(values if len(values) > 1 else ()), *axes, *arguments))
-    constants: tuple[int, ...] = (numbers,) if numbers else ()
-    groups = spread(-(-count // variant.elements), WORKGROUP)
-    if variant.rank:
-        length, used = axes[variant.rank - 1], sum(size != 1 for size in axes[: variant.rank])
-        by_rows = length >= ROW and length % variant.elements == 0
-        if by_rows:
-            groups = _over_rows(length // variant.elements, count // length)
-        constants = (numbers, max(used, 1), int(by_rows))
-    out.device.launch(Launch(variant.code, groups, push, constants), *storages, out.storage)
-
-
-def _over_rows(length: int, rows: int) -> tuple[int, int, int]:
-    """Workgroups that stride over the rows in y, and over a row in x: few, as each finds the row's place."""
-    y = min(rows, MOST_GROUPS, launching.MAX_GROUPS)
-    x, _, _ = spread(length, WORKGROUP)
-    return min(x, max(1, ENOUGH // y)), y, 1
-
-
-def _strided(
-    variants: Variants, out: TensorBase, tensors: list[TensorBase], numbers: int, count: int
-) -> tuple[Variant | None, list[TensorBase], Sequence[int]]:
-    """The variant for operands that are not all contiguous, with sizes and strides as it takes them.
-
-    None if they are contiguous after all, once axes have become one or copies were made.
-    """
-    ranks = variants.keys() - {FOURS}
-    shape, strides = merge_axes(out.shape, [t.strides for t in tensors])
-    if len(shape) > max(ranks):
-        tensors = [_copy(t) for t in tensors]
-        shape, strides = merge_axes(out.shape, [t.strides for t in tensors])
-    if all(s == contiguous_strides(shape) for s in strides):
-        return None, tensors, ()
-    rank = min(r for r in ranks if r >= len(shape))
-    missing = rank - len(shape)  # axes of size 1 in front fill the kernel's fixed number of them
-    axes = [*(1,) * missing, *shape]
-    left = iter(strides)
-    for place in range(count):
-        axes += (0,) * rank if numbers >> place & 1 else (*(0,) * missing, *next(left))
-    return variants[rank], tensors, axes
-
-
-def variants(
-    expression: str,
-    operands: Sequence[Word],
-    result: Word,
-    arguments: Mapping[str, str],
-    ranks: Iterable[int],
-) -> Variants:
-    """The kernels of an expression, by rank or FOURS.
-
-    Args:
-        expression: in GLSL, of x, or of a, b and c.
-        operands, result: how their elements lie in memory.
-        arguments: GLSL types by name.
-        ranks: numbers of axes; 0 is for contiguous operands.
-    """
-    names = ("x",) if len(operands) == 1 else ("a", "b", "c")[: len(operands)]
-    defines: dict[str, Any] = {
-        f"OP({','.join(names)})": f"({expression})",
-        "PARAMS": "".join(f"{kind} {name};" for name, kind in arguments.items()),
-    }
-    for letter, word in (*zip("ABC", operands, strict=False), ("Y", result)):
-        if word.glsl != "float":
-            defines[f"{letter}_WORD"] = word.glsl
-        if word.several:
-            defines[f"{letter}_BYTES"] = 1
-    used = set(re.findall(r"\w+", expression))
-    defines |= {section: 1 for section, functions in LIBRARY.items() if used & set(functions)}
-    numbers = "".join(word.code for word in operands) if len(operands) > 1 else ""
-    rest = "".join("f" if kind == "float" else "i" for kind in arguments.values())
-
-    def variant(rank: int, elements: int, **more: int) -> Variant:
-        code = "I" * (1 + len(operands)) + numbers + "I" * (rank + rank * len(operands)) + rest
-        return Variant(
-            shader(FILES[len(operands) - 1], RANK=rank, **more, **defines),
-            rank,
-            struct.Struct(f"<{code}"),
-            tuple(place for place, letter in enumerate(code) if letter == "f"),
-            elements,
-        )
-
-    made = {rank: variant(rank, 4 if result.several else 1) for rank in ranks}
-    return {**made, FOURS: variant(0, 4, FOURS=1)}
-
-
-def _packed(variant: Variant, values: Sequence[Any]) -> bytes:
-    try:
-        return variant.push.pack(*values)
-    except (struct.error, OverflowError):  # struct refuses what float32 rounds to infinity, and 2.0 as an int
-        exact = list(values)
-        for place, value in enumerate(values):
-            if place not in variant.floats:
-                exact[place] = int(value)
-            elif abs(value) >= FLOAT32_OVERFLOW:
-                exact[place] = math.copysign(math.inf, value)
-        return variant.push.pack(*exact)
-
-
 def broadcast_shapes(name: str, operands: Iterable[Any]) -> Shape:
     """NumPy's broadcasting rule; numbers have the shape ().
 
@@ -465,52 +286,3 @@ def _converted(tensor: TensorBase, dtype: np.dtype[Any]) -> TensorBase:
     """The elements in the dtype to compute in; gradients are the business of the op that asks."""
     converted: TensorBase = REGISTRY["cast"]._compute([tensor], {"dtype": dtype.name})
     return converted
-
-
-def _copy(tensor: TensorBase) -> TensorBase:
-    """The elements in row-major order; by way of the host where not even clone has enough axes."""
-    axes, _ = merge_axes(tensor.shape, [tensor.strides])
-    copied: TensorBase = (
-        REGISTRY["clone"](tensor)
-        if len(axes) <= max(COPY_RANKS)
-        else from_host(type(tensor).result_class, tensor.on_host(), tensor.device, copy=True)
-    )
-    return copied
-
-
-def _expand(tensor: TensorBase, shape: Shape) -> TensorBase:
-    """A view of `shape` in which the axes that broadcast have stride 0."""
-    if tensor.shape == shape:
-        return tensor
-    missing = len(shape) - len(tensor.shape)
-    strides = (0,) * missing + tuple(
-        0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)
-    )
-    expanded: TensorBase = tensor.as_strided(shape, strides, tensor.offset)
-    return expanded
-
-
-def merge_axes(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shape]]:
-    """The same elements in the same order with as few axes as possible.
-
-    Two neighbouring axes become one where, for every operand, the outer one's stride is the inner
-    one's times its size. Axes of size 1 vanish.
-
-    >>> merge_axes((2, 1, 3, 5), [(15, 7, 5, 1), (0, 0, 5, 1)])
-    ((2, 15), [(15, 1), (0, 1)])
-    """
-    sizes: list[int] = []
-    merged: list[list[int]] = [[] for _ in strides]
-    for axis, size in enumerate(shape):
-        if size == 1:
-            continue
-        here = [s[axis] for s in strides]
-        if sizes and all(m[-1] == stride * size for m, stride in zip(merged, here, strict=True)):
-            sizes[-1] *= size
-            for m, stride in zip(merged, here, strict=True):
-                m[-1] = stride
-        else:
-            sizes.append(size)
-            for m, stride in zip(merged, here, strict=True):
-                m.append(stride)
-    return tuple(sizes), [tuple(m) for m in merged]

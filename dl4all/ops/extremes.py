@@ -15,8 +15,9 @@ from dl4all.ops.conversion import cast
 from dl4all.ops.gathering import gather
 from dl4all.ops.launch import shader
 from dl4all.ops.op import REGISTRY, Kernel, Op, Result, example, op
-from dl4all.ops.reducing import Reduction, axes_of, on_host, one_axis, reduced, run_rows
+from dl4all.ops.reducing import Reduction, axes_of, on_host, one_axis, reduced
 from dl4all.ops.reduction import AXES, spread, sum
+from dl4all.ops.rows import RowShaders, run_rows
 from dl4all.ops.views import reshape
 from dl4all.ops.window import check_float
 
@@ -31,6 +32,7 @@ ONE_AXIS = (
     example((5, 3, 7), dim=-1, keepdim=True),
     example((2, 2, 2, 3, 2, 2), dim=3),
     example((2, 3, 5), dim=None, keepdim=True),
+    example((5, 12), dim=1),
     example((67, 131), dim=0),
     example((70001,), dim=0),
     example((), dim=0),
@@ -283,8 +285,15 @@ def _extreme(name: str, input: Any, dim: Any, keepdim: bool, value: Op[...], pla
     return found
 
 
-EXTREME_BACKWARD = {
-    largest: shader("reduce/extreme_backward.comp", KIND="ARGMAX" if largest else "ARGMIN")
+EXTREME_BACKWARD: dict[bool, RowShaders] = {
+    largest: {
+        (False, False): shader(
+            "reduce/extreme_backward.comp",
+            KIND="ARGMAX" if largest else "ARGMIN",
+            SUBGROUPS=0,
+            FOURS=0,
+        )
+    }
     for largest in (True, False)
 }
 
@@ -309,7 +318,9 @@ def _extreme_backward_run(
 
 @op(
     infer=_extreme_backward_shape,
-    kernel=Kernel(_extreme_backward_run, tuple(EXTREME_BACKWARD.values())),
+    kernel=Kernel(
+        _extreme_backward_run, tuple(shaders[False, False] for shaders in EXTREME_BACKWARD.values())
+    ),
     examples=(
         example((7, 1), (7, 13), dim=1, largest=True),
         example((5, 1, 7), (5, 3, 7), dim=1, largest=False),

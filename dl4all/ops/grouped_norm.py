@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,33 +24,27 @@ from dl4all.ops.batch_norm import (
     launch_sums,
     summed,
 )
-from dl4all.ops.launch import ceil_div, pack, run, shader, spread
+from dl4all.ops.launch import pack
 from dl4all.ops.op import Kernel, Result, empty, example, op
 from dl4all.ops.reduction import sum_to
+from dl4all.ops.rows import RowShaders, of_rows, row_shaders
 from dl4all.ops.transcendental import rsqrt
 from dl4all.ops.views import contiguous, reshape
 from dl4all.ops.window import check_float
-
-WORKGROUP = 64
-FEW_LANES = 8
-SHORT = 128  # elements of a row for which so few invocations do
+from dl4all.scheduler.device import Launch
 
 ROWS = {
-    (weight, bias, center, lanes): shader(
-        "norm/rows.comp", WEIGHT=int(weight), BIAS=int(bias), CENTER=int(center), LANES=lanes
+    (weight, bias, center): row_shaders(
+        "norm/rows.comp", WEIGHT=int(weight), BIAS=int(bias), CENTER=int(center)
     )
     for weight in (False, True)
     for bias in (False, True)
     for center in (False, True)
-    for lanes in (FEW_LANES, WORKGROUP)
 }
 ROWS_BACKWARD = {
-    (weight, center, lanes): shader(
-        "norm/rows_backward.comp", WEIGHT=int(weight), CENTER=int(center), LANES=lanes
-    )
+    (weight, center): row_shaders("norm/rows_backward.comp", WEIGHT=int(weight), CENTER=int(center))
     for weight in (False, True)
     for center in (False, True)
-    for lanes in (FEW_LANES, WORKGROUP)
 }
 
 
@@ -78,6 +73,32 @@ def _normalised(x: Any, groups: int, eps: float, center: bool) -> tuple[Any, Any
     return (away * scale).reshape(x.shape), scale
 
 
+def _launch(
+    shaders: RowShaders,
+    out: TensorBase,
+    operands: Sequence[TensorBase],
+    of_channels: Sequence[TensorBase | None],
+    groups: int,
+    eps: float,
+) -> None:
+    """Launch a kernel of rows on operands of the shape of `out` and on what belongs to its channels."""
+    count, length = _rows(out.shape, groups)
+    channels, each = out.shape[1], math.prod(out.shape[2:])
+    sources = [contiguous(t) for t in operands]
+    given = [None if t is None else contiguous(t) for t in of_channels]
+    others = [t for t in given if t is not None]
+    along = each == 1 and bool(others)
+    by_four = all(t.offset % 4 == 0 for t in others) if along else each % 4 == 0 or not others
+    rows = of_rows(shaders, count, length, 1, *sources, by_four=by_four)
+    width = rows.width if along else 1
+    push = rows.push + pack(
+        channels // width, each, float(eps),
+        *(t.offset // rows.width for t in sources), *(0 if t is None else t.offset // width for t in given),
+    )  # fmt: skip
+    launch = Launch(rows.code, rows.groups, push, (int(along),) if others else ())
+    out.device.launch(launch, *(t.storage for t in (*sources, *others, out)))
+
+
 def _norm_shape(
     input: TensorBase,
     weight: TensorBase | None,
@@ -102,17 +123,8 @@ def _norm_run(
     eps: float,
     center: bool,
 ) -> None:
-    x = contiguous(input)
-    given = [None if t is None else contiguous(t) for t in (weight, bias)]
-    rows, length = _rows(x.shape, groups)
-    lanes = FEW_LANES if length <= SHORT else WORKGROUP
-    push = pack(
-        rows, length, math.prod(x.shape[2:]), x.shape[1], float(eps), x.offset,
-        *(0 if t is None else t.offset for t in given),
-    )  # fmt: skip
-    code = ROWS[weight is not None, bias is not None, center, lanes]
-    operands = [t for t in given if t is not None]
-    run(code, spread(ceil_div(rows * lanes, WORKGROUP), 1), push, x, *operands, out)
+    shaders = ROWS[weight is not None, bias is not None, center]
+    _launch(shaders, out, [input], [weight, bias], groups, eps)
 
 
 def _norm_grad(
@@ -128,7 +140,7 @@ def _norm_grad(
 
 @op(
     infer=_norm_shape,
-    kernel=Kernel(_norm_run, tuple(ROWS.values())),
+    kernel=Kernel(_norm_run, tuple(code for rows in ROWS.values() for code in rows.values())),
     examples=(
         example((3, 6, 5), (6,), (6,), groups=3),
         example((5, 13), (13,), (13,)),
@@ -141,12 +153,18 @@ def _norm_grad(
         example((2, 5, 3), None, (5,), center=False),
         example((2, 4, 11, 13), (4,), (4,), groups=2),
         example((7, 131), None, None),
-        example((3, 131), (131,), None),
-        example((3, 131), None, (131,)),
-        example((3, 131), (131,), None, center=False),
-        example((3, 131), (131,), (131,), center=False),
-        example((3, 131), None, (131,), center=False),
-        example((3, 131), None, None, center=False),
+        # Rows of fours, whose channels change with each element, or every four, or in between.
+        example((3, 132), (132,), (132,)),
+        example((3, 24), (24,), (24,), groups=2),
+        example((2, 4, 12), (4,), (4,), groups=2),
+        example((2, 4, 6), (4,), (4,), groups=2),
+        example((3, 132), None, None),
+        example((3, 132), (132,), None),
+        example((3, 132), None, (132,)),
+        example((3, 132), (132,), None, center=False),
+        example((3, 132), (132,), (132,), center=False),
+        example((3, 132), None, (132,), center=False),
+        example((3, 132), None, None, center=False),
         example((0, 5), (5,), (5,)),
         example((3, 5, 0), (5,), (5,)),
     ),
@@ -212,17 +230,7 @@ def _backward_run(
     eps: float,
     center: bool,
 ) -> None:
-    g, x = contiguous(grad), contiguous(input)
-    w = None if weight is None else contiguous(weight)
-    rows, length = _rows(x.shape, groups)
-    lanes = FEW_LANES if length <= SHORT else WORKGROUP
-    push = pack(
-        rows, length, math.prod(x.shape[2:]), x.shape[1], float(eps), g.offset, x.offset,
-        0 if w is None else w.offset,
-    )  # fmt: skip
-    operands = (g, x) if w is None else (g, x, w)
-    code = ROWS_BACKWARD[w is not None, center, lanes]
-    run(code, spread(ceil_div(rows * lanes, WORKGROUP), 1), push, *operands, out)
+    _launch(ROWS_BACKWARD[weight is not None, center], out, [grad, input], [weight], groups, eps)
 
 
 def _backward_grad(
@@ -274,17 +282,18 @@ def _backward_grad(
 
 @op(
     infer=_backward_shape,
-    kernel=Kernel(_backward_run, tuple(ROWS_BACKWARD.values())),
+    kernel=Kernel(_backward_run, tuple(code for rows in ROWS_BACKWARD.values() for code in rows.values())),
     examples=(
         example((3, 6, 2), (3, 6, 2), (6,), groups=2),
         example((2, 13), (2, 13), (13,)),
         example((2, 7), (2, 7), (7,), center=False, eps=1e-3),
         example((2, 3, 5), (2, 3, 5), None, groups=3),
         example((2, 5, 3), (2, 5, 3), None, center=False),
-        example((3, 131), (3, 131), (131,)),
-        example((3, 131), (3, 131), None),
-        example((3, 131), (3, 131), (131,), center=False),
-        example((3, 131), (3, 131), None, center=False),
+        example((3, 132), (3, 132), (132,)),
+        example((2, 4, 12), (2, 4, 12), (4,), groups=2),
+        example((3, 132), (3, 132), None),
+        example((3, 132), (3, 132), (132,), center=False),
+        example((3, 132), (3, 132), None, center=False),
         example((0, 5), (0, 5), (5,)),
     ),
     grad=_backward_grad,
@@ -362,7 +371,7 @@ def _sums_grad(
             *STATISTICS.values(),
             STATISTICS_COMBINE,
             FOLD[False],
-            *(code for (rows, _), code in SUMS.items() if rows),
+            *(code for (rows, *_), code in SUMS.items() if rows),
             SUMS_COMBINE,
         ),
     ),
@@ -371,6 +380,8 @@ def _sums_grad(
         example((5, 7), (5, 7)),
         example((3, 13), (3, 13), center=False, eps=1e-3),
         example((2, 3, 5), (2, 3, 5), groups=3, center=False),
+        example((2, 6, 12), (2, 6, 12), groups=3, center=False),
+        example((2, 6, 4, 5), (2, 6, 4, 5), groups=2),
         example((4099, 5), (4099, 5)),
         example((2, 3, 1499), (2, 3, 1499)),
         example((5000, 2, 1), (5000, 2, 1), center=False),

@@ -5,6 +5,7 @@ Nothing here is recorded for gradients; who calls sees to that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +13,13 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.base import Shape, TensorBase, from_host
-from dl4all.ops.elementwise import merge_axes
-from dl4all.ops.launch import pack, run, shader, spread
+from dl4all.ops.elements import merge_axes
+from dl4all.ops.launch import pack, shader, spread
 from dl4all.ops.op import REGISTRY, SHARED, Kernel
 from dl4all.ops.op import empty as empty_tensor
+from dl4all.ops.turning import TURN, turning
 from dl4all.runtime.spirv import Shader
+from dl4all.scheduler.device import Launch
 
 WORKGROUP = 128
 WORDS = {4: "uint", 8: "uvec2"}
@@ -35,7 +38,15 @@ def word_shaders(path: str, **defines: Any) -> dict[int, Shader]:
     return made
 
 
-COPY = {rank: word_shaders("data/copy.comp", RANK=rank) for rank in RANKS}
+LARGEST = 16  # bytes that a kernel can move at once
+COPY = {
+    rank: {
+        **word_shaders("data/copy.comp", RANK=rank),
+        LARGEST: shader("data/copy.comp", WORD="uvec4", RANK=rank),
+    }
+    for rank in RANKS
+}
+SHARED.extend((TURN, *(by_size[LARGEST] for by_size in COPY.values())))
 
 
 def copy_into(target: TensorBase, source: TensorBase) -> None:
@@ -142,14 +153,29 @@ def _converted(source: TensorBase, dtype: np.dtype[Any]) -> TensorBase:
 
 
 def _launch(target: TensorBase, source: TensorBase, shape: Shape, strides: Sequence[Shape]) -> None:
+    offsets, itemsize = (source.offset, target.offset), target.dtype.itemsize
+    if itemsize == 4:
+        turned = turning(shape, strides[0], strides[1], offsets)
+        if turned:
+            target.device.launch(turned, source.storage, target.storage)
+            return
+    together = LARGEST // itemsize
+    if shape and all(
+        s[-1] == 1 and not any(n % together for n in (shape[-1], offset, *s[:-1]))
+        for s, offset in zip(strides, offsets, strict=True)
+    ):
+        shape = (*shape[:-1], shape[-1] // together)
+        strides = [(*(stride // together for stride in s[:-1]), 1) for s in strides]
+        offsets, itemsize = (source.offset // together, target.offset // together), LARGEST
     rank = min(r for r in RANKS if r >= len(shape))
     missing = rank - len(shape)
     axes = [*(1,) * missing, *shape]
     for s in strides:
         axes += [*(0,) * missing, *s]
-    push = pack(target.numel(), source.offset, target.offset, *axes)
-    code = COPY[rank][target.dtype.itemsize]
-    run(code, spread(target.numel(), WORKGROUP), push, source, target)
+    count = math.prod(shape)
+    push = pack(count, *offsets, *axes)
+    launch = Launch(COPY[rank][itemsize], spread(count, WORKGROUP), push, (max(len(shape), 1),))
+    target.device.launch(launch, source.storage, target.storage)
 
 
 def _through_host(target: TensorBase, source: TensorBase) -> None:

@@ -10,18 +10,18 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops import launch
 from dl4all.ops.base import DTYPES, Shape, TensorBase
-from dl4all.ops.elementwise import merge_axes
+from dl4all.ops.elements import merge_axes
 from dl4all.ops.indexing import axis
-from dl4all.ops.launch import ceil_div, pack, run, shader
+from dl4all.ops.launch import ceil_div, pack, shader
 from dl4all.ops.op import REGISTRY, empty
+from dl4all.ops.rows import MANY, ROWS_OF_SUBGROUPS, TOGETHER, WIDEST, has_short_subgroups, power_of_2
 from dl4all.ops.views import contiguous, permute
 from dl4all.runtime.spirv import Shader
+from dl4all.scheduler.device import Launch
 
 WORKGROUP = 128
 RANK = 4  # axes that the kernel keeps, and reduces, after merging
-WIDEST = 32  # outputs side by side where their elements lie side by side; a cache line's worth
 BUSY = 512  # workgroups that are enough for any device
-MANY = 2048  # outputs that keep a device busy with less than a workgroup for each
 LEAST_RUN = 64  # steps of an invocation that are worth a slice of their own
 WORDS = {"MOMENTS": 3, "ARGMAX": 2, "ARGMIN": 2, "LOGSUMEXP": 2}  # of a state, where it is more than 1
 
@@ -115,12 +115,15 @@ class Reduction:
         common = {"KIND": kind, "RESULT(s)": f"({result})", "WIDE": int(wide), "POWER": int("powf" in result)}
         taking = {"ELEMENT(x)": f"({element})"} if kind in ("SUM", "PRODUCT", "LARGEST", "SMALLEST") else {}
         self._gather = {
-            rank: shader("reduce/reduce.comp", **common, **taking, MERGE=0, REDUCED=rank)
+            (rank, subgroups): shader(
+                "reduce/reduce.comp", **common, **taking, MERGE=0, REDUCED=rank, SUBGROUPS=int(subgroups)
+            )
             for rank in ((1,) if ordered else (1, RANK))
+            for subgroups in (False, True)
         }
         # How the state of one element is made does not matter any more.
         unused = {"ELEMENT(x)": "x"} if taking else {}
-        self.merge = shader("reduce/reduce.comp", **common, **unused, MERGE=1, REDUCED=1)
+        self.merge = shader("reduce/reduce.comp", **common, **unused, MERGE=1, REDUCED=1, SUBGROUPS=0)
         self._words = WORDS.get(kind, 1)
         self._ordered = ordered
         self.shaders = (*self._gather.values(), self.merge)
@@ -130,47 +133,33 @@ class Reduction:
         if x.dtype != np.float32:
             x = REGISTRY["cast"](x, "float32")
         x, layout = _arranged(x, axes, self._ordered)
+        subgroups = has_short_subgroups(out.device) and _by_four(layout, x.offset)
+        width = 4 if subgroups else 1
+        if subgroups:
+            layout = _in_fours(layout)
         outputs, size = out.numel(), math.prod(layout.sizes)
-        lanes = _lanes(outputs, layout)
-        step = WORKGROUP // lanes  # elements that are taken at once
+        lanes = ROWS_OF_SUBGROUPS if subgroups else _lanes(outputs, layout)
+        step = TOGETHER if subgroups else WORKGROUP // lanes  # elements, or fours, that are taken at once
         tiles = ceil_div(outputs, lanes)
-        slices = max(1, min(ceil_div(BUSY, tiles), ceil_div(size, step) // LEAST_RUN))
+        slices = max(1, min(ceil_div(BUSY, tiles), ceil_div(size, step) * width // LEAST_RUN))
         slice = ceil_div(ceil_div(size, slices), step) * step
         slices = ceil_div(size, slice) if size else 1
         rank = len(layout.sizes) if len(layout.sizes) == 1 else RANK
-        push = pack(x.offset, *layout.kept, *layout.kept_strides, *layout.sizes, *layout.strides)
-        code = self._gather[rank]
+        push = pack(x.offset // width, *layout.kept, *layout.kept_strides, *layout.sizes, *layout.strides)
+        code, used = self._gather[rank, subgroups], max(1, sum(kept != 1 for kept in layout.kept))
         if slices == 1:
-            _run(code, outputs, size, lanes, 1, slice, number, push, x, out)
+            _run(code, outputs, size, lanes, 1, slice, number, push, used, x, out)
             return
         states = empty(
             type(out).result_class, (outputs * slices * self._words,), np.dtype(np.float32), out.device
         )
-        _run(code, outputs, size, lanes, slices, slice, number, push, x, states)
+        _run(code, outputs, size, lanes, slices, slice, number, push, used, x, states)
         self.join(out, states, slices, number)
 
     def join(self, out: TensorBase, states: TensorBase, slices: int, number: float = 1.0) -> None:
         """Fill `out` from the states of each element's slices, which lie side by side."""
         lanes = WORKGROUP // power_of_2(slices)
-        _run(self.merge, out.numel(), slices, lanes, 1, slices, number, b"", states, out)
-
-
-def run_rows(code: Shader, out: TensorBase, dim: int, *operands: TensorBase) -> None:
-    """Launch a kernel of rows along axis `dim` of `out` (``reduce/rows.glsl``)."""
-    shape = out.shape or (1,)
-    axis = dim % len(shape)
-    size, inner = shape[axis], math.prod(shape[axis + 1 :])
-    rows = out.numel() // size
-    lanes = WORKGROUP // power_of_2(size)  # so that no invocation is idle
-    if inner > 1:
-        lanes = max(lanes, min(power_of_2(inner), WIDEST))
-    elif rows > MANY:
-        lanes = max(lanes, WORKGROUP // WIDEST)
-    tiles = ceil_div(rows, lanes)
-    columns = min(tiles, launch.MAX_GROUPS)
-    sources = [contiguous(operand) for operand in operands]
-    push = pack(rows, size, inner, lanes, columns, *(source.offset for source in sources))
-    run(code, (columns, 1, ceil_div(tiles, columns)), push, *sources, out)
+        _run(self.merge, out.numel(), slices, lanes, 1, slices, number, b"", 1, states, out)
 
 
 def on_host(out: TensorBase, values: Any) -> None:
@@ -187,13 +176,15 @@ def _run(
     slice: int,
     number: float,
     rest: bytes,
+    axes: int,
     source: TensorBase,
     target: TensorBase,
 ) -> None:
     tiles = ceil_div(outputs, lanes)
     columns = min(tiles, launch.MAX_GROUPS)
     push = pack(outputs, size, lanes, columns, slices, slice, float(number)) + rest
-    run(code, (columns, slices, ceil_div(tiles, columns)), push, source, target)
+    grid = columns, slices, ceil_div(tiles, columns)
+    target.device.launch(Launch(code, grid, push, (axes,)), source.storage, target.storage)
 
 
 def _lanes(outputs: int, layout: _Layout) -> int:
@@ -209,9 +200,19 @@ def _lanes(outputs: int, layout: _Layout) -> int:
     return enough
 
 
-def power_of_2(count: int) -> int:
-    """The next one, up to the size of a workgroup."""
-    return min(1 << max(count - 1, 0).bit_length(), WORKGROUP)
+def _by_four(layout: _Layout, offset: int) -> bool:
+    """Whether fours of reduced elements lie at multiples of four."""
+    others = (*layout.kept_strides, *layout.strides[:-1], offset)
+    return layout.strides[-1:] == (1,) and layout.sizes[-1] % 4 == 0 and not any(n % 4 for n in others)
+
+
+def _in_fours(layout: _Layout) -> _Layout:
+    return _Layout(
+        layout.kept,
+        tuple(stride // 4 for stride in layout.kept_strides),
+        (*layout.sizes[:-1], layout.sizes[-1] // 4),
+        (*(stride // 4 for stride in layout.strides[:-1]), 1),
+    )
 
 
 def _arranged(x: TensorBase, axes: tuple[int, ...], ordered: bool) -> tuple[TensorBase, _Layout]:

@@ -23,6 +23,9 @@ AXES = (
     example((5, 3, 7), dim=1),
     example((5, 3, 7), dim=-1, keepdim=True),
     example((2, 3, 5, 7), dim=(0, 2)),
+    # Elements that can be read four at once.
+    example((5, 12), dim=1),
+    example((2, 3, 5, 4), dim=(1, 3)),
     # More axes than the kernel has where they are strided, and no two of them merge.
     example((2, 2, 2, 3, 2, 2), dim=3),
     example((2, 3, 2, 2, 2, 2), dim=(0, 1, 3, 5), keepdim=True),

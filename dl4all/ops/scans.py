@@ -12,25 +12,29 @@ from dl4all.ops.arithmetic import div, mul
 from dl4all.ops.base import Array, TensorBase
 from dl4all.ops.comparison import eq, gt
 from dl4all.ops.conversion import cast
-from dl4all.ops.launch import ceil_div, pack, run, shader
+from dl4all.ops.launch import ceil_div, pack, run
 from dl4all.ops.logic import where
 from dl4all.ops.op import REGISTRY, Kernel, Result, empty, example, op
 from dl4all.ops.reducing import BUSY, named, one_axis, widened
+from dl4all.ops.rows import STEPS, TOGETHER, choose, four_at_once, has_short_subgroups, row_shaders
 from dl4all.ops.views import contiguous
 from dl4all.ops.window import check_float
 
 LEAST = 1024  # elements that are worth a slice of their own
 SUMS, TOTALS, SLICES = (
-    shader("reduce/scan.comp", PRODUCTS=0, STARTS=starts, TOTALS=totals)
+    row_shaders("reduce/scan.comp", PRODUCTS=0, STARTS=starts, TOTALS=totals)
     for starts, totals in ((0, 0), (0, 1), (1, 0))
 )
-PRODUCTS = shader("reduce/scan.comp", PRODUCTS=1, STARTS=0, TOTALS=0)
+PRODUCTS = row_shaders("reduce/scan.comp", PRODUCTS=1, STARTS=0, TOTALS=0)
+SUM_SHADERS = tuple(code for shaders in (SUMS, TOTALS, SLICES) for code in shaders.values())
 EXAMPLES = (
     example((7, 13), dim=1),
     example((5, 3, 7), dim=1),
     example((131, 5), dim=0),
     example((3, 257), dim=-1),
+    example((3, 260), dim=-1),
     example((5003,), dim=0),
+    example((2, 5004), dim=1),
     example((3, 1), dim=1),
     example((), dim=0),
     example((0, 5), dim=1),
@@ -46,17 +50,27 @@ def _scan(products: bool, backwards: bool, out: TensorBase, input: TensorBase, d
     rows = out.numel() // size
     # Products are 0 or infinite long before they are worth slices.
     slices = 1 if products else max(1, min(ceil_div(BUSY, rows), size // LEAST))
-    columns = min(rows, launch.MAX_GROUPS)
-    grid = columns, slices, ceil_div(rows, columns)
-    push = pack(rows, size, inner, x.offset, columns, slices, ceil_div(size, slices), int(backwards))
+    if inner >= TOGETHER and not products and has_short_subgroups(out.device):
+        slices = max(slices, ceil_div(size, STEPS))  # each is one invocation's
+    slice = ceil_div(size, slices)
+    by_four = four_at_once(size, inner, x)
+    code, width, lanes = choose(PRODUCTS if products else SUMS, by_four, inner, slice, out.device)
+    slice = ceil_div(slice, width)
+    slices = ceil_div(size // width, slice)
+    lanes = max(lanes, 1)
+    tiles = ceil_div(rows, lanes)
+    columns = min(tiles, launch.MAX_GROUPS)
+    grid = columns, slices, ceil_div(tiles, columns)
+    push = pack(rows, size // width, inner, x.offset // width, lanes, columns, slices, slice, int(backwards))
     if slices == 1:
-        run(PRODUCTS if products else SUMS, grid, push, x, out)
+        run(code, grid, push, x, out)
         return
     totals, starts = (empty(type(out).result_class, (rows, slices), out.dtype, out.device) for _ in range(2))
-    run(TOTALS, grid, push, x, totals)
-    every = pack(rows, slices, 1, 0, columns, 1, slices, 0)
-    run(SUMS, (columns, 1, ceil_div(rows, columns)), every, totals, starts)
-    run(SLICES, grid, push, x, starts, out)
+    run(choose(TOTALS, by_four, inner, slice * width, out.device).code, grid, push, x, totals)
+    columns = min(rows, launch.MAX_GROUPS)
+    every = pack(rows, slices, 1, 0, 1, columns, 1, slices, 0)
+    run(SUMS[False, False], (columns, 1, ceil_div(rows, columns)), every, totals, starts)
+    run(choose(SLICES, by_four, inner, slice * width, out.device).code, grid, push, x, starts, out)
 
 
 def _flat(f: Any, x: Any, dim: int, dtype: Any) -> Any:
@@ -78,7 +92,7 @@ def _backward_shape(input: TensorBase, *, dim: int) -> Result:
 
 @op(
     infer=_backward_shape,
-    kernel=Kernel(lambda out, input, dim: _scan(False, True, out, input, dim), (SUMS, TOTALS, SLICES)),
+    kernel=Kernel(lambda out, input, dim: _scan(False, True, out, input, dim), SUM_SHADERS),
     examples=EXAMPLES,
     grad=lambda g, dim: REGISTRY["cumsum"](g, dim),
 )
@@ -107,9 +121,7 @@ def cumsum_backward(input: Array, dim: int) -> Array:
 
 @op(
     infer=lambda input, dim, dtype: _shape("cumsum", input, dim, dtype),
-    kernel=Kernel(
-        lambda out, input, dim, dtype: _scan(False, False, out, input, dim), (SUMS, TOTALS, SLICES)
-    ),
+    kernel=Kernel(lambda out, input, dim, dtype: _scan(False, False, out, input, dim), SUM_SHADERS),
     examples=EXAMPLES,
     grad=lambda g, dim: cumsum_backward(g, dim),
 )
@@ -149,11 +161,14 @@ def _cumprod_grad(g: Any, input: Any, result: Any, dim: int) -> Any:
 
 @op(
     infer=lambda input, dim, dtype: _shape("cumprod", input, dim, dtype),
-    kernel=Kernel(lambda out, input, dim, dtype: _scan(True, False, out, input, dim), (PRODUCTS,)),
+    kernel=Kernel(
+        lambda out, input, dim, dtype: _scan(True, False, out, input, dim), tuple(PRODUCTS.values())
+    ),
     # Few elements, whose products do not overflow.
     examples=(
         *(case for case in EXAMPLES if case.shapes[0] in ((7, 13), (5, 3, 7), (3, 1), (), (0, 5), (5, 0))),
         example((11, 5), dim=0),
+        example((7, 12), dim=1),
     ),
     grad=_cumprod_grad,
 )

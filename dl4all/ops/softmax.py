@@ -9,17 +9,18 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.arithmetic import mul, neg
 from dl4all.ops.base import Array, TensorBase
-from dl4all.ops.launch import shader
 from dl4all.ops.op import REGISTRY, Kernel, Result, example, op
-from dl4all.ops.reducing import run_rows
 from dl4all.ops.reduction import sum
+from dl4all.ops.rows import row_shaders, run_rows
 from dl4all.ops.window import check_float
 
-SOFTMAX, LOG_SOFTMAX = (shader("reduce/softmax.comp", LOG=log) for log in (0, 1))
-SOFTMAX_BACKWARD, LOG_SOFTMAX_BACKWARD = (shader("reduce/softmax_backward.comp", LOG=log) for log in (0, 1))
+SOFTMAX, LOG_SOFTMAX = (row_shaders("reduce/softmax.comp", LOG=log) for log in (0, 1))
+SOFTMAX_BACKWARD, LOG_SOFTMAX_BACKWARD = (
+    row_shaders("reduce/softmax_backward.comp", LOG=log) for log in (0, 1)
+)
 SHAPES: tuple[tuple[tuple[int, ...], int], ...] = (
-    ((3, 1000), -1), ((2, 5, 7), 1), ((2, 67, 131), 1), ((3001, 5), 1), ((13,), 0), ((4, 1), 1), ((), 0),
-    ((0, 5), 1), ((5, 0), 1),
+    ((3, 1000), -1), ((5, 12), 1), ((2, 5, 7), 1), ((2, 67, 131), 1), ((3001, 5), 1),
+    ((13,), 0), ((4, 1), 1), ((), 0), ((0, 5), 1), ((5, 0), 1),
 )  # fmt: skip
 
 
@@ -48,7 +49,8 @@ def _softmax_backward_of_result(g: Any, grad: Any, result: Any, dim: int) -> Any
 @op(
     infer=lambda grad, result, dim: _check("softmax_backward", grad, result, dim=dim),
     kernel=Kernel(
-        lambda out, grad, result, dim: run_rows(SOFTMAX_BACKWARD, out, dim, grad, result), (SOFTMAX_BACKWARD,)
+        lambda out, grad, result, dim: run_rows(SOFTMAX_BACKWARD, out, dim, grad, result),
+        tuple(SOFTMAX_BACKWARD.values()),
     ),
     examples=[example(shape, shape, dim=dim) for shape, dim in SHAPES],
     grad=(
@@ -82,7 +84,7 @@ def softmax_backward(grad: Array, result: Array, dim: int) -> Array:
 
 @op(
     infer=lambda input, dim: _check("softmax", input, dim=dim),
-    kernel=Kernel(lambda out, input, dim: run_rows(SOFTMAX, out, dim, input), (SOFTMAX,)),
+    kernel=Kernel(lambda out, input, dim: run_rows(SOFTMAX, out, dim, input), tuple(SOFTMAX.values())),
     examples=[example(shape, dim=dim) for shape, dim in SHAPES],
     grad=lambda g, result, dim: softmax_backward(g, result, dim),
 )
@@ -126,7 +128,7 @@ def _log_softmax_backward_of_result(g: Any, grad: Any, result: Any, dim: int) ->
     infer=lambda grad, result, dim: _check("log_softmax_backward", grad, result, dim=dim),
     kernel=Kernel(
         lambda out, grad, result, dim: run_rows(LOG_SOFTMAX_BACKWARD, out, dim, grad, result),
-        (LOG_SOFTMAX_BACKWARD,),
+        tuple(LOG_SOFTMAX_BACKWARD.values()),
     ),
     examples=[example(shape, shape, dim=dim) for shape, dim in SHAPES],
     grad=(_log_softmax_backward_of_grad, _log_softmax_backward_of_result),
@@ -157,7 +159,9 @@ def log_softmax_backward(grad: Array, result: Array, dim: int) -> Array:
 
 @op(
     infer=lambda input, dim: _check("log_softmax", input, dim=dim),
-    kernel=Kernel(lambda out, input, dim: run_rows(LOG_SOFTMAX, out, dim, input), (LOG_SOFTMAX,)),
+    kernel=Kernel(
+        lambda out, input, dim: run_rows(LOG_SOFTMAX, out, dim, input), tuple(LOG_SOFTMAX.values())
+    ),
     examples=[example(shape, dim=dim) for shape, dim in SHAPES],
     grad=lambda g, result, dim: log_softmax_backward(g, result, dim),
 )

@@ -255,6 +255,8 @@ def _norm_grad(g: Any, input: Any, result: Any, p: Any, dim: Any, keepdim: bool)
         *AXES,
         *EMPTY,
         *(example((5, 13), p=p, dim=1) for p in (0, 1, 3, 0.5, -1, math.inf, -math.inf)),
+        *(example((5, 12), p=p, dim=1) for p in (0, 1, 3, math.inf, -math.inf)),
+        *(example((2, 3, 5, 4), p=p, dim=(1, 3)) for p in (0, 1, 3, math.inf, -math.inf)),
         *(example((2, 2, 2, 3, 2, 2), p=p, dim=(0, 2, 3, 5)) for p in (0, 1, 3, math.inf, -math.inf)),
         *(example((20011,), p=p) for p in (0, 1, 3, math.inf, -math.inf)),
     ),

@@ -33,6 +33,8 @@ def _count_run(out: TensorBase, input: TensorBase, *, dim: Any) -> None:
         example((7, 13), dim=None),
         example((5, 3, 7), dim=1),
         example((2, 3, 5, 7), dim=(0, 2)),
+        example((5, 12), dim=1),
+        example((2, 3, 5, 4), dim=(1, 3)),
         example((70001,)),
         example((2, 3, 2, 2, 2, 2), dim=(0, 1, 3, 5)),
         example((0, 5), dim=0),

@@ -26,10 +26,14 @@ layout(push_constant) uniform Push {
 
 #if RANK > 0
 uint a_row, b_row;
+#ifdef FOURS
+A_TYPE a_all;
+B_TYPE b_all;
+#endif
 
 void enter(uint row) {
-    a_row = p.a_offset + row_at(row, p.sizes, p.a_strides);
-    b_row = p.b_offset + row_at(row, p.sizes, p.b_strides);
+    ENTER(row, a, 1, READ_A)
+    ENTER(row, b, 2, READ_B)
 }
 #endif
 
@@ -37,8 +41,8 @@ void enter(uint row) {
 #define AT(at) Y_TYPE(OP(a4.at, b4.at))
 
 Y_VALUE results(uint i) {
-    const A_VALUE a4 = (NUMBERS & 1) != 0 ? A_VALUE(p.a) : READ_A(PLACE(i, a));
-    const B_VALUE b4 = (NUMBERS & 2) != 0 ? B_VALUE(p.b) : READ_B(PLACE(i, b));
+    const A_VALUE a4 = (NUMBERS & 1) != 0 ? A_VALUE(p.a) : FOUR(i, a, 1, A_VALUE, READ_A);
+    const B_VALUE b4 = (NUMBERS & 2) != 0 ? B_VALUE(p.b) : FOUR(i, b, 2, B_VALUE, READ_B);
     return Y_VALUE(AT(x), AT(y), AT(z), AT(w));
 }
 #else

@@ -36,7 +36,8 @@
 #endif
 
 // X_TYPE is what an expression sees of an element, X_DATA what the memory is declared as, and READ_X an
-// element of it. With FOURS, every invocation computes four neighbours, and X_VALUE is what it has of them.
+// element of it. With FOURS (and RANK > 0), every invocation computes four neighbours along the last axis, and
+// X_VALUE is what it has of them.
 #ifdef FOURS
 #define VECTOR_float vec4
 #define VECTOR_int ivec4
@@ -134,24 +135,43 @@ uint byte_of(uint word, uint at) {
 #define Y_DATA Y_WORD
 #endif
 
-// Where element i of an operand lies: of the row that was entered (RANK > 0), of them all, or of fours.
 #if RANK > 0
+#include "divide.glsl"
+#endif
+
+// Where element i of an operand lies: of the row that was entered (RANK > 0), or of them all.
+#if RANK > 0
+#define DIVIDED 0  // rows are found by division
+#define SPREAD 1   // workgroups are spread over rows, in y
+#define FLAT 2     // all operands are contiguous, which is one row
 layout(constant_id = 1) const uint AXES = RANK; // the last of the RANK; those in front have size 1
-layout(constant_id = 2) const uint ROWS = 0;    // whether workgroups are spread over rows, in y
+layout(constant_id = 2) const uint WALK = DIVIDED;
+#ifdef FOURS
+layout(constant_id = 3) const uint ALIKE = 0;   // bit i: a row of operand i is one element, repeated
+#define PLACE(i, operand) (operand##_row + (i))
+// Fours of a row are neighbours and lie at multiples of four.
+#define ENTER(row, operand, bit, read)                                                            \
+    operand##_row = WALK == FLAT ? p.operand##_offset                                              \
+                                 : p.operand##_offset + row_at(row, p.sizes, p.operand##_strides); \
+    if ((ALIKE & bit) != 0) operand##_all = read(operand##_row / 4)[operand##_row % 4];            \
+    else operand##_row /= 4;
+#define FOUR(i, operand, bit, value, read) ((ALIKE & bit) != 0 ? value(operand##_all) : read(PLACE(i, operand)))
+#else
 #define PLACE(i, operand) (operand##_row + (i) * p.operand##_strides[RANK - 1])
+#define ENTER(row, operand, bit, read) \
+    operand##_row = p.operand##_offset + row_at(row, p.sizes, p.operand##_strides);
+#endif
 
 // Where a row begins, a row being the last axis.
 uint row_at(uint row, const uint sizes[RANK], const uint strides[RANK]) {
     uint at = 0;
     for (int axis = RANK - 2; axis > RANK - int(AXES); --axis) {
-        const uint rest = row / sizes[axis];
-        at += (row - rest * sizes[axis]) * strides[axis];
-        row = rest;
+        const uvec2 found = divided(row, sizes[axis]);
+        at += found.y * strides[axis];
+        row = found.x;
     }
     return AXES > 1 ? at + row * strides[RANK - AXES] : at;
 }
-#elif defined(FOURS)
-#define PLACE(i, operand) (p.operand##_offset / 4 + (i))
 #else
 #define PLACE(i, operand) (p.operand##_offset + (i))
 #endif

@@ -11,11 +11,27 @@ void main() {
     const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
     const uint first = gl_GlobalInvocationID.x;
 #if defined(FOURS)
-    for (uint i = first; i < p.n / 4; i += step) y_data[i] = WRITE(results(i));
+    const uint length = p.sizes[RANK - 1] / 4;
+    if (WALK == FLAT) {
+        enter(0);
+        for (uint i = first; i < p.n / 4; i += step) y_data[i] = WRITE(results(i));
+        return;
+    }
+    // Short rows share a workgroup, each with the next power of 2 of invocations.
+    const uint bits = min(uint(findMSB(length - 1) + 1), 7);
+    const uint me = gl_LocalInvocationID.x;
+    const uint rows = gl_NumWorkGroups.y << (7 - bits);
+    for (uint row = (gl_WorkGroupID.y << (7 - bits)) + (me >> bits); row * length < p.n / 4; row += rows) {
+        enter(row);
+        const uint start = (gl_WorkGroupID.x << bits) + (me & ((1u << bits) - 1));
+        for (uint i = start; i < length; i += gl_NumWorkGroups.x << bits) {
+            y_data[row * length + i] = WRITE(results(i));
+        }
+    }
 #elif RANK > 0
     const uint length = p.sizes[RANK - 1];
-    if (ROWS != 0) {
-        for (uint row = gl_WorkGroupID.y; row < p.n / length; row += gl_NumWorkGroups.y) {
+    if (WALK == SPREAD) {
+        for (uint row = gl_WorkGroupID.y; row * length < p.n; row += gl_NumWorkGroups.y) {
             enter(row);
 #ifdef Y_BYTES
             for (uint i = first; i < length / 4; i += step) y_data[row * (length / 4) + i] = word(4 * i, 4 * i + 4);
@@ -29,16 +45,17 @@ void main() {
     for (uint w = first; w < (p.n + 3) / 4; w += step) {
         uint word = 0;
         for (uint i = 4 * w; i < min(4 * w + 4, p.n); ++i) {
-            enter(i / length);
-            word |= (uint(result(i % length)) & 255u) << ((i & 3) * 8);
+            const uvec2 place = divided(i, length);
+            enter(place.x);
+            word |= (uint(result(place.y)) & 255u) << ((i & 3) * 8);
         }
         y_data[w] = word;
     }
 #else
     for (uint i = first; i < p.n; i += step) {
-        const uint row = i / length;
-        enter(row);
-        y_data[i] = result(i - row * length);
+        const uvec2 place = divided(i, length);
+        enter(place.x);
+        y_data[i] = result(place.y);
     }
 #endif
 #elif defined(Y_BYTES)

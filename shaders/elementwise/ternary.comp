@@ -30,11 +30,16 @@ layout(push_constant) uniform Push {
 
 #if RANK > 0
 uint a_row, b_row, c_row;
+#ifdef FOURS
+A_TYPE a_all;
+B_TYPE b_all;
+C_TYPE c_all;
+#endif
 
 void enter(uint row) {
-    a_row = p.a_offset + row_at(row, p.sizes, p.a_strides);
-    b_row = p.b_offset + row_at(row, p.sizes, p.b_strides);
-    c_row = p.c_offset + row_at(row, p.sizes, p.c_strides);
+    ENTER(row, a, 1, READ_A)
+    ENTER(row, b, 2, READ_B)
+    ENTER(row, c, 4, READ_C)
 }
 #endif
 
@@ -42,9 +47,9 @@ void enter(uint row) {
 #define AT(at) Y_TYPE(OP(a4.at, b4.at, c4.at))
 
 Y_VALUE results(uint i) {
-    const A_VALUE a4 = (NUMBERS & 1) != 0 ? A_VALUE(p.a) : READ_A(PLACE(i, a));
-    const B_VALUE b4 = (NUMBERS & 2) != 0 ? B_VALUE(p.b) : READ_B(PLACE(i, b));
-    const C_VALUE c4 = (NUMBERS & 4) != 0 ? C_VALUE(p.c) : READ_C(PLACE(i, c));
+    const A_VALUE a4 = (NUMBERS & 1) != 0 ? A_VALUE(p.a) : FOUR(i, a, 1, A_VALUE, READ_A);
+    const B_VALUE b4 = (NUMBERS & 2) != 0 ? B_VALUE(p.b) : FOUR(i, b, 2, B_VALUE, READ_B);
+    const C_VALUE c4 = (NUMBERS & 4) != 0 ? C_VALUE(p.c) : FOUR(i, c, 4, C_VALUE, READ_C);
     return Y_VALUE(AT(x), AT(y), AT(z), AT(w));
 }
 #else

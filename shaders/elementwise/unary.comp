@@ -20,9 +20,12 @@ layout(push_constant) uniform Push {
 
 #if RANK > 0
 uint x_row;
+#ifdef FOURS
+A_TYPE x_all;
+#endif
 
 void enter(uint row) {
-    x_row = p.x_offset + row_at(row, p.sizes, p.x_strides);
+    ENTER(row, x, 1, READ_A)
 }
 #endif
 
@@ -30,7 +33,7 @@ void enter(uint row) {
 #define AT(at) Y_TYPE(OP(x4.at))
 
 Y_VALUE results(uint i) {
-    const A_VALUE x4 = READ_A(PLACE(i, x));
+    const A_VALUE x4 = FOUR(i, x, 1, A_VALUE, READ_A);
     return Y_VALUE(AT(x), AT(y), AT(z), AT(w));
 }
 #else

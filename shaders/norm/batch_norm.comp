@@ -1,14 +1,23 @@
 #version 450
+#extension GL_GOOGLE_include_directive : require
 // y = (x - mean[c]) * scale[c], with BIAS plus bias[c]; x and y of shape (N, channels, inner). batch_norm_fold.comp has
 // made the scale. The mean is subtracted first: x * scale + shift would lose what both have in common.
+// FOURS: elements are read four at once, all of one channel; n, inner and offsets count fours.
+#include "divide.glsl"
+#if FOURS
+#define VALUE vec4
+#else
+#define VALUE float
+#endif
+
 layout(local_size_x = 64) in;
-layout(binding = 0) readonly buffer X { float x[]; };
+layout(binding = 0) readonly buffer X { VALUE x[]; };
 layout(binding = 1) readonly buffer Folded { float folded[]; };
 #if BIAS
 layout(binding = 2) readonly buffer Bias { float bias[]; };
-layout(binding = 3) writeonly buffer Y { float y[]; };
+layout(binding = 3) writeonly buffer Y { VALUE y[]; };
 #else
-layout(binding = 2) writeonly buffer Y { float y[]; };
+layout(binding = 2) writeonly buffer Y { VALUE y[]; };
 #endif
 layout(push_constant) uniform Push {
     uint n, channels, inner, x_offset, bias_offset;
@@ -17,8 +26,8 @@ layout(push_constant) uniform Push {
 void main() {
     const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
     for (uint i = gl_GlobalInvocationID.x; i < p.n; i += step) {
-        const uint c = i / p.inner % p.channels;
-        float value = (x[p.x_offset + i] - folded[c]) * folded[p.channels + c];
+        const uint c = divided(divided(i, p.inner).x, p.channels).y;
+        VALUE value = (x[p.x_offset + i] - folded[c]) * folded[p.channels + c];
 #if BIAS
         value += bias[p.bias_offset + c];
 #endif

@@ -1,11 +1,20 @@
 #version 450
+#extension GL_GOOGLE_include_directive : require
 // The gradient of batch normalisation with the batch's own statistics, with respect to its input; all of shape
 // (N, channels, inner). What belongs to a channel comes from batch_norm_backward_fold.comp.
+// FOURS: elements are read four at once, all of one channel; n, inner and offsets count fours.
+#include "divide.glsl"
+#if FOURS
+#define VALUE vec4
+#else
+#define VALUE float
+#endif
+
 layout(local_size_x = 64) in;
-layout(binding = 0) readonly buffer G { float g[]; };
-layout(binding = 1) readonly buffer X { float x[]; };
+layout(binding = 0) readonly buffer G { VALUE g[]; };
+layout(binding = 1) readonly buffer X { VALUE x[]; };
 layout(binding = 2) readonly buffer Folded { float folded[]; };
-layout(binding = 3) writeonly buffer Y { float y[]; };
+layout(binding = 3) writeonly buffer Y { VALUE y[]; };
 layout(push_constant) uniform Push {
     uint n, channels, inner, g_offset, x_offset;
 } p;
@@ -13,8 +22,8 @@ layout(push_constant) uniform Push {
 void main() {
     const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
     for (uint i = gl_GlobalInvocationID.x; i < p.n; i += step) {
-        const uint c = i / p.inner % p.channels;
-        const float away = (x[p.x_offset + i] - folded[c]) * folded[3 * p.channels + c];
+        const uint c = divided(divided(i, p.inner).x, p.channels).y;
+        const VALUE away = (x[p.x_offset + i] - folded[c]) * folded[3 * p.channels + c];
         y[i] = folded[p.channels + c] * (g[p.g_offset + i] - folded[2 * p.channels + c] - away);
     }
 }

@@ -1,67 +1,64 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#if SUBGROUPS
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 // The gradient of rows.comp with respect to x. Mean and deviation are computed again rather than kept, which takes a
 // buffer less than there are on every device.
-const uint SIZE = 64;
-const uint TX = SIZE / LANES;
-layout(local_size_x = 64) in;
-layout(binding = 0) readonly buffer G { float g[]; };
-layout(binding = 1) readonly buffer X { float x[]; };
-#if WEIGHT
-layout(binding = 2) readonly buffer Weight { float weight[]; };
-#endif
-layout(binding = WEIGHT + 2) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Push {
-    uint rows, columns, inner, channels;
+    uint rows, size, inner, lanes, columns;
+    uint channels, each;
     float eps;
     uint g_offset, x_offset, weight_offset;
 } p;
-#include "tree.glsl"
+#include "rows.glsl"
+#include "channels.glsl"
 
-float weighted(uint i) {
+layout(binding = 0) readonly buffer G { VALUE g[]; };
+layout(binding = 1) readonly buffer X { VALUE x[]; };
 #if WEIGHT
-    return g[p.g_offset + i] * weight[p.weight_offset + i / p.inner % p.channels];
+layout(binding = 2) readonly buffer Weight { VALUE weight[]; };
+#endif
+layout(binding = WEIGHT + 2) writeonly buffer Y { VALUE y[]; };
+
+VALUE weighted(uint start, uint i, uint channel) {
+#if WEIGHT
+    return g[p.g_offset + start + i] * OF_CHANNEL(weight, p.weight_offset, channel, i);
 #else
-    return g[p.g_offset + i];
+    return g[p.g_offset + start + i];
 #endif
 }
 
 void main() {
-    const uint place = gl_LocalInvocationID.x % TX;
-    const uint lane = gl_LocalInvocationID.x / TX;
-    for (uint block = gl_WorkGroupID.x; block * TX < p.rows; block += gl_NumWorkGroups.x) {
-        const uint row = block * TX + place;
-        const uint first = row * p.columns;
-        const uint end = row < p.rows ? p.columns : 0;
-        float mean = 0.0;
+    const uint start = row() * p.size;
+    const uint end = row() < p.rows ? p.size : 0;
+    const float count = float(p.size * WIDTH);
+    const uint channel = channel_of(start);
+    float mean = 0.0;
 #if CENTER
-        float sum = 0.0;
-        for (uint c = lane; c < end; c += LANES) sum += x[p.x_offset + first + c];
-        mean = total(sum) / float(p.columns);
+    VALUE sum = VALUE(0.0);
+    for (uint i = first(); i < end; i += step()) sum += x[p.x_offset + start + i];
+    mean = total(sum) / count;
 #endif
-        float squares = 0.0;
-        for (uint c = lane; c < end; c += LANES) {
-            const float d = x[p.x_offset + first + c] - mean;
-            squares += d * d;
-        }
-        const float scale = 1.0 / sqrt(total(squares) / float(p.columns) + p.eps);
-        float gradients = 0.0;
-        float products = 0.0;
-        for (uint c = lane; c < end; c += LANES) {
-            const float gradient = weighted(first + c);
-            gradients += gradient;
-            products += gradient * ((x[p.x_offset + first + c] - mean) * scale);
-        }
+    VALUE squares = VALUE(0.0);
+    VALUE gradients = VALUE(0.0);
+    VALUE products = VALUE(0.0);
+    for (uint i = first(); i < end; i += step()) {
+        const VALUE d = x[p.x_offset + start + i] - mean;
+        const VALUE gradient = weighted(start, i, channel);
+        squares += d * d;
+        gradients += gradient;
+        products += gradient * d;
+    }
+    const float scale = 1.0 / sqrt(total(squares) / count + p.eps);
 #if CENTER
-        gradients = total(gradients) / float(p.columns);
+    const float of_mean = total(gradients) / count;
 #else
-        gradients = 0.0;
+    const float of_mean = 0.0;
 #endif
-        products = total(products) / float(p.columns);
-        for (uint c = lane; c < end; c += LANES) {
-            const uint i = first + c;
-            const float normalised = (x[p.x_offset + i] - mean) * scale;
-            y[i] = scale * (weighted(i) - gradients - normalised * products);
-        }
+    const float of_scale = total(products) * scale / count;
+    for (uint i = first(); i < end; i += step()) {
+        const VALUE normalised = (x[p.x_offset + start + i] - mean) * scale;
+        y[start + i] = scale * (weighted(start, i, channel) - of_mean - normalised * of_scale);
     }
 }

@@ -3,15 +3,23 @@
 // Mean and variance of x (outer, groups, inner) over the outer and the inner axis, for each group, in slices: the
 // elements of a group are cut into pieces of p.slice, and y (slices, 2, groups) has mean and variance of each piece, which
 // statistics_combine.comp puts together. Without CENTER they are 0 and the mean of the squares.
+// FOURS: elements are read four at once, all of one group; inner, slice and offset count fours.
 // A workgroup takes TX groups next to each other, so that with inner = 1 its reads lie next to each other too.
 const uint SIZE = 128;
 layout(local_size_x = 128) in;
-layout(binding = 0) readonly buffer X { float x[]; };
-layout(binding = 1) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint outer, groups, inner, slice, slices, x_offset;
 } p;
+#include "divide.glsl"
 #include "tree.glsl"
+
+layout(binding = 0) readonly buffer X { VALUE x[]; };
+layout(binding = 1) writeonly buffer Y { float y[]; };
+
+VALUE element(uint t, uint group) {
+    const uvec2 place = divided(t, p.inner);
+    return x[p.x_offset + (place.x * p.groups + group) * p.inner + place.y];
+}
 
 void main() {
     const uint column = gl_LocalInvocationID.x % TX;
@@ -22,21 +30,19 @@ void main() {
         const uint group = block % blocks * TX + column;
         const uint first = block / blocks * p.slice;
         const uint end = group < p.groups ? min(first + p.slice, elements) : first;
-        const float count = float(min(first + p.slice, elements) - first);
+        const float count = float((min(first + p.slice, elements) - first) * WIDTH);
         float mean = 0.0;
 #if CENTER
-        float sum = 0.0;
-        for (uint t = first + row; t < end; t += SIZE / TX) {
-            sum += x[p.x_offset + (t / p.inner * p.groups + group) * p.inner + t % p.inner];
-        }
-        mean = total(sum) / count;
+        VALUE sum = VALUE(0.0);
+        for (uint t = first + row; t < end; t += SIZE / TX) sum += element(t, group);
+        mean = total(sum_of(sum)) / count;
 #endif
-        float squares = 0.0;
+        VALUE squares_each = VALUE(0.0);
         for (uint t = first + row; t < end; t += SIZE / TX) {
-            const float d = x[p.x_offset + (t / p.inner * p.groups + group) * p.inner + t % p.inner] - mean;
-            squares += d * d;
+            const VALUE d = element(t, group) - mean;
+            squares_each += d * d;
         }
-        squares = total(squares);
+        const float squares = total(sum_of(squares_each));
         if (row == 0 && group < p.groups) {
             const uint at = block / blocks * 2 * p.groups + group;
             y[at] = mean;

@@ -14,3 +14,19 @@ float total(float mine) {
     barrier();
     return result;
 }
+
+#if FOURS
+#define VALUE vec4
+const uint WIDTH = 4;
+
+float sum_of(vec4 a) {
+    return (a.x + a.y) + (a.z + a.w);
+}
+#else
+#define VALUE float
+const uint WIDTH = 1;
+
+float sum_of(float a) {
+    return a;
+}
+#endif

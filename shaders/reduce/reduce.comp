@@ -1,5 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#if SUBGROUPS
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 // Reduces REDUCED axes of a strided tensor to the elements of a contiguous one; it keeps up to RANK axes.
 //
 // A workgroup has `lanes` outputs side by side and 128 / lanes invocations for each of them, which walk
@@ -9,13 +12,24 @@
 //
 // KIND says what is gathered (reductions.glsl), ELEMENT(x) what is taken of an element and RESULT(s) what
 // the result is, both with p.number. WIDE: the result is an int64, written as two words.
+//
+// SUBGROUPS: a subgroup of 8 invocations has an output, and they join without a barrier. Elements along the last reduced
+// axis lie side by side and are read four at once; size, slice, sizes, strides and the offset count fours.
 #define RANK 4
-#include "index.glsl"
-
+layout(constant_id = 0) const uint AXES = RANK;  // the last of the kept ones; those in front have size 1
+#if SUBGROUPS
+const uint SIZE = 32;
+const uint TOGETHER = 8;
+#else
 const uint SIZE = 128;
+#endif
 const uint BLOCK = 64;  // steps of an invocation that are summed apart, so that long sums keep their digits
 layout(local_size_x = SIZE) in;
+#if SUBGROUPS
+layout(binding = 0) readonly buffer X { vec4 x[]; };
+#else
 layout(binding = 0) readonly buffer X { uint x[]; };
+#endif
 layout(binding = 1) writeonly buffer Y { uint y[]; };
 layout(push_constant) uniform Push {
     uint outputs, size;   // elements of the result, and how many are reduced to each
@@ -33,8 +47,8 @@ layout(push_constant) uniform Push {
 #if POWER
 #include "math/power.glsl"
 #endif
+#include "divide.glsl"
 #include "reductions.glsl"
-shared State states[SIZE];
 
 #if MERGE
 State gather(uint o, uint first, uint last, uint step) {
@@ -49,8 +63,27 @@ State gather(uint o, uint first, uint last, uint step) {
     return found;
 }
 #else
+#if SUBGROUPS
+#define FIRST(at) x[at].x
+#define TAKE(s, at, origin, i) merge(s, four(x[at] - origin, 4 * (i)))
+#else
+#define FIRST(at) uintBitsToFloat(x[at])
+#define TAKE(s, at, origin, i) take(s, uintBitsToFloat(x[at]) - origin, i)
+#endif
+
+// Where the elements of an output begin.
+uint base_of(uint o) {
+    uint at = p.x_offset;
+    for (int axis = RANK - 1; axis > RANK - int(AXES); --axis) {
+        const uvec2 found = divided(o, p.kept_sizes[axis]);
+        at += found.y * p.kept_strides[axis];
+        o = found.x;
+    }
+    return at + o * p.kept_strides[RANK - AXES];
+}
+
 State gather(uint o, uint first, uint last, uint step) {
-    const uint base = p.x_offset + strided(o, p.kept_sizes, p.kept_strides);
+    const uint base = base_of(o);
 #if REDUCED > 1
     // Where the invocation is along each axis, and how far a step moves it: no division on the way.
     uint place[REDUCED], move[REDUCED];
@@ -66,7 +99,7 @@ State gather(uint o, uint first, uint last, uint step) {
 #endif
 #if KIND == MOMENTS
     // Distances from a first element lose less than those from 0, where all lie far from it.
-    const float origin = first < last ? uintBitsToFloat(x[base]) : 0.0;
+    const float origin = first < last ? FIRST(base) : 0.0;
 #else
     const float origin = 0.0;
 #endif
@@ -78,7 +111,7 @@ State gather(uint o, uint first, uint last, uint step) {
 #if REDUCED > 1
             uint at = base;
             for (int axis = REDUCED - 1; axis > 0; --axis) at += place[axis] * p.strides[axis];
-            block = take(block, uintBitsToFloat(x[at + place[0] * p.strides[0]]) - origin, i);
+            block = TAKE(block, at + place[0] * p.strides[0], origin, i);
             uint carry = 0;
             for (int axis = REDUCED - 1; axis > 0; --axis) {
                 place[axis] += move[axis] + carry;
@@ -87,7 +120,7 @@ State gather(uint o, uint first, uint last, uint step) {
             }
             place[0] += move[0] + carry;
 #else
-            block = take(block, uintBitsToFloat(x[base + i * p.strides[0]]) - origin, i);
+            block = TAKE(block, base + i * p.strides[0], origin, i);
 #endif
         }
         found = merge(found, block);
@@ -96,21 +129,53 @@ State gather(uint o, uint first, uint last, uint step) {
 }
 #endif
 
-void main() {
+#if SUBGROUPS
+State from(State mine, uint distance) {
+    uvec3 words = packed(mine);
+    words.x = subgroupShuffleXor(words.x, distance);
+    if (WORDS > 1) words.y = subgroupShuffleXor(words.y, distance);
+    if (WORDS > 2) words.z = subgroupShuffleXor(words.z, distance);
+    return unpack(words);
+}
+
+State joined(State mine) {
+    mine = merge(mine, from(mine, 1));
+    mine = merge(mine, from(mine, 2));
+    return merge(mine, from(mine, 4));
+}
+#else
+shared State states[SIZE];
+
+// What the first of an output's invocations has in the end.
+State joined(State mine) {
     const uint me = gl_LocalInvocationID.x;
-    const uint lane = me % p.lanes;  // a power of 2
-    const uint o = (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * p.lanes + lane;
-    const uint first = gl_WorkGroupID.y * p.slice;
-    const uint last = min(first + p.slice, p.size);
-    State mine = start();
-    if (o < p.outputs) mine = gather(o, first + me / p.lanes, last, SIZE / p.lanes);
     states[me] = mine;
     for (uint reach = SIZE / 2; reach >= p.lanes; reach /= 2) {
         barrier();
         if (me < reach) states[me] = merge(states[me], states[me + reach]);
     }
-    if (me >= p.lanes || o >= p.outputs) return;
-    const State all = states[me];
+    return states[me];
+}
+#endif
+
+void main() {
+    const uint me = gl_LocalInvocationID.x;
+#if SUBGROUPS
+    const uint lanes = SIZE / TOGETHER;
+    const uint lane = me / TOGETHER;
+    const uint place = me % TOGETHER;
+#else
+    const uint lanes = p.lanes;  // a power of 2
+    const uint lane = me % lanes;
+    const uint place = me / lanes;
+#endif
+    const uint o = (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * lanes + lane;
+    const uint first = gl_WorkGroupID.y * p.slice;
+    const uint last = min(first + p.slice, p.size);
+    State all = start();
+    if (o < p.outputs) all = gather(o, first + place, last, SIZE / lanes);
+    all = joined(all);
+    if (place > 0 || o >= p.outputs) return;
     if (p.slices > 1) {
         const uvec3 words = packed(all);
         const uint at = (o * p.slices + gl_WorkGroupID.y) * WORDS;

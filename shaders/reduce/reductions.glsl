@@ -1,6 +1,7 @@
 // What is gathered while elements are reduced, by KIND: State, start(), take() an element with its index,
 // merge() two states, and their way through memory as WORDS words. merge(take(...)) in any order gives
-// the same for extremes and their places; sums depend on the order, which is always the same.
+// the same for extremes and their places; sums depend on the order, which is always the same. four() is the
+// state of four neighbours.
 #define SUM 0
 #define PRODUCT 1
 #define COUNT 2
@@ -170,6 +171,12 @@ State take(State s, float x, uint index) {
     return State(count, mean, s.squares + gap * (x - mean));
 }
 
+State four(vec4 x, uint index) {
+    const float mean = ((x.x + x.y) + (x.z + x.w)) * 0.25;
+    const vec4 gap = x - mean;
+    return State(4.0, mean, dot(gap, gap));
+}
+
 // exp(), log() and 0 / 0 of special values are anything on some drivers.
 float variance(State s, float correction) {
     const float degrees = max(s.count - correction, 0.0);
@@ -208,7 +215,23 @@ State take(State s, float x, uint index) {
     return merge(s, State(x, 1.0));
 }
 
+// Where the largest is nan or infinite, the sum does not matter.
+State four(vec4 x, uint index) {
+    const float left = x.y <= x.x || isnan(x.x) ? x.x : x.y;
+    const float right = x.w <= x.z || isnan(x.z) ? x.z : x.w;
+    const float high = right <= left || isnan(left) ? left : right;
+    const vec4 each = exp(x - high);
+    return State(high, (each.x + each.y) + (each.z + each.w));
+}
+
 float logarithm(State s) {
     return isnan(s.high) || isinf(s.high) ? s.high : s.high + log(s.sum);
+}
+#endif
+
+#if KIND != MOMENTS && KIND != LOGSUMEXP
+State four(vec4 x, uint index) {
+    const State low = merge(take(start(), x.x, index), take(start(), x.y, index + 1));
+    return merge(low, merge(take(start(), x.z, index + 2), take(start(), x.w, index + 3)));
 }
 #endif

@@ -1,36 +1,37 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Softmax, or with LOG its logarithm, along the middle axis of x (outer, size, inner).
-#define KIND LOGSUMEXP
-#include "reductions.glsl"
-
-layout(binding = 0) readonly buffer X { float x[]; };
-layout(binding = 1) writeonly buffer Y { float y[]; };
+#if SUBGROUPS
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
+// Softmax, or with LOG its logarithm, along the middle axis of x (outer, size, inner), in three passes: largest element,
+// sum of exponentials, result.
 layout(push_constant) uniform Push {
     uint rows, size, inner, lanes, columns, x_offset;
 } p;
 #include "rows.glsl"
 
+layout(binding = 0) readonly buffer X { VALUE x[]; };
+layout(binding = 1) writeonly buffer Y { VALUE y[]; };
+
 void main() {
-    const bool inside = row() < p.rows;
     const uint at = start_of(row());
-    State s = start();
-    if (inside) {
-        for (uint i = first(); i < p.size; i += step()) s = take(s, x[p.x_offset + at + i * p.inner], i);
-    }
-    s = joined(s);
-    if (!inside) return;
-    const bool undefined = isnan(s.high) || isinf(s.high);  // exp(nan) is anything on some drivers
+    const uint end = row() < p.rows ? p.size : 0;
+    VALUE high_each = VALUE(MINUS_INFINITY);
+    for (uint i = first(); i < end; i += step()) high_each = larger(high_each, x[p.x_offset + at + i * p.inner]);
+    const float high = largest(high_each);
+    VALUE sum_each = VALUE(0.0);
+    for (uint i = first(); i < end; i += step()) sum_each += exp(x[p.x_offset + at + i * p.inner] - high);
+    float sum = total(sum_each);
+    if (isnan(high) || isinf(high)) sum = NOT_A_NUMBER;  // exp(nan) is anything on some drivers
 #if LOG
-    const float rest = log(s.sum);
+    const float rest = log(sum);
 #endif
-    for (uint i = first(); i < p.size; i += step()) {
+    for (uint i = first(); i < end; i += step()) {
         const uint here = at + i * p.inner;
 #if LOG
-        const float value = (x[p.x_offset + here] - s.high) - rest;
+        y[here] = (x[p.x_offset + here] - high) - rest;
 #else
-        const float value = exp(x[p.x_offset + here] - s.high) / s.sum;
+        y[here] = exp(x[p.x_offset + here] - high) / sum;
 #endif
-        y[here] = undefined ? NAN : value;
     }
 }
