@@ -136,7 +136,7 @@ class Device:
         Kernels that work on many tensors at once (an optimizer's) bind fewer buffers then.
         """
         if self.alignment:
-            nbytes = sum(aligned(size, self.alignment) for size in sizes)
+            nbytes = sum(aligned(size, max(self.alignment, GRAIN)) for size in sizes)
             with contextlib.suppress(OutOfMemoryError):
                 self.allocate(min(nbytes, ROOM))  # goes back at once, in one piece
 
