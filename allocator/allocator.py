@@ -6,7 +6,8 @@ it stays out of use until an event of that stream has come; nobody waits for it.
 not need go to another one, after an event too.
 
 When the driver has no more, or the budget is used up, free blocks go back, pending pieces are waited for,
-garbage is collected, and only then the request fails, with a list of who holds what.
+garbage is collected, what is kept only to save time goes, and only then the request fails, with a list of
+who holds what.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ class Allocator:
         self._allocated = self._peak = 0
         self._count = self._misses = 0  # requests, and those that came to the driver
         self._adopted = _Adopted(self.driver)
+        self.caches: list[Callable[[], None]] = []  # each lets go of what is kept only to save time
 
     # Allocate and free
 
@@ -182,7 +184,7 @@ class Allocator:
             if piece is not None:
                 return piece
         why = ""
-        for relief in (None, self.trim, self._wait, self._collect):
+        for relief in (None, self.trim, self._wait, self._collect, self._forget):
             if relief is not None and not relief():
                 continue
             try:
@@ -237,6 +239,15 @@ class Allocator:
     def _collect(self) -> bool:
         """Free what only cycles of Python objects keep alive."""
         gc.collect()
+        return self._came_back()
+
+    def _forget(self) -> bool:
+        """Free what is kept only to save time."""
+        for let_go in self.caches:
+            let_go()
+        return self._came_back()
+
+    def _came_back(self) -> bool:
         if not self._returned:
             return False
         self.trim()

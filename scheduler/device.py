@@ -291,6 +291,7 @@ class Device:
         """The memory of a storage itself, where the host sees it, when everything has been computed."""
         if storage.buffer.mapped is None:
             return None
+        storage.shown = True
         self.synchronize()
         return HostView(storage.span, storage).bytes()[: storage.nbytes]
 

@@ -1,5 +1,6 @@
 """Convolution and its gradients on devices.
 
+How a convolution is computed is for :mod:`dl4all.ops.conv_choice` to say; this is what works for all.
 The windows that the filters meet are unrolled into the columns of a matrix (im2col; Chellapilla, Puri and
 Simard, 2006), which a matrix product then multiplies with the filters; the gradients are the two other
 products of the same three matrices. A 1x1 convolution with stride 1 needs no unrolling, and where each
@@ -8,14 +9,14 @@ filter sees one channel there is too little to multiply: kernels of their own do
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
+from dl4all.ops import conv_choice, conv_winograd
 from dl4all.ops.base import TensorBase
-from dl4all.ops.gemm import GEMM_SHADERS, PANEL, Matrices, gemm
+from dl4all.ops.conv_filters import aligned
+from dl4all.ops.conv_problem import Problem
+from dl4all.ops.gemm import PANEL, Matrices, gemm
 from dl4all.ops.launch import MOST_GROUPS, ceil_div, pack, run, shader, spread
 from dl4all.ops.op import empty
-from dl4all.ops.window import Window, volume
+from dl4all.scheduler.device import Launch
 
 IM2COL = {deep: shader("conv/im2col.comp", VOLUME=int(deep)) for deep in (False, True)}
 COL2IM = shader("conv/col2im.comp")
@@ -23,53 +24,15 @@ SUM = shader("conv/sum.comp")
 DEPTHWISE = shader("conv/depthwise.comp", PASS=0)
 DEPTHWISE_INPUT = shader("conv/depthwise.comp", PASS=1)
 DEPTHWISE_WEIGHT = shader("conv/depthwise_weight.comp")
-FORWARD_SHADERS = (*IM2COL.values(), DEPTHWISE, *GEMM_SHADERS)
-INPUT_SHADERS = (COL2IM, DEPTHWISE_INPUT, *GEMM_SHADERS)
-WEIGHT_SHADERS = (*IM2COL.values(), SUM, DEPTHWISE_WEIGHT, *GEMM_SHADERS)
+FORWARD_SHADERS = (*IM2COL.values(), DEPTHWISE, *conv_winograd.FORWARD_SHADERS)
+INPUT_SHADERS = (COL2IM, DEPTHWISE_INPUT, *conv_winograd.INPUT_SHADERS)
+WEIGHT_SHADERS = (*IM2COL.values(), SUM, DEPTHWISE_WEIGHT, *conv_winograd.WEIGHT_SHADERS)
 
 WORKGROUP = 64
 IM2COL_CHANNELS = 4  # of one invocation
 COLUMN_BYTES = 2**25  # of unrolled windows at a time; large enough to keep every core or multiprocessor busy
+LARGE = 2**21  # multiplications from which on it pays to copy filters that are not aligned
 SLOT_BYTES = 2**25  # of weights' gradients that are summed side by side
-
-
-class Problem(NamedTuple):
-    """The sizes of a convolution and its gradients."""
-
-    images: int
-    channels: int
-    filters: int
-    groups: int
-    size: tuple[int, ...]  # of an image of the input, three axes
-    out_size: tuple[int, ...]  # of one of the output
-    win: Window
-
-    @property
-    def plane(self) -> int:
-        return math.prod(self.size)
-
-    @property
-    def pixels(self) -> int:
-        return math.prod(self.out_size)
-
-    @property
-    def taps(self) -> int:
-        return math.prod(self.win.kernel)
-
-    @property
-    def inner(self) -> int:
-        """Rows of the columns of one group."""
-        return self.channels // self.groups * self.taps
-
-    @property
-    def depthwise(self) -> bool:
-        return self.channels == self.groups > 1
-
-
-def problem(x: TensorBase, out: TensorBase, win: Window, groups: int) -> Problem:
-    """Of images `x` that are, or could be, convolved into `out`."""
-    sizes = volume(x.shape[2:]), volume(out.shape[2:])
-    return Problem(x.shape[0], x.shape[1], out.shape[1], groups, *sizes, win.volume)
 
 
 def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, q: Problem) -> None:
@@ -77,12 +40,20 @@ def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | No
     if q.depthwise:
         _depthwise(out, x, w, bias, q)
         return
+    tile = conv_choice.TILES.get(conv_choice.chosen(out.device.info, q, "forward"))
+    if tile is not None:
+        conv_winograd.convolve(out, x, w, bias, q, tile)
+        return
     image_size, filters = q.channels * q.plane, q.filters // q.groups
     plain = q.win.moves_nothing
     # So many pixels of so many images at a time that their columns stay below COLUMN_BYTES.
     span, batch = (q.pixels, q.images) if plain else _portion(q, PANEL)
     pitch = ceil_div(span, PANEL) * PANEL
     columns = x if plain else empty(type(out), (batch, q.inner, pitch), out.dtype, out.device)
+    lda = q.inner
+    if q.images * q.filters * q.inner * q.pixels >= LARGE:
+        w = aligned(w, q)
+        lda = w.strides[0]
     for first_image in range(0, q.images, batch):
         count = min(batch, q.images - first_image)
         for group in range(q.groups):
@@ -93,8 +64,8 @@ def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | No
                     _unroll(columns, x, q, source, first, here, count, pitch, PANEL)
                 product = Matrices(
                     m=filters, n=here, k=q.inner,
-                    lda=q.inner, ldb=q.pixels if plain else PANEL, ldc=q.pixels,
-                    a_offset=w.offset + group * filters * q.inner,
+                    lda=lda, ldb=q.pixels if plain else PANEL, ldc=q.pixels,
+                    a_offset=w.offset + group * filters * lda,
                     b_offset=source if plain else 0,
                     c_offset=(first_image * q.groups + group) * filters * q.pixels + first,
                     batch=count,
@@ -144,6 +115,10 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) ->
     if q.depthwise:
         _depthwise_input(out, g, w, q)
         return
+    tile = conv_choice.TILES.get(conv_choice.chosen(out.device.info, q, "input"))
+    if tile is not None:
+        conv_winograd.convolve(out, g, w, None, q.turned, tile, turn=True)
+        return
     channels, filters = q.channels // q.groups, q.filters // q.groups
     plain = q.win.moves_nothing
     most = COLUMN_BYTES // 4 // max(1, q.taps * q.pixels)  # channels of images
@@ -172,11 +147,13 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) ->
             )  # fmt: skip
             gemm(columns, w, g, None, product)
             if not plain:
+                win = q.win
                 push = pack(
-                    *q.win.words, *q.size, *q.out_size,
+                    *win.before, *win.dilation, *q.size, *q.out_size,
                     target, q.channels * q.plane, some * q.taps * q.pixels, wide * WORKGROUP,
                 )  # fmt: skip
-                run(COL2IM, (wide, here, count), push, columns, out)
+                launch = Launch(COL2IM, (wide, here, count), push, win.stride + win.kernel)
+                out.device.launch(launch, columns.storage, out.storage)
 
 
 def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -> None:
@@ -190,6 +167,10 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -
         return
     if q.depthwise:
         _depthwise_weight(out, g, x, q)
+        return
+    tile = conv_choice.TILES.get(conv_choice.chosen(out.device.info, q, "weight"))
+    if tile is not None:
+        conv_winograd.weight_gradient(out, g, x, q, tile)
         return
     image_size, filters = q.channels * q.plane, q.filters // q.groups
     size = filters * q.inner

@@ -13,6 +13,7 @@ from typing import Any
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops import conv_device, conv_host
 from dl4all.ops.base import Array, Shape, TensorBase
+from dl4all.ops.conv_problem import problem
 from dl4all.ops.op import REGISTRY, Kernel, Op, Result, example, op
 from dl4all.ops.reduction import sum_to
 from dl4all.ops.views import contiguous, reshape
@@ -95,7 +96,7 @@ def _run(
     x, w = contiguous(input), contiguous(weight)
     win = _window(w.shape[2:], stride, padding, dilation)
     bias = None if bias is None else contiguous(bias)
-    conv_device.forward(out, x, w, bias, conv_device.problem(x, out, win, groups))
+    conv_device.forward(out, x, w, bias, problem(x, out, win, groups))
 
 
 def _input_of(g: Any, weight: Any, shapes: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
@@ -177,6 +178,8 @@ def conv1d(
         example((2, 3, 5, 7), (6, 1, 3, 2), None, stride=2, padding=(2, 0), groups=3),
         example((1, 1, 1, 1), (1, 1, 1, 1), (1,)),
         example((3, 64, 14, 14), (67, 64, 3, 3), (67,), padding=1),
+        example((8, 8, 8, 8), (3, 8, 3, 3), (3,), padding=1),
+        example((8, 64, 2, 2), (3, 64, 3, 3), None, padding=1),
         example((1, 2, 5, 5), (2, 2, 2, 3), (2,), padding="same", dilation=(1, 2)),
         example((2, 2, 4, 3), (2, 1, 3, 2), (2,), stride=(2, 1), padding=1, groups=2),
         example((0, 3, 5, 5), (4, 3, 3, 3), (4,)),
@@ -328,7 +331,7 @@ def _conv_input_run(
 ) -> None:
     g, w = contiguous(grad), contiguous(weight)
     win = _window(w.shape[2:], stride, padding, dilation)
-    conv_device.input_gradient(out, g, w, conv_device.problem(out, g, win, groups))
+    conv_device.input_gradient(out, g, w, problem(out, g, win, groups))
 
 
 def _conv_input_flops(grad: TensorBase, weight: TensorBase, **_: Any) -> int:
@@ -343,6 +346,8 @@ def _conv_input_flops(grad: TensorBase, weight: TensorBase, **_: Any) -> int:
         example((2, 5, 13, 11), (5, 3, 3, 3), input_size=(13, 11), padding=1),
         example((2, 2, 3, 3), (2, 3, 2, 3), input_size=(6, 5), stride=2, padding=(0, 1)),
         example((2, 12, 7, 7), (12, 8, 1, 1), input_size=(7, 7)),
+        example((3, 3, 6, 6), (3, 32, 3, 3), input_size=(6, 6), padding=1),
+        example((3, 3, 8, 8), (3, 16, 3, 3), input_size=(8, 8), padding=1),
         example((1, 6, 6), (6, 2, 2), input_size=(11,), stride=2, padding=2, dilation=3, groups=2),
         example((2, 4, 3, 2), (4, 1, 3, 2), input_size=(6, 3), stride=(2, 1), padding=(1, 0), groups=2),
         example((1, 2, 2, 3, 2), (2, 2, 2, 1, 2), input_size=(3, 3, 3)),
@@ -430,7 +435,7 @@ def _conv_weight_run(
 ) -> None:
     g, x = contiguous(grad), contiguous(input)
     win = _window(kernel_size, stride, padding, dilation)
-    conv_device.weight_gradient(out, g, x, conv_device.problem(x, g, win, groups))
+    conv_device.weight_gradient(out, g, x, problem(x, g, win, groups))
 
 
 def _conv_weight_flops(grad: TensorBase, input: TensorBase, **given: Any) -> int:
@@ -446,6 +451,8 @@ def _conv_weight_flops(grad: TensorBase, input: TensorBase, **given: Any) -> int
         example((2, 5, 13, 11), (2, 3, 13, 11), kernel_size=(3, 3), padding=1),
         example((2, 2, 3, 3), (2, 3, 6, 5), kernel_size=(2, 3), stride=2, padding=(0, 1)),
         example((2, 12, 7, 7), (2, 8, 7, 7), kernel_size=(1, 1)),
+        example((8, 3, 2, 2), (8, 64, 2, 2), kernel_size=(3, 3), padding=1),
+        example((8, 5, 4, 4), (8, 24, 4, 4), kernel_size=(3, 3), padding=1),
         example((1, 8, 4, 4), (1, 8, 4, 4), kernel_size=(1, 1)),
         example((1, 6, 6), (1, 4, 11), kernel_size=(2,), stride=2, padding=2, dilation=3, groups=2),
         example((1, 4, 3, 2), (1, 2, 6, 3), kernel_size=(3, 2), stride=(2, 1), padding=(1, 0), groups=2),

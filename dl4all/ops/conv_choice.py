@@ -1,0 +1,110 @@
+"""Which algorithm computes a convolution.
+
+The choice follows from sizes alone, so that the same network gives the same bits every time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Literal
+
+from dl4all.ops.conv_problem import Problem
+from dl4all.ops.gemm import NARROW, PANEL, PLAIN
+from dl4all.ops.launch import ceil_div
+from dl4all.runtime.info import DeviceInfo
+
+Part = Literal["forward", "input", "weight"]
+"""The convolution itself, or the gradient of its input or its filters."""
+
+TILES = {"winograd2": 2, "winograd4": 4}
+"""Winograd's algorithms, and how many results along each side of a tile they compute at once."""
+
+CANDIDATES = ("im2col", *TILES)
+
+# Costs are counted in floating point operations of a matrix product: what else is done to a float was
+# measured on llvmpipe to take as long as so many of them (docs/performance.md). With about 30 operations in
+# the time of a byte, as GPUs have it, a float that is written and read again is worth as much.
+FLOAT = 100  # to find, and write where the product reads it
+GATHERED = 250  # of columns, summed up into the gradient of the input
+READ = 20  # of filters that are there
+FILTER = {"forward": READ, "input": 200, "weight": 400}  # transformed, and filled with small products
+TURNED = 2  # how much longer a product takes whose first operand is read across its rows
+LAUNCH = 3e6
+
+MOST_CHANNELS = 4000  # times 16 results of a tile: llvmpipe leaves a kernel's loops after 65535 rounds
+
+_forced: list[str] = []
+
+
+def candidates(info: DeviceInfo, q: Problem, part: Part) -> tuple[str, ...]:
+    """Those of :data:`CANDIDATES` that can do it."""
+    q = q.turned if part == "input" else q
+    fits = (
+        q.win.kernel == (1, 3, 3)
+        and set(q.win.stride) == set(q.win.dilation) == {1}
+        and q.groups == 1
+        and q.size[0] == q.out_size[0] == 1
+        and min(q.images, q.channels, q.filters) > 0
+        and max(q.channels, q.filters) <= MOST_CHANNELS
+    )
+    if not fits:
+        return CANDIDATES[:1]
+    # The largest of the matrices that are made, even for a few tiles at a time.
+    matrix = max(q.filters * (q.channels + 3), max(q.channels, q.filters) * PANEL)
+    room = info.limits.storage_buffer_range // 4
+    return CANDIDATES[:1] + tuple(name for name, tile in TILES.items() if (tile + 2) ** 2 * matrix <= room)
+
+
+def default(info: DeviceInfo, q: Problem, part: Part) -> str:
+    """The one of :func:`candidates` that is likely to be the fastest."""
+    names = candidates(info, q, part)
+    return min(names, key=lambda name: _cost(info, q, part, name)) if len(names) > 1 else names[0]
+
+
+def _cost(info: DeviceInfo, q: Problem, part: Part, name: str) -> float:
+    if name == "im2col":
+        return q.images * _im2col(info, q, part) + 2 * LAUNCH
+    q = q.turned if part == "input" else q
+    tile = TILES[name]
+    tiles = q.tiles(tile)
+    columns, inner = (q.channels, tiles) if part == "weight" else (tiles, q.channels)
+    product = _product(info, q.filters, columns, inner)
+    # The filters of a network that is not trained are transformed before.
+    moved = FLOAT * (q.channels + q.filters) * tiles + FILTER[part] * q.channels * q.filters
+    return (tile + 2) ** 2 * (product + moved) + 4 * LAUNCH
+
+
+def _im2col(info: DeviceInfo, q: Problem, part: Part) -> float:
+    """Of one image."""
+    columns, filters = q.inner * q.pixels, q.filters * q.inner
+    if part == "forward":
+        return _product(info, q.filters, q.pixels, q.inner) + FLOAT * columns + READ * filters / q.images
+    if part == "input":
+        return TURNED * _product(info, q.inner, q.pixels, q.filters) + GATHERED * columns
+    return _product(info, q.filters, q.inner, q.pixels) + FLOAT * columns + FILTER[part] * filters
+
+
+def _product(info: DeviceInfo, rows: int, columns: int, inner: int) -> float:
+    """What a matrix product takes, in whole tiles."""
+    wide, narrow = (PANEL, NARROW.columns) if info.type == "software" else (PLAIN.columns, PLAIN.columns)
+    # A narrow tile takes two thirds of a wide one's time.
+    whole = min(ceil_div(columns, wide), ceil_div(columns, narrow) * 2 / 3 if narrow < wide else columns)
+    return 2 * ceil_div(rows, PLAIN.rows) * PLAIN.rows * whole * wide * inner
+
+
+def chosen(info: DeviceInfo, q: Problem, part: Part) -> str:
+    """The algorithm to use: that of :func:`forced` where it can do it, or the default."""
+    if _forced and _forced[-1] in candidates(info, q, part):
+        return _forced[-1]
+    return default(info, q, part)
+
+
+@contextlib.contextmanager
+def forced(name: str) -> Iterator[None]:
+    """Within, use this algorithm for all convolutions that it can do."""
+    _forced.append(name)
+    try:
+        yield
+    finally:
+        _forced.pop()

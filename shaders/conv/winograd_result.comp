@@ -1,0 +1,56 @@
+#version 450
+// Transforms the products of Winograd's convolution back: matrix `position` of M, of SIDE * SIDE, has that
+// element of each tile's product, a row for each filter and a column for each tile; rows are `pitch` apart. What
+// of a tile lies beyond the result is left out.
+//
+// One infinite or undefined number in the image makes the whole tile so: the first of such a tile is made
+// undefined, for winograd_repair.comp to find.
+//
+// Grid: `count` tiles from `first` on over the invocations of x, filters in y.
+#extension GL_GOOGLE_include_directive : require
+#include "winograd.glsl"
+layout(local_size_x_id = 0, local_size_y_id = 1) in;
+layout(binding = 0) restrict readonly buffer M { float m[]; };
+layout(binding = 1) restrict readonly buffer Bias { float bias[]; };  // anything if there is none
+layout(binding = 2) restrict writeonly buffer Y { float y[]; };
+layout(push_constant) uniform Push {
+    uint filters, height, width;
+    uint across, tiles;  // tiles in a row and in an image
+    uint first, count, pitch, position_step;
+    uint has_bias, bias_offset;
+} p;
+
+void main() {
+    const uint column = gl_GlobalInvocationID.x;
+    const uint row = gl_GlobalInvocationID.y;
+    if (column >= p.count || row >= p.filters) return;
+    uint source = row * p.pitch + column;
+    float lines[SIDE][TILE];
+    UNROLL(i, SIDE) {
+        float line[SIDE];
+        UNROLL(j, SIDE) {
+            line[j] = m[source];
+            source += p.position_step;
+        }
+        transform_result(line, lines[i]);
+    }
+
+    const uint tile = p.first + column;
+    const uint inside = tile % p.tiles;
+    const uint top = inside / p.across * TILE;
+    const uint left = inside % p.across * TILE;
+    const uint target = ((tile / p.tiles * p.filters + row) * p.height + top) * p.width + left;
+    const float start = p.has_bias != 0 ? bias[p.bias_offset + row] : 0.0;
+    float found[TILE][TILE];
+    float sum = 0.0;
+    UNROLL(j, TILE) {
+        float line[SIDE];
+        UNROLL(i, SIDE) line[i] = lines[i][j];
+        transform_result(line, found[j]);
+        UNROLL(i, TILE) sum += found[j][i];
+    }
+    if (isnan(sum) || isinf(sum)) found[0][0] = UNDEFINED;
+    UNROLL(j, TILE) UNROLL(i, TILE) {
+        if (top + i < p.height && left + j < p.width) y[target + i * p.width + j] = found[j][i] + start;
+    }
+}

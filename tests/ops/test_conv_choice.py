@@ -1,0 +1,91 @@
+"""Which algorithm is chosen for a convolution."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dl4all.ops.conv_choice import CANDIDATES, candidates, chosen, default, forced
+from dl4all.ops.conv_problem import Problem
+from dl4all.ops.window import window
+from dl4all.runtime.info import DeviceInfo, Limits
+from dl4all.runtime.null.backend import describe
+from tests.ops.test_on_null import KINDS
+
+SOFTWARE = KINDS["shuffle and int64"][0]
+DISCRETE = replace(describe(), type="discrete")
+
+
+def problem(
+    images: int, channels: int, filters: int, size: int, kernel: Any = 3, groups: int = 1, **more: Any
+) -> Problem:
+    given = {"stride": 1, "padding": 1, "dilation": 1, **more}
+    win = window("conv2d", (kernel, kernel) if isinstance(kernel, int) else kernel, **given)
+    out = win.output_size((size, size))
+    return Problem(images, channels, filters, groups, (1, size, size), (1, *out), win.volume)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((1, 64, 64, 56), "winograd4"),
+        ((1, 128, 128, 28), "winograd4"),
+        ((1, 512, 512, 7), "winograd2"),
+        ((8, 512, 512, 7), "winograd4"),
+        ((1, 3, 64, 56), "im2col"),
+        ((1, 32, 32, 5), "im2col"),
+    ],
+)
+def test_what_was_fastest_on_llvmpipe_is_chosen(sizes: tuple[int, int, int, int], expected: str) -> None:
+    assert default(SOFTWARE, problem(*sizes), "forward") == expected
+
+
+@pytest.mark.parametrize("info", [SOFTWARE, DISCRETE], ids=["software", "discrete"])
+def test_large_convolutions_are_winograds(info: DeviceInfo) -> None:
+    q = problem(16, 128, 128, 28)
+    assert default(info, q, "forward") == default(info, q, "input") == "winograd4"
+
+
+def test_filters_are_transformed_for_each_gradient() -> None:
+    """That is more than the rest for one small image with many channels."""
+    q = problem(1, 512, 512, 7)
+    assert default(SOFTWARE, q, "forward") == "winograd2"
+    assert default(SOFTWARE, q, "input") == "im2col"
+
+
+@pytest.mark.parametrize(
+    "q",
+    [
+        problem(1, 64, 64, 56, stride=2),
+        problem(1, 64, 64, 56, dilation=2),
+        problem(1, 64, 64, 56, kernel=5),
+        problem(1, 64, 64, 56, kernel=1, padding=0),
+        problem(1, 64, 64, 56, kernel=(1, 3)),
+        problem(1, 64, 64, 56, groups=2),
+        problem(1, 0, 64, 56),
+        problem(1, 5_000, 1, 3),
+        problem(1, 64, 64, 56)._replace(size=(2, 56, 56), out_size=(2, 56, 56)),
+    ],
+)
+def test_only_im2col_does_the_rest(q: Problem) -> None:
+    for part in ("forward", "input"):
+        assert candidates(DISCRETE, q, part) == ("im2col",)
+        with forced("winograd4"):
+            assert chosen(DISCRETE, q, part) == "im2col"
+
+
+def test_transformed_filters_that_are_too_large_to_bind() -> None:
+    q = problem(8, 1024, 1024, 14)
+    assert candidates(DISCRETE, q, "forward") == CANDIDATES[:2]  # 2**27 bytes at least
+    roomy = replace(DISCRETE, limits=replace(Limits(), storage_buffer_range=2**32))
+    assert candidates(roomy, q, "forward") == CANDIDATES
+
+
+@pytest.mark.parametrize("name", CANDIDATES)
+def test_an_algorithm_can_be_forced(name: str) -> None:
+    q = problem(1, 64, 64, 56)
+    with forced(name):
+        assert chosen(SOFTWARE, q, "forward") == chosen(SOFTWARE, q, "input") == name
+    assert chosen(SOFTWARE, q, "forward") == default(SOFTWARE, q, "forward")
