@@ -14,7 +14,7 @@ from dl4all.ops.base import TensorBase
 from dl4all.ops.conv_filters import aligned
 from dl4all.ops.conv_problem import Problem
 from dl4all.ops.gemm import PANEL, Matrices, gemm
-from dl4all.ops.launch import MOST_GROUPS, ceil_div, pack, run, shader, spread
+from dl4all.ops.launch import MOST_GROUPS, ceil_div, check_rounds, pack, run, shader, spread
 from dl4all.ops.op import empty
 from dl4all.scheduler.device import Launch
 
@@ -152,6 +152,7 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) ->
                     *win.before, *win.dilation, *q.size, *q.out_size,
                     target, q.channels * q.plane, some * q.taps * q.pixels, wide * WORKGROUP,
                 )  # fmt: skip
+                _check_rounds(out, q.plane, wide, q.taps)
                 launch = Launch(COL2IM, (wide, here, count), push, win.stride + win.kernel)
                 out.device.launch(launch, columns.storage, out.storage)
 
@@ -218,6 +219,7 @@ def _add_up(out: TensorBase, slots: TensorBase, size: int, count: int, offset: i
 def _depthwise(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, q: Problem) -> None:
     rows, layers = min(q.filters, MOST_GROUPS), min(q.images, MOST_GROUPS)
     wide, _, _ = spread(q.pixels, WORKGROUP)
+    _check_rounds(out, q.pixels, wide, q.taps)
     extra = (0, 0) if bias is None else (1, bias.offset)
     push = _depthwise_push(q, x.offset, w.offset, wide * WORKGROUP, rows, layers, *extra)
     flops = 2 * out.numel() * q.taps
@@ -227,6 +229,7 @@ def _depthwise(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase |
 def _depthwise_input(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) -> None:
     rows, layers = min(q.channels, MOST_GROUPS), min(q.images, MOST_GROUPS)
     wide, _, _ = spread(q.plane, WORKGROUP)
+    _check_rounds(out, q.plane, wide, q.taps * (q.filters // q.channels))
     push = _depthwise_push(q, g.offset, w.offset, wide * WORKGROUP, rows, layers, 0, 0)
     flops = 2 * g.numel() * q.taps
     run(DEPTHWISE_INPUT, (wide, rows, layers), push, g, w, out, flops=flops)
@@ -234,8 +237,13 @@ def _depthwise_input(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) 
 
 def _depthwise_weight(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -> None:
     rows = min(q.filters, MOST_GROUPS)
+    check_rounds(out.device, q.images * (ceil_div(q.pixels, WORKGROUP) + 1))
     push = _depthwise_push(q, g.offset, x.offset, rows)
     run(DEPTHWISE_WEIGHT, (q.taps, rows, 1), push, g, x, out, flops=2 * g.numel() * q.taps)
+
+
+def _check_rounds(out: TensorBase, pixels: int, wide: int, rounds: int) -> None:
+    check_rounds(out.device, ceil_div(pixels, wide * WORKGROUP) * rounds)
 
 
 def _depthwise_push(q: Problem, *rest: int) -> bytes:

@@ -32,6 +32,16 @@ CASES: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
         lambda x: F.scaled_dot_product_attention(x[:, :3], x, x),
         (1, 40_000, 8),
     ),
+    "a filter for each channel, as large as the image": (
+        lambda x: F.conv2d(x, x.swapaxes(0, 1) * 0.01, groups=2),
+        (1, 2, 260, 260),
+    ),
+    "the gradient of filters of large images": (
+        lambda x: gradient(lambda w: F.conv2d(x, w, groups=3) * 1e-3, x[:1, :, :3, :3].swapaxes(0, 1)),
+        (13, 3, 600, 600),
+    ),
+    "a layer norm of long rows": (lambda x: F.layer_norm(x, x.shape[1:]), (2, 3_000_000)),
+    "a softmax of long rows": (lambda x: F.softmax(x, 1), (1, 9_000_000)),
     "a product of long rows": (lambda x: x @ x.mT, (3, 300_000)),
     "a layer of many inputs": (lambda x: F.linear(x, x), (2, 200_000)),
     "a sum": (lambda x: x.sum(), (20_000_000,)),
