@@ -57,7 +57,7 @@ def forward(
             count * queries, queries, keys, first * queries, batch * queries * columns, 0, int(causal), scale,
             *mask_words,
         )  # fmt: skip
-        operands = (scores, out) if mask is None else (scores, out, mask)
+        operands = (scores, out) if mask is None else (mask, scores, out)
         code = SHARES[False, mask is not None, keys % 4 == 0]
         run(code, spread(count * queries, WORKGROUP), push, *operands)
         product = Matrices(
@@ -103,7 +103,7 @@ def backward(
             count * queries, queries, keys, first * queries, level_offset, level_offset + batch * queries,
             int(causal), scale, *mask_words,
         )  # fmt: skip
-        operands = (shares, slopes, levels) if mask is None else (shares, slopes, levels, mask)
+        operands = (levels, shares, slopes) if mask is None else (mask, levels, shares, slopes)
         code = SHARES[True, mask is not None, keys % 4 == 0]
         run(code, spread(count * queries, WORKGROUP), push, *operands)
         of_q = Matrices(

@@ -15,15 +15,16 @@ layout(local_size_x = 32) in;
 #define VALUE float
 #define WIDE 1
 #endif
-layout(binding = 0) buffer Scores { VALUE s[]; };
-#if BACKWARD
-layout(binding = 1) buffer Gradients { VALUE t[]; };
-layout(binding = 2) readonly buffer Levels { float levels[]; };  // and behind them what is taken off the gradients
-#else
-layout(binding = 1) writeonly buffer Levels { float levels[]; };
-#endif
 #if MASK
-layout(binding = BACKWARD + 2) readonly buffer Mask { float mask[]; };
+layout(binding = 0) readonly buffer Mask { float mask[]; };
+#endif
+#if BACKWARD
+layout(binding = MASK) readonly buffer Levels { float levels[]; };  // and behind them what is taken off the gradients
+layout(binding = MASK + 1) buffer Scores { VALUE s[]; };
+layout(binding = MASK + 2) buffer Gradients { VALUE t[]; };
+#else
+layout(binding = MASK) buffer Scores { VALUE s[]; };
+layout(binding = MASK + 1) writeonly buffer Levels { float levels[]; };
 #endif
 layout(push_constant) uniform Push {
     uint rows, queries, keys, first;  // `first`: the number of the first row among those of all batches
