@@ -72,6 +72,7 @@ from dl4all.ops.arranging import (
 )
 from dl4all.ops.attention import attention, attention_backward
 from dl4all.ops.avg_pooling import adaptive_avg_pool2d, avg_pool2d, avg_pool_backward
+from dl4all.ops.bags import embedding_bag
 from dl4all.ops.batch_norm import batch_norm_apply, batch_norm_backward, batch_norm_stats, batch_norm_sums
 from dl4all.ops.channels import bilinear, channel_shuffle, local_response_norm
 from dl4all.ops.closeness import allclose, equal, isclose, isin
@@ -268,6 +269,7 @@ from dl4all.ops.rounding import (
     zero,
 )
 from dl4all.ops.running import cummax, cummin, cumulative_trapezoid, diff, logcumsumexp, trapezoid, trapz
+from dl4all.ops.sampling import affine_grid, grid_sample, upsample_bilinear, upsample_nearest
 from dl4all.ops.scans import cumprod, cumsum, cumsum_backward
 from dl4all.ops.shrinking import hardshrink, rrelu, softshrink, tanhshrink
 from dl4all.ops.sigmoids import (
@@ -342,6 +344,7 @@ from dl4all.ops.transcendental import (
 )
 from dl4all.ops.transposed import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from dl4all.ops.truth import all, any, count_nonzero
+from dl4all.ops.unpooling import max_unpool1d, max_unpool2d, max_unpool3d
 from dl4all.ops.views import (
     broadcast_to,
     contiguous,
@@ -365,6 +368,19 @@ from dl4all.ops.views import (
     view,
     view_as,
 )
+from dl4all.ops.volumes import (
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d_with_indices,
+    adaptive_max_pool3d,
+    adaptive_max_pool3d_with_indices,
+    avg_pool3d,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+    max_pool1d_with_indices,
+    max_pool3d,
+    max_pool3d_with_indices,
+)
 
 __all__ = [
     "REGISTRY",
@@ -374,9 +390,13 @@ __all__ = [
     "acosh",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
     "adaptive_max_pool1d",
+    "adaptive_max_pool1d_with_indices",
     "adaptive_max_pool2d",
     "adaptive_max_pool2d_with_indices",
+    "adaptive_max_pool3d",
+    "adaptive_max_pool3d_with_indices",
     "add",
     "addbmm",
     "addcdiv",
@@ -385,6 +405,7 @@ __all__ = [
     "addmv",
     "addr",
     "adjoint",
+    "affine_grid",
     "all",
     "all_shaders",
     "allclose",
@@ -417,6 +438,7 @@ __all__ = [
     "attention_backward",
     "avg_pool1d",
     "avg_pool2d",
+    "avg_pool3d",
     "avg_pool_backward",
     "baddbmm",
     "batch_norm",
@@ -506,6 +528,7 @@ __all__ = [
     "elu",
     "elu_backward",
     "embedding",
+    "embedding_bag",
     "eq",
     "equal",
     "erf",
@@ -544,6 +567,7 @@ __all__ = [
     "glu",
     "greater",
     "greater_equal",
+    "grid_sample",
     "group_norm",
     "grouped_norm",
     "grouped_norm_backward",
@@ -619,6 +643,9 @@ __all__ = [
     "logit",
     "logsigmoid",
     "logsumexp",
+    "lp_pool1d",
+    "lp_pool2d",
+    "lp_pool3d",
     "lstm_step",
     "lstm_step_backward",
     "lt",
@@ -630,10 +657,16 @@ __all__ = [
     "matrix_power",
     "max",
     "max_pool1d",
+    "max_pool1d_with_indices",
     "max_pool2d",
     "max_pool2d_with_indices",
+    "max_pool3d",
+    "max_pool3d_with_indices",
     "max_pool_at",
     "max_pool_backward",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
     "maximum",
     "maximum_backward",
     "mean",
@@ -783,6 +816,8 @@ __all__ = [
     "unique_consecutive",
     "unsqueeze",
     "upsample",
+    "upsample_bilinear",
+    "upsample_nearest",
     "vander",
     "var",
     "var_mean",
