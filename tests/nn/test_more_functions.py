@@ -347,6 +347,14 @@ def test_layers(name: str) -> None:
     assert name in repr(make(dl.nn))
 
 
+COMPARED = {
+    *LAYERS,
+    *("Bilinear", "EmbeddingBag", "MultiMarginLoss", "MultiLabelMarginLoss", "CTCLoss"),
+    *("MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "ParameterList", "ParameterDict"),
+}
+"""The layers that the tests of this file look at."""
+
+
 def test_layers_with_ints_and_parameters() -> None:
     ours, theirs = dl.nn.Bilinear(3, 4, 5), torch.nn.Bilinear(3, 4, 5)
     ours.load_state_dict({name: value.detach().numpy() for name, value in theirs.state_dict().items()})
@@ -376,8 +384,15 @@ def test_layers_with_ints_and_parameters() -> None:
     )
     got = dl.nn.CTCLoss()(scores, SAID, [7, 5, 2], [3, 2, 1]).item()
     assert got == pytest.approx(expected.item(), rel=1e-5)
-    pooled, found = dl.nn.MaxPool2d(2, return_indices=True)(dl.tensor(shuffled(1, 2, 4, 4), device="cpu"))
-    assert dl.nn.MaxUnpool2d(2)(pooled, found).shape == (1, 2, 4, 4)
+    for axes in (1, 2, 3):
+
+        def there_and_back(x: Any, nn: Any = dl.nn, axes: int = axes) -> Any:
+            pooled = getattr(nn, f"MaxPool{axes}d")(2, return_indices=True)(x)
+            return getattr(nn, f"MaxUnpool{axes}d")(2)(*pooled)
+
+        both(
+            "cpu", there_and_back, shuffled(1, 2, *(4,) * axes), g=lambda x, f=there_and_back: f(x, torch.nn)
+        )
 
 
 def test_lists_and_dicts_of_parameters() -> None:
