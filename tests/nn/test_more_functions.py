@@ -10,11 +10,13 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
+from tests.conftest import need
 from tests.ops.beside_torch import NDArray, both, values
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
 
 Call = Callable[..., Any]  # of nn.functional, here or there, a function that brings ints, and tensors
+# Not through Kompute, which takes long to build pipelines for what the tests of ops have run through it.
 DEVICES = pytest.mark.parametrize("place", ["cpu", pytest.param("vulkan:0", marks=pytest.mark.vulkan)])
 
 
@@ -179,8 +181,8 @@ CASES: dict[str, tuple[Call, tuple[NDArray, ...]]] = {
 
 @DEVICES
 @pytest.mark.parametrize("name", CASES)
-def test_beside_pytorch(name: str, place: str, device_there: Callable[[str], None]) -> None:
-    device_there(place)
+def test_beside_pytorch(name: str, place: str) -> None:
+    need(place)
     call, arrays = CASES[name]
     F, G = dl.nn.functional, torch.nn.functional
     both(
@@ -191,21 +193,14 @@ def test_beside_pytorch(name: str, place: str, device_there: Callable[[str], Non
     )
 
 
-@pytest.fixture
-def device_there() -> Callable[[str], None]:
-    from tests.conftest import need
-
-    return need
-
-
 TIMES, LINES, CLASSES = 7, 3, 5
 SAID = np.array([[1, 2, 2], [3, 3, 0], [4, 0, 0]])
 
 
 @DEVICES
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_ctc_loss(reduction: str, place: str, device_there: Callable[[str], None]) -> None:
-    device_there(place)
+def test_ctc_loss(reduction: str, place: str) -> None:
+    need(place)
     lasting, lengths = [7, 5, 2], [3, 2, 1]
     one_behind_the_other = np.concatenate([row[:n] for row, n in zip(SAID, lengths, strict=True)])
     for targets in (SAID, one_behind_the_other):
