@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from dl4all.errors import ShapeError
 from dl4all.nn import functional
 from dl4all.nn.module import Module, Parameter
 from dl4all.tensor.creation import full
@@ -205,6 +206,53 @@ class Softmin(Activation):
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__(dim=dim)
+
+
+class Softmax2d(Activation):
+    """:func:`~dl4all.nn.functional.softmax` across the channels of (N, C, H, W) or (C, H, W)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim not in (3, 4):
+            raise ShapeError(f"[Softmax2d] expected shape (N, C, H, W) or (C, H, W), got {x.shape}")
+        return functional.softmax(x, -3)  # type: ignore[no-any-return]
+
+
+class Hardshrink(Activation):
+    """:func:`~dl4all.nn.functional.hardshrink` as a layer."""
+
+    function = staticmethod(functional.hardshrink)
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__(lambd=lambd)
+
+
+class Softshrink(Activation):
+    """:func:`~dl4all.nn.functional.softshrink` as a layer."""
+
+    function = staticmethod(functional.softshrink)
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__(lambd=lambd)
+
+
+class Tanhshrink(Activation):
+    """:func:`~dl4all.nn.functional.tanhshrink` as a layer."""
+
+    function = staticmethod(functional.tanhshrink)
+
+
+class RReLU(Activation):
+    """:func:`~dl4all.nn.functional.rrelu` as a layer, with random slopes in training."""
+
+    lower: float
+    upper: float
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
+        super().__init__(lower=lower, upper=upper)
+
+    def forward(self, x: Tensor) -> Tensor:
+        lower, upper = self.lower, self.upper
+        return functional.rrelu(x, lower, upper, self.training)  # type: ignore[no-any-return]
 
 
 class PReLU(Module):

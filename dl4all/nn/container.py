@@ -1,4 +1,4 @@
-"""Modules of modules."""
+"""Modules of modules, and of parameters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dl4all.errors import ArgumentError
-from dl4all.nn.module import Module
+from dl4all.nn.module import Module, Parameter
+from dl4all.tensor.tensor import Tensor
 
 
 class _Numbered(Module):
@@ -147,3 +148,111 @@ class ModuleDict(Module):
 
     def items(self) -> Iterator[tuple[str, Module]]:
         return self.named_children()
+
+
+class ParameterList(Module):
+    """A list of parameters that are part of the network, named ``0``, ``1``, ... in the state dict.
+
+    Tensors become parameters.
+
+    Example:
+        >>> import dl4all as dl
+        >>> scales = dl.nn.ParameterList([dl.ones(2), dl.ones(3)])
+        >>> len(scales), list(scales.state_dict())
+        (2, ['0', '1'])
+    """
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        super().__init__()
+        self.extend(values)
+
+    def append(self, value: Any) -> ParameterList:
+        """Put a parameter behind the others; returns the list.
+
+        Raises:
+            ArgumentError: it is no tensor.
+        """
+        setattr(self, str(len(self)), _parameter("ParameterList", value))
+        return self
+
+    def extend(self, values: Iterable[Any]) -> ParameterList:
+        """Put parameters behind the others; returns the list."""
+        for value in values:
+            self.append(value)
+        return self
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return (value for value in vars(self).values() if isinstance(value, Parameter))
+
+    def __getitem__(self, index: Any) -> Any:
+        """A parameter, or of a slice a list that shares those in it."""
+        found = list(self)[index]
+        return ParameterList(found) if isinstance(index, slice) else found
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        setattr(self, str(range(len(self))[index]), _parameter("ParameterList", value))
+
+
+class ParameterDict(Module):
+    """Parameters by name that are part of the network. Tensors become parameters.
+
+    Raises:
+        ArgumentError: one of them is no tensor, or its name is that of an attribute.
+
+    Example:
+        >>> import dl4all as dl
+        >>> scales = dl.nn.ParameterDict({"left": dl.ones(2), "right": dl.ones(3)})
+        >>> scales["right"].shape, list(scales.state_dict())
+        ((3,), ['left', 'right'])
+    """
+
+    def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.update(parameters or {})
+
+    def update(self, parameters: Mapping[str, Any]) -> None:
+        """Take in parameters by name."""
+        for name, value in parameters.items():
+            self[name] = value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name not in self and hasattr(self, name):
+            raise ArgumentError(f"[ParameterDict] {name!r} is an attribute of modules; choose another name")
+        setattr(self, name, _parameter("ParameterDict", value))
+
+    def __getitem__(self, name: str) -> Parameter:
+        return dict(self.items())[name]
+
+    def __delitem__(self, name: str) -> None:
+        del vars(self)[name]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(vars(self).get(str(name)), Parameter)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self.items())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def keys(self) -> Iterator[str]:
+        return iter(self)
+
+    def values(self) -> Iterator[Parameter]:
+        return (value for _, value in self.items())
+
+    def items(self) -> Iterator[tuple[str, Parameter]]:
+        return ((name, value) for name, value in vars(self).items() if isinstance(value, Parameter))
+
+
+def _parameter(kind: str, value: Any) -> Parameter:
+    """
+    Raises:
+        ArgumentError: it is no tensor.
+    """
+    if not isinstance(value, Tensor):
+        raise ArgumentError(f"[{kind}] expected a parameter or a tensor, got {value!r}")
+    return value if isinstance(value, Parameter) else Parameter(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dl4all.errors import ArgumentError
 from dl4all.nn import functional
 from dl4all.nn.module import Module
@@ -53,3 +55,31 @@ class Dropout2d(Dropout):
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.dropout2d(x, self.p, self.training, self.inplace)
+
+
+class Dropout1d(Dropout):
+    """:func:`~dl4all.nn.functional.dropout1d` in training: zeros in the place of random channels."""
+
+    def forward(self, x: Tensor) -> Any:
+        return functional.dropout1d(x, self.p, self.training)
+
+
+class Dropout3d(Dropout):
+    """:func:`~dl4all.nn.functional.dropout3d` in training: zeros in the place of random channels."""
+
+    def forward(self, x: Tensor) -> Any:
+        return functional.dropout3d(x, self.p, self.training)
+
+
+class AlphaDropout(Dropout):
+    """:func:`~dl4all.nn.functional.alpha_dropout` in training: mean and variance stay."""
+
+    def forward(self, x: Tensor) -> Any:
+        return functional.alpha_dropout(x, self.p, self.training)
+
+
+class FeatureAlphaDropout(Dropout):
+    """:func:`~dl4all.nn.functional.feature_alpha_dropout` in training, of whole channels."""
+
+    def forward(self, x: Tensor) -> Any:
+        return functional.feature_alpha_dropout(x, self.p, self.training)

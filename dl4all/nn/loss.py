@@ -206,3 +206,13 @@ class MarginRankingLoss(_MarginLoss):
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Any:
         return functional.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
+
+
+class SoftMarginLoss(_Loss):
+    """:func:`~dl4all.nn.functional.soft_margin_loss` as a layer."""
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        return functional.soft_margin_loss(input, target, reduction=self.reduction)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
-from dl4all.errors import ArgumentError
 from dl4all.nn import functional
 from dl4all.nn.convolution import Size
 from dl4all.nn.module import Module
@@ -12,7 +12,7 @@ from dl4all.tensor.tensor import Tensor
 
 
 class _MaxPool(Module):
-    """The arguments of both layers."""
+    """The arguments of the layers below."""
 
     def __init__(
         self,
@@ -42,12 +42,12 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """:func:`~dl4all.nn.functional.max_pool1d` as a layer; places of the largest are not returned."""
+    """:func:`~dl4all.nn.functional.max_pool1d` as a layer; ``return_indices`` adds where the largest are."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         if self.return_indices:
-            raise ArgumentError("[MaxPool1d] return_indices is not supported; use MaxPool2d on (N, C, 1, L)")
-        return functional.max_pool1d(x, *self.arguments)  # type: ignore[no-any-return]
+            return functional.max_pool1d_with_indices(x, *self.arguments)
+        return functional.max_pool1d(x, *self.arguments)
 
 
 class MaxPool2d(_MaxPool):
@@ -57,6 +57,15 @@ class MaxPool2d(_MaxPool):
         if self.return_indices:
             return functional.max_pool2d_with_indices(x, *self.arguments)
         return functional.max_pool2d(x, *self.arguments)
+
+
+class MaxPool3d(_MaxPool):
+    """:func:`~dl4all.nn.functional.max_pool3d` as a layer; ``return_indices`` adds where the largest are."""
+
+    def forward(self, x: Tensor) -> Any:
+        if self.return_indices:
+            return functional.max_pool3d_with_indices(x, *self.arguments)
+        return functional.max_pool3d(x, *self.arguments)
 
 
 class AvgPool1d(Module):
@@ -107,6 +116,14 @@ class AvgPool2d(AvgPool1d):
         return functional.avg_pool2d(x, *given)  # type: ignore[no-any-return]
 
 
+class AvgPool3d(AvgPool2d):
+    """:func:`~dl4all.nn.functional.avg_pool3d` as a layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        given = (*self.arguments, self.divisor_override)
+        return functional.avg_pool3d(x, *given)  # type: ignore[no-any-return]
+
+
 class _Adaptive(Module):
     """The argument of the layers below."""
 
@@ -132,6 +149,13 @@ class AdaptiveAvgPool2d(_Adaptive):
         return functional.adaptive_avg_pool2d(x, self.output_size)  # type: ignore[no-any-return]
 
 
+class AdaptiveAvgPool3d(_Adaptive):
+    """:func:`~dl4all.nn.functional.adaptive_avg_pool3d` as a layer; size 1 is the global mean."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.adaptive_avg_pool3d(x, self.output_size)  # type: ignore[no-any-return]
+
+
 class AdaptiveMaxPool2d(_Adaptive):
     """:func:`~dl4all.nn.functional.adaptive_max_pool2d` as a layer."""
 
@@ -143,3 +167,92 @@ class AdaptiveMaxPool2d(_Adaptive):
         if self.return_indices:
             return functional.adaptive_max_pool2d_with_indices(x, self.output_size)
         return functional.adaptive_max_pool2d(x, self.output_size)
+
+
+class AdaptiveMaxPool1d(AdaptiveMaxPool2d):
+    """:func:`~dl4all.nn.functional.adaptive_max_pool1d` as a layer."""
+
+    def forward(self, x: Tensor) -> Any:
+        if self.return_indices:
+            return functional.adaptive_max_pool1d_with_indices(x, self.output_size)
+        return functional.adaptive_max_pool1d(x, self.output_size)
+
+
+class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
+    """:func:`~dl4all.nn.functional.adaptive_max_pool3d` as a layer."""
+
+    def forward(self, x: Tensor) -> Any:
+        return functional.adaptive_max_pool3d(x, self.output_size, self.return_indices)
+
+
+class _LPPool(Module):
+    """The arguments of pooling by powers."""
+
+    function: ClassVar[Callable[..., Any]]
+
+    def __init__(
+        self, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False
+    ) -> None:
+        super().__init__()
+        self.norm_type, self.kernel_size = norm_type, kernel_size
+        self.stride, self.ceil_mode = stride, ceil_mode
+
+    def forward(self, x: Tensor) -> Any:
+        return type(self).function(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
+    def extra_repr(self) -> str:
+        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}"
+
+
+class LPPool1d(_LPPool):
+    """:func:`~dl4all.nn.functional.lp_pool1d` as a layer."""
+
+    function = staticmethod(functional.lp_pool1d)
+
+
+class LPPool2d(_LPPool):
+    """:func:`~dl4all.nn.functional.lp_pool2d` as a layer."""
+
+    function = staticmethod(functional.lp_pool2d)
+
+
+class LPPool3d(_LPPool):
+    """:func:`~dl4all.nn.functional.lp_pool3d` as a layer."""
+
+    function = staticmethod(functional.lp_pool3d)
+
+
+class _MaxUnpool(Module):
+    """The arguments of the way back from pooling."""
+
+    function: ClassVar[Callable[..., Any]]
+
+    def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+
+    def forward(self, x: Tensor, indices: Tensor, output_size: Any = None) -> Any:
+        return type(self).function(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """:func:`~dl4all.nn.functional.max_unpool1d` as a layer."""
+
+    function = staticmethod(functional.max_unpool1d)
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """:func:`~dl4all.nn.functional.max_unpool2d` as a layer."""
+
+    function = staticmethod(functional.max_unpool2d)
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """:func:`~dl4all.nn.functional.max_unpool3d` as a layer."""
+
+    function = staticmethod(functional.max_unpool3d)

@@ -24,6 +24,33 @@ class Upsample(Activation):
         super().__init__(size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners)
 
 
+class UpsamplingNearest2d(Activation):
+    """:func:`~dl4all.nn.functional.upsample_nearest` as a layer."""
+
+    function = staticmethod(functional.upsample_nearest)
+
+    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+        super().__init__(size=size, scale_factor=scale_factor)
+
+
+class UpsamplingBilinear2d(Activation):
+    """:func:`~dl4all.nn.functional.upsample_bilinear` as a layer."""
+
+    function = staticmethod(functional.upsample_bilinear)
+
+    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+        super().__init__(size=size, scale_factor=scale_factor)
+
+
+class ChannelShuffle(Activation):
+    """:func:`~dl4all.nn.functional.channel_shuffle` as a layer."""
+
+    function = staticmethod(functional.channel_shuffle)
+
+    def __init__(self, groups: int) -> None:
+        super().__init__(groups=groups)
+
+
 class PixelShuffle(Activation):
     """:func:`~dl4all.nn.functional.pixel_shuffle` as a layer: (N, C r r, H, W) to (N, C, H r, W r)."""
 
@@ -40,17 +67,6 @@ class PixelUnshuffle(Activation):
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__(downscale_factor=downscale_factor)
-
-
-class ZeroPad2d(Activation):
-    """Zeros around images: `padding` is an int, or how many (left, right, top, bottom)."""
-
-    def __init__(self, padding: int | Sequence[int]) -> None:
-        super().__init__(padding=padding)
-        self.pad = [padding] * 4 if isinstance(padding, int) else list(padding)
-
-    def forward(self, x: Any) -> Any:
-        return functional.pad(x, self.pad)
 
 
 class Unfold(Activation):

@@ -6,20 +6,24 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from dl4all.errors import ArgumentError
+from dl4all.optim.cyclic import ChainedScheduler, CyclicLR
 from dl4all.optim.one_cycle import OneCycleLR
 from dl4all.optim.optimizer import Optimizer
 from dl4all.optim.plateau import ReduceLROnPlateau
 from dl4all.optim.schedule import LRScheduler, SequentialLR
 
 __all__ = [
+    "ChainedScheduler",
     "ConstantLR",
     "CosineAnnealingLR",
     "CosineAnnealingWarmRestarts",
+    "CyclicLR",
     "ExponentialLR",
     "LRScheduler",
     "LambdaLR",
     "LinearLR",
     "MultiStepLR",
+    "MultiplicativeLR",
     "OneCycleLR",
     "PolynomialLR",
     "ReduceLROnPlateau",
@@ -50,6 +54,19 @@ class LambdaLR(LRScheduler):
 
     def _rate(self, lr: float, base: float, group: int) -> float:
         return base * self.lr_lambdas[group](self.last_epoch)
+
+
+class MultiplicativeLR(LambdaLR):
+    """Times what a function of the epoch returns, in every epoch but the first.
+
+    Args:
+        optimizer: whose rates are set.
+        lr_lambda: a function, or one for each group.
+        last_epoch: as in :class:`LRScheduler`.
+    """
+
+    def _rate(self, lr: float, base: float, group: int) -> float:
+        return lr if self._begins else lr * self.lr_lambdas[group](self.last_epoch)
 
 
 class StepLR(LRScheduler):

@@ -17,12 +17,12 @@ from dl4all.ops.base import DTYPES, Shape, TensorBase, from_host
 from dl4all.ops.op import NUMBERS
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.device import device as open_device
-from dl4all.tensor.moving import Moving
+from dl4all.tensor.further import Further
 
 _hook_keys = itertools.count()
 
 
-class Tensor(Moving):
+class Tensor(Further):
     """An n-dimensional array on a device.
 
     Made by :func:`dl4all.tensor` and its relatives. Operators and methods carry PyTorch's names;
@@ -44,7 +44,7 @@ class Tensor(Moving):
     add = ops.add
     sub = ops.sub
     mul = ops.mul
-    div = ops.div
+    div = ops.divide
     neg = ops.neg
     clone = ops.clone
     relu = ops.relu

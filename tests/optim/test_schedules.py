@@ -42,6 +42,18 @@ MAKE: dict[str, Make] = {
     "sequence": lambda m, o: m.SequentialLR(
         o, [m.LinearLR(o, 0.1, total_iters=10), m.CosineAnnealingLR(o, 40), m.ExponentialLR(o, 0.9)], [10, 60]
     ),
+    "multiplicative": lambda m, o: m.MultiplicativeLR(o, [lambda epoch: 0.95, lambda epoch: 1 + epoch % 2]),
+    "cyclic": lambda m, o: m.CyclicLR(o, 0.01, [0.1, 0.5], 7, 11),
+    "cyclic, lower each time": lambda m, o: m.CyclicLR(o, 0.01, 0.1, 9, mode="triangular2"),
+    "cyclic, lower each step": lambda m, o: m.CyclicLR(
+        o, 0.01, 0.1, 9, mode="exp_range", gamma=0.98, base_momentum=[0.6, 0.7],
+    ),
+    "cyclic, scaled": lambda m, o: m.CyclicLR(
+        o, 0.01, 0.1, 9, scale_fn=lambda step: 1 / (1 + step), scale_mode="iterations", cycle_momentum=False,
+    ),
+    "chained": lambda m, o: m.ChainedScheduler(
+        [m.LinearLR(o, 0.1, total_iters=10), m.ExponentialLR(o, 0.97), m.StepLR(o, 9)]
+    ),
     "sequence of restarts": lambda m, o: m.SequentialLR(
         o, [m.ConstantLR(o, 0.5, 100), m.CosineAnnealingWarmRestarts(o, 7), m.StepLR(o, 5)], [3, 50]
     ),
