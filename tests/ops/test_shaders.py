@@ -35,7 +35,7 @@ from tests.ops.cases import (
 
 SHADERS = all_shaders()
 IN_PLACE = ("optim/", "nn/attention_shares.comp", "conv/winograd_weight.comp")
-"""Those that change more than their result: the state of an optimizer, scores, what has been added up so far."""
+"""Those that change more than their result: the state of an optimizer, scores, gradients of filters."""
 
 ELEMENTWISE = [op for op in REGISTRY.values() if isinstance(op, Elementwise)]
 
