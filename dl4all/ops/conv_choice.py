@@ -1,18 +1,23 @@
 """Which algorithm computes a convolution.
 
-The choice follows from sizes alone, so that the same network gives the same bits every time.
+The choice follows from sizes alone, so that the same network gives the same bits every time, unless somebody
+asks for what is measured to be the fastest (:mod:`dl4all.ops.tuning`).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
+from dl4all.ops import tuning
+from dl4all.ops.base import TensorBase
 from dl4all.ops.conv_problem import Problem
 from dl4all.ops.gemm import NARROW, PANEL, PLAIN
 from dl4all.ops.launch import ceil_div
+from dl4all.ops.window import Window
 from dl4all.runtime.info import DeviceInfo
+from dl4all.scheduler.device import Device
 
 Part = Literal["forward", "input", "weight"]
 """The convolution itself, or the gradient of its input or its filters."""
@@ -93,11 +98,18 @@ def _product(info: DeviceInfo, rows: int, columns: int, inner: int) -> float:
     return 2 * ceil_div(rows, PLAIN.rows) * PLAIN.rows * whole * wide * inner
 
 
-def chosen(info: DeviceInfo, q: Problem, part: Part) -> str:
-    """The algorithm to use: that of :func:`forced` where it can do it, or the default."""
-    if _forced and _forced[-1] in candidates(info, q, part):
+class Case(NamedTuple):
+    """A convolution or one of its gradients."""
+
+    part: Part
+    q: Problem
+
+
+def chosen(device: Device, q: Problem, part: Part) -> str:
+    """The algorithm to use: that of :func:`forced` where it can do it, what was tuned, or the default."""
+    if _forced and _forced[-1] in candidates(device.info, q, part):
         return _forced[-1]
-    return default(info, q, part)
+    return tuning.choose(SPACE, device, Case(part, q))
 
 
 @contextlib.contextmanager
@@ -108,3 +120,70 @@ def forced(name: str) -> Iterator[None]:
         yield
     finally:
         _forced.pop()
+
+
+# Tuning
+
+Run = Callable[[TensorBase, TensorBase, TensorBase, Problem], None]
+RUNS: dict[str, Run] = {}
+"""What computes each part from its two operands; those who can do it say so."""
+
+
+def _key(case: Case) -> tuple[int | str, ...]:
+    """Every size: which algorithm is the fastest changes too fast for classes."""
+    q = case.q
+    return (case.part, q.images, q.channels, q.filters, q.groups, *q.size, *q.out_size, *q.win.words,
+            *q.win.behind)  # fmt: skip
+
+
+def _case(key: Sequence[Any]) -> Case:
+    part, images, channels, filters, groups, *rest = key
+    size, out_size, kernel, stride, before, dilation, behind = (
+        tuple(rest[first : first + 3]) for first in range(0, len(rest), 3)
+    )
+    win = Window(kernel, stride, before, behind, dilation)
+    return Case(part, Problem(images, channels, filters, groups, size, out_size, win))
+
+
+def _rule(info: DeviceInfo, key: tuple[int | str, ...]) -> tuple[str, ...]:
+    part, q = _case(key)
+    return (default(info, q, part), CANDIDATES[0])
+
+
+def _fits(device: Device, name: str, key: tuple[int | str, ...]) -> bool:
+    part, q = _case(key)
+    return name in candidates(device.info, q, part)
+
+
+def _prepare(device: Device, case: Case) -> tuning.Work[str]:
+    part, q = case
+    x = tuning.made_up(device, q.images, q.channels, *q.size)
+    w = tuning.made_up(device, q.filters, q.channels // q.groups, *q.win.kernel)
+    g = tuning.made_up(device, q.images, q.filters, *q.out_size)
+    out, first, second = {"forward": (g, x, w), "input": (x, g, w), "weight": (w, g, x)}[part]
+
+    def run(name: str) -> None:
+        with forced(name):
+            RUNS[part](out, first, second, q)
+
+    return tuning.Work(run, out)
+
+
+def _layer(part: Part, images: int, channels: int, filters: int, size: int) -> Case:
+    plane, ones = (1, size, size), (1, 1, 1)
+    pad = (0, 1, 1)
+    return Case(
+        part, Problem(images, channels, filters, 1, plane, plane, Window((1, 3, 3), ones, pad, pad, ones))
+    )
+
+
+LAYERS = ((64, 56), (128, 28), (256, 14), (512, 7))
+PROBLEMS = (
+    *((f"ResNet-18, {c} of {s} x {s}", _layer("forward", 1, c, c, s)) for c, s in LAYERS),
+    *((f"the same, 8 images, {c}", _layer("forward", 8, c, c, s)) for c, s in LAYERS),
+    *((f"its input's gradient, {c}", _layer("input", 8, c, c, s)) for c, s in LAYERS),
+    *((f"its filters' gradient, {c}", _layer("weight", 8, c, c, s)) for c, s in LAYERS),
+)
+SPACE = tuning.declare(
+    tuning.Space("conv", {name: name for name in CANDIDATES}, _key, _rule, _fits, _prepare, PROBLEMS)
+)

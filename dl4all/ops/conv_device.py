@@ -40,7 +40,7 @@ def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | No
     if q.depthwise:
         _depthwise(out, x, w, bias, q)
         return
-    tile = conv_choice.TILES.get(conv_choice.chosen(out.device.info, q, "forward"))
+    tile = conv_choice.TILES.get(conv_choice.chosen(out.device, q, "forward"))
     if tile is not None:
         conv_winograd.convolve(out, x, w, bias, q, tile)
         return
@@ -115,7 +115,7 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) ->
     if q.depthwise:
         _depthwise_input(out, g, w, q)
         return
-    tile = conv_choice.TILES.get(conv_choice.chosen(out.device.info, q, "input"))
+    tile = conv_choice.TILES.get(conv_choice.chosen(out.device, q, "input"))
     if tile is not None:
         conv_winograd.convolve(out, g, w, None, q.turned, tile, turn=True)
         return
@@ -169,7 +169,7 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -
     if q.depthwise:
         _depthwise_weight(out, g, x, q)
         return
-    tile = conv_choice.TILES.get(conv_choice.chosen(out.device.info, q, "weight"))
+    tile = conv_choice.TILES.get(conv_choice.chosen(out.device, q, "weight"))
     if tile is not None:
         conv_winograd.weight_gradient(out, g, x, q, tile)
         return
@@ -249,3 +249,8 @@ def _check_rounds(out: TensorBase, pixels: int, wide: int, rounds: int) -> None:
 def _depthwise_push(q: Problem, *rest: int) -> bytes:
     multiplier = q.filters // q.channels
     return pack(*q.win.words, *q.size, *q.out_size, q.images, q.channels, multiplier, *rest)
+
+
+conv_choice.RUNS.update(
+    forward=lambda out, x, w, q: forward(out, x, w, None, q), input=input_gradient, weight=weight_gradient
+)

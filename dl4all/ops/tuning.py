@@ -135,10 +135,19 @@ def declare(space: Space[Q, C]) -> Space[Q, C]:
     return space
 
 
+class MadeUp(TensorBase):
+    """A tensor that no user sees."""
+
+    __slots__ = ()
+
+
+MadeUp.result_class = MadeUp
+
+
 def made_up(device: Device, *shape: int) -> Any:
     """A tensor of normally distributed numbers, for :class:`Work`."""
     block = np.random.default_rng(0).standard_normal(4093, np.float32)  # a prime: rows are not all alike
-    return from_host(TensorBase, np.resize(block, shape), device, copy=False)
+    return from_host(MadeUp, np.resize(block, shape), device, copy=False)
 
 
 def choose(space: Space[Q, C], device: Device, problem: Q) -> C:

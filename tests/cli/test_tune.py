@@ -41,6 +41,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(SPACES, "linear", dataclasses.replace(matvec.SPACE, problems=SMALL))
     products = [("square", gemm.Matrices(8, 8, 8, 8, 8, 8))]
     monkeypatch.setitem(SPACES, "gemm", dataclasses.replace(gemm.SPACE, problems=products))
+    monkeypatch.setitem(SPACES, "conv", dataclasses.replace(SPACES["conv"], problems=()))
     monkeypatch.setattr(dl.device("vulkan:0"), "tables", {})
     monkeypatch.setattr(tuning, "sample", lambda work, *_: 0.002 if work.args[0] == "tiles" else 0.003)
 

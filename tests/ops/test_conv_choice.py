@@ -7,15 +7,26 @@ from typing import Any
 
 import pytest
 
-from dl4all.ops.conv_choice import CANDIDATES, candidates, chosen, default, forced
+from dl4all.ops import tuning
+from dl4all.ops.conv_choice import CANDIDATES, SPACE, Case, Part, _case, candidates, chosen, default, forced
 from dl4all.ops.conv_problem import Problem
 from dl4all.ops.window import window
 from dl4all.runtime.info import DeviceInfo, Limits
-from dl4all.runtime.null.backend import describe
+from dl4all.runtime.null.backend import NullBackend, describe
+from dl4all.scheduler.device import Device
+from dl4all.scheduler.device import device as open_device
+from tests.conftest import need
 from tests.ops.test_on_null import KINDS
 
 SOFTWARE = KINDS["shuffle and int64"][0]
 DISCRETE = replace(describe(), type="discrete")
+
+
+def device(info: DeviceInfo) -> Device:
+    """One that computes nothing and is described like that."""
+    backend = NullBackend()
+    backend.info = info
+    return Device("null:0", backend)
 
 
 def problem(
@@ -73,7 +84,7 @@ def test_only_im2col_does_the_rest(q: Problem) -> None:
     for part in ("forward", "input"):
         assert candidates(DISCRETE, q, part) == ("im2col",)
         with forced("winograd4"):
-            assert chosen(DISCRETE, q, part) == "im2col"
+            assert chosen(device(DISCRETE), q, part) == "im2col"
 
 
 def test_transformed_filters_that_are_too_large_to_bind() -> None:
@@ -86,6 +97,23 @@ def test_transformed_filters_that_are_too_large_to_bind() -> None:
 @pytest.mark.parametrize("name", CANDIDATES)
 def test_an_algorithm_can_be_forced(name: str) -> None:
     q = problem(1, 64, 64, 56)
+    place = device(SOFTWARE)
     with forced(name):
-        assert chosen(SOFTWARE, q, "forward") == chosen(SOFTWARE, q, "input") == name
-    assert chosen(SOFTWARE, q, "forward") == default(SOFTWARE, q, "forward")
+        assert chosen(place, q, "forward") == chosen(place, q, "input") == name
+    assert chosen(place, q, "forward") == default(SOFTWARE, q, "forward")
+
+
+@pytest.mark.parametrize("part", ["forward", "input", "weight"])
+def test_a_problem_can_be_read_from_its_key(part: Part) -> None:
+    case = Case(part, problem(3, 5, 7, 11, kernel=(3, 1), stride=(2, 1), padding=(2, 0), dilation=(1, 3)))
+    assert _case(SPACE.key(case)) == case
+
+
+@pytest.mark.vulkan
+@pytest.mark.parametrize("part", ["forward", "input", "weight"])
+def test_what_is_tuned_computes_the_same(part: Part) -> None:
+    need("vulkan:0")
+    q = problem(2, 16, 12, 13)
+    found = tuning.search(SPACE, open_device("vulkan:0"), Case(part, q), 20.0)
+    assert set(found.seconds) | set(found.refused) == set(CANDIDATES)
+    assert not found.refused
