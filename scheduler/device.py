@@ -42,6 +42,7 @@ from dl4all.runtime.info import DeviceInfo
 from dl4all.runtime.profiler import recorder
 from dl4all.scheduler.prediction import rates
 
+FOR_SLABS = 1 << 18  # bytes, of the small ones among many
 ROOM = 64 << 20  # bytes that are made room for at once: no block of the pool is larger
 
 
@@ -136,7 +137,7 @@ class Device:
         Kernels that work on many tensors at once (an optimizer's) bind fewer buffers then.
         """
         if self.alignment:
-            nbytes = sum(aligned(size, max(self.alignment, GRAIN)) for size in sizes)
+            nbytes = sum(aligned(size, max(self.alignment, GRAIN)) for size in sizes) + FOR_SLABS
             with contextlib.suppress(OutOfMemoryError):
                 self.allocate(min(nbytes, ROOM))  # goes back at once, in one piece
 

@@ -43,7 +43,7 @@ GROUPS = (
     ),
     Group(
         "VkPhysicalDeviceVulkanMemoryModelFeatures", V1_2, "VK_KHR_vulkan_memory_model",
-        {"memory_model": "vulkanMemoryModel"},
+        {"memory_model": "vulkanMemoryModel", "memory_model_device_scope": "vulkanMemoryModelDeviceScope"},
     ),
     Group(
         "VkPhysicalDeviceSubgroupSizeControlFeatures", V1_3, "VK_EXT_subgroup_size_control",

@@ -78,6 +78,7 @@ def test_the_checks_are_these() -> None:
         "GLSL compiler",
         "cache",
         "Kompute",
+        "BLAS",
         *(f"computing on {name}" for name in names),
         "calibration",
     ]

@@ -55,8 +55,9 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def place() -> dl.Device:
+    """With a pool of its own: in how many buffers tensors lie depends on what was there before."""
     need("vulkan:0")
-    return dl.device("vulkan:0")
+    return Device("vulkan:0", dl.device("vulkan:0")._backend)
 
 
 @pytest.fixture
