@@ -42,7 +42,7 @@ from dl4all.runtime.info import DeviceInfo
 from dl4all.runtime.profiler import recorder
 from dl4all.scheduler.prediction import rates
 
-FOR_SLABS = 1 << 18  # bytes, of the small ones among many
+FOR_SLABS = 1 << 16  # bytes, of the small ones among many
 ROOM = 64 << 20  # bytes that are made room for at once: no block of the pool is larger
 
 
