@@ -216,7 +216,7 @@ def test_every_allocation_of_a_training_step_may_fail(
     failing = Failing(backend.allocate)
     monkeypatch.setattr(backend, "allocate", failing)
     model = network("cpu")
-    x, target = batch("cpu", 1024)  # more than what is reserved for the parameters
+    x, target = batch("cpu", 8192)  # more than what is reserved for the parameters
     step(model, x, target)
     expected = weights(model)
 
