@@ -50,7 +50,7 @@ void main() {
                 }
                 barrier();
                 float top = high;
-                for (uint c = 0; c < TILE; ++c) top = highest(top, tile[row * TILE + c]);
+                for (uint c = 0; c < TILE; ++c) top = larger(top, tile[row * TILE + c]);
                 const float from = top == minus_infinity() ? 0.0 : top;
                 barrier();
                 for (uint c = lane; c < TILE; c += LANES) tile[row * TILE + c] = expf(tile[row * TILE + c] - from);

@@ -13,8 +13,3 @@ shared float tile[ROWS * TILE];
 float minus_infinity() {
     return -infinity();
 }
-
-// max() may drop a nan, and does so on some drivers.
-float highest(float a, float b) {
-    return b <= a ? a : (is_nan(a) ? a : b);
-}

@@ -33,11 +33,6 @@ layout(push_constant) uniform Push {
     uint mask_offset, mask_repeats, mask_count, mask_step, mask_row, mask_column;
 } p;
 
-// max() may drop a nan, and does so on some drivers.
-float highest(float a, float b) {
-    return b <= a ? a : (is_nan(a) ? a : b);
-}
-
 #if MASK
 uint mask_start;
 
@@ -108,9 +103,9 @@ void main() {
         for (uint c = 0; c < end; ++c) {
             const VALUE here = score(start + c, i, c * WIDE);
 #if FOURS
-            high = highest(highest(highest(high, here.x), here.y), highest(here.z, here.w));
+            high = larger(larger(larger(high, here.x), here.y), larger(here.z, here.w));
 #else
-            high = highest(high, here);
+            high = larger(high, here);
 #endif
         }
         const float from = high == -infinity() ? 0.0 : high;
