@@ -9,6 +9,7 @@ from typing import Any
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.gathering import number, scatter
 from dl4all.ops.views import reshape
+from dl4all.ops.window import sizes
 
 
 def max_unpool1d(
@@ -88,8 +89,9 @@ def _unpooled(
             f"[{name}] expected {axes + 1} or {axes + 2} axes and indices of the same shape, got "
             f"{input.shape} and {indices.shape}"
         )
-    kernel, step, pad = (_numbers(name, value, axes) for value in window)
-    step = kernel if window[1] in (None, ()) else step
+    kernel = sizes(name, "kernel_size", window[0], 1, axes)
+    step = kernel if window[1] in (None, ()) else sizes(name, "stride", window[1], 1, axes)
+    pad = sizes(name, "padding", window[2], 0, axes)
     size = tuple(
         (n - 1) * s - 2 * p + k for n, s, p, k in zip(input.shape[-axes:], step, pad, kernel, strict=True)
     )
@@ -103,11 +105,3 @@ def _unpooled(
     zeros = number(input, 0, (lines, math.prod(size)))
     found = scatter(zeros, 1, reshape(indices, lines, count), reshape(input, lines, count))
     return reshape(found, *input.shape[:-axes], *size)
-
-
-def _numbers(name: str, value: Any, axes: int) -> tuple[Any, ...]:
-    if not isinstance(value, (tuple, list)):
-        return (value,) * axes
-    if len(value) != axes:
-        raise ArgumentError(f"[{name}] expected a number or {axes}, got {value!r}")
-    return tuple(value)

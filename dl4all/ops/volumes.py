@@ -17,10 +17,12 @@ from dl4all.ops.max_pooling import (
 )
 from dl4all.ops.pooling import avg_pool1d
 from dl4all.ops.views import reshape
+from dl4all.ops.window import sizes
 
 
 def _three(name: str, value: Any) -> tuple[Any, Any, Any]:
-    """
+    """The sizes of a result, of which some may be None.
+
     Raises:
         ArgumentError: it is neither a number nor three.
     """
@@ -87,8 +89,11 @@ def avg_pool3d(
         (1, 1, 2, 2, 2)
     """
     x, single = _volumes("avg_pool3d", input)
-    kernel, pad = _three("avg_pool3d", kernel_size), _three("avg_pool3d", padding)
-    step = kernel if stride in (None, ()) else _three("avg_pool3d", stride)
+    name = "avg_pool3d"
+    if divisor_override == 0:
+        raise ArgumentError(f"[{name}] divisor_override must not be 0")
+    kernel, pad = sizes(name, "kernel_size", kernel_size, 1, 3), sizes(name, "padding", padding, 0, 3)
+    step = kernel if stride in (None, ()) else sizes(name, "stride", stride, 1, 3)
     override = None if divisor_override is None else 1
     more = ceil_mode, count_include_pad, override
     layers = avg_pool2d(_images(x), kernel[1:], step[1:], pad[1:], *more)
@@ -125,8 +130,9 @@ def max_pool3d(
     """
     name = "max_pool3d"
     x, single = _volumes(name, input)
-    kernel, pad, spacing = (_three(name, value) for value in (kernel_size, padding, dilation))
-    step = kernel if stride in (None, ()) else _three(name, stride)
+    kernel, pad = sizes(name, "kernel_size", kernel_size, 1, 3), sizes(name, "padding", padding, 0, 3)
+    step = kernel if stride in (None, ()) else sizes(name, "stride", stride, 1, 3)
+    spacing = sizes(name, "dilation", dilation, 1, 3)
     flat = kernel[1:], step[1:], pad[1:], spacing[1:], ceil_mode
     deep = (kernel[0], 1), (step[0], 1), (pad[0], 0), (spacing[0], 1), ceil_mode
     if not return_indices:
@@ -271,7 +277,7 @@ def lp_pool2d(
         >>> dl.nn.functional.lp_pool2d(dl.tensor([[[[3.0, 4.0]]]]), 2, (1, 2)).tolist()
         [[[[5.0]]]]
     """
-    height, width = kernel_size if isinstance(kernel_size, (tuple, list)) else (kernel_size, kernel_size)
+    height, width = sizes("lp_pool2d", "kernel_size", kernel_size, 1, 2)
     means = avg_pool2d(pow(input, norm_type), (height, width), stride, 0, ceil_mode)
     return _root(means, height * width, norm_type)
 
@@ -286,7 +292,7 @@ def lp_pool3d(
         >>> dl.nn.functional.lp_pool3d(dl.ones(1, 1, 2, 2, 2), 1, 2).item()
         8.0
     """
-    depth, height, width = _three("lp_pool3d", kernel_size)
+    depth, height, width = sizes("lp_pool3d", "kernel_size", kernel_size, 1, 3)
     means = avg_pool3d(pow(input, norm_type), (depth, height, width), stride, 0, ceil_mode)
     return _root(means, depth * height * width, norm_type)
 
