@@ -95,6 +95,14 @@ class DeviceInfo:
         return "subgroup_shuffle" in self.features
 
     @property
+    def short_subgroups(self) -> bool:
+        """Whether it is a processor that computes 8 invocations as one vector, whose lanes can be exchanged.
+
+        Shared memory and barriers are slow there, and lanes fast: kernels for it go without the former.
+        """
+        return self.type == "software" and self.subgroup_size == 8 and self.subgroup_shuffle
+
+    @property
     def float16(self) -> bool:
         """Whether shaders can compute with 16-bit floats."""
         return "float16" in self.features

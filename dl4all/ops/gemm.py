@@ -144,7 +144,7 @@ def best_panel(device: Device, n: int) -> int:
     """Columns to store together where B with `n` columns is written for the purpose."""
     # Time goes with the columns of all tiles, and a narrow one takes two thirds of a wide one's.
     narrow = 2 * ceil_div(n, NARROW.columns) < 3 * ceil_div(n, PANEL)
-    return NARROW.columns if narrow and _lanes(device.info) else PANEL
+    return NARROW.columns if narrow and device.info.short_subgroups else PANEL
 
 
 def gemm(c: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBase | None, g: Matrices) -> None:
@@ -249,14 +249,9 @@ def _key(g: Matrices) -> tuple[int, ...]:
     )
 
 
-def _lanes(info: DeviceInfo) -> bool:
-    """Whether it is llvmpipe, or like it."""
-    return info.type == "software" and info.subgroup_size == 8 and info.subgroup_shuffle
-
-
 def _rule(info: DeviceInfo, key: tuple[int | str, ...]) -> tuple[str, ...]:
     """Names of tiles by what the device is, for a class of products; the last fits every device."""
-    if _lanes(info):
+    if info.short_subgroups:
         columns = 16 if key[-1] == 16 else 28
         return f"words64 64x{columns}", f"shuffle 64x{columns}"
     m, n, k, batch = (3 * 2 ** int(bits) // 4 for bits in key[:4])  # in the middle of the class

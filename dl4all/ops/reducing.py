@@ -14,7 +14,7 @@ from dl4all.ops.elements import merge_axes
 from dl4all.ops.indexing import axis
 from dl4all.ops.launch import ceil_div, pack, shader
 from dl4all.ops.op import REGISTRY, empty
-from dl4all.ops.rows import MANY, ROWS_OF_SUBGROUPS, TOGETHER, WIDEST, has_short_subgroups, power_of_2
+from dl4all.ops.rows import MANY, ROWS_OF_SUBGROUPS, TOGETHER, WIDEST, power_of_2
 from dl4all.ops.views import contiguous, permute
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device import Launch
@@ -133,7 +133,7 @@ class Reduction:
         if x.dtype != np.float32:
             x = REGISTRY["cast"](x, "float32")
         x, layout = _arranged(x, axes, self._ordered)
-        subgroups = has_short_subgroups(out.device) and _by_four(layout, x.offset)
+        subgroups = out.device.info.short_subgroups and _by_four(layout, x.offset)
         width = 4 if subgroups else 1
         if subgroups:
             layout = _in_fours(layout)

@@ -52,12 +52,6 @@ def row_shaders(path: str, **defines: Any) -> RowShaders:
     }
 
 
-def has_short_subgroups(device: Device) -> bool:
-    """Whether a barrier costs much and 8 invocations can do without: drivers that run on the processor."""
-    info = device.info
-    return info.type == "software" and info.subgroup_size == TOGETHER and info.subgroup_shuffle
-
-
 def power_of_2(count: int) -> int:
     """The next one, up to the size of a workgroup."""
     return min(1 << max(count - 1, 0).bit_length(), WORKGROUP)
@@ -72,7 +66,7 @@ def choose(shaders: RowShaders, by_four: bool, inner: int, length: int, device: 
     """The variant for a device, where `length` elements of a row are gathered at once."""
     fours = by_four and (False, True) in shaders
     width = 4 if fours else 1
-    if (True, fours) in shaders and has_short_subgroups(device):
+    if (True, fours) in shaders and device.info.short_subgroups:
         steps = ceil_div(length, width)
         if steps <= FEW or (inner >= TOGETHER and steps <= STEPS):
             return Variant(shaders[True, fours], width, SUBGROUP_WORKGROUP)

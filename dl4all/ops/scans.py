@@ -16,7 +16,7 @@ from dl4all.ops.launch import ceil_div, pack, run
 from dl4all.ops.logic import where
 from dl4all.ops.op import REGISTRY, Kernel, Result, empty, example, op
 from dl4all.ops.reducing import BUSY, named, one_axis, widened
-from dl4all.ops.rows import STEPS, TOGETHER, choose, four_at_once, has_short_subgroups, row_shaders
+from dl4all.ops.rows import STEPS, TOGETHER, choose, four_at_once, row_shaders
 from dl4all.ops.views import contiguous
 from dl4all.ops.window import check_float
 
@@ -50,7 +50,7 @@ def _scan(products: bool, backwards: bool, out: TensorBase, input: TensorBase, d
     rows = out.numel() // size
     # Products are 0 or infinite long before they are worth slices.
     slices = 1 if products else max(1, min(ceil_div(BUSY, rows), size // LEAST))
-    if inner >= TOGETHER and not products and has_short_subgroups(out.device):
+    if inner >= TOGETHER and not products and out.device.info.short_subgroups:
         slices = max(slices, ceil_div(size, STEPS))  # each is one invocation's
     slice = ceil_div(size, slices)
     by_four = four_at_once(size, inner, x)

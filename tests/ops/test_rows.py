@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import dl4all as dl
-from dl4all.ops import reducing, rows, scans
+from dl4all.runtime.info import DeviceInfo
 from tests.each import each
 from tests.ops.cases import TOLERANCE, close, generator, numbers
 
@@ -32,8 +32,7 @@ def device(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=("as chosen", "without subgroups"))
 def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "without subgroups":
-        for module in (rows, reducing, scans):
-            monkeypatch.setattr(module, "has_short_subgroups", lambda device: False)
+        monkeypatch.setattr(DeviceInfo, "short_subgroups", property(lambda info: False))
 
 
 def softmax(x: NDArray) -> NDArray:
