@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from dl4all.ops import launch
 from dl4all.ops.base import TensorBase
-from dl4all.ops.launch import ceil_div, pack, shader
+from dl4all.ops.launch import ceil_div, check_rounds, pack, shader
 from dl4all.ops.views import contiguous
 from dl4all.runtime.backend import Grid
 from dl4all.runtime.spirv import Shader
@@ -20,6 +20,7 @@ TOGETHER = 8  # invocations of a subgroup
 ROWS_OF_SUBGROUPS = SUBGROUP_WORKGROUP // TOGETHER  # in a workgroup
 FEW = 16  # steps along a row that one invocation does alone
 STEPS = 256  # that an invocation does at most where few share a row; sums of more would lose digits
+PASSES = 4  # over a row, at most
 WIDEST = 32  # rows side by side where their elements lie side by side; a cache line's worth
 MANY = 2048  # rows that keep a device busy with less than a workgroup for each
 
@@ -90,6 +91,7 @@ def of_rows(
             lanes = max(lanes, min(power_of_2(inner), WIDEST))
         elif rows > MANY:
             lanes = max(lanes, WORKGROUP // WIDEST)
+        check_rounds(operands[0].device, PASSES * ceil_div(size // width, WORKGROUP // lanes))
     tiles = ceil_div(rows, lanes)
     columns = min(tiles, launch.MAX_GROUPS)
     push = pack(rows, size // width, inner, lanes, columns)
