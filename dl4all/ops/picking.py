@@ -15,6 +15,7 @@ from dl4all.ops.op import REGISTRY, Kernel, Result, example, op
 from dl4all.ops.views import contiguous, expand, reshape
 
 WORKGROUP = 128
+MOST_TERMS = 1024  # that are added up one after the other; of more, sums of pieces
 PICK = word_shaders("data/pick.comp")
 PICK_BACKWARD = shader("data/pick_backward.comp")
 PUT = word_shaders("data/put.comp")
@@ -95,8 +96,18 @@ def _pick_backward_shape(input: TensorBase, index: Any, size: int) -> Result:
 
 
 def _pick_backward_run(out: TensorBase, input: TensorBase, index: Any, size: int) -> None:
-    x = contiguous(input)
-    order, starts = Indices.of(index).plan(size)
+    x, places = contiguous(input), Indices.of(index)
+    order, starts = places.plan(size)
+    counts = np.diff(starts)
+    if counts.max(initial=0) > MOST_TERMS:
+        pieces = -(-counts // MOST_TERMS)
+        # The number of each row's piece: pieces of earlier places, and those of its own place before it.
+        rank = np.arange(len(order)) - np.repeat(starts[:-1], counts)
+        piece = np.full(len(places), -1, np.int32)
+        piece[order] = np.repeat(np.cumsum(pieces) - pieces, counts) + rank // MOST_TERMS
+        sums = REGISTRY["pick_backward"](x, Indices(piece), int(pieces.sum()))
+        _pick_backward_run(out, sums, Indices(np.repeat(np.arange(size), pieces)), size)
+        return
     host = np.concatenate((starts + np.int32(size + 1), order)).astype(np.int32)
     plan = from_host(type(input).result_class, host, input.device, copy=False)
     push = pack(out.numel(), x.offset, size, x.shape[1], x.shape[2])
