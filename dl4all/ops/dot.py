@@ -14,6 +14,7 @@ from dl4all.ops.window import check_float
 
 DOT = shader("reduce/dot.comp", ATOMIC=0)
 ATOMIC = shader("reduce/dot.comp", ATOMIC=1)
+DOT_SHADERS = (DOT, SUM.merge)
 
 
 def _shape(input: TensorBase, tensor: TensorBase) -> Result:
@@ -42,7 +43,8 @@ def atomic_dot(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
     run(ATOMIC, (slices, 1, 1), push, input, tensor, out)
 
 
-def _run(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
+def dot_run(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
+    """Fill `out`, of one element, on a device."""
     slices, push = _slices(input, tensor)
     if slices == 1:
         run(DOT, (1, 1, 1), push, input, tensor, out)
@@ -54,7 +56,7 @@ def _run(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
 
 @op(
     infer=_shape,
-    kernel=Kernel(_run, (DOT, SUM.merge)),
+    kernel=Kernel(dot_run, DOT_SHADERS),
     examples=(example((13,), (13,)), example((70001,), (70001,)), example((1,), (1,)), example((0,), (0,))),
     grad=(lambda g, tensor: g * tensor, lambda g, input: g * input),
 )

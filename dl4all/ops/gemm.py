@@ -13,8 +13,9 @@ from dl4all.ops.launch import MOST_GROUPS, ceil_div, pack, shader
 from dl4all.runtime.info import DeviceInfo
 from dl4all.scheduler.device import Device, Launch
 
-MOST_TERMS = 2**17
-"""Of a sum, at once: llvmpipe leaves a shader's loops after 65535 rounds in all, four terms each."""
+MOST_TERMS = 2**14
+"""That are added up one after the other. More would lose digits, and from 2**18 on llvmpipe would leave the
+loop before its end: it allows an invocation 65535 rounds in all, of four terms each."""
 
 PANEL = 28
 """Columns that are best stored together when B is written for the purpose: as many as a tile of

@@ -9,6 +9,7 @@ import numpy as np
 
 from dl4all.errors import ShapeError
 from dl4all.ops.base import Array, Shape, TensorBase
+from dl4all.ops.dot import DOT_SHADERS, dot_run
 from dl4all.ops.gemm import GEMM_SHADERS
 from dl4all.ops.launch import MOST_GROUPS
 from dl4all.ops.matvec import MATVEC, WORKGROUP, matvec
@@ -48,6 +49,9 @@ def _matmul_infer(input: TensorBase, other: TensorBase) -> Result:
 
 
 def _matmul_run(out: TensorBase, input: TensorBase, other: TensorBase) -> None:
+    if len(input.shape) == len(other.shape) == 1:
+        dot_run(out, input, other)
+        return
     left, right, _ = _matmul_shapes(input.shape, other.shape)
     row = input.strides if len(input.shape) == len(left) else (0, *input.strides)
     column = other.strides if len(other.shape) == len(right) else (*other.strides, 0)
@@ -97,7 +101,7 @@ def _shaped(tensor: Any, shape: Shape) -> Any:
 @op(
     infer=_matmul_infer,
     flops=_matmul_flops,
-    kernel=Kernel(_matmul_run, GEMM_SHADERS),
+    kernel=Kernel(_matmul_run, (*GEMM_SHADERS, *DOT_SHADERS)),
     examples=(
         example((13, 7), (7, 11)),
         example((64, 36), (36, 200)),

@@ -75,17 +75,7 @@ void main() {
 #endif
 
     vec4 sum[TM * TNV];
-    UNROLL(i, TM) {
-        const uint at = p.bias_offset + batch * p.bias_step + min(ROW(i), p.M - 1) * p.bias_row;
-        const float start = p.has_bias != 0 ? bias[at] : 0.0;
-        UNROLL(j, TNV) sum[i * TNV + j] = vec4(start);
-    }
-    if ((TURN_B != 0 || MATRIX != 0) && p.bias_column != 0) {
-        UNROLL(i, TM) UNROLL(j, TNV) UNROLL(e, 4) {
-            const uint at = p.bias_offset + batch * p.bias_step + min(ROW(i), p.M - 1) * p.bias_row;
-            sum[i * TNV + j][e] = bias[at + min(COLUMN(j) + e, p.N - 1) * p.bias_column];
-        }
-    }
+    UNROLL(t, TM * TNV) sum[t] = vec4(0.0);
 #if SHARED
     const uint m_first = gl_WorkGroupID.y * ROWS, n_first = gl_WorkGroupID.x * COLUMNS;
     vec4 a_next[A_SHARE], b_next[B_SHARE];
@@ -192,6 +182,20 @@ void main() {
     }
 #endif
 
+    // The bias comes last: what the sum has gone on from must not round each of its terms.
+    if (p.has_bias != 0) {
+        UNROLL(i, TM) {
+            const uint at = p.bias_offset + batch * p.bias_step + min(ROW(i), p.M - 1) * p.bias_row;
+            if ((TURN_B != 0 || MATRIX != 0) && p.bias_column != 0) {
+                UNROLL(j, TNV) UNROLL(e, 4) {
+                    sum[i * TNV + j][e] += bias[at + min(COLUMN(j) + e, p.N - 1) * p.bias_column];
+                }
+            } else {
+                const float number = bias[at];
+                UNROLL(j, TNV) sum[i * TNV + j] += number;
+            }
+        }
+    }
     const uint c_start = p.c_offset + batch * p.c_step;
 #if VEC_C < 0
     const bool whole = ((p.N | p.ldc | p.c_offset | p.c_step) & 3u) == 0;
