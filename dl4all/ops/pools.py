@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.base import Shape, TensorBase
 from dl4all.ops.conv_host import taps
+from dl4all.ops.launch import ceil_div
 from dl4all.ops.masking import kept
 from dl4all.ops.window import Window, placed, sizes, window
 
@@ -102,25 +103,17 @@ def sliding(
         raise ArgumentError(f"[{op}] padding {padding!r} is more than half of kernel_size {kernel_size!r}")
     if divisor == 0:
         raise ArgumentError(f"[{op}] divisor_override must not be 0")
-    found = placed(op, shape, win)
     size = shape[-2:]
-    if ceil_mode:
-        found = tuple(
-            count + int(count * step < extent + pad and rest(extent, pad, k, d, step) > 0)
-            for count, extent, pad, k, d, step in zip(
-                found, size, win.before, win.kernel, win.dilation, win.stride, strict=True
-            )
+    if ceil_mode:  # windows may reach further, but begin inside
+        further = tuple(pad + step - 1 for pad, step in zip(win.behind, win.stride, strict=True))
+        begun = (
+            ceil_div(extent + pad, step)
+            for extent, pad, step in zip(size, win.before, win.stride, strict=True)
         )
+        found = tuple(map(min, placed(op, shape, replace(win, behind=further)), begun))
+    else:
+        found = placed(op, shape, win)
     return Pooling(size, found, win, ceil_mode, include_pad, divisor)
-
-
-def rest(size: int, padding: int, kernel: int, dilation: int, stride: int) -> int:
-    """How many elements the last window of those that fit leaves over.
-
-    >>> rest(6, 0, 3, 1, 2)
-    1
-    """
-    return (size + 2 * padding - dilation * (kernel - 1) - 1) % stride
 
 
 def adaptive(op: str, shape: Shape, output_size: Any) -> Pooling:
