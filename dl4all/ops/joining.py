@@ -21,13 +21,15 @@ from dl4all.ops.picking import pick
 from dl4all.ops.views import expand, flatten, narrow, reshape, select, unsqueeze
 
 T = TypeVar("T", bound=TensorBase)
+NOTHING = (0,)  # a shape that fits every other one in cat
 
 
 def cat(tensors: Sequence[T], dim: int = 0) -> T:
     """Tensors one behind the other along axis `dim`, in their common dtype.
 
     Args:
-        tensors: at least one; their shapes differ at most along `dim`.
+        tensors: at least one; their shapes differ at most along `dim`. Those of shape (0,) are left out,
+            so that one can begin with nothing.
         dim: the axis.
 
     Raises:
@@ -41,28 +43,31 @@ def cat(tensors: Sequence[T], dim: int = 0) -> T:
         [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]
     """
     parts = _listed("cat", tensors)
-    first = parts[0]
+    first = next((part for part in parts if part.shape != NOTHING), parts[0])
     place = indexing.axis("cat", dim, len(first.shape))
     for part in parts:
+        if part.shape == NOTHING:
+            continue
         if len(part.shape) != len(first.shape) or any(
             a != b for i, (a, b) in enumerate(zip(part.shape, first.shape, strict=True)) if i != place
         ):
             raise ShapeError(
                 f"[cat] shapes {first.shape} and {part.shape} must be equal but for axis {place}"
             )
-    sizes = [part.shape[place] for part in parts]
+    sizes = [0 if part.shape == NOTHING else part.shape[place] for part in parts]
     shape = (*first.shape[:place], sum(sizes), *first.shape[place + 1 :])
     joined: T = new_like(first, shape, promote("cat", parts, "common"))
     ends = np.cumsum([0, *sizes]).tolist()
     for start, end, part in zip(ends, ends[1:], parts, strict=False):
-        copy_into(joined.as_strided(*_region(joined, place, start, end)), part)
-    dtypes = [part.dtype for part in parts]
+        if end > start:
+            copy_into(joined.as_strided(*_region(joined, place, start, end)), part)
+    given = [(part.dtype, part.shape) for part in parts]
 
     def backward(grads: Any, saved: Any, needs: tuple[bool, ...]) -> list[Any]:
         pieces = (narrow(grads[0], place, start, end - start) for start, end in itertools.pairwise(ends))
         return [
-            _as(piece, dtype) if needed else None
-            for piece, dtype, needed in zip(pieces, dtypes, needs, strict=True)
+            _as(reshape(piece, 0) if shape == NOTHING else piece, dtype) if needed else None
+            for piece, (dtype, shape), needed in zip(pieces, given, needs, strict=True)
         ]
 
     tape.attach("cat", parts, [joined], backward)
@@ -249,14 +254,20 @@ def picked(input: T, place: int, places: Indices) -> T:
 def flip(input: T, *dims: int | Shape) -> T:
     """A copy with axes in reverse order.
 
+    Raises:
+        ArgumentError: there is no such axis, or it is named twice.
+
     Example:
         >>> import dl4all as dl
         >>> dl.flip(dl.tensor([[1.0, 2.0], [3.0, 4.0]]), (1,)).tolist()
         [[2.0, 1.0], [4.0, 3.0]]
     """
-    turned = {indexing.axis("flip", d, len(input.shape)) for d in indexing.sizes("flip", dims)}
+    named = indexing.sizes("flip", dims)
+    turned = {indexing.axis("flip", d, max(len(input.shape), 1)) for d in named}
+    if len(turned) != len(named):
+        raise ArgumentError(f"[flip] an axis is named twice in {named}")
     offset, strides = input.offset, list(input.strides)
-    for axis in turned:
+    for axis in turned if input.shape else ():
         offset += max(input.shape[axis] - 1, 0) * strides[axis]
         strides[axis] = -strides[axis]
     made: T = new_like(input, input.shape)
