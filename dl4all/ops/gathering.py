@@ -13,7 +13,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops import indexing, tape
-from dl4all.ops.arithmetic import add, clone
+from dl4all.ops.arithmetic import add
 from dl4all.ops.base import Shape, TensorBase, from_host
 from dl4all.ops.indices import Indices, NDArray, checked, integers
 from dl4all.ops.joining import picked
@@ -146,8 +146,6 @@ def scatter(input: T, dim: int, index: Any, src: Any) -> T:
     """
     place = indexing.axis("scatter", dim, len(input.shape))
     flat = _along("scatter", input.shape, place, index)
-    if flat.size == 0:
-        return clone(input)  # type: ignore[no-any-return]
     rows = _source("scatter", input, src, flat.shape)
     made: T = reshape(put(reshape(input, input.numel(), 1), rows, Indices(flat)), input.shape)
     return made
@@ -196,8 +194,6 @@ def scatter_add(input: T, dim: int, index: Any, src: T) -> T:
     """
     place = indexing.axis("scatter_add", dim, len(input.shape))
     flat = _along("scatter_add", input.shape, place, index)
-    if flat.size == 0:
-        return clone(input)  # type: ignore[no-any-return]
     rows = reshape(_source("scatter_add", input, src, flat.shape), 1, flat.size, 1)
     return add(input, reshape(pick_backward(rows, Indices(flat), input.numel()), input.shape))  # type: ignore[no-any-return]
 

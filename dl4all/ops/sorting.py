@@ -12,6 +12,7 @@ from dl4all.ops import indexing
 from dl4all.ops.base import TensorBase, from_host
 from dl4all.ops.gathering import gather
 from dl4all.ops.indices import NDArray, integers
+from dl4all.ops.views import reshape
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -69,11 +70,12 @@ def _order(name: str, input: TensorBase, dim: int, descending: bool) -> NDArray:
         order = array.shape[place] - 1 - np.flip(from_back, place)
     else:
         order = np.argsort(array, axis=place, kind="stable")
-    return np.ascontiguousarray(order.reshape(input.shape)).astype(np.int64, copy=False)
+    found: NDArray = order.reshape(input.shape).astype(np.int64, order="C", copy=False)
+    return found
 
 
 def _taken(input: T, order: NDArray, dim: int) -> Sorted:
-    order = np.ascontiguousarray(order)
+    order = np.asarray(order, order="C")
     values = gather(input, dim, order)
     return Sorted(values, from_host(type(input).result_class, order, input.device, copy=False))
 
@@ -91,7 +93,7 @@ def topk(input: T, k: int, dim: int = -1, largest: bool = True, sorted: bool = T
     nan counts as the largest.
 
     Args:
-        input: a tensor of any shape but ().
+        input: a tensor of any shape.
         k: how many, at most the axis's size.
         dim: the axis.
         largest: False for the smallest elements, the smallest first.
@@ -109,6 +111,8 @@ def topk(input: T, k: int, dim: int = -1, largest: bool = True, sorted: bool = T
         >>> dl.topk(dl.tensor([0.1, 0.7, 0.2]), 2).indices.tolist()
         [1, 2]
     """
+    if not input.shape:
+        return TopK(*(reshape(found, ()) for found in topk(reshape(input, 1), k, dim, largest)))
     place = indexing.axis("topk", dim, len(input.shape))
     if not 0 <= k <= input.shape[place]:
         raise ArgumentError(

@@ -100,7 +100,7 @@ def squeeze(input: T, dim: int | Shape | None = None) -> T:
     """Without the axes of size 1: all of them, or those among `dim`."""
     ndim = len(input.shape)
     dims = range(ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
-    gone = {indexing.axis("squeeze", d, ndim) for d in dims}
+    gone = {indexing.axis("squeeze", d, max(ndim, 1)) for d in dims}
     return index(
         input, tuple(0 if i in gone and size == 1 else slice(None) for i, size in enumerate(input.shape))
     )
@@ -134,7 +134,9 @@ def permute(input: T, *dims: int | Shape) -> T:
 def transpose(input: T, dim0: int, dim1: int) -> T:
     """A view with two axes swapped."""
     order = list(range(len(input.shape)))
-    first, second = (indexing.axis("transpose", d, len(order)) for d in (dim0, dim1))
+    first, second = (indexing.axis("transpose", d, max(len(order), 1)) for d in (dim0, dim1))
+    if not order:
+        return permute(input)
     order[first], order[second] = second, first
     return permute(input, *order)
 
@@ -148,7 +150,7 @@ def movedim(input: T, source: int | Shape, destination: int | Shape) -> T:
     Raises:
         ArgumentError: an axis is named twice, or there are not as many places.
     """
-    ndim = len(input.shape)
+    ndim = max(len(input.shape), 1)
     moved, places = (
         [indexing.axis("movedim", d, ndim) for d in ((dims,) if isinstance(dims, int) else dims)]
         for dims in (source, destination)
@@ -157,7 +159,8 @@ def movedim(input: T, source: int | Shape, destination: int | Shape) -> T:
         raise ArgumentError(f"[movedim] {source} and {destination} must name as many axes, each of them once")
     rest = iter([axis for axis in range(ndim) if axis not in moved])
     new = dict(zip(places, moved, strict=True))
-    return permute(input, *(new[i] if i in new else next(rest) for i in range(ndim)))
+    order = [new[i] if i in new else next(rest) for i in range(ndim)]
+    return permute(input, *order[: len(input.shape)])
 
 
 def expand(input: T, *shape: int | Shape) -> T:

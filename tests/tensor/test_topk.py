@@ -68,5 +68,15 @@ def test_of_a_view(device: str) -> None:
 def test_refusals(k: int, dim: int, message: str, device: str) -> None:
     with pytest.raises(ArgumentError, match=rf"\[topk\] {message}" if "axis" in message else message):
         dl.topk(dl.zeros(3, 5, device=device), k, dim)
-    with pytest.raises(ArgumentError, match=r"\[topk\] axis -1 is out of range for 0 axes"):
-        dl.topk(dl.tensor(1.0, device=device), 1)
+
+
+def test_of_a_single_number(device: str) -> None:
+    """PyTorch takes it for an axis of one."""
+    x = dl.tensor(2.5, device=device)
+    for values, indices in (x.topk(1), x.sort(), x.sort(descending=True), x.max(0)):
+        assert (values.shape, indices.shape) == ((), ())
+        assert (values.item(), indices.item()) == (2.5, 0)
+    assert x.argsort().shape == x.flip(0).shape == x.squeeze(-1).shape == x.movedim(0, -1).shape == ()
+    assert x.transpose(0, -1).shape == ()
+    with pytest.raises(ArgumentError, match=r"\[topk\] k must be from 0 to 1"):
+        x.topk(2)
