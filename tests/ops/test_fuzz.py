@@ -1,6 +1,6 @@
 """Random shapes, layouts and arguments: the result is NumPy's, or the documented error, on every device.
 
-``DL4ALL_FUZZ`` says how many cases a device and a family of ops get; a nightly run sets it to 10000.
+``DL4ALL_FUZZ`` says how many cases a device and a family of ops get, 10000 in the nightly workflow.
 """
 
 from __future__ import annotations
