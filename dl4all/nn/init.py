@@ -136,6 +136,28 @@ def eye_(tensor: Tensor) -> Tensor:
     return _put(tensor, np.eye(rows, columns))
 
 
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """Make convolution filters pass their input on, as many channels as there are filters for.
+
+    Args:
+        tensor: shape (filters, channels, L), (filters, channels, H, W) or (filters, channels, D, H, W).
+        groups: the filters of each group start anew with the first channel.
+
+    Raises:
+        ShapeError: these are no filters, or not as many in each group.
+    """
+    shape = tensor.shape
+    if not 3 <= len(shape) <= 5:
+        raise ShapeError(f"[dirac_] expected filters with 1 to 3 axes of their own, got shape {shape}")
+    if groups < 1 or shape[0] % groups:
+        raise ShapeError(f"[dirac_] {shape[0]} filters do not make {groups} groups of equal size")
+    filters = np.zeros(shape)
+    each = shape[0] // groups
+    for i in range(min(each, shape[1])):
+        filters[(slice(i, None, each), i, *(size // 2 for size in shape[2:]))] = 1
+    return _put(tensor, filters)
+
+
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform numbers that keep the variance both forwards and backwards.
 

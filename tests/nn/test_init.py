@@ -30,6 +30,12 @@ RANDOM: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize(("shape", "groups"), [((5, 3, 4), 1), ((4, 3, 3, 2), 2), ((6, 2, 3, 1, 5), 3)])
+def test_filters_that_pass_their_input_on(shape: tuple[int, ...], groups: int, device: str) -> None:
+    found = init.dirac_(dl.empty(*shape, device=device), groups).numpy()
+    np.testing.assert_array_equal(found, torch.nn.init.dirac_(torch.empty(shape), groups).numpy())
+
+
 @pytest.mark.parametrize("name", RANDOM)
 def test_moments_are_pytorch_s(name: str, device: str) -> None:
     """Mean, deviation and range; and the same numbers on every device."""
@@ -125,6 +131,8 @@ def test_own_generators() -> None:
         (lambda x: init.xavier_normal_(x[0]), ShapeError, r"an axis of outputs .* shape \(4,\)"),
         (lambda x: init.orthogonal_(x[0]), ShapeError, "at least two axes"),
         (lambda x: init.eye_(x[0]), ShapeError, r"\[eye_\] expected a matrix"),
+        (lambda x: init.dirac_(x), ShapeError, r"\[dirac_\] expected filters"),
+        (lambda x: init.dirac_(x[None], 7), ShapeError, r"\[dirac_\] 1 filters do not make 7 groups"),
         (lambda x: init.sparse_(x[0], 0.5), ShapeError, r"\[sparse_\] expected a matrix"),
         (
             lambda x: init.kaiming_uniform_(x, mode=NO_MODE),
