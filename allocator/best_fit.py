@@ -16,7 +16,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from dl4all.allocator.driver import Driver
-from dl4all.allocator.interface import Piece, aligned
+from dl4all.allocator.interface import Piece, aligned, extent
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.backend import Buffer, Span
 
@@ -40,7 +40,7 @@ class BestFit:
     def __init__(self, driver: Driver, alignment: int = GRAIN) -> None:
         self._driver = driver
         self._grain = max(GRAIN, alignment)
-        self._range_limit = driver.limits.storage_buffer_range // 4 * 4
+        self._range_limit = driver.limits.storage_buffer_range
         self._blocks: dict[int, Buffer] = {}
         self._count = 0
         self._free: list[tuple[int, int]] = []  # sizes and places, sorted
@@ -61,13 +61,13 @@ class BestFit:
         if len(self._idle) > 1:
             self._merge()
         grain = self._grain
-        return self._cut((nbytes + grain - 1) & -grain)
+        return self._cut((nbytes + grain - 1) & -grain, nbytes)
 
     def free(self, piece: Piece) -> None:
         self._used -= piece.size
         self._add_joined(piece.place, piece.size)
 
-    def _cut(self, size: int) -> Piece | None:
+    def _cut(self, size: int, nbytes: int) -> Piece | None:
         index = bisect_left(self._free, (size, 0))
         if index == len(self._free):
             return None
@@ -85,7 +85,7 @@ class BestFit:
         self._used += size
         self._peak = max(self._peak, self._used)
         buffer = self._blocks[place >> OFFSET_BITS]
-        span = Span(buffer, place & OFFSETS, min(size, self._range_limit))
+        span = Span(buffer, place & OFFSETS, extent(size, nbytes, self._range_limit))
         return Piece(span, size, self, place)
 
     # Free ranges
@@ -133,7 +133,7 @@ class BestFit:
         if self._used + size <= self._made_for:  # pieces did not lie as well as they might
             self._margin = max(3 * self._margin, self._peak // MARGIN)
         self._made_for = 0
-        piece = self._cut(size)
+        piece = self._cut(size, nbytes)
         assert piece is not None
         return piece
 

@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from dl4all.allocator.driver import Driver
-from dl4all.allocator.interface import Piece, aligned
+from dl4all.allocator.interface import Piece, aligned, extent
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.backend import Buffer, Span
 
@@ -23,7 +23,7 @@ class Direct:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._range_limit = driver.limits.storage_buffer_range // 4 * 4
+        self._range_limit = driver.limits.storage_buffer_range
         self._free: list[tuple[int, int, Buffer]] = []  # sizes, numbers and buffers, sorted
         self._count = 0
 
@@ -31,20 +31,20 @@ class Direct:
         index = bisect_left(self._free, nbytes, key=lambda item: item[0])
         if index == len(self._free) or self._free[index][0] - nbytes > nbytes // WASTE:
             return None
-        return self._piece(self._free.pop(index)[2])
+        return self._piece(self._free.pop(index)[2], nbytes)
 
     def grow(self, nbytes: int) -> Piece:
         size = min(aligned(nbytes, GRAIN), max(nbytes, self._driver.limits.allocation_size))
         try:
-            return self._piece(self._driver.allocate(size))
+            return self._piece(self._driver.allocate(size), nbytes)
         except OutOfMemoryError:
             if not self._free:
                 raise
         self._driver.free(list(self.idle()))
-        return self._piece(self._driver.allocate(size))
+        return self._piece(self._driver.allocate(size), nbytes)
 
-    def _piece(self, buffer: Buffer) -> Piece:
-        return Piece(Span(buffer, 0, min(buffer.nbytes, self._range_limit)), buffer.nbytes, self)
+    def _piece(self, buffer: Buffer, nbytes: int) -> Piece:
+        return Piece(Span(buffer, 0, extent(buffer.nbytes, nbytes, self._range_limit)), buffer.nbytes, self)
 
     def free(self, piece: Piece) -> None:
         self.adopt(piece.span.buffer)

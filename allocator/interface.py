@@ -77,6 +77,15 @@ class Stats:
         return 1 - self.peak / self.peak_reserved if self.peak_reserved else 0.0
 
 
+def extent(size: int, nbytes: int, limit: int) -> int:
+    """Bytes of a piece that its span has: all, unless what it has beside those asked for is too much to bind.
+
+    >>> extent(1024, 1000, 1000), extent(1024, 1001, 1000), extent(1024, 1000, 4096)
+    (1000, 1004, 1024)
+    """
+    return min(size, max(limit // 4 * 4, aligned(nbytes, 4)))
+
+
 def aligned(nbytes: int, alignment: int) -> int:
     """`nbytes` rounded up to a multiple of `alignment`, a power of two.
 
