@@ -83,6 +83,10 @@ class ArgumentError(Dl4allError, ValueError):
     """An argument that the op cannot take."""
 
 
+class TooLargeError(ArgumentError):
+    """A tensor of more bytes than a device's kernels can reach. Most ops are computed on the host then."""
+
+
 class GradientError(Dl4allError, RuntimeError):
     """A gradient cannot be computed."""
 

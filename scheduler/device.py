@@ -22,7 +22,7 @@ from dl4all.allocator.host import HostView, pinned_span
 from dl4all.allocator.interface import aligned
 from dl4all.allocator.staging import CHUNK, Ring
 from dl4all.allocator.storage import Storage
-from dl4all.errors import ArgumentError, OutOfMemoryError, ShaderError
+from dl4all.errors import ArgumentError, OutOfMemoryError, ShaderError, TooLargeError
 from dl4all.runtime import registry, spirv
 from dl4all.runtime.backend import (
     Backend,
@@ -157,6 +157,11 @@ class Device:
         piece = storage.piece
         return piece is not None and piece.lane is not None and piece.lane.stream is self._stream
 
+    def binds(self, *storages: Storage) -> bool:
+        """Whether a dispatch can take storages whole."""
+        limit = self.info.limits.storage_buffer_range
+        return all(storage.nbytes <= limit for storage in storages)
+
     def _counted(self, buffer: Buffer, nbytes: int, tag: str) -> Storage:
         """Memory of the host, which goes back by itself."""
         piece = self.pool.adopt(nbytes, tag)
@@ -172,7 +177,8 @@ class Device:
         """Run a shader with `storages` bound in order.
 
         Raises:
-            ArgumentError: an operand is larger than the device can bind, or the grid too large.
+            TooLargeError: an operand is larger than the device can bind.
+            ArgumentError: the grid is too large.
             ShaderError: the shader's interface is not what the launch says.
         """
         with self._lock:
@@ -182,7 +188,7 @@ class Device:
             for storage in storages:
                 nbytes += storage.nbytes
                 if storage.nbytes > limit:
-                    raise ArgumentError(
+                    raise TooLargeError(
                         f"[{launch.shader.path}] an operand of {storage.nbytes} bytes is more than "
                         f"{self.name} can bind at once ({limit}); use a smaller batch, or the CPU"
                     )

@@ -19,7 +19,7 @@ from dl4all.ops.base import Shape, TensorBase
 from dl4all.ops.elements import RANKS, WORDS, Variants, launch, variants
 from dl4all.ops.elements import merge_axes as merge_axes
 from dl4all.ops.gradient import Grad
-from dl4all.ops.op import REGISTRY, Example, Kernel, Op, P, Result, empty, example, register
+from dl4all.ops.op import REFUSALS, REGISTRY, Example, Kernel, Op, P, Result, empty, example, register
 from dl4all.ops.promotion import Promotion, check_fits
 from dl4all.ops.promotion import promote as promote
 
@@ -237,7 +237,10 @@ class Elementwise(Op[P]):
             return self._on_host(first, operands, arguments, shape, dtype, form.computed)
         out = empty(type(first).result_class, shape, dtype, first.device, self.name)
         if 0 not in shape:
-            self._launch(form, form.variants, out, operands, arguments)
+            try:
+                self._launch(form, form.variants, out, operands, arguments)
+            except REFUSALS as reason:
+                return self._instead(reason, first, operands, arguments, shape, dtype)
         return out
 
     def _run(self, out: TensorBase, *operands: Any, **arguments: Any) -> None:

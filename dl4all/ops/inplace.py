@@ -266,6 +266,7 @@ def _compute(
         and dtype.name in op.kernel.dtypes
         and 0 not in target.shape
         and owns_words(target)
+        and target.device.binds(*(o.storage for o in (target, *others) if isinstance(o, TensorBase)))
     )
     if direct and op.kernel is not None:  # each invocation reads its own element and writes it
         op.kernel.run(target, target, *others, **arguments)
@@ -392,7 +393,13 @@ def _write_picks(view: TensorBase, picks: advanced.Picks, value: Any) -> None:
         rows = reshape(permute(wide, *order), flat.size, inner)
         if rows.storage is view.storage:
             rows = fresh_copy(rows)
-        if not view.device.is_host and view.dtype.name in MOVED and turned.is_contiguous():
+        by_kernel = (
+            not view.device.is_host
+            and view.dtype.name in MOVED
+            and turned.is_contiguous()
+            and view.device.binds(rows.storage, turned.storage)
+        )
+        if by_kernel:
             target = turned.as_strided((int(np.prod(sizes)), inner), (inner, 1), turned.offset)
             put_rows(target, rows, Indices(flat).last())
         else:

@@ -64,7 +64,9 @@ def copy_into(target: TensorBase, source: TensorBase) -> None:
     if source.storage is target.storage:  # one dispatch may not read what it writes
         source = fresh_copy(source)
     shape, strides = merge_axes(target.shape, [source.strides, target.strides])
-    if target.dtype.name in MOVED and len(shape) <= max(RANKS):
+    if not target.device.binds(source.storage, target.storage):
+        _through_host(target, source)
+    elif target.dtype.name in MOVED and len(shape) <= max(RANKS):
         _launch(target, source, shape, strides)
     elif (
         owns_words(target) and target.dtype.name in _casting().dtypes and min(source.strides, default=0) >= 0

@@ -17,7 +17,7 @@ from typing import Any, Generic, ParamSpec
 
 import numpy as np
 
-from dl4all.errors import ArgumentError, DTypeError
+from dl4all.errors import ArgumentError, DTypeError, TooLargeError
 from dl4all.ops import tape
 from dl4all.ops.base import Shape, TensorBase, from_host
 from dl4all.ops.gradient import Grad, Gradient
@@ -33,6 +33,10 @@ logger = logging.getLogger("dl4all")
 Result = tuple[Shape, np.dtype[Any]]
 NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 """What counts as a Python number beside a tensor; NumPy's scalars do too, whatever their dtype."""
+
+
+REFUSALS = (TooLong, TooLargeError)
+"""Why a kernel that there is cannot compute: the op's body does then."""
 
 
 @dataclass(frozen=True)
@@ -140,10 +144,22 @@ class Op(Generic[P]):
         if 0 not in shape:
             try:
                 self.kernel.run(out, *operands, **arguments)
-            except TooLong as reason:
-                logger.warning("[%s] runs on the CPU: %s", self.name, reason)
-                return self._on_host(first, operands, arguments, shape, dtype, told=True)
+            except REFUSALS as reason:
+                return self._instead(reason, first, operands, arguments, shape, dtype)
         return out
+
+    def _instead(
+        self,
+        reason: Exception,
+        first: TensorBase,
+        operands: list[Any],
+        arguments: dict[str, Any],
+        shape: Shape,
+        dtype: np.dtype[Any],
+    ) -> Any:
+        """What the body computes where the device cannot run a kernel with these operands."""
+        self._tell(first.device, type(reason).__name__, f"runs on the CPU: {reason}")
+        return self._on_host(first, operands, arguments, shape, dtype, told=True)
 
     @staticmethod
     def _widens(operands: list[Any], computed: np.dtype[Any], kernels: Container[str]) -> bool:
@@ -246,7 +262,9 @@ class Op(Generic[P]):
         """
         device = first.device
         if not device.is_host and self.kernel is not None and not told:
-            self._tell(device, (computed or dtype).name)
+            missing = (computed or dtype).name
+            message = f"has no {missing} kernel for {device} and runs on the CPU"
+            self._tell(device, missing, f"{message}; convert with .float() to stay there")
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
         active = recorder.active
         body: Callable[..., Any] = self.body if active is None else active.on_host(self.name, self.body)
@@ -258,13 +276,11 @@ class Op(Generic[P]):
         shared = any(isinstance(a, np.ndarray) and np.may_share_memory(a, result) for a in arrays)
         return from_host(type(first).result_class, result, device, copy=shared, tag=self.name)
 
-    def _tell(self, device: Device, missing: str) -> None:
-        if (device.name, missing) not in self._fallbacks:
-            self._fallbacks.add((device.name, missing))
-            logger.warning(
-                "[%s] has no %s kernel for %s and runs on the CPU; convert with .float() to stay there",
-                self.name, missing, device,
-            )  # fmt: skip
+    def _tell(self, device: Device, what: str, message: str) -> None:
+        """Warn, the first time."""
+        if (device.name, what) not in self._fallbacks:
+            self._fallbacks.add((device.name, what))
+            logger.warning("[%s] %s", self.name, message)
 
 
 def _fitted(gradient: TensorBase, shape: Shape, dtype: np.dtype[Any]) -> TensorBase:

@@ -297,7 +297,8 @@ def _fill(
     seed, offset = (default_generator() if generator is None else generator).draw(words)
     if count == 0:
         return
-    if not out.device.is_host and out.is_contiguous() and out.dtype == np.float32:
+    device = out.device
+    if not device.is_host and out.is_contiguous() and out.dtype == np.float32 and device.binds(out.storage):
         on_device((count, out.offset, seed & philox.MASK, seed >> 32, offset & philox.MASK, offset >> 32))
     else:
         numbers = on_host(seed, offset, count).reshape(out.shape).astype(out.dtype, copy=False)

@@ -217,7 +217,8 @@ class Optimizer:
             constants = known.get(step)
             if constants is None:
                 constants = known[step] = self._constants(group, step)
-            if not p.device.is_host and p.dtype == np.float32 and p.is_contiguous():
+            used = [tensor.storage for tensor in (p, g, *[state[name] for name in names[:1]])]
+            if p.dtype == np.float32 and p.is_contiguous() and not p.device.is_host and p.device.binds(*used):
                 g = g if g.strides == p.strides else contiguous(g)
                 job = (g, *[state[name] for name in names[:1]], p)
                 waiting.setdefault((p.device, constants), []).append(job)
