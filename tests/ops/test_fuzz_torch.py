@@ -39,6 +39,14 @@ def floats(*shape: int) -> NDArray:
     return numbers(generator("fuzz", shape), shape, "float32")
 
 
+def of_some_kind(choose: Draw, array: NDArray) -> NDArray:
+    """Mostly floats, whose gradients are compared too."""
+    kind = choose(st.sampled_from(("float32", "float32", "float64", "int64", "int32", "uint8", "bool")))
+    if kind == "bool":
+        return np.asarray(array > 0)
+    return array if kind == "float32" else np.asarray(abs(array) * 9).astype(kind)
+
+
 def ints(high: int, *shape: int) -> NDArray:
     return generator("ints", high, shape).integers(0, max(high, 1), shape)
 
@@ -88,7 +96,7 @@ def moving(choose: Draw) -> Case:
         lambda: method("select", axis, choose(st.integers(-7, 7))),
     ]
     label, call = choose(st.sampled_from(makers))()
-    return label, call, [floats(*shape)]
+    return label, call, [of_some_kind(choose, floats(*shape))]
 
 
 @st.composite
@@ -105,7 +113,7 @@ def joining(choose: Draw) -> Case:
             part[place] = n
     if choose(st.integers(0, 7)) == 0:
         parts[-1][(place - 1) % len(shape)] += 1  # may not fit
-    operands = [np.asarray(floats(*part) + i) for i, part in enumerate(parts)]
+    operands = [of_some_kind(choose, np.asarray(floats(*part) + i)) for i, part in enumerate(parts)]
     return f"{name} {parts} {axis}", lambda *xs: getattr(lib(xs[0]), name)(xs, axis), operands
 
 
