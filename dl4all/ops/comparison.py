@@ -15,7 +15,7 @@ from dl4all.ops.op import REGISTRY
 BYTES = ("uint8", "bool")
 
 
-@elementwise(glsl=each("a == b", *BYTES), result="bool")
+@elementwise(glsl=each("a == b", *BYTES, "int64"), result="bool")
 def eq(input: Array, other: Array) -> Array:
     """Whether elements are equal, as ``==``; nan equals nothing.
 
@@ -28,7 +28,7 @@ def eq(input: Array, other: Array) -> Array:
 
 
 # Not a != b, which some compilers of GLSL make false for nan.
-@elementwise(glsl=each("!(a == b)", *BYTES), result="bool")
+@elementwise(glsl=each("!(a == b)", *BYTES, "int64"), result="bool")
 def ne(input: Array, other: Array) -> Array:
     """Whether elements differ, as ``!=``; nan differs from everything.
 
@@ -40,7 +40,7 @@ def ne(input: Array, other: Array) -> Array:
     return np.not_equal(input, other)
 
 
-@elementwise(glsl=each("a < b", *BYTES), result="bool")
+@elementwise(glsl=each("a < b", *BYTES) | {"int64": "less(a, b)"}, result="bool")
 def lt(input: Array, other: Array) -> Array:
     """Whether elements are less than others, as ``<``.
 
@@ -52,7 +52,7 @@ def lt(input: Array, other: Array) -> Array:
     return np.less(input, other)
 
 
-@elementwise(glsl=each("a <= b", *BYTES), result="bool")
+@elementwise(glsl=each("a <= b", *BYTES) | {"int64": "!less(b, a)"}, result="bool")
 def le(input: Array, other: Array) -> Array:
     """Whether elements are less than others or equal, as ``<=``.
 
@@ -64,7 +64,7 @@ def le(input: Array, other: Array) -> Array:
     return np.less_equal(input, other)
 
 
-@elementwise(glsl=each("a > b", *BYTES), result="bool")
+@elementwise(glsl=each("a > b", *BYTES) | {"int64": "less(b, a)"}, result="bool")
 def gt(input: Array, other: Array) -> Array:
     """Whether elements are greater than others, as ``>``.
 
@@ -76,7 +76,7 @@ def gt(input: Array, other: Array) -> Array:
     return np.greater(input, other)
 
 
-@elementwise(glsl=each("a >= b", *BYTES), result="bool")
+@elementwise(glsl=each("a >= b", *BYTES) | {"int64": "!less(a, b)"}, result="bool")
 def ge(input: Array, other: Array) -> Array:
     """Whether elements are greater than others or equal, as ``>=``.
 

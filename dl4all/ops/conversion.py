@@ -7,7 +7,7 @@ import numpy as np
 from dl4all.errors import DTypeError
 from dl4all.ops import half
 from dl4all.ops.base import DTYPES, Array, TensorBase, from_host
-from dl4all.ops.elements import RANKS, WORDS, Variants, launch, variants
+from dl4all.ops.elements import LONG, RANKS, WORDS, Variants, launch, variants
 from dl4all.ops.op import Kernel, Result, example, op
 from dl4all.ops.views import contiguous
 
@@ -20,12 +20,13 @@ CONVERSIONS = {
     ("int32", "bool"): "x != 0",
     ("uint8", "bool"): "x != 0",
 }
+KINDS = tuple(name for name, word in WORDS.items() if word.glsl != LONG)
 CASTS: dict[tuple[str, str], Variants] = {
     (source, target): variants(
         CONVERSIONS.get((source, target), "x"), (WORDS[source],), WORDS[target], {}, RANKS
     )
-    for source in WORDS
-    for target in WORDS
+    for source in KINDS
+    for target in KINDS
 }
 """Kernels by the dtypes they read and write."""
 
@@ -44,7 +45,7 @@ def _cast_run(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
     target = out.dtype.name
     if input.dtype == half.HALF:
         input = half.unpacked(input)
-    if input.dtype.name not in WORDS:
+    if input.dtype.name not in KINDS:
         with np.errstate(all="ignore"):
             array = input.on_host().astype(target)
         if out.dtype == half.HALF:
@@ -62,7 +63,7 @@ def _cast_run(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
     kernel=Kernel(
         _cast_run,
         (*dict.fromkeys(v.code for by_rank in CASTS.values() for v in by_rank.values()), *half.SHADERS),
-        (*WORDS, "float16"),
+        (*KINDS, "float16"),
     ),
     examples=(
         example((13, 7), dtype="int32"),

@@ -38,9 +38,11 @@ class Word(NamedTuple):
     several: bool = False  # four to a word, in expressions an int each
 
 
+LONG = "ivec2"
 WORDS = {
     "float32": Word("float", "f"),
     "int32": Word("int", "i"),
+    "int64": Word(LONG, "i"),  # few devices compute with them: expressions take the low and the high word
     "uint8": Word("uint", "i", several=True),
     "bool": Word("uint", "i", several=True),
 }
@@ -94,7 +96,7 @@ def launch(
     count = out.numel()
     walk = DIVIDED
     if variant is None:
-        by_four = count % 4 == 0 and not any(tensor.offset % 4 for tensor in tensors)
+        by_four = FOURS in variants and count % 4 == 0 and not any(tensor.offset % 4 for tensor in tensors)
         variant = variants[FOURS if by_four else 0]
         axes, walk = (0,) * (variant.rank * (1 + len(operands))), FLAT
     offsets, storages, values, left = [], [], [], iter(tensors)
@@ -108,7 +110,7 @@ def launch(
     groups = spread(-(-count // variant.elements), WORKGROUP)
     if variant.rank:
         length, used = axes[variant.rank - 1], sum(size != 1 for size in axes[: variant.rank])
-        four, alike = variant is variants[FOURS], 0
+        four, alike = variant is variants.get(FOURS), 0
         if walk != FLAT and (four or (length >= ROW and length % variant.elements == 0)):
             walk, groups = SPREAD, _over_rows(length // variant.elements, count // length, several=four)
             alike = _alike(axes, numbers, len(operands))
@@ -140,7 +142,7 @@ def _strided(
         shape, strides = merge_axes(out.shape, [t.strides for t in tensors])
     if all(s == contiguous_strides(shape) for s in strides):
         return None, tensors, ()
-    four = len(shape) <= max(RANKS) and _by_four(tensors, shape, strides)
+    four = FOURS in variants and len(shape) <= max(RANKS) and _by_four(tensors, shape, strides)
     rank = max(RANKS) if four else min(r for r in variants.keys() - KINDS if r >= len(shape))
     missing = rank - len(shape)  # axes of size 1 in front fill the kernel's fixed number of them
     axes = [*(1,) * missing, *shape]
@@ -199,6 +201,8 @@ def variants(
             defines[f"{letter}_WORD"] = word.glsl
         if word.several:
             defines[f"{letter}_BYTES"] = 1
+    if LONG in (word.glsl for word in operands):
+        defines["LONG"] = 1
     used = set(re.findall(r"\w+", expression))
     defines |= {section: 1 for section, functions in LIBRARY.items() if used & set(functions)}
     numbers = "".join(word.code for word in operands) if len(operands) > 1 else ""
@@ -215,7 +219,8 @@ def variants(
         )
 
     made = {rank: variant(rank, 4 if result.several else 1) for rank in ranks if rank != TURNED}
-    made[FOURS] = variant(max(RANKS), 4, FOURS=1)
+    if "LONG" not in defines:
+        made[FOURS] = variant(max(RANKS), 4, FOURS=1)
     if TURNED in ranks and not result.several:
         made[TURNED] = Variant(TURN, 0, struct.Struct(""), (), 16)
     return made

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from dl4all.ops.base import Shape, TensorBase
+from dl4all.ops.base import Shape, TensorBase, from_host
 from dl4all.ops.elements import RANKS, WORDS, Variants, launch, variants
 from dl4all.ops.elements import merge_axes as merge_axes
 from dl4all.ops.gradient import Grad
@@ -258,9 +258,7 @@ class Elementwise(Op[P]):
         arguments: dict[str, Any],
     ) -> None:
         given = [
-            _converted(operand, form.computed)
-            if isinstance(operand, TensorBase) and operand.dtype != form.computed and not condition
-            else operand
+            operand if condition else _given(operand, form.computed, out)
             for operand, condition in zip(operands, self.conditions, strict=True)
         ]
         launch(variants, out, given, [arguments[name] for name in self.arguments])
@@ -283,6 +281,15 @@ def broadcast_shapes(name: str, operands: Iterable[Any]) -> Shape:
             f"[{name}] shapes {' and '.join(map(str, shapes))} do not broadcast: counted from the "
             "last axis, sizes must be equal or 1"
         ) from None
+
+
+def _given(operand: Any, dtype: np.dtype[Any], beside: TensorBase) -> Any:
+    """An operand as kernels take it: of the dtype to compute in, or a number of 32 bits."""
+    if isinstance(operand, TensorBase):
+        return operand if operand.dtype == dtype else _converted(operand, dtype)
+    if dtype == np.int64 and not -(2**31) <= operand < 2**31:
+        return from_host(type(beside), np.array(operand, dtype), beside.device, copy=False)
+    return operand
 
 
 def _converted(tensor: TensorBase, dtype: np.dtype[Any]) -> TensorBase:

@@ -48,8 +48,12 @@ def spread(elements: int, workgroup: int) -> Grid:
     return min(ceil_div(elements, workgroup), MAX_GROUPS), 1, 1
 
 
-class TooLong(Exception):
-    """A device's driver would stop a kernel before its end; the op's body computes instead."""
+class NoKernel(Exception):
+    """An op has none for these operands; its body computes instead."""
+
+
+class TooLong(NoKernel):
+    """A device's driver would stop a kernel before its end."""
 
 
 def check_rounds(device: Device, rounds: int) -> None:

@@ -21,7 +21,7 @@ from dl4all.errors import ArgumentError, DTypeError, TooLargeError
 from dl4all.ops import tape
 from dl4all.ops.base import Shape, TensorBase, from_host
 from dl4all.ops.gradient import Grad, Gradient
-from dl4all.ops.launch import TooLong
+from dl4all.ops.launch import NoKernel
 from dl4all.runtime.kompute import copies
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.spirv import Shader
@@ -35,8 +35,8 @@ NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 """What counts as a Python number beside a tensor; NumPy's scalars do too, whatever their dtype."""
 
 
-REFUSALS = (TooLong, TooLargeError)
-"""Why a kernel that there is cannot compute: the op's body does then."""
+REFUSALS = (NoKernel, TooLargeError)
+"""Why no kernel computes, found out while it is launched: the op's body does then."""
 
 
 @dataclass(frozen=True)

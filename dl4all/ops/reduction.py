@@ -10,6 +10,7 @@ import numpy as np
 from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.base import Array, Shape, TensorBase
 from dl4all.ops.comparison import eq
+from dl4all.ops.launch import NoKernel
 from dl4all.ops.logic import where
 from dl4all.ops.op import Kernel, Result, example, op
 from dl4all.ops.reducing import Reduction, axes_of, named, reduced, widened
@@ -17,6 +18,7 @@ from dl4all.ops.tape import repeated_axes
 from dl4all.ops.views import expand, reshape
 
 SUM = Reduction("SUM", "s.value / p.number")
+COUNT = Reduction("COUNT", "s.count", wide=True)
 
 AXES = (
     example((7, 13), dim=None),
@@ -137,12 +139,18 @@ def _sum_shape(input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> Res
 
 
 def _sum_run(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> None:
-    SUM(out, input, axes_of("sum", dim, len(input.shape)))
+    axes = axes_of("sum", dim, len(input.shape))
+    if out.dtype == np.float32:
+        SUM(out, input, axes)
+    elif input.dtype == np.bool_:
+        COUNT(out, input, axes)
+    else:
+        raise NoKernel(f"devices do not add {input.dtype} up; convert with .float() to stay there")
 
 
 @op(
     infer=_sum_shape,
-    kernel=Kernel(_sum_run, SUM.shaders),
+    kernel=Kernel(_sum_run, (*SUM.shaders, *COUNT.shaders), ("float32", "int64")),
     examples=(*AXES, *EMPTY),
     grad=lambda g, shapes, dim, keepdim: spread(g, shapes[0], dim, keepdim),
 )

@@ -10,10 +10,8 @@ from dl4all.ops.base import Array, TensorBase
 from dl4all.ops.comparison import eq, gt, ne
 from dl4all.ops.conversion import cast
 from dl4all.ops.op import Kernel, Result, example, op
-from dl4all.ops.reducing import Reduction, axes_of, reduced
-from dl4all.ops.reduction import sum
-
-COUNT = Reduction("COUNT", "s.count", wide=True)
+from dl4all.ops.reducing import axes_of, reduced
+from dl4all.ops.reduction import COUNT, sum
 
 
 def _count_shape(input: TensorBase, *, dim: Any) -> Result:

@@ -14,8 +14,8 @@ layout(push_constant) uniform Push {
     uint n;
     uint a_offset;
     uint b_offset;
-    A_TYPE a;
-    B_TYPE b;
+    NUMBER(A_TYPE) a;
+    NUMBER(B_TYPE) b;
 #if RANK > 0
     uint sizes[RANK];
     uint a_strides[RANK];
@@ -47,8 +47,8 @@ Y_VALUE results(uint i) {
 }
 #else
 Y_TYPE result(uint i) {
-    const A_TYPE a = (NUMBERS & 1) != 0 ? A_TYPE(p.a) : READ_A(PLACE(i, a));
-    const B_TYPE b = (NUMBERS & 2) != 0 ? B_TYPE(p.b) : READ_B(PLACE(i, b));
+    const A_TYPE a = (NUMBERS & 1) != 0 ? OF_NUMBER(A_TYPE, p.a) : READ_A(PLACE(i, a));
+    const B_TYPE b = (NUMBERS & 2) != 0 ? OF_NUMBER(B_TYPE, p.b) : READ_B(PLACE(i, b));
     return Y_TYPE(OP(a, b));
 }
 #endif

@@ -135,6 +135,15 @@ uint byte_of(uint word, uint at) {
 #define Y_DATA Y_WORD
 #endif
 
+// LONG: operands are int64, of which an expression sees the low and the high word. Numbers are given as ints.
+#ifdef LONG
+#define NUMBER(type) int
+#define OF_NUMBER(type, number) type(number, (number) >> 31)
+#else
+#define NUMBER(type) type
+#define OF_NUMBER(type, number) type(number)
+#endif
+
 #if RANK > 0
 #include "divide.glsl"
 #endif

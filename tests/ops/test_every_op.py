@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import operator
 import re
 from typing import Any
 
@@ -210,6 +211,25 @@ def test_elementwise_ops_take_every_dtype(op: Elementwise[...], dtype: np.dtype[
             assert result.dtype == dtype
             exact = np.asarray(op.body(*(a.astype(np.int64) if a.dtype != np.bool_ else a for a in given)))
             np.testing.assert_array_equal(result.numpy(), exact.astype(result.dtype))
+
+
+@pytest.mark.parametrize("op", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_large_integers_are_compared_whole(op: str, device: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As labels and indices are, which are int64: on the device, though few compute with 64 bits."""
+    edges = [0, 1, -1, 2**31, 2**31 - 1, -(2**31), 2**32, 2**40 + 3, -(2**40), 2**63 - 1, -(2**63)]
+    rng = generator(op)
+    a, b = rng.choice(edges, (2, 13, 40))
+    x, y = dl.tensor(a, device=device), dl.tensor(b, device=device)
+    compared, body = REGISTRY[op], getattr(operator, op)
+    with caplog.at_level(logging.WARNING, logger="dl4all"):
+        np.testing.assert_array_equal(compared(x, y).numpy(), body(a, b))
+        np.testing.assert_array_equal(compared(x.T, y.T[:, :1]).numpy(), body(a.T, b.T[:, :1]))
+        for number in (*edges[:-2], 5):
+            np.testing.assert_array_equal(compared(x, number).numpy(), body(a, number))
+            np.testing.assert_array_equal(compared(number, x).numpy(), body(number, a))
+        assert (x == y).sum().item() == (a == b).sum()
+        assert (x == y).sum(0).tolist() == (a == b).sum(0).tolist()
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("op", BINARY, ids=name)

@@ -53,4 +53,9 @@ int larger(int a, int b) {
 int smaller(int a, int b) {
     return min(a, b);
 }
+
+// Of 64-bit integers, as their low and high words.
+bool less(ivec2 a, ivec2 b) {
+    return a.y < b.y || (a.y == b.y && uint(a.x) < uint(b.x));
+}
 #endif
