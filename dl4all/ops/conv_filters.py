@@ -97,13 +97,13 @@ def transformed(w: TensorBase, q: Problem, tile: int, turn: bool) -> TensorBase:
         pitch = ceil_div(q.channels, 4) * 4
         found = _empty(w, (tile + 2) ** 2, q.filters, pitch)
         push = pack(q.filters, q.channels, pitch, q.filters * pitch, w.offset)
-        run_rows(FILTERS[tile, turn], q.filters, q.channels, push, w, found)
+        run_plane(FILTERS[tile, turn], q.filters, q.channels, push, w, found)
         return found
 
     return kept(w).get(w, (w.offset, q.filters, q.channels, tile, turn), make)
 
 
-def run_rows(code: Shader, rows: int, columns: int, push: bytes, *tensors: TensorBase) -> None:
+def run_plane(code: Shader, rows: int, columns: int, push: bytes, *tensors: TensorBase) -> None:
     """Launch a kernel with an invocation for each column and row, side by side along both where there are
     few columns; its workgroup's sizes are the constants."""
     wide = min(WORKGROUP, max(8, 1 << (columns - 1).bit_length()))
