@@ -4,8 +4,9 @@
 
 A step is: forget the gradients, forward, cross entropy, backward, SGD with momentum, and the loss as a Python
 number, which waits for the device. Data lies on the device already. Weights and batches are the same
-everywhere, and so is the loss of the first step, to 1e-4. Medians over the repeats, which go round the
-devices, with a pause between them; PyTorch uses as many threads as there are cores.
+everywhere, and so is the loss of the first step, to 1e-4. Medians over the repeats, each of which takes the
+devices in another order, with a pause between them: whoever comes after the CPU's threads, which spin for a
+while, would take longer each time. PyTorch uses as many threads as there are cores.
 
 With ``--tinygrad``, tinygrad's WEBGPU device joins in, over Vulkan like dl4all: a process in the environment
 of ``benchmarks/peers``, its whole step captured by TinyJit, no kernel search.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import statistics
 import sys
 import tempfile
@@ -43,7 +45,7 @@ from benchmarks.torch_gpt import GPT
 from benchmarks.torch_resnet import ResNet18
 
 WARM_UP = 3  # steps that compile kernels and fill pools
-PAUSE = 0.02  # seconds between two turns: the waiting threads of an OpenMP or BLAS pool spin for a while
+PAUSE = 0.04  # seconds between two turns: the waiting threads of an OpenMP or BLAS pool spin for about 30 ms
 CLASSES, CHARACTERS = 10, 96
 Array = npt.NDArray[Any]
 
@@ -146,8 +148,11 @@ def measure(name: str, devices: tuple[str, ...], repeat: int, child: Child | Non
         if abs(loss - first["pytorch"]) > 1e-4 * abs(first["pytorch"]):
             raise SystemExit(f"{device} has a loss of {loss}, PyTorch one of {first['pytorch']}")
     times: dict[str, list[float]] = {device: [] for device in todo}
+    order, rng = list(todo), random.Random(0)
     for turn in range(WARM_UP + repeat):
-        for device, step in todo.items():
+        rng.shuffle(order)
+        for device in order:
+            step = todo[device]
             time.sleep(PAUSE)
             start = time.perf_counter()
             step()

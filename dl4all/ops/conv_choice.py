@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from dl4all.ops import tuning
+from dl4all.ops import conv_direct, tuning
 from dl4all.ops.base import TensorBase
 from dl4all.ops.conv_problem import Problem
 from dl4all.ops.gemm import NARROW, PANEL, PLAIN
@@ -25,7 +25,7 @@ Part = Literal["forward", "input", "weight"]
 TILES = {"winograd2": 2, "winograd4": 4}
 """Winograd's algorithms, and how many results along each side of a tile they compute at once."""
 
-CANDIDATES = ("im2col", *TILES)
+CANDIDATES = ("im2col", "direct", "implicit", *TILES)
 
 # Costs are counted in floating point operations of a matrix product: what else is done to a float was
 # measured on llvmpipe to take as long as so many of them (docs/performance.md). With about 30 operations in
@@ -36,6 +36,13 @@ READ = 20  # of filters that are there
 FILTER = {"forward": READ, "input": 200, "weight": 400}  # transformed, and filled with small products
 TURNED = 2  # how much longer a product takes whose first operand is read across its rows
 LAUNCH = 3e6
+RESULT = 30  # to write
+TERM = 3  # to multiply and add up, for what reads its operands itself,
+DEEP = 1024  # twice that where so long filters do not stay in the nearest cache
+MET = 45  # of an image's row, to find and keep in a register
+SUMMED = 1.3  # how much longer these take for the gradient of the filters
+CACHED = 20  # to find where it is multiplied, by way of shared memory
+UNSHARED = 15  # how much longer a product takes by way of shared memory where there is none
 
 MOST_CHANNELS = 4000  # times 16 results of a tile: llvmpipe leaves a kernel's loops after 65535 rounds
 
@@ -44,7 +51,18 @@ _forced: list[str] = []
 
 def candidates(info: DeviceInfo, q: Problem, part: Part) -> tuple[str, ...]:
     """Those of :data:`CANDIDATES` that can do it."""
-    q = q.turned if part == "input" else q
+    fits = {"im2col": True, **dict.fromkeys(TILES, False)}
+    if part == "weight":
+        fits["direct"] = conv_direct.can_direct_weight(q)
+    elif part == "forward" or set(q.win.stride) == {1}:
+        here = q.turned if part == "input" else q
+        fits["direct"], fits["implicit"] = conv_direct.can_direct(here), conv_direct.can_implicit(here)
+    for name, tile in TILES.items():
+        fits[name] = _can_winograd(info, q.turned if part == "input" else q, tile)
+    return tuple(name for name in CANDIDATES if fits.get(name))
+
+
+def _can_winograd(info: DeviceInfo, q: Problem, tile: int) -> bool:
     fits = (
         q.win.kernel == (1, 3, 3)
         and set(q.win.stride) == set(q.win.dilation) == {1}
@@ -53,12 +71,9 @@ def candidates(info: DeviceInfo, q: Problem, part: Part) -> tuple[str, ...]:
         and min(q.images, q.channels, q.filters) > 0
         and max(q.channels, q.filters) <= MOST_CHANNELS
     )
-    if not fits:
-        return CANDIDATES[:1]
     # The largest of the matrices that are made, even for a few tiles at a time.
     matrix = max(q.filters * (q.channels + 3), max(q.channels, q.filters) * PANEL)
-    room = info.limits.storage_buffer_range // 4
-    return CANDIDATES[:1] + tuple(name for name, tile in TILES.items() if (tile + 2) ** 2 * matrix <= room)
+    return fits and (tile + 2) ** 2 * matrix <= info.limits.storage_buffer_range // 4
 
 
 def default(info: DeviceInfo, q: Problem, part: Part) -> str:
@@ -69,8 +84,14 @@ def default(info: DeviceInfo, q: Problem, part: Part) -> str:
 
 def _cost(info: DeviceInfo, q: Problem, part: Part, name: str) -> float:
     if name == "im2col":
-        return q.images * _im2col(info, q, part) + 2 * LAUNCH
+        return q.images * q.groups * _im2col(info, q, part) + 2 * LAUNCH
+    if name == "direct" and part == "weight":
+        return _direct_weight(q) + 2 * LAUNCH
     q = q.turned if part == "input" else q
+    if name == "direct":
+        return _direct(q) + LAUNCH
+    if name == "implicit":
+        return _implicit(info, q) + LAUNCH
     tile = TILES[name]
     tiles = q.tiles(tile)
     columns, inner = (q.channels, tiles) if part == "weight" else (tiles, q.channels)
@@ -81,13 +102,44 @@ def _cost(info: DeviceInfo, q: Problem, part: Part, name: str) -> float:
 
 
 def _im2col(info: DeviceInfo, q: Problem, part: Part) -> float:
-    """Of one image."""
-    columns, filters = q.inner * q.pixels, q.filters * q.inner
+    """Of one image's group."""
+    filters = q.filters // q.groups
+    columns, weights = q.inner * q.pixels, filters * q.inner
+    moved = 0 if q.win.moves_nothing else columns
     if part == "forward":
-        return _product(info, q.filters, q.pixels, q.inner) + FLOAT * columns + READ * filters / q.images
+        product = _product(info, filters, q.pixels, q.inner) + RESULT * filters * q.pixels
+        return product + FLOAT * moved + READ * weights / q.images
     if part == "input":
-        return TURNED * _product(info, q.inner, q.pixels, q.filters) + GATHERED * columns
-    return _product(info, q.filters, q.inner, q.pixels) + FLOAT * columns + FILTER[part] * filters
+        return TURNED * _product(info, q.inner, q.pixels, filters) + GATHERED * moved
+    return _product(info, filters, q.inner, q.pixels) + FLOAT * moved + FILTER[part] * weights
+
+
+def _direct(q: Problem) -> float:
+    filters = q.filters // q.groups
+    some = conv_direct.block(filters)
+    blocks = q.images * q.groups * ceil_div(filters, some) * conv_direct.fours(q)
+    rows = q.inner // q.win.kernel[2]
+    terms = some * conv_direct.FOUR * q.inner * (1 if q.inner <= DEEP else 2)
+    return (
+        blocks * (TERM * terms + MET * rows * conv_direct.span(q)) + RESULT * q.images * q.filters * q.pixels
+    )
+
+
+def _implicit(info: DeviceInfo, q: Problem) -> float:
+    filters, columns = q.filters // q.groups, q.images * q.pixels
+    product = _product(info, filters, columns, q.inner)
+    found = CACHED * ceil_div(filters, conv_direct.ROWS) * columns * q.inner
+    shared = UNSHARED if info.type == "software" else 1
+    return q.groups * (shared * product + found + RESULT * filters * columns)
+
+
+def _direct_weight(q: Problem) -> float:
+    filters = q.filters // q.groups
+    some, rows = conv_direct.sums(q)
+    blocks = q.groups * ceil_div(filters, some) * q.inner // (rows * q.win.kernel[2])
+    met = some * conv_direct.FOUR + rows * conv_direct.span(q)
+    terms = some * conv_direct.FOUR * rows * q.win.kernel[2]
+    return SUMMED * q.images * conv_direct.fours(q) * blocks * (TERM * terms + MET * met)
 
 
 def _product(info: DeviceInfo, rows: int, columns: int, inner: int) -> float:

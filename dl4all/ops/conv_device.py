@@ -9,9 +9,12 @@ filter sees one channel there is too little to multiply: kernels of their own do
 
 from __future__ import annotations
 
-from dl4all.ops import conv_choice, conv_winograd
+from collections.abc import Callable
+from functools import partial
+
+from dl4all.ops import conv_choice, conv_direct, conv_winograd
 from dl4all.ops.base import TensorBase
-from dl4all.ops.conv_filters import aligned
+from dl4all.ops.conv_filters import SUM, add_up, aligned
 from dl4all.ops.conv_problem import Problem
 from dl4all.ops.gemm import PANEL, Matrices, gemm
 from dl4all.ops.launch import MOST_GROUPS, ceil_div, check_rounds, pack, run, shader, spread
@@ -20,13 +23,24 @@ from dl4all.scheduler.device import Launch
 
 IM2COL = {deep: shader("conv/im2col.comp", VOLUME=int(deep)) for deep in (False, True)}
 COL2IM = shader("conv/col2im.comp")
-SUM = shader("conv/sum.comp")
 DEPTHWISE = shader("conv/depthwise.comp", PASS=0)
 DEPTHWISE_INPUT = shader("conv/depthwise.comp", PASS=1)
 DEPTHWISE_WEIGHT = shader("conv/depthwise_weight.comp")
-FORWARD_SHADERS = (*IM2COL.values(), DEPTHWISE, *conv_winograd.FORWARD_SHADERS)
-INPUT_SHADERS = (COL2IM, DEPTHWISE_INPUT, *conv_winograd.INPUT_SHADERS)
-WEIGHT_SHADERS = (*IM2COL.values(), SUM, DEPTHWISE_WEIGHT, *conv_winograd.WEIGHT_SHADERS)
+FORWARD_SHADERS = (*IM2COL.values(), DEPTHWISE, *conv_direct.FORWARD_SHADERS, *conv_winograd.FORWARD_SHADERS)
+INPUT_SHADERS = (COL2IM, DEPTHWISE_INPUT, *conv_direct.FORWARD_SHADERS, *conv_winograd.INPUT_SHADERS)
+WEIGHT_SHADERS = (
+    *IM2COL.values(),
+    SUM,
+    DEPTHWISE_WEIGHT,
+    *conv_direct.WEIGHT_SHADERS,
+    *conv_winograd.WEIGHT_SHADERS,
+)
+CONVOLVE: dict[str, Callable[..., None]] = {
+    "direct": conv_direct.direct,
+    "implicit": conv_direct.implicit,
+    **{name: partial(conv_winograd.convolve, tile=tile) for name, tile in conv_choice.TILES.items()},
+}
+"""What computes a convolution, or with stride 1 the gradient of its input; im2col is below."""
 
 WORKGROUP = 64
 IM2COL_CHANNELS = 4  # of one invocation
@@ -40,9 +54,9 @@ def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | No
     if q.depthwise:
         _depthwise(out, x, w, bias, q)
         return
-    tile = conv_choice.TILES.get(conv_choice.chosen(out.device, q, "forward"))
-    if tile is not None:
-        conv_winograd.convolve(out, x, w, bias, q, tile)
+    chosen = conv_choice.chosen(out.device, q, "forward")
+    if chosen != "im2col":
+        CONVOLVE[chosen](out, x, w, bias, q)
         return
     image_size, filters = q.channels * q.plane, q.filters // q.groups
     plain = q.win.moves_nothing
@@ -115,9 +129,9 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) ->
     if q.depthwise:
         _depthwise_input(out, g, w, q)
         return
-    tile = conv_choice.TILES.get(conv_choice.chosen(out.device, q, "input"))
-    if tile is not None:
-        conv_winograd.convolve(out, g, w, None, q.turned, tile, turn=True)
+    chosen = conv_choice.chosen(out.device, q, "input")
+    if chosen != "im2col":
+        CONVOLVE[chosen](out, g, w, None, q.turned, turn=True)
         return
     channels, filters = q.channels // q.groups, q.filters // q.groups
     plain = q.win.moves_nothing
@@ -164,14 +178,17 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -
     within a slot; the slots are added up last. The order of all additions is fixed.
     """
     if q.images == 0:
-        _add_up(out, empty(type(out), (1,), out.dtype, out.device), out.numel(), 0, 0)
+        add_up(out, empty(type(out), (1,), out.dtype, out.device), out.numel(), 0, 0)
         return
     if q.depthwise:
         _depthwise_weight(out, g, x, q)
         return
-    tile = conv_choice.TILES.get(conv_choice.chosen(out.device, q, "weight"))
-    if tile is not None:
-        conv_winograd.weight_gradient(out, g, x, q, tile)
+    chosen = conv_choice.chosen(out.device, q, "weight")
+    if chosen == "direct":
+        conv_direct.direct_weight(out, g, x, q)
+        return
+    if chosen != "im2col":
+        conv_winograd.weight_gradient(out, g, x, q, conv_choice.TILES[chosen])
         return
     image_size, filters = q.channels * q.plane, q.filters // q.groups
     size = filters * q.inner
@@ -207,13 +224,7 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -
                 started = first_image > 0 or first > 0
                 gemm(slots, g, columns, slots if started else None, product)
         if batch > 1:
-            _add_up(out, slots, size, batch, group * size)
-
-
-def _add_up(out: TensorBase, slots: TensorBase, size: int, count: int, offset: int) -> None:
-    """Fill `size` elements of `out` from `offset` on with the sum of `count` slots."""
-    groups = spread(size, WORKGROUP)
-    run(SUM, groups, pack(size, count, offset, groups[0] * WORKGROUP), slots, out)
+            add_up(out, slots, size, batch, group * size)
 
 
 def _depthwise(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, q: Problem) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable
 from dl4all.allocator.storage import Storage
 from dl4all.ops.base import TensorBase
 from dl4all.ops.conv_problem import Problem
-from dl4all.ops.launch import ceil_div, pack, shader
+from dl4all.ops.launch import ceil_div, pack, run, shader, spread
 from dl4all.ops.movement import copy_into
 from dl4all.ops.op import empty
 from dl4all.runtime.spirv import Shader
@@ -25,6 +25,7 @@ FILTERS = {
     for tile in (2, 4)
     for turn in (False, True)
 }
+SUM = shader("conv/sum.comp")
 
 WORKGROUP = 64  # invocations
 USES = 3
@@ -97,13 +98,13 @@ def transformed(w: TensorBase, q: Problem, tile: int, turn: bool) -> TensorBase:
         pitch = ceil_div(q.channels, 4) * 4
         found = _empty(w, (tile + 2) ** 2, q.filters, pitch)
         push = pack(q.filters, q.channels, pitch, q.filters * pitch, w.offset)
-        run_rows(FILTERS[tile, turn], q.filters, q.channels, push, w, found)
+        run_plane(FILTERS[tile, turn], q.filters, q.channels, push, w, found)
         return found
 
     return kept(w).get(w, (w.offset, q.filters, q.channels, tile, turn), make)
 
 
-def run_rows(code: Shader, rows: int, columns: int, push: bytes, *tensors: TensorBase) -> None:
+def run_plane(code: Shader, rows: int, columns: int, push: bytes, *tensors: TensorBase) -> None:
     """Launch a kernel with an invocation for each column and row, side by side along both where there are
     few columns; its workgroup's sizes are the constants."""
     wide = min(WORKGROUP, max(8, 1 << (columns - 1).bit_length()))
@@ -111,6 +112,12 @@ def run_rows(code: Shader, rows: int, columns: int, push: bytes, *tensors: Tenso
     groups = (ceil_div(columns, wide), ceil_div(rows, high), 1)
     device = tensors[0].device
     device.launch(Launch(code, groups, push, (wide, high)), *(tensor.storage for tensor in tensors))
+
+
+def add_up(out: TensorBase, slots: TensorBase, size: int, count: int, offset: int) -> None:
+    """Fill `size` elements of `out` from `offset` on with the sum of `count` slots."""
+    groups = spread(size, WORKGROUP)
+    run(SUM, groups, pack(size, count, offset, groups[0] * WORKGROUP), slots, out)
 
 
 def aligned(w: TensorBase, q: Problem) -> TensorBase:

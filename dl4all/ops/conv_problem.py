@@ -42,6 +42,11 @@ class Problem(NamedTuple):
     def depthwise(self) -> bool:
         return self.channels == self.groups > 1
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to multiply."""
+        return 0 in (self.images, self.channels, self.filters, self.plane, self.pixels)
+
     def tiles(self, size: int) -> int:
         """How many of `size` x `size` pixels the results of all images have."""
         _, height, width = self.out_size

@@ -12,7 +12,7 @@ All functions here take problems with 3x3 filters, stride and dilation 1, and on
 from __future__ import annotations
 
 from dl4all.ops.base import TensorBase
-from dl4all.ops.conv_filters import FILTERS, run_rows, transformed
+from dl4all.ops.conv_filters import FILTERS, run_plane, transformed
 from dl4all.ops.conv_problem import Problem
 from dl4all.ops.gemm import GEMM_SHADERS, Matrices, best_panel, gemm
 from dl4all.ops.launch import ceil_div, pack, shader
@@ -85,12 +85,12 @@ def convolve(
             q.filters, height, width, *_grid(q, tile), first, here, pitch, q.filters * pitch,
             *extra,
         )  # fmt: skip
-        run_rows(RESULT[tile], q.filters, here, push, products, x if bias is None else bias, out)
+        run_plane(RESULT[tile], q.filters, here, push, products, x if bias is None else bias, out)
         push = pack(
             q.channels, *q.size[1:], *q.win.before[1:], q.filters, height, width,
             *_grid(q, tile), first, here, x.offset, w.offset, *extra,
         )  # fmt: skip
-        run_rows(REPAIR[tile, turn], q.filters, here, push, x, w, x if bias is None else bias, out)
+        run_plane(REPAIR[tile, turn], q.filters, here, push, x, w, x if bias is None else bias, out)
 
 
 def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem, tile: int) -> None:
@@ -124,14 +124,14 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem, t
         )  # fmt: skip
         gemm(filters, gradients, images, filters if first > 0 else None, product)
     push = pack(q.filters, q.channels, columns, size)
-    run_rows(WEIGHT[tile], q.filters, q.channels, push, filters, out)
+    run_plane(WEIGHT[tile], q.filters, q.channels, push, filters, out)
     pixels = q.images * q.pixels
     for first in range(0, pixels, ROUNDS):
         push = pack(
             q.filters, q.channels, columns, *q.size[1:], *q.win.before[1:], *q.out_size[1:],
             first, min(ROUNDS, pixels - first), g.offset, x.offset,
         )  # fmt: skip
-        run_rows(WEIGHT_REPAIR, q.filters, q.channels, push, filters, g, x, out)
+        run_plane(WEIGHT_REPAIR, q.filters, q.channels, push, filters, g, x, out)
 
 
 def _portion(q: Problem, tile: int, multiple: int) -> int:
@@ -167,4 +167,4 @@ def _transform(
         first, here, pitch, panel, x.offset, channels * height * width, channels * pitch,
     )  # fmt: skip
     code = GRADIENT[tile] if gradient else IMAGE[tile]
-    run_rows(code, channels, pitch, push, x, out)
+    run_plane(code, channels, pitch, push, x, out)

@@ -14,16 +14,19 @@ from dl4all.ops.op import REGISTRY, Kernel, Result, empty, example, op
 from dl4all.ops.pools import Pooling, adaptive, check_pooled, sliding
 from dl4all.ops.views import contiguous
 from dl4all.ops.window import check_float, check_images
+from dl4all.scheduler.device import Launch
 
 WORKGROUP = 64
 # By what is computed, see the shaders, and whether the windows are adaptive.
 MAX_POOL = {
     (what, parts): shader("pool/max_pool.comp", PASS=what, ADAPTIVE=int(parts))
-    for what in (0, 1, 2, 3, 4)
+    for what in (0, 1, 2, 3)
     for parts in (False, True)
-    if not (what in (2, 4) and parts)  # places say all; parts may overlap
+    if not (what == 2 and parts)  # places say all
 }
-LARGEST, PLACES, AT, BACK, TILED_BACK = 0, 1, 2, 3, 4  # the passes of max_pool.comp
+LARGEST, PLACES, AT, BACK = 0, 1, 2, 3  # the passes of max_pool.comp
+TILES = {back: shader("pool/max_pool_tiles.comp", BACK=int(back)) for back in (False, True)}
+MOST_TILE = 64  # elements of one that are held in registers
 
 
 def _max_run(what: int, out: TensorBase, pooling: Pooling, *tensors: TensorBase) -> None:
@@ -32,6 +35,23 @@ def _max_run(what: int, out: TensorBase, pooling: Pooling, *tensors: TensorBase)
     push = pack(out.numel(), tensors[0].offset, *pooling.size, *pooling.out_size, *words)
     code = MAX_POOL[what, pooling.win is None and what != AT]
     run(code, spread(out.numel(), WORKGROUP), push, *tensors, out)
+
+
+def _small_tiles(pooling: Pooling) -> bool:
+    """Whether windows are tiles that a kernel of their own takes."""
+    return pooling.tiles and pooling.rounds <= MOST_TILE
+
+
+def _tiles_run(out: TensorBase, pooling: Pooling, x: TensorBase, *g: TensorBase) -> None:
+    """The largest elements of tiles, or with their gradient that of the image."""
+    assert pooling.win is not None
+    height, width = pooling.win.kernel
+    by_four = 4 % width == 0 and pooling.size[1] % 4 == 0 and x.offset % 4 == 0
+    tiles = x.numel() // (height * width)
+    push = pack(tiles, pooling.out_size[1], x.offset, *(tensor.offset for tensor in g or (out,)))
+    groups = spread(tiles // (4 // width if by_four else 1), WORKGROUP)
+    launch = Launch(TILES[bool(g)], groups, push, (height, width, int(by_four)))
+    out.device.launch(launch, *(tensor.storage for tensor in (x, *g, out)))
 
 
 def _places(x: TensorBase, pooling: Pooling) -> TensorBase:
@@ -55,7 +75,11 @@ def _max_pool_shape(input: TensorBase, **given: Any) -> Result:
 
 
 def _max_pool_run(out: TensorBase, input: TensorBase, **given: Any) -> None:
-    _max_run(LARGEST, out, _max_pooling(input.shape, **given), contiguous(input))
+    pooling, x = _max_pooling(input.shape, **given), contiguous(input)
+    if _small_tiles(pooling):
+        _tiles_run(out, pooling, x)
+    else:
+        _max_run(LARGEST, out, pooling, x)
 
 
 def _max_pool_gradient(
@@ -67,7 +91,7 @@ def _max_pool_gradient(
 
 @op(
     infer=_max_pool_shape,
-    kernel=Kernel(_max_pool_run, (MAX_POOL[LARGEST, False],)),
+    kernel=Kernel(_max_pool_run, (MAX_POOL[LARGEST, False], TILES[False])),
     examples=(
         example((2, 3, 13, 11), kernel_size=3, stride=2, padding=1),
         example((1, 2, 7, 9), kernel_size=(2, 3), stride=None),
@@ -166,12 +190,8 @@ def _max_backward_shape(grad: TensorBase, input: TensorBase, *, pooling: Pooling
 
 
 def _max_backward_run(out: TensorBase, grad: TensorBase, input: TensorBase, *, pooling: Pooling) -> None:
-    if pooling.tiles:
-        x, g = contiguous(input), contiguous(grad)
-        assert pooling.win is not None
-        check_rounds(out.device, 2 * pooling.rounds)
-        push = pack(g.numel(), x.offset, g.offset, *pooling.size, *pooling.out_size, *pooling.win.words)
-        run(MAX_POOL[TILED_BACK, False], spread(g.numel(), WORKGROUP), push, x, g, out)
+    if _small_tiles(pooling):
+        _tiles_run(out, pooling, contiguous(input), contiguous(grad))
         return
     _max_run(BACK, out, pooling, contiguous(grad), _places(contiguous(input), pooling))
 
@@ -184,7 +204,8 @@ _PARTS = adaptive("adaptive_max_pool2d", (1, 1, 5, 3), (3, 2))
 @op(
     infer=_max_backward_shape,
     kernel=Kernel(
-        _max_backward_run, tuple(code for (what, _), code in MAX_POOL.items() if what in (1, 3, 4))
+        _max_backward_run,
+        (*(code for (what, _), code in MAX_POOL.items() if what in (PLACES, BACK)), TILES[True]),
     ),
     examples=(
         example((2, 3, 2, 5), (2, 3, 6, 10), pooling=_TILES),

@@ -8,9 +8,6 @@
 //  PASS=3  y (planes, H, W) sums the elements of x (planes, OH, OW) whose places, which are given, it is: the
 //          gradient. Each pixel asks the windows that meet it, in their order, so that the sum is always the same.
 //
-//  PASS=4  the same where windows are tiles, so that each pixel lies in just one: y from the image, x, and the
-//          elements of g (planes, OH, OW)
-//
 //  ADAPTIVE=1  windows cut the image into parts; else they slide along it
 layout(local_size_x = 64) in;
 layout(binding = 0) restrict readonly buffer X { float x[]; };
@@ -18,18 +15,12 @@ layout(binding = 0) restrict readonly buffer X { float x[]; };
 layout(binding = 1) restrict writeonly buffer Y { float y[]; };
 #elif PASS == 1
 layout(binding = 1) restrict writeonly buffer Y { uint y[]; };
-#elif PASS == 4
-layout(binding = 1) restrict readonly buffer G { float g[]; };
-layout(binding = 2) restrict writeonly buffer Y { float y[]; };
 #else
 layout(binding = 1) restrict readonly buffer Places { uint places[]; };
 layout(binding = 2) restrict writeonly buffer Y { float y[]; };
 #endif
 layout(push_constant) uniform Push {
     uint n, x_offset;
-#if PASS == 4
-    uint g_offset;
-#endif
     int height, width, out_height, out_width;
     int kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w;
 } p;
@@ -38,7 +29,7 @@ const uint NONE = 0xffffffffu;
 
 bool is_nan(float v) { return (floatBitsToUint(v) & 0x7fffffffu) > 0x7f800000u; }
 
-#if PASS < 2 || PASS == 4
+#if PASS < 2
 // Along one axis: the first element of window `o` in the image, and the end.
 ivec2 span(int o, int size, int out_size, int kernel, int stride, int padding, int dilation) {
 #if ADAPTIVE
@@ -105,14 +96,6 @@ void main() {
         }
 #if PASS == 0
         y[i] = best;
-#elif PASS == 4
-        const float value = g[p.g_offset + i];
-        for (int r = down.x; r < down.y; ++r) {
-            for (int c = along.x; c < along.y; ++c) {
-                const uint here = uint(r * p.width + c);
-                y[uint(plane * p.height * p.width) + here] = here == at ? value : 0.0;
-            }
-        }
 #else
         y[i] = at;
 #endif

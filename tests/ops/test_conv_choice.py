@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from dl4all.ops import tuning
-from dl4all.ops.conv_choice import CANDIDATES, SPACE, Case, Part, _case, candidates, chosen, default, forced
+from dl4all.ops.conv_choice import (
+    CANDIDATES,
+    SPACE,
+    TILES,
+    Case,
+    Part,
+    _case,
+    candidates,
+    chosen,
+    default,
+    forced,
+)
 from dl4all.ops.conv_problem import Problem
 from dl4all.ops.window import window
 from dl4all.runtime.info import DeviceInfo, Limits
@@ -20,6 +31,7 @@ from tests.ops.test_on_null import KINDS
 
 SOFTWARE = KINDS["shuffle and int64"][0]
 DISCRETE = replace(describe(), type="discrete")
+PLAIN = ("im2col", "direct", "implicit")
 
 
 def device(info: DeviceInfo) -> Device:
@@ -46,7 +58,9 @@ def problem(
         ((1, 512, 512, 7), "winograd2"),
         ((8, 512, 512, 7), "winograd4"),
         ((1, 3, 64, 56), "im2col"),
-        ((1, 32, 32, 5), "im2col"),
+        ((1, 32, 32, 5), "direct"),
+        ((64, 1, 16, 28), "direct"),
+        ((8, 8, 16, 28), "direct"),
     ],
 )
 def test_what_was_fastest_on_llvmpipe_is_chosen(sizes: tuple[int, int, int, int], expected: str) -> None:
@@ -75,21 +89,45 @@ def test_filters_are_transformed_for_each_gradient() -> None:
         problem(1, 64, 64, 56, kernel=1, padding=0),
         problem(1, 64, 64, 56, kernel=(1, 3)),
         problem(1, 64, 64, 56, groups=2),
-        problem(1, 0, 64, 56),
         problem(1, 5_000, 1, 3),
         problem(1, 64, 64, 56)._replace(size=(2, 56, 56), out_size=(2, 56, 56)),
     ],
 )
-def test_only_im2col_does_the_rest(q: Problem) -> None:
-    for part in ("forward", "input"):
-        assert candidates(DISCRETE, q, part) == ("im2col",)
-        with forced("winograd4"):
-            assert chosen(device(DISCRETE), q, part) == "im2col"
+def test_the_rest_is_not_winograds(q: Problem) -> None:
+    strided = set(q.win.stride) != {1}
+    assert candidates(DISCRETE, q, "forward") == PLAIN
+    assert candidates(DISCRETE, q, "input") == (PLAIN[:1] if strided else PLAIN)
+    assert candidates(DISCRETE, q, "weight") == PLAIN[:2]
+    with forced("winograd4"):
+        assert chosen(device(DISCRETE), q, "forward") in PLAIN
+
+
+@pytest.mark.parametrize("q", [problem(1, 0, 64, 56), problem(0, 1, 1, 3), problem(1, 1, 0, 3)])
+@pytest.mark.parametrize("part", ["forward", "input", "weight"])
+def test_only_im2col_takes_nothing(q: Problem, part: Part) -> None:
+    assert candidates(DISCRETE, q, part) == CANDIDATES[:1]
+
+
+def test_what_does_not_fit_a_grid_is_unrolled() -> None:
+    """Or what does not fit registers: im2col goes by portions."""
+    assert candidates(DISCRETE, problem(1, 3, 3, 4000), "forward") == CANDIDATES[:1] + tuple(TILES)
+    assert candidates(DISCRETE, problem(2**20, 1, 1, 2, kernel=1), "forward") == PLAIN[:2]
+    wide = problem(1, 2, 4, 99, kernel=(1, 70), padding=0)
+    assert candidates(DISCRETE, wide, "forward") == ("im2col", "implicit")
+    assert candidates(DISCRETE, wide, "weight") == ("im2col",)
+
+
+def test_what_suits_gpus() -> None:
+    """Where Winograd's algorithm does not apply windows are unrolled as they are multiplied."""
+    assert default(DISCRETE, problem(8, 64, 128, 56, stride=2), "forward") == "implicit"
+    assert default(DISCRETE, problem(8, 3, 64, 224, kernel=7, stride=2, padding=3), "forward") == "implicit"
+    assert default(DISCRETE, problem(8, 64, 128, 56, kernel=1, padding=0), "forward") == "im2col"
+    assert default(DISCRETE, problem(64, 1, 16, 28), "forward") == "direct"
 
 
 def test_transformed_filters_that_are_too_large_to_bind() -> None:
     q = problem(8, 1024, 1024, 14)
-    assert candidates(DISCRETE, q, "forward") == CANDIDATES[:2]  # 2**27 bytes at least
+    assert candidates(DISCRETE, q, "forward") == (*PLAIN, "winograd2")  # 2**27 bytes at least
     roomy = replace(DISCRETE, limits=replace(Limits(), storage_buffer_range=2**32))
     assert candidates(roomy, q, "forward") == CANDIDATES
 
@@ -115,5 +153,6 @@ def test_what_is_tuned_computes_the_same(part: Part) -> None:
     need("vulkan:0")
     q = problem(2, 16, 12, 13)
     found = tuning.search(SPACE, open_device("vulkan:0"), Case(part, q), 20.0)
-    assert set(found.seconds) | set(found.refused) == set(CANDIDATES)
+    expected = set(CANDIDATES) - ({"implicit"} if part == "weight" else set())
+    assert set(found.seconds) | set(found.refused) == expected
     assert not found.refused

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 from typing import Any
 
@@ -43,6 +45,24 @@ def test_max_pool2d(device: str) -> None:
     for shape, arguments in windows(43, 30, dilated=True):
         x = numbers(generator(shape), shape) - 3
         compare_with_torch(device, ours.max_pool2d, theirs.max_pool2d, x, **arguments)
+
+
+@pytest.mark.parametrize("kernel", [(2, 2), (1, 4), (3, 1), (4, 2), (3, 5), (9, 8)])
+def test_tiles(kernel: tuple[int, int], device: str) -> None:
+    """Rows of fours and others, equals, and nans, in memory that begins anywhere."""
+    rng = generator("tiles", kernel)
+    for columns, offset in itertools.product((1, 2, 6, 7), (0, 3)):
+        shape = (2, 3, 3 * kernel[0], columns * kernel[1])
+        x = np.round(2 * numbers(rng, (offset + math.prod(shape),)))
+        x[offset + 1 :: 37] = np.nan
+        mine, other = dl.tensor(x, device=device).requires_grad_(), torch.from_numpy(x).requires_grad_()
+        got = ours.max_pool2d(mine[offset:].reshape(shape), kernel)
+        expected = theirs.max_pool2d(other[offset:].reshape(shape), kernel)
+        np.testing.assert_array_equal(got.numpy(), expected.detach().numpy())
+        slope = numbers(rng, tuple(expected.shape))
+        got.backward(dl.tensor(slope, device=device))
+        expected.backward(torch.from_numpy(slope))
+        np.testing.assert_array_equal(mine.grad.numpy(), other.grad.numpy())
 
 
 def test_where_the_largest_are(device: str) -> None:
