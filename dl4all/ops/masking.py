@@ -59,7 +59,8 @@ def logistic(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     found = np.negative(x, out=np.empty_like(x))
     np.exp(found, out=found)
     found += 1
-    return np.reciprocal(found, out=found)
+    np.reciprocal(found, out=found)
+    return found
 
 
 def logistic_slope(x: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
