@@ -241,9 +241,16 @@ def _blas() -> Finding:
     if not chosen:
         return Finding("BLAS", True, "NumPy's own choice")
     if wider := blas.better(chosen):
+        asked = blas.asked_for()
+        why = (
+            f"has {blas.CHOICE}={asked} from the environment"
+            if asked
+            else "takes this processor for an older one"
+        )
+        other = ", as it may without that setting" if asked else ""
         return Finding(
-            "BLAS", None, f"OpenBLAS takes this processor for an older one ({chosen})",
-            f"OPENBLAS_CORETYPE={wider} in the environment has the cpu multiply with wider vectors",
+            "BLAS", None, f"OpenBLAS {why} ({chosen})",
+            f"{blas.CHOICE}={wider} in the environment has the cpu multiply with wider vectors{other}",
         )  # fmt: skip
     return Finding("BLAS", True, f"OpenBLAS with kernels for {chosen}")
 

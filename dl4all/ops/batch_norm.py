@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ShapeError
+from dl4all.ops import norm_host
 from dl4all.ops.base import Array, Shape, TensorBase
 from dl4all.ops.launch import ceil_div, pack, run, shader, spread
+from dl4all.ops.norm_host import along_channels
 from dl4all.ops.op import Kernel, Result, empty, example, op
 from dl4all.ops.reduction import sum_to
 from dl4all.ops.transcendental import rsqrt
@@ -48,24 +50,9 @@ BACKWARD_FOLD = {
 }
 
 
-def channel_axes(rank: int) -> Shape:
-    """All axes but the channels'."""
-    return (0, *range(2, rank))
-
-
-def along_channels(tensor: Any, rank: int) -> Any:
-    """A tensor or array of shape (C,), ready to broadcast with (N, C, ...)."""
-    return tensor.reshape((1, -1) + (1,) * (rank - 2))
-
-
 def elements_of_a_channel(input: TensorBase) -> int:
     """How many there are; 1 if there are none, for the sake of divisions."""
     return max(input.numel() // max(input.shape[1], 1), 1)
-
-
-def summed(array: Any, axes: Any, *, keepdims: bool = False) -> Any:
-    """NumPy's sum in float64: float32 would lose digits along all axes but the last."""
-    return np.asarray(np.sum(array, axes, np.float64, keepdims=keepdims), array.dtype)
 
 
 def check_channels(name: str, input: TensorBase, **given: TensorBase | None) -> None:
@@ -202,11 +189,7 @@ def batch_norm_stats(input: Array) -> Array:
         >>> dl.ops.batch_norm_stats(dl.tensor([[1.0], [5.0]])).tolist()
         [[3.0], [4.0]]
     """
-    axes = channel_axes(input.ndim)
-    count = input.size // max(input.shape[1], 1)
-    mean = summed(input, axes) / count
-    away = input - along_channels(mean, input.ndim)
-    return np.stack([mean, summed(away * away, axes) / count])
+    return norm_host.statistics(input)
 
 
 # The normalised input
@@ -308,8 +291,7 @@ def batch_norm_apply(
     scale = 1 / np.sqrt(var + np.asarray(eps, input.dtype))
     if weight is not None:
         scale = scale * weight
-    result = (input - along_channels(mean, input.ndim)) * along_channels(scale, input.ndim)
-    return result if bias is None else result + along_channels(bias, input.ndim)
+    return norm_host.apply(input, mean, scale, bias)
 
 
 # Sums for the gradients
@@ -379,9 +361,8 @@ def batch_norm_sums(grad: Array, input: Array, mean: Array, var: Array, eps: flo
         >>> dl.ops.batch_norm_sums(dl.tensor([[1.0], [2.0]]), x, mean, var, eps=0.0).tolist()
         [[3.0], [1.0]]
     """
-    axes = channel_axes(input.ndim)
-    normalised = batch_norm_apply.body(input, mean, var, None, None, eps)
-    return np.stack([summed(grad, axes), summed(grad * normalised, axes)])
+    deviation = 1 / np.sqrt(var + np.asarray(eps, input.dtype))
+    return norm_host.gradient_sums(grad, input, mean, deviation)
 
 
 def _backward_shape(
@@ -502,8 +483,7 @@ def batch_norm_backward(
         >>> dl.ops.batch_norm_backward(g, x, mean, var, sums).shape
         (3, 1)
     """
-    rank, n = input.ndim, input.size // max(input.shape[1], 1)
+    n = input.size // max(input.shape[1], 1)
     deviation = 1 / np.sqrt(var + np.asarray(eps, input.dtype))
     scale = deviation if weight is None else deviation * weight
-    away = (input - along_channels(mean, rank)) * along_channels(sums[1] * deviation / n, rank)
-    return along_channels(scale, rank) * (grad - along_channels(sums[0] / n, rank) - away)
+    return norm_host.backward(grad, input, mean, scale, sums[0] / n, sums[1] * deviation / n)

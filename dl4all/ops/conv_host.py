@@ -79,8 +79,8 @@ def weight_gradient(g: NDArray, x: NDArray, win: Window, groups: int) -> NDArray
     shape = (filters, channels, *win.kernel)
     if fourier.worthwhile(x.shape, shape, win, groups) and _finite(x, g):
         return fourier.weight_gradient(g, x, win, groups)
-    result: NDArray = np.zeros(shape, g.dtype)
     if channels == 1 and groups > 1:
+        result: NDArray = np.zeros(shape, g.dtype)
         padded = padded_with(x, win)
         axes = (0, *range(2, g.ndim))
         for tap, part in taps(win, places):
@@ -89,12 +89,13 @@ def weight_gradient(g: NDArray, x: NDArray, win: Window, groups: int) -> NDArray
     lay = shifted.layout(x.shape[2:], win)
     if lay is not None and len(x) and _finite(x):
         return shifted.weight_gradient(g, x, lay, groups)
-    products = result.reshape(groups, filters // groups, channels * math.prod(win.kernel))
+    # The columns' rows first: with the few filters first, BLAS takes up to 1.6 times as long.
+    products: NDArray = np.zeros((groups, channels * math.prod(win.kernel), filters // groups), g.dtype)
     for some, columns in _columns(x, win, places, groups):
         there = g[some].reshape(len(columns), groups, filters // groups, math.prod(places))
         for one, unrolled in zip(there, columns, strict=True):  # the sum over images, in their order
-            products += np.matmul(one, unrolled.swapaxes(1, 2))
-    return result
+            products += np.matmul(unrolled, one.swapaxes(1, 2))
+    return products.swapaxes(1, 2).reshape(shape)
 
 
 def _finite(*arrays: NDArray) -> bool:

@@ -16,15 +16,13 @@ from dl4all.ops.batch_norm import (
     STATISTICS_COMBINE,
     SUMS,
     SUMS_COMBINE,
-    along_channels,
-    channel_axes,
     check_channels,
     folded,
     launch_statistics,
     launch_sums,
-    summed,
 )
 from dl4all.ops.launch import pack
+from dl4all.ops.norm_host import along_channels, channel_axes, row_sums, summed
 from dl4all.ops.op import Kernel, Result, empty, example, op
 from dl4all.ops.reduction import sum_to
 from dl4all.ops.rows import RowShaders, of_rows, row_shaders
@@ -68,9 +66,9 @@ def _normalised(x: Any, groups: int, eps: float, center: bool) -> tuple[Any, Any
     """NumPy's rows, normalised, of the shape that x has, and 1 / deviation of each."""
     rows = x.reshape(_rows(x.shape, groups))
     length = rows.shape[1]
-    away = rows - summed(rows, 1, keepdims=True) / length if center else rows
-    scale = 1 / np.sqrt(summed(away * away, 1, keepdims=True) / length + np.asarray(eps, x.dtype))
-    return (away * scale).reshape(x.shape), scale
+    away = rows - row_sums(rows) / length if center else rows
+    scale = 1 / np.sqrt(row_sums(away * away) / length + np.asarray(eps, x.dtype))
+    return np.multiply(away, scale, out=away if center else None).reshape(x.shape), scale
 
 
 def _launch(
@@ -204,8 +202,10 @@ def grouped_norm(
     """
     result = _normalised(input, groups, eps, center)[0]
     if weight is not None:
-        result = result * along_channels(weight, input.ndim)
-    return result if bias is None else result + along_channels(bias, input.ndim)
+        result *= along_channels(weight, input.ndim)
+    if bias is not None:
+        result += along_channels(bias, input.ndim)
+    return result
 
 
 # Gradients
@@ -327,10 +327,13 @@ def grouped_norm_backward(
     normalised, scale = _normalised(input, groups, eps, center)
     y = normalised.reshape(rows)
     h = (grad if weight is None else grad * along_channels(weight, input.ndim)).reshape(rows)
-    found = h - y * (summed(h * y, 1, keepdims=True) / rows[1])
+    found = h * y
+    np.multiply(y, row_sums(found) / rows[1], out=y)
+    np.subtract(h, y, out=found)
     if center:
-        found = found - summed(h, 1, keepdims=True) / rows[1]
-    return (found * scale).reshape(input.shape)
+        found -= row_sums(h) / rows[1]
+    found *= scale
+    return found.reshape(input.shape)
 
 
 def _sums_shape(grad: TensorBase, input: TensorBase, *, groups: int, eps: float, center: bool) -> Result:
@@ -414,4 +417,5 @@ def grouped_norm_sums(
     """
     axes = channel_axes(input.ndim)
     normalised = _normalised(input, groups, eps, center)[0]
-    return np.stack([summed(grad, axes), summed(grad * normalised, axes)])
+    np.multiply(grad, normalised, out=normalised)
+    return np.stack([summed(grad, axes), summed(normalised, axes)])

@@ -139,7 +139,15 @@ def matmul(input: Array, other: Array) -> Array:
         >>> dl.matmul(dl.tensor([[1.0, 2.0]]), dl.tensor([[3.0], [4.0]])).tolist()
         [[11.0]]
     """
-    return np.matmul(input, other)
+    return _product(input, other)
+
+
+def _product(left: Any, right: Any) -> Any:
+    """NumPy's, as one product where all matrices of the left meet the same one."""
+    if right.ndim != 2 or left.ndim < 3 or not left.flags.c_contiguous:
+        return np.matmul(left, right)
+    rows = left.reshape(math.prod(left.shape[:-1]), left.shape[-1])
+    return np.matmul(rows, right).reshape(*left.shape[:-1], right.shape[1])
 
 
 def _linear_infer(input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> Result:
@@ -216,5 +224,7 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
         >>> dl.nn.functional.linear(x, w, dl.tensor([0.5, 0.25])).tolist()
         [[11.5, 17.25]]
     """
-    product = np.matmul(input, weight.T)
-    return product if bias is None else product + bias
+    product = _product(input, weight.T)
+    if bias is not None:
+        product += bias
+    return product

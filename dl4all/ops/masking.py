@@ -48,11 +48,36 @@ def _bits(mask: npt.NDArray[Any], words: str) -> npt.NDArray[Any]:
 
 
 def logistic(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """``1 / (1 + exp(-x))``, which neither overflows nor branches.
+    """``1 / (1 + exp(-x))``, in memory of its own.
 
     >>> import numpy as np
-    >>> logistic(np.array([-1000.0, 0.0])).tolist()
-    [0.0, 0.5]
+    >>> logistic(np.array([-100.0, 0.0])).tolist()
+    [3.720075976020836e-44, 0.5]
     """
-    found: npt.NDArray[Any] = np.exp(np.minimum(x, 0)) / (1 + np.exp(-np.abs(x)))
+    if x.dtype == np.float16:  # whose exponential overflows where the result is none too small
+        return logistic(x.astype(np.float32)).astype(np.float16)
+    found = np.negative(x, out=np.empty_like(x))
+    np.exp(found, out=found)
+    found += 1
+    np.reciprocal(found, out=found)
     return found
+
+
+def logistic_slope(x: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """:func:`logistic` and its derivative.
+
+    >>> import numpy as np
+    >>> [values.tolist() for values in logistic_slope(np.array([-1000.0, 0.0]))]
+    [[0.0, 0.5], [0.0, 0.25]]
+    """
+    if x.dtype == np.float16:
+        value, slope = logistic_slope(x.astype(np.float32))
+        return value.astype(np.float16), slope.astype(np.float16)
+    slope = np.negative(x, out=np.empty_like(x))
+    np.exp(slope, out=slope)
+    value = np.add(slope, 1, out=np.empty_like(x))
+    np.reciprocal(value, out=value)
+    np.minimum(slope, np.finfo(x.dtype).max, out=slope)  # which makes 0 of 0 * inf
+    slope *= value
+    slope *= value
+    return value, slope

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -253,66 +253,94 @@ def spread_back(g: NDArray, at: NDArray, pooling: Pooling) -> NDArray:
 
 def largest_gradient(g: NDArray, x: NDArray, pooling: Pooling) -> NDArray:
     """The gradient of :func:`largest` with respect to the images `x`."""
-    win = pooling.win
-    found = None
-    if win is not None and x.size:
-        gradient = _tiles_gradient if pooling.tiles else _windows_gradient
-        found = gradient(g, np.ascontiguousarray(x), pooling)
+    found = None if pooling.win is None or not x.size else _windows_gradient(g, x, pooling)
     return spread_back(g, places(x, pooling), pooling) if found is None else found
 
 
 def _windows_gradient(g: NDArray, x: NDArray, pooling: Pooling) -> NDArray | None:
     """Each element of `g` goes to the first of its window that equals the largest.
 
-    None if that cannot be said by comparing: with nan, or with what padding equals.
+    None if that cannot be said by comparing: with nan, or with what padding equals. Rows and columns that a
+    stride leads past are apart from each other meanwhile, so that windows meet neighbouring elements.
     """
     assert pooling.win is not None
-    of_x = np.empty_like(x)
+    of_x = np.empty(x.shape, x.dtype)
+    grids, taps_of = _grids(pooling)
     count = max(1, CACHED_BYTES // (x.itemsize * math.prod(pooling.size)))  # planes at a time
-    planes, of_planes, parts = (a.reshape(-1, 1, *a.shape[2:]) for a in (x, of_x, g))
+    planes, of_planes, parts = (a.reshape(-1, *a.shape[2:]) for a in (x, of_x, g))
     for first in range(0, len(planes), count):
         some = slice(first, first + count)
-        best, padded = largest(planes[some], pooling), _fitted(planes[some], pooling, -np.inf)
+        values = [_on_grid(planes[some], grid) for grid in grids]
+        met = [(index, part, values[index][part]) for index, part in taps_of]
+        best = functools.reduce(np.maximum, (values for _, _, values in met))
         if not (best > -np.inf).all():
             return None
-        gathered, left = np.zeros_like(padded), np.ones(best.shape, bool)
-        for _, part in taps(pooling.win, pooling.out_size):
-            wins = padded[part] == best
+        left = np.ones(best.shape, bool)
+        gathered = [None if pooling.tiles else np.zeros_like(part) for part in values]
+        for index, part, tap in met:
+            wins = tap == best
             wins &= left
             left ^= wins
-            gathered[part] += kept(parts[some], wins)
-        of_planes[some] = _cropped(gathered, pooling)
+            share, into = kept(parts[some], wins), gathered[index]
+            if into is None:
+                gathered[index] = share
+            else:
+                into[part] += share
+        for grid, found in zip(grids, gathered, strict=True):
+            assert found is not None
+            of_planes[some][grid.of_image] = found[grid.inside]
     return of_x
 
 
-def _tiles_gradient(g: NDArray, x: NDArray, pooling: Pooling) -> NDArray | None:
-    """Where each pixel lies in just one window: first to the right row of each window, then to the column.
+class _Grid(NamedTuple):
+    """Every so manieth row and column of images."""
 
-    None if what is largest cannot be said by comparing, with nan.
-    """
-    assert pooling.win is not None
-    height, width = pooling.win.kernel
-    of_x = np.empty_like(x)
-    columns, of_columns = (a.reshape(-1, width) for a in (x, of_x))
-    in_row = functools.reduce(np.maximum, columns.T)
-    rows = in_row.reshape(-1, height, g.shape[-1])
-    best = functools.reduce(np.maximum, rows.swapaxes(0, 1))
-    if np.isnan(best).any():
-        return None
-    of_rows = np.empty_like(rows)
-    _share(g.reshape(best.shape), rows.swapaxes(0, 1), best, of_rows.swapaxes(0, 1))
-    _share(of_rows.reshape(-1), columns.T, in_row, of_columns.T)
-    return of_x
+    size: Shape  # with padding
+    inside: Any  # what of it is not padding
+    of_image: Any  # where that is in the image
 
 
-def _share(g: NDArray, parts: NDArray, best: NDArray, shares: NDArray) -> None:
-    """Give each of `g` to the first of the parts that equals the best, and zeros to the others."""
-    left: Any = True
-    for part, share in zip(parts[:-1], shares[:-1], strict=True):
-        wins = left & (part == best)
-        left = left ^ wins
-        kept(g, wins, out=share)
-    kept(g, left if len(parts) > 1 else best == best, out=shares[-1])
+def _on_grid(planes: NDArray, grid: _Grid) -> NDArray:
+    part = planes[grid.of_image]
+    if part.shape[1:] == grid.size:
+        return np.ascontiguousarray(part)
+    found = np.full((len(planes), *grid.size), -np.inf, planes.dtype)
+    found[grid.inside] = part
+    return found
+
+
+def _grids(pooling: Pooling) -> tuple[list[_Grid], list[tuple[int, Any]]]:
+    """One for each element of a stride; and for those of windows, in which grid they are, and where."""
+    win = pooling.win
+    assert win is not None
+    every = slice(None)
+    along: list[list[tuple[int, slice, slice]]] = []
+    taps_along: list[list[tuple[int, slice]]] = []
+    for size, count, kernel, step, dilation, before in zip(
+        pooling.size, pooling.out_size, win.kernel, win.stride, win.dilation, win.before, strict=True
+    ):
+        extent = max(before + size, (count - 1) * step + dilation * (kernel - 1) + 1)
+        length = -(-extent // step)
+        found = []
+        for start in range(step):
+            low = max(0, -(-(before - start) // step))
+            first = low * step + start - before
+            number = max(0, -(-(size - first) // step))
+            found.append((length, slice(low, low + number), slice(first, max(first, size), step)))
+        along.append(found)
+        reached = (divmod(i * dilation, step) for i in range(kernel))
+        taps_along.append([(start, slice(skip, skip + count)) for skip, start in reached])
+    grids = [
+        _Grid((rows, columns), (every, down, right), (every, of_rows, of_columns))
+        for rows, down, of_rows in along[0]
+        for columns, right, of_columns in along[1]
+    ]
+    taps_of = [
+        (row * win.stride[1] + column, (every, down, right))
+        for row, down in taps_along[0]
+        for column, right in taps_along[1]
+    ]
+    return grids, taps_of
 
 
 def means(x: NDArray, pooling: Pooling) -> NDArray:

@@ -13,7 +13,7 @@ from dl4all.ops.base import Array, TensorBase
 from dl4all.ops.comparison import gt
 from dl4all.ops.elementwise import elementwise
 from dl4all.ops.logic import where
-from dl4all.ops.masking import chosen, logistic
+from dl4all.ops.masking import chosen, logistic, logistic_slope
 from dl4all.ops.op import REGISTRY
 from dl4all.ops.rounding import abs
 from dl4all.ops.transcendental import each_of, exp, tanh
@@ -89,7 +89,10 @@ def silu_backward(grad: Array, input: Array) -> Array:
         >>> dl.ops.silu_backward(dl.tensor([4.0]), dl.tensor([0.0])).tolist()
         [2.0]
     """
-    return grad * logistic(input) * (1 + input * logistic(-input))
+    value, slope = logistic_slope(input)
+    slope *= input
+    slope += value
+    return grad * slope
 
 
 @elementwise(
@@ -105,7 +108,9 @@ def silu(input: Array) -> Array:
         >>> dl.nn.functional.silu(dl.tensor([0.0])).tolist()
         [0.0]
     """
-    return input * logistic(input)
+    found = logistic(input)
+    found *= input
+    return found
 
 
 def mish(input: TensorBase) -> Any:
@@ -249,6 +254,16 @@ def gelu_exact(input: Array) -> Array:
     return input * _area(input)
 
 
+def _inner(x: Any, cubic: float) -> Any:
+    """``2 * TANH_FACTOR * (x + cubic * x**3)``."""
+    number = x.dtype.type
+    found = np.multiply(x, x, out=np.empty_like(x))
+    found *= number(2 * TANH_FACTOR * cubic)
+    found += number(2 * TANH_FACTOR)
+    found *= x
+    return found
+
+
 def _gelu_tanh_curvature(g: Any, grad: Any, input: Any) -> Any:
     square = input * input
     t = tanh(TANH_FACTOR * (input + square * input * 0.044715))
@@ -269,10 +284,11 @@ def gelu_tanh_backward(grad: Array, input: Array) -> Array:
         >>> dl.ops.gelu_tanh_backward(dl.tensor([4.0]), dl.tensor([0.0])).tolist()
         [2.0]
     """
-    number, square = input.dtype.type, input * input
-    inner = number(2 * TANH_FACTOR) * input * (1 + number(0.044715) * square)
-    slope = number(2 * TANH_FACTOR) * (1 + number(0.134145) * square)
-    return grad * (logistic(inner) * (1 + input * slope * logistic(-inner)))
+    value, slope = logistic_slope(_inner(input, 0.044715))
+    found = _inner(input, 0.134145)
+    found *= slope
+    found += value
+    return grad * found
 
 
 @elementwise(
@@ -288,8 +304,9 @@ def gelu_tanh(input: Array) -> Array:
         >>> dl.ops.gelu_tanh(dl.tensor([0.0])).tolist()
         [0.0]
     """
-    number = input.dtype.type
-    return input * logistic(number(2 * TANH_FACTOR) * input * (1 + number(0.044715) * input * input))
+    found = logistic(_inner(input, 0.044715))
+    found *= input
+    return found
 
 
 def gelu(input: TensorBase, approximate: str = "none") -> Any:

@@ -81,12 +81,12 @@ class SGD(Optimizer):
 
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:
         sign, weight_decay, lr, momentum, fresh, nesterov = c
-        g = sign * g
+        g = g if sign == 1 else -g
         if weight_decay:
-            g += weight_decay * p
+            g = g + weight_decay * p
         if parts:
             buffer = parts[0]
             buffer *= momentum
-            buffer += fresh * g
+            buffer += g if fresh == 1 else fresh * g
             g = g + momentum * buffer if nesterov else buffer
         p -= lr * g

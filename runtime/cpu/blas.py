@@ -1,16 +1,19 @@
 """Which kernels NumPy's OpenBLAS multiplies matrices with.
 
-It chooses them when NumPy is imported, by the processors that its version knows; on a newer one it falls back
-to older kernels. So NumPy 1.26 multiplies with 256-bit vectors on some that have 512.
+It chooses them when NumPy is imported: those that OPENBLAS_CORETYPE names, or by the processors that its
+version knows, and on a newer one it falls back to older kernels. Either way it may multiply with 256-bit
+vectors on a processor that has 512.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 from pathlib import Path
 
 import numpy as np
 
+CHOICE = "OPENBLAS_CORETYPE"  # the environment's
 NAMES = ("openblas_get_corename64_", "scipy_openblas_get_corename64_", "openblas_get_corename")
 NARROW = frozenset({"Prescott", "Nehalem", "Sandybridge", "Haswell", "Zen"})
 AVX512 = frozenset({"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"})
@@ -30,10 +33,15 @@ def kernels() -> str:
 
 
 def better(chosen: str) -> str:
-    """What OPENBLAS_CORETYPE should be instead of the kernels chosen; empty if they are as wide as can be."""
+    """What :data:`CHOICE` should be instead of the kernels chosen; empty if they are as wide as can be."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return ""
     flags = next((set(line.split(":", 1)[1].split()) for line in lines if line.startswith("flags")), set())
     return WIDE if chosen in NARROW and flags >= AVX512 else ""
+
+
+def asked_for() -> str:
+    """The kernels that the environment names; empty where OpenBLAS chooses by itself."""
+    return os.environ.get(CHOICE, "")

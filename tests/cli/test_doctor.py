@@ -329,9 +329,14 @@ def test_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_narrow_kernels_on_a_wide_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blas, "AVX512", frozenset())  # which every processor has
     monkeypatch.setattr(blas, "kernels", lambda: "Haswell")
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
     found = checks._blas()
-    assert found.ok is None
+    assert (found.ok, found.seen) == (None, "OpenBLAS takes this processor for an older one (Haswell)")
     assert "OPENBLAS_CORETYPE=SkylakeX" in found.remedy
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Zen")  # somebody chose, for all programs
+    found = checks._blas()
+    assert found.seen == "OpenBLAS has OPENBLAS_CORETYPE=Zen from the environment (Haswell)"
+    assert "without that setting" in found.remedy
     monkeypatch.setattr(blas, "AVX512", frozenset({"no such flag"}))
     assert checks._blas().ok is True
     monkeypatch.setattr(blas, "kernels", lambda: "")
