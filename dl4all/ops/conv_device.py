@@ -9,7 +9,7 @@ filter sees one channel there is too little to multiply: kernels of their own do
 
 from __future__ import annotations
 
-from dl4all.ops import conv_choice, conv_winograd
+from dl4all.ops import conv_choice, conv_fourier, conv_winograd
 from dl4all.ops.base import TensorBase
 from dl4all.ops.conv_filters import aligned
 from dl4all.ops.conv_problem import Problem
@@ -24,9 +24,15 @@ SUM = shader("conv/sum.comp")
 DEPTHWISE = shader("conv/depthwise.comp", PASS=0)
 DEPTHWISE_INPUT = shader("conv/depthwise.comp", PASS=1)
 DEPTHWISE_WEIGHT = shader("conv/depthwise_weight.comp")
-FORWARD_SHADERS = (*IM2COL.values(), DEPTHWISE, *conv_winograd.FORWARD_SHADERS)
-INPUT_SHADERS = (COL2IM, DEPTHWISE_INPUT, *conv_winograd.INPUT_SHADERS)
-WEIGHT_SHADERS = (*IM2COL.values(), SUM, DEPTHWISE_WEIGHT, *conv_winograd.WEIGHT_SHADERS)
+FORWARD_SHADERS = (*IM2COL.values(), DEPTHWISE, *conv_winograd.FORWARD_SHADERS, *conv_fourier.FORWARD_SHADERS)
+INPUT_SHADERS = (COL2IM, DEPTHWISE_INPUT, *conv_winograd.INPUT_SHADERS, *conv_fourier.INPUT_SHADERS)
+WEIGHT_SHADERS = (
+    *IM2COL.values(),
+    SUM,
+    DEPTHWISE_WEIGHT,
+    *conv_winograd.WEIGHT_SHADERS,
+    *conv_fourier.WEIGHT_SHADERS,
+)
 
 WORKGROUP = 64
 IM2COL_CHANNELS = 4  # of one invocation
@@ -37,10 +43,14 @@ SLOT_BYTES = 2**25  # of weights' gradients that are summed side by side
 
 def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, q: Problem) -> None:
     """Fill `out` with the convolution of contiguous tensors."""
+    way = conv_choice.chosen(out.device, q, "forward")
+    if way == conv_choice.FOURIER:
+        conv_fourier.convolve(out, x, w, bias, q)
+        return
     if q.depthwise:
         _depthwise(out, x, w, bias, q)
         return
-    tile = conv_choice.TILES.get(conv_choice.chosen(out.device, q, "forward"))
+    tile = conv_choice.TILES.get(way)
     if tile is not None:
         conv_winograd.convolve(out, x, w, bias, q, tile)
         return
@@ -112,10 +122,14 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) ->
 
     The columns are the product of the turned filters and `g`; channels whose columns fit are made at a time.
     """
+    way = conv_choice.chosen(out.device, q, "input")
+    if way == conv_choice.FOURIER:
+        conv_fourier.convolve(out, g, w, None, q, turn=True)
+        return
     if q.depthwise:
         _depthwise_input(out, g, w, q)
         return
-    tile = conv_choice.TILES.get(conv_choice.chosen(out.device, q, "input"))
+    tile = conv_choice.TILES.get(way)
     if tile is not None:
         conv_winograd.convolve(out, g, w, None, q.turned, tile, turn=True)
         return
@@ -166,10 +180,14 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -
     if q.images == 0:
         _add_up(out, empty(type(out), (1,), out.dtype, out.device), out.numel(), 0, 0)
         return
+    way = conv_choice.chosen(out.device, q, "weight")
+    if way == conv_choice.FOURIER:
+        conv_fourier.weight_gradient(out, g, x, q)
+        return
     if q.depthwise:
         _depthwise_weight(out, g, x, q)
         return
-    tile = conv_choice.TILES.get(conv_choice.chosen(out.device, q, "weight"))
+    tile = conv_choice.TILES.get(way)
     if tile is not None:
         conv_winograd.weight_gradient(out, g, x, q, tile)
         return
