@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from dl4all.ops import conv_direct, tuning
+from dl4all.ops import conv_direct, conv_fourier, tuning
 from dl4all.ops.base import TensorBase
 from dl4all.ops.conv_problem import Problem
 from dl4all.ops.gemm import NARROW, PANEL, PLAIN
@@ -25,7 +25,8 @@ Part = Literal["forward", "input", "weight"]
 TILES = {"winograd2": 2, "winograd4": 4}
 """Winograd's algorithms, and how many results along each side of a tile they compute at once."""
 
-CANDIDATES = ("im2col", "direct", "implicit", *TILES)
+FOURIER = "fourier"
+CANDIDATES = ("im2col", "direct", "implicit", *TILES, FOURIER)
 
 # Costs are counted in floating point operations of a matrix product: what else is done to a float was
 # measured on llvmpipe to take as long as so many of them (docs/performance.md). With about 30 operations in
@@ -35,6 +36,9 @@ GATHERED = 250  # of columns, summed up into the gradient of the input
 READ = 20  # of filters that are there
 FILTER = {"forward": READ, "input": 200, "weight": 400}  # transformed, and filled with small products
 TURNED = 2  # how much longer a product takes whose first operand is read across its rows
+DEPTHWISE = {"forward": 90, "input": 110, "weight": 350}  # an element of a window by a kernel of its own,
+DEPTHWISE_CACHED = 10  # or where what neighbours read is in a cache
+CLEARLY = 1.5  # times faster must transforms be, which lose more digits of small results beside large ones
 LAUNCH = 3e6
 RESULT = 30  # to write
 TERM = 3  # to multiply and add up, for what reads its operands itself,
@@ -51,14 +55,16 @@ _forced: list[str] = []
 
 def candidates(info: DeviceInfo, q: Problem, part: Part) -> tuple[str, ...]:
     """Those of :data:`CANDIDATES` that can do it."""
-    fits = {"im2col": True, **dict.fromkeys(TILES, False)}
-    if part == "weight":
+    here = q.turned if part == "input" else q
+    fits = {"im2col": True, FOURIER: conv_fourier.possible(info, q, part)}
+    if q.depthwise:  # of which im2col stands for a kernel of its own
+        pass
+    elif part == "weight":
         fits["direct"] = conv_direct.can_direct_weight(q)
     elif part == "forward" or set(q.win.stride) == {1}:
-        here = q.turned if part == "input" else q
         fits["direct"], fits["implicit"] = conv_direct.can_direct(here), conv_direct.can_implicit(here)
     for name, tile in TILES.items():
-        fits[name] = _can_winograd(info, q.turned if part == "input" else q, tile)
+        fits[name] = _can_winograd(info, here, tile)
     return tuple(name for name in CANDIDATES if fits.get(name))
 
 
@@ -83,8 +89,13 @@ def default(info: DeviceInfo, q: Problem, part: Part) -> str:
 
 
 def _cost(info: DeviceInfo, q: Problem, part: Part, name: str) -> float:
+    if name == "im2col" and q.depthwise:
+        tap = DEPTHWISE[part] if info.type == "software" else DEPTHWISE_CACHED
+        return q.images * q.filters * q.pixels * q.taps * tap + LAUNCH
     if name == "im2col":
         return q.images * q.groups * _im2col(info, q, part) + 2 * LAUNCH
+    if name == FOURIER:
+        return CLEARLY * conv_fourier.cost(q, part) + 8 * LAUNCH
     if name == "direct" and part == "weight":
         return _direct_weight(q) + 2 * LAUNCH
     q = q.turned if part == "input" else q
@@ -221,12 +232,13 @@ def _prepare(device: Device, case: Case) -> tuning.Work[str]:
     return tuning.Work(run, out)
 
 
-def _layer(part: Part, images: int, channels: int, filters: int, size: int) -> Case:
+def _layer(
+    part: Part, images: int, channels: int, filters: int, size: int, kernel: int = 3, groups: int = 1
+) -> Case:
     plane, ones = (1, size, size), (1, 1, 1)
-    pad = (0, 1, 1)
-    return Case(
-        part, Problem(images, channels, filters, 1, plane, plane, Window((1, 3, 3), ones, pad, pad, ones))
-    )
+    pad = (0, kernel // 2, kernel // 2)
+    win = Window((1, kernel, kernel), ones, pad, pad, ones)
+    return Case(part, Problem(images, channels, filters, groups, plane, plane, win))
 
 
 LAYERS = ((64, 56), (128, 28), (256, 14), (512, 7))
@@ -235,6 +247,8 @@ PROBLEMS = (
     *((f"the same, 8 images, {c}", _layer("forward", 8, c, c, s)) for c, s in LAYERS),
     *((f"its input's gradient, {c}", _layer("input", 8, c, c, s)) for c, s in LAYERS),
     *((f"its filters' gradient, {c}", _layer("weight", 8, c, c, s)) for c, s in LAYERS),
+    ("depthwise 7x7, 96 of 56 x 56", _layer("forward", 8, 96, 96, 56, 7, 96)),
+    ("11x11, 32 of 56 x 56", _layer("forward", 8, 32, 32, 56, 11)),
 )
 SPACE = tuning.declare(
     tuning.Space("conv", {name: name for name in CANDIDATES}, _key, _rule, _fits, _prepare, PROBLEMS)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from dl4all.ops import conv_choice, conv_direct, conv_winograd
+from dl4all.ops import conv_choice, conv_direct, conv_fourier, conv_winograd
 from dl4all.ops.base import TensorBase
 from dl4all.ops.conv_filters import SUM, add_up, aligned
 from dl4all.ops.conv_problem import Problem
@@ -26,14 +26,27 @@ COL2IM = shader("conv/col2im.comp")
 DEPTHWISE = shader("conv/depthwise.comp", PASS=0)
 DEPTHWISE_INPUT = shader("conv/depthwise.comp", PASS=1)
 DEPTHWISE_WEIGHT = shader("conv/depthwise_weight.comp")
-FORWARD_SHADERS = (*IM2COL.values(), DEPTHWISE, *conv_direct.FORWARD_SHADERS, *conv_winograd.FORWARD_SHADERS)
-INPUT_SHADERS = (COL2IM, DEPTHWISE_INPUT, *conv_direct.FORWARD_SHADERS, *conv_winograd.INPUT_SHADERS)
+FORWARD_SHADERS = (
+    *IM2COL.values(),
+    DEPTHWISE,
+    *conv_direct.FORWARD_SHADERS,
+    *conv_winograd.FORWARD_SHADERS,
+    *conv_fourier.FORWARD_SHADERS,
+)
+INPUT_SHADERS = (
+    COL2IM,
+    DEPTHWISE_INPUT,
+    *conv_direct.FORWARD_SHADERS,
+    *conv_winograd.INPUT_SHADERS,
+    *conv_fourier.INPUT_SHADERS,
+)
 WEIGHT_SHADERS = (
     *IM2COL.values(),
     SUM,
     DEPTHWISE_WEIGHT,
     *conv_direct.WEIGHT_SHADERS,
     *conv_winograd.WEIGHT_SHADERS,
+    *conv_fourier.WEIGHT_SHADERS,
 )
 CONVOLVE: dict[str, Callable[..., None]] = {
     "direct": conv_direct.direct,
@@ -51,12 +64,15 @@ SLOT_BYTES = 2**25  # of weights' gradients that are summed side by side
 
 def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, q: Problem) -> None:
     """Fill `out` with the convolution of contiguous tensors."""
+    way = conv_choice.chosen(out.device, q, "forward")
+    if way == conv_choice.FOURIER:
+        conv_fourier.convolve(out, x, w, bias, q)
+        return
     if q.depthwise:
         _depthwise(out, x, w, bias, q)
         return
-    chosen = conv_choice.chosen(out.device, q, "forward")
-    if chosen != "im2col":
-        CONVOLVE[chosen](out, x, w, bias, q)
+    if way != "im2col":
+        CONVOLVE[way](out, x, w, bias, q)
         return
     image_size, filters = q.channels * q.plane, q.filters // q.groups
     plain = q.win.moves_nothing
@@ -126,12 +142,15 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) ->
 
     The columns are the product of the turned filters and `g`; channels whose columns fit are made at a time.
     """
+    way = conv_choice.chosen(out.device, q, "input")
+    if way == conv_choice.FOURIER:
+        conv_fourier.convolve(out, g, w, None, q, turn=True)
+        return
     if q.depthwise:
         _depthwise_input(out, g, w, q)
         return
-    chosen = conv_choice.chosen(out.device, q, "input")
-    if chosen != "im2col":
-        CONVOLVE[chosen](out, g, w, None, q.turned, turn=True)
+    if way != "im2col":
+        CONVOLVE[way](out, g, w, None, q.turned, turn=True)
         return
     channels, filters = q.channels // q.groups, q.filters // q.groups
     plain = q.win.moves_nothing
@@ -180,15 +199,18 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -
     if q.images == 0:
         add_up(out, empty(type(out), (1,), out.dtype, out.device), out.numel(), 0, 0)
         return
+    way = conv_choice.chosen(out.device, q, "weight")
+    if way == conv_choice.FOURIER:
+        conv_fourier.weight_gradient(out, g, x, q)
+        return
     if q.depthwise:
         _depthwise_weight(out, g, x, q)
         return
-    chosen = conv_choice.chosen(out.device, q, "weight")
-    if chosen == "direct":
+    if way == "direct":
         conv_direct.direct_weight(out, g, x, q)
         return
-    if chosen != "im2col":
-        conv_winograd.weight_gradient(out, g, x, q, conv_choice.TILES[chosen])
+    if way != "im2col":
+        conv_winograd.weight_gradient(out, g, x, q, conv_choice.TILES[way])
         return
     image_size, filters = q.channels * q.plane, q.filters // q.groups
     size = filters * q.inner

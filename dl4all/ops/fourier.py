@@ -23,10 +23,13 @@ IMAGE_BYTES = 2**26  # of the transforms of as many images as are multiplied at 
 # for one step of a transform at a point, to multiply two transforms there, and for all the calls.
 UNROLL, MULTIPLY, TRANSFORM, PRODUCT, CALLS = 0.6, 0.013, 0.8, 1.5, 1e5
 CLEARLY = 1.5  # times faster than the other way
+LEAST_TAPS = 25  # of a filter; there is nothing to save on smaller ones
 
 
 def worthwhile(x: Shape, w: Shape, win: Window, groups: int) -> bool:
     """Whether it is faster to transform images of shape `x` and filters of shape `w`, for gradients too."""
+    if math.prod(win.kernel) < LEAST_TAPS:
+        return False
     images, channels, filters, inner = *x[:2], *w[:2]
     out_size = win.output_size(x[2:])
     if min(out_size, default=0) < 1 or 0 in (*x, *w):

@@ -37,7 +37,7 @@ def summed(array: Any, axes: Any, *, keepdims: bool = False) -> Any:
 def row_sums(rows: NDArray) -> NDArray:
     """The sum of each row of neighbouring elements, as a column: float32 is added in pairs."""
     if rows.dtype == np.float32 and rows.strides[-1] == rows.itemsize:
-        return np.sum(rows, -1, keepdims=True)
+        return np.asarray(np.sum(rows, -1, keepdims=True))
     return np.asarray(np.sum(rows, -1, np.float64, keepdims=True), rows.dtype)
 
 
@@ -77,7 +77,7 @@ def gradient_sums(g: NDArray, x: NDArray, mean: NDArray, deviation: NDArray) -> 
         np.multiply(out, g[part], out=out)
 
     found = np.stack([_channel_sums(g), _sums(x, products) * deviation])
-    return found.astype(x.dtype)
+    return np.asarray(found, x.dtype)
 
 
 def backward(

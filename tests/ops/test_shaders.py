@@ -75,9 +75,9 @@ HARDWARE = {
     "as it is": Hardware(),
     "without features": Hardware(without=frozenset({"int64"})),
     "a GPU": Hardware({"type": "discrete"}),
-    "tuned": Hardware(tuned=("words64 64x16", "workgroup")),
+    "tuned": Hardware(tuned=("words64 64x16", "workgroup", "fourier")),
     "tuned, without features": Hardware(without=frozenset({"int64"}), tuned=("shuffle 64x16",)),
-    "a tuned GPU": Hardware({"type": "discrete"}, tuned=("shared 64x64",)),
+    "a tuned GPU": Hardware({"type": "discrete"}, tuned=("shared 64x64", "fourier")),
     "another": Hardware({"type": "discrete"}, tuned=("plain 64x64", "invocation")),
 }
 

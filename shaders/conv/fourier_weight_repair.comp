@@ -1,0 +1,41 @@
+#version 450
+// Computes those gradients of filters again, one product after the other, that Fourier transforms could not: the first
+// number of the filter's transform in U is not finite.
+//
+// The products of `pixels` pixels of the results, numbered through all images, from `first` on are added to those
+// before them: a loop may go round 65535 times only on llvmpipe. Grid: `count` gradients from `start` on over the
+// invocations of x and y; U begins with the transform that the first belongs to, and its transforms are `size` apart.
+layout(local_size_x = 64) in;
+layout(binding = 0) restrict readonly buffer U { float u[]; };
+layout(binding = 1) restrict readonly buffer G { float g[]; };
+layout(binding = 2) restrict readonly buffer X { float x[]; };
+layout(binding = 3) restrict buffer W { float w[]; };
+layout(push_constant) uniform Push {
+    uint kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w;
+    uint height, width, out_height, out_width;
+    uint groups, channels, filters;  // of a group
+    uint start, count, size, first, pixels, g_offset, x_offset;
+} p;
+
+void main() {
+    const uint element = gl_GlobalInvocationID.y * gl_NumWorkGroups.x * gl_WorkGroupSize.x + gl_GlobalInvocationID.x;
+    if (element >= p.count) return;
+    const uint taps = p.kernel_h * p.kernel_w;
+    const float sign = u[element / taps * p.size];
+    if (!isnan(sign) && !isinf(sign)) return;
+    const uint target = p.start + element;
+    const uint tap = target % taps, filter_ = target / (taps * p.channels);
+    const uint channel = filter_ / p.filters * p.channels + target / taps % p.channels;
+    const uint per_image = p.out_height * p.out_width;
+    float sum = p.first > 0 ? w[target] : 0.0;
+    for (uint i = p.first; i < p.first + p.pixels && !isnan(sum); ++i) {
+        const uint image = i / per_image, pixel = i % per_image;
+        const uint down = pixel / p.out_width * p.stride_h + tap / p.kernel_w * p.dilation_h - p.padding_h;
+        const uint right = pixel % p.out_width * p.stride_w + tap % p.kernel_w * p.dilation_w - p.padding_w;
+        const bool there = down < p.height && right < p.width;
+        const uint plane = p.x_offset + (image * p.groups * p.channels + channel) * p.height * p.width;
+        const float value = x[there ? plane + down * p.width + right : p.x_offset];
+        sum += (there ? value : 0.0) * g[p.g_offset + (image * p.groups * p.filters + filter_) * per_image + pixel];
+    }
+    w[target] = sum;
+}
