@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import json
+import signal
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from benchmarks.peers import measure as measuring
 from benchmarks.peers.cases import CASES, TOLERANCE, Case, error, inputs, product
+from benchmarks.peers.check_device import shared_out, ticks_of
 from benchmarks.peers.child import Child, PeerError
 from benchmarks.peers.environment import PEERS, Peer
-from benchmarks.peers.measure import Entrant, measure
+from benchmarks.peers.measure import Entrant, Limits, Report, measure
+from benchmarks.peers.tables import Lines, cell, ratios, times_longer
 
 SMALL = (Case("product", (5, 7), (7, 3)), Case("convolution", (1, 3, 7, 6), (5, 3, 3, 3), 2))
 
@@ -83,6 +90,68 @@ def test_failures_have_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "absent_peer" in found["peers"]["absent"]["failed"]
     assert "ValueError" in found["cases"]["wrong"]["numpy"]["failed"]
     assert found["cases"]["product"]["numpy"]["error"] < 1e-5
+
+
+def test_a_slow_peer_gets_two_runs() -> None:
+    found = measure([Entrant("numpy", "numpy", {})], SMALL[:1], 50, limits=Limits(runs=0.0))
+    assert found["cases"]["product"]["numpy"]["runs"] == 1  # and one before, which is not counted
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes cannot be stopped there")
+def test_a_peer_without_an_answer_is_left_out_of_one_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare = Child.prepare
+
+    def stop(child: Child, case: Case) -> None:
+        child.seconds = 60.0
+        prepare(child, case)
+        if case.name == "product":
+            child.process.send_signal(signal.SIGSTOP)
+            child.seconds = 0.1
+
+    monkeypatch.setattr(Child, "prepare", stop)
+    found = measure([Entrant("numpy", "numpy", {})], SMALL, 1)
+    assert found["cases"]["product"]["numpy"]["failed"] == "no answer in 0.1 s"
+    assert found["cases"]["convolution"]["numpy"]["runs"] == 1
+
+
+def test_cases_are_told_and_kept_as_they_come(tmp_path: Path) -> None:
+    said, file = io.StringIO(), tmp_path / "peers.json"
+    lines = Lines(Console(file=said), cell, 2, file)
+
+    def interrupted(report: Report) -> None:
+        lines(report)
+        if report["cases"]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure([Entrant("numpy", "numpy", {})], SMALL, 1, tell=interrupted)
+    first, second, third = said.getvalue().splitlines()
+    assert first.startswith("numpy: numpy ")
+    assert second.startswith("product: numpy ")
+    assert third.strip() == "numpy is slow: 1 instead of 2 runs"
+    assert json.loads(file.read_text()) == lines.report
+    assert list(lines.report["cases"]) == ["product"]
+
+
+def test_ratios_are_of_what_both_computed() -> None:
+    right, wrong = {"seconds": 2.0, "fastest": 1.0}, {"failed": "wrong"}
+    rows: list[Report] = [
+        {"dl4all-vulkan": right, "ncnn": {"seconds": 6.0, "fastest": 5.0}},
+        {"dl4all-vulkan": right, "ncnn": wrong},
+    ]
+    assert times_longer(rows, "ncnn", count=True) == "3.00, 5.00 (1)"
+    assert times_longer(rows[1:], "ncnn") == "-"
+    table = ratios(dict(zip(("conv-64-64-56", "conv-512-512-7"), rows, strict=True)), ["ncnn"])
+    assert list(table.columns[2].cells) == ["3.00 (ncnn)", "-", ""]
+
+
+def test_threads_that_compute_follow_those_that_draw() -> None:
+    stat = "77 (a (b) c) S 1 2 3 0 -1 4194304 19278 1160 10 0 64 10 1 0 20 0 8 0"
+    assert ticks_of(stat) == ("a (b) c", 74)
+    assert shared_out([("python", 8), ("llvmpipe-0", 0), ("llvmpipe-1", 1), ("python", 5)]) == (6, 8)
+    threads = [("python", 8), ("llvmpipe-0", 2), ("python", 5), ("python:disk$0", 3)]
+    assert shared_out(threads) == (7, 11)
+    assert shared_out([("python", 8), ("python", 5)]) == (0, 13)
 
 
 def test_a_dead_peer_starts_again() -> None:

@@ -96,6 +96,7 @@ class Child:
         finally:
             timer.cancel()
         if late.is_set():
+            self.process.wait()  # so that `prepare` sees that it is gone
             raise PeerError(f"no answer in {self.seconds:g} s")
         if not line:
             raise PeerError(self.last_words())

@@ -10,9 +10,9 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops import indexing
 from dl4all.ops.base import TensorBase, from_host
-from dl4all.ops.gathering import gather
+from dl4all.ops.gathering import gather, index_select
 from dl4all.ops.indices import NDArray, integers
-from dl4all.ops.views import reshape
+from dl4all.ops.views import flatten, reshape
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -138,20 +138,26 @@ def unique(
         dim: the axis.
 
     Returns:
-        A tensor, or a tuple with what was asked for behind it.
+        A tensor, or a tuple with what was asked for behind it. The gradient of an element goes to the first
+        of those that equal it.
     """
     axis = None if dim is None else indexing.axis("unique", dim, len(input.shape))
-    found, inverse, counts = np.unique(
-        input.on_host(), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
+    _, first, inverse, counts = np.unique(
+        input.on_host(),
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+        axis=axis,
+        equal_nan=False,
     )
+    source = flatten(input) if axis is None else input
+    made: list[Any] = [index_select(source, axis or 0, first)]
     inverse = inverse.reshape(input.shape if axis is None else (input.shape[axis],))
-    made = [found]
-    if return_inverse:
-        made.append(inverse.astype(np.int64))
-    if return_counts:
-        made.append(counts.astype(np.int64))
-    tensors = tuple(from_host(type(input).result_class, array, input.device, copy=True) for array in made)
-    return tensors if len(tensors) > 1 else tensors[0]
+    asked = [array for array, wanted in ((inverse, return_inverse), (counts, return_counts)) if wanted]
+    for array in asked:
+        placed = from_host(type(input).result_class, array.astype(np.int64), input.device, copy=True)
+        made.append(placed)
+    return tuple(made) if len(made) > 1 else made[0]
 
 
 def searchsorted(sorted_sequence: T, values: Any, *, right: bool = False) -> T:

@@ -81,6 +81,29 @@ def test_it_differentiates_again() -> None:
     assert dl.autograd.gradgradcheck(lambda x: Cube.apply(x, 0.5), leaf([2.0, -1.0]))
 
 
+class CubeOnce(dl.autograd.Function):
+    """Its gradient is computed where nothing is recorded."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        with dl.no_grad():
+            return g * 3 * x * x
+
+
+def test_a_gradient_that_was_not_recorded_is_no_constant() -> None:
+    assert dl.autograd.gradcheck(CubeOnce.apply, leaf([2.0, -1.0]))
+    with pytest.raises(
+        GradientError, match=r"^\[gradcheck\] the derivative of output 0, element 0, .* is 0;"
+    ):
+        dl.autograd.gradgradcheck(CubeOnce.apply, leaf([2.0, -1.0]))
+
+
 def test_several_outputs() -> None:
     x = leaf([1.0])
     a, b = Split.apply(x)

@@ -1,4 +1,4 @@
-"""Which devices the ops are tested on."""
+"""Which devices the ops are tested on, and a place to tune."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+
+import dl4all as dl
+from tests.ops.tuning_bench import Bench
 
 # Kompute builds a pipeline for every set of buffers, which takes a software driver most of a test's time. It
 # runs the same SPIR-V as the vulkan backend, so of the tests of ops those run through it that have every op
@@ -38,3 +41,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if not _runs(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if _runs(item)]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
+    monkeypatch.setenv("DL4ALL_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("DL4ALL_TUNE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    cpu = dl.device("cpu")
+    monkeypatch.setattr(cpu, "tables", dict(cpu.tables))
+    cpu.tables.pop("tuning", None)
+    return Bench(monkeypatch, tmp_path)
