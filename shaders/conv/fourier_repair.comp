@@ -8,6 +8,7 @@
 // Grid: `count` numbers of y over the invocations of x and y.
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
+#include "math/special.glsl"
 #include "divide.glsl"
 layout(local_size_x = 64) in;
 layout(binding = 0) restrict readonly buffer X { float x[]; };
@@ -42,7 +43,7 @@ bool meets(uint place, uint tap, uint padding, uint dilation, uint stride, uint 
 
 void main() {
     const uint target = gl_GlobalInvocationID.y * gl_NumWorkGroups.x * gl_WorkGroupSize.x + gl_GlobalInvocationID.x;
-    if (target >= p.count || !isnan(y[target]) && !isinf(y[target])) return;
+    if (target >= p.count || is_finite(y[target])) return;
 #if PASS
     const uint high = p.height, wide = p.width, maps = p.channels, inner = p.filters;
     const uint from_high = p.out_height, from_wide = p.out_width;
@@ -57,14 +58,14 @@ void main() {
 #if !PASS
     if (p.has_bias != 0) sum = bias[p.bias_offset + image.y];
 #endif
-    for (uint k = 0; k < inner && !isnan(sum); ++k) {
+    for (uint k = 0; k < inner && !is_nan(sum); ++k) {
         const uint plane = p.x_offset + ((image.x * p.groups + group.x) * inner + k) * from_high * from_wide;
 #if PASS
         const uint filter_ = (group.x * inner + k) * maps + group.y;
 #else
         const uint filter_ = image.y * inner + k;
 #endif
-        for (uint i = 0; i < p.kernel_h && !isnan(sum); ++i) {
+        for (uint i = 0; i < p.kernel_h && !is_nan(sum); ++i) {
             uint down;
             const bool in_row = meets(row, i, p.padding_h, p.dilation_h, p.stride_h, from_high, down);
             const uint taps = p.w_offset + (filter_ * p.kernel_h + i) * p.kernel_w;

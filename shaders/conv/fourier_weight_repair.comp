@@ -5,6 +5,8 @@
 // The products of `pixels` pixels of the results, numbered through all images, from `first` on are added to those
 // before them: a loop may go round 65535 times only on llvmpipe. Grid: `count` gradients from `start` on over the
 // invocations of x and y; U begins with the transform that the first belongs to, and its transforms are `size` apart.
+#extension GL_GOOGLE_include_directive : require
+#include "math/special.glsl"
 layout(local_size_x = 64) in;
 layout(binding = 0) restrict readonly buffer U { float u[]; };
 layout(binding = 1) restrict readonly buffer G { float g[]; };
@@ -22,13 +24,13 @@ void main() {
     if (element >= p.count) return;
     const uint taps = p.kernel_h * p.kernel_w;
     const float sign = u[element / taps * p.size];
-    if (!isnan(sign) && !isinf(sign)) return;
+    if (is_finite(sign)) return;
     const uint target = p.start + element;
     const uint tap = target % taps, filter_ = target / (taps * p.channels);
     const uint channel = filter_ / p.filters * p.channels + target / taps % p.channels;
     const uint per_image = p.out_height * p.out_width;
     float sum = p.first > 0 ? w[target] : 0.0;
-    for (uint i = p.first; i < p.first + p.pixels && !isnan(sum); ++i) {
+    for (uint i = p.first; i < p.first + p.pixels && !is_nan(sum); ++i) {
         const uint image = i / per_image, pixel = i % per_image;
         const uint down = pixel / p.out_width * p.stride_h + tap / p.kernel_w * p.dilation_h - p.padding_h;
         const uint right = pixel % p.out_width * p.stride_w + tap % p.kernel_w * p.dilation_w - p.padding_w;

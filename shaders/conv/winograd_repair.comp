@@ -6,6 +6,7 @@
 //
 // Grid: `count` tiles from `first` on over the invocations of x, filters in y.
 #extension GL_GOOGLE_include_directive : require
+#include "math/special.glsl"
 #include "winograd.glsl"
 layout(local_size_x_id = 0, local_size_y_id = 1) in;
 layout(binding = 0) restrict readonly buffer X { float x[]; };
@@ -23,7 +24,7 @@ layout(push_constant) uniform Push {
 // The plain sum. Once it is undefined it stays so.
 float result(uint image, uint row, int top, int left) {
     float sum = p.has_bias != 0 ? bias[p.bias_offset + row] : 0.0;
-    for (uint channel = 0; channel < p.channels && !isnan(sum); ++channel) {
+    for (uint channel = 0; channel < p.channels && !is_nan(sum); ++channel) {
         const uint plane = p.x_offset + (image * p.channels + channel) * p.height * p.width;
 #if TURN
         const uint filter_ = p.w_offset + (channel * p.filters + row) * 9;
@@ -52,7 +53,7 @@ void main() {
     const uint top = inside / p.across * TILE;
     const uint left = inside % p.across * TILE;
     const uint plane = (image * p.filters + row) * p.out_height * p.out_width;
-    if (!isnan(y[plane + top * p.out_width + left])) return;
+    if (!is_nan(y[plane + top * p.out_width + left])) return;
     for (uint i = top; i < min(top + TILE, p.out_height); ++i) {
         for (uint j = left; j < min(left + TILE, p.out_width); ++j) {
             const int from_top = int(i) - int(p.padding_h), from_left = int(j) - int(p.padding_w);

@@ -8,6 +8,7 @@
 //
 // Grid: `count` tiles from `first` on over the invocations of x, filters in y.
 #extension GL_GOOGLE_include_directive : require
+#include "math/special.glsl"
 #include "winograd.glsl"
 layout(local_size_x_id = 0, local_size_y_id = 1) in;
 layout(binding = 0) restrict readonly buffer M { float m[]; };
@@ -49,7 +50,7 @@ void main() {
         transform_result(line, found[j]);
         UNROLL(i, TILE) sum += found[j][i];
     }
-    if (isnan(sum) || isinf(sum)) found[0][0] = UNDEFINED;
+    if (!is_finite(sum)) found[0][0] = UNDEFINED;
     UNROLL(j, TILE) UNROLL(i, TILE) {
         if (top + i < p.height && left + j < p.width) y[target + i * p.width + j] = found[j][i] + start;
     }

@@ -6,6 +6,7 @@
 //
 // Grid: columns over the invocations of x, rows in y.
 #extension GL_GOOGLE_include_directive : require
+#include "math/special.glsl"
 #include "winograd.glsl"
 layout(local_size_x_id = 0, local_size_y_id = 1) in;
 layout(binding = 0) restrict buffer U { float u[]; };
@@ -40,5 +41,5 @@ void main() {
             sum += found[i];
         }
     }
-    if (isnan(sum) || isinf(sum)) u[start] = UNDEFINED;
+    if (!is_finite(sum)) u[start] = UNDEFINED;
 }

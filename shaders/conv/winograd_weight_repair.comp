@@ -6,6 +6,7 @@
 // before them: a loop may go round 65535 times only on llvmpipe. Grid: channels over the invocations of x,
 // filters in y.
 #extension GL_GOOGLE_include_directive : require
+#include "math/special.glsl"
 #include "winograd.glsl"
 layout(local_size_x_id = 0, local_size_y_id = 1) in;
 layout(binding = 0) restrict readonly buffer U { float u[]; };
@@ -21,7 +22,7 @@ layout(push_constant) uniform Push {
 void main() {
     const uint column = gl_GlobalInvocationID.x;
     const uint row = gl_GlobalInvocationID.y;
-    if (column >= p.columns || row >= p.rows || !isnan(u[row * p.pitch + column])) return;
+    if (column >= p.columns || row >= p.rows || !is_nan(u[row * p.pitch + column])) return;
     const uint target = (row * p.columns + column) * 9;
     const uint pixels = p.out_height * p.out_width;
     float sum[9];
@@ -37,7 +38,7 @@ void main() {
             const uint right = pixel % p.out_width + tap % 3 - p.padding_w;
             const bool inside = down < p.height && right < p.width;  // around it are zeros, no gaps
             sum[tap] += gradient * (inside ? x[plane + down * p.width + right] : 0.0);
-            undefined = undefined && isnan(sum[tap]);
+            undefined = undefined && is_nan(sum[tap]);
         }
     }
     UNROLL(tap, 9) w[target + tap] = sum[tap];

@@ -8,6 +8,7 @@
 //
 // Before: p with rows, size, inner, lanes and columns (workgroups along x, further ones along z), and with KIND, State
 // with merge().
+#include "math/special.glsl"
 #define MINUS_INFINITY uintBitsToFloat(0xff800000u)
 #define NOT_A_NUMBER uintBitsToFloat(0x7fc00000u)
 #if FOURS
@@ -19,11 +20,6 @@ const uint WIDTH = 4;
 #define ONE_OF(values, at) values[at]
 const uint WIDTH = 1;
 #endif
-
-// max() may drop a nan, and does so on some drivers.
-float larger(float a, float b) {
-    return b <= a || isnan(a) ? a : b;
-}
 
 vec4 larger(vec4 a, vec4 b) {
     return vec4(larger(a.x, b.x), larger(a.y, b.y), larger(a.z, b.z), larger(a.w, b.w));

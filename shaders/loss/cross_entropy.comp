@@ -54,7 +54,7 @@ void main() {
     const int wanted = target[row()];
     if (wanted < 0) {
         y[row()] = 0.0;
-    } else if (isnan(high) || isinf(high)) {  // exp(nan) is anything on some drivers
+    } else if (!is_finite(high)) {  // exp(nan) is anything on some drivers
         y[row()] = NOT_A_NUMBER;
     } else {
         float own = level - ONE_OF(x, start * WIDTH + uint(wanted) * p.inner);

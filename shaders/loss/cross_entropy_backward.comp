@@ -60,7 +60,7 @@ void main() {
     float sum = total(sum_each);
     const float of_all = total(weights);
     if (row() >= p.rows) return;
-    if (isnan(high) || isinf(high)) sum = NOT_A_NUMBER;
+    if (!is_finite(high)) sum = NOT_A_NUMBER;
     const int wanted = target[row()];
     const float gradient = g[p.g_offset + row()];
     const float own = wanted < 0 ? 0.0 : (1.0 - p.smoothing) * weight_of(uint(wanted));

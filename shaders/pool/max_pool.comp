@@ -9,6 +9,8 @@
 //          gradient. Each pixel asks the windows that meet it, in their order, so that the sum is always the same.
 //
 //  ADAPTIVE=1  windows cut the image into parts; else they slide along it
+#extension GL_GOOGLE_include_directive : require
+#include "math/special.glsl"
 layout(local_size_x = 64) in;
 layout(binding = 0) restrict readonly buffer X { float x[]; };
 #if PASS == 0
@@ -26,8 +28,6 @@ layout(push_constant) uniform Push {
 } p;
 
 const uint NONE = 0xffffffffu;
-
-bool is_nan(float v) { return (floatBitsToUint(v) & 0x7fffffffu) > 0x7f800000u; }
 
 #if PASS < 2
 // Along one axis: the first element of window `o` in the image, and the end.

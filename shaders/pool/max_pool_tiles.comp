@@ -8,6 +8,7 @@
 // FOURS: rows of an image are read and written four elements at a time, those of one tile or of several.
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
+#include "math/special.glsl"
 #include "divide.glsl"
 #define UNROLL(i, n) [[unroll]] for (int i = 0; i < (n); ++i)
 layout(local_size_x = 64) in;
@@ -30,8 +31,6 @@ layout(push_constant) uniform Push {
 
 const int TILES = FOURS != 0 ? 4 / kernel_w : 1;  // of an invocation, side by side
 const int WIDE = TILES * kernel_w;
-
-bool is_nan(float v) { return (floatBitsToUint(v) & 0x7fffffffu) > 0x7f800000u; }
 
 void main() {
     const uint width = p.out_width * kernel_w;

@@ -2,6 +2,7 @@
 // merge() two states, and their way through memory as WORDS words. merge(take(...)) in any order gives
 // the same for extremes and their places; sums depend on the order, which is always the same. four() is the
 // state of four neighbours.
+#include "math/special.glsl"
 #define SUM 0
 #define PRODUCT 1
 #define COUNT 2
@@ -53,7 +54,7 @@ State start() {
 
 // max() may drop a nan, and does so on some drivers.
 State merge(State a, State b) {
-    return b.value <= a.value || isnan(a.value) ? a : b;
+    return b.value <= a.value || is_nan(a.value) ? a : b;
 }
 #elif KIND == SMALLEST
 State start() {
@@ -61,7 +62,7 @@ State start() {
 }
 
 State merge(State a, State b) {
-    return b.value >= a.value || isnan(a.value) ? a : b;
+    return b.value >= a.value || is_nan(a.value) ? a : b;
 }
 #endif
 
@@ -121,7 +122,7 @@ State start() {
 State merge(State a, State b) {
     if (b.index == NOWHERE) return a;
     if (a.index == NOWHERE) return b;
-    const bool a_nan = isnan(a.value), b_nan = isnan(b.value);
+    const bool a_nan = is_nan(a.value), b_nan = is_nan(b.value);
     if (a_nan || b_nan) return a_nan && (!b_nan || a.index < b.index) ? a : b;
     if (a.value == b.value) return a.index < b.index ? a : b;
 #if KIND == ARGMAX
@@ -205,8 +206,8 @@ State start() {
 }
 
 State merge(State a, State b) {
-    if (isnan(a.high) || b.high == -INFINITY || a.high == INFINITY && !isnan(b.high)) return a;
-    if (isnan(b.high) || a.high == -INFINITY || b.high == INFINITY) return b;
+    if (is_nan(a.high) || b.high == -INFINITY || a.high == INFINITY && !is_nan(b.high)) return a;
+    if (is_nan(b.high) || a.high == -INFINITY || b.high == INFINITY) return b;
     const float scale = exp(-abs(a.high - b.high));
     return b.high <= a.high ? State(a.high, a.sum + b.sum * scale) : State(b.high, a.sum * scale + b.sum);
 }
@@ -217,15 +218,15 @@ State take(State s, float x, uint index) {
 
 // Where the largest is nan or infinite, the sum does not matter.
 State four(vec4 x, uint index) {
-    const float left = x.y <= x.x || isnan(x.x) ? x.x : x.y;
-    const float right = x.w <= x.z || isnan(x.z) ? x.z : x.w;
-    const float high = right <= left || isnan(left) ? left : right;
+    const float left = x.y <= x.x || is_nan(x.x) ? x.x : x.y;
+    const float right = x.w <= x.z || is_nan(x.z) ? x.z : x.w;
+    const float high = right <= left || is_nan(left) ? left : right;
     const vec4 each = exp(x - high);
     return State(high, (each.x + each.y) + (each.z + each.w));
 }
 
 float logarithm(State s) {
-    return isnan(s.high) || isinf(s.high) ? s.high : s.high + log(s.sum);
+    return is_finite(s.high) ? s.high + log(s.sum) : s.high;
 }
 #endif
 

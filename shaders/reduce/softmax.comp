@@ -22,7 +22,7 @@ void main() {
     VALUE sum_each = VALUE(0.0);
     for (uint i = first(); i < end; i += step()) sum_each += exp(x[p.x_offset + at + i * p.inner] - high);
     float sum = total(sum_each);
-    if (isnan(high) || isinf(high)) sum = NOT_A_NUMBER;  // exp(nan) is anything on some drivers
+    if (!is_finite(high)) sum = NOT_A_NUMBER;  // exp(nan) is anything on some drivers
 #if LOG
     const float rest = log(sum);
 #endif
