@@ -56,7 +56,7 @@ def logistic(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """
     if x.dtype == np.float16:  # whose exponential overflows where the result is none too small
         return logistic(x.astype(np.float32)).astype(np.float16)
-    found = np.negative(x, out=np.empty_like(x))
+    found: npt.NDArray[Any] = np.negative(x, out=np.empty_like(x))
     np.exp(found, out=found)
     found += 1
     np.reciprocal(found, out=found)

@@ -37,7 +37,7 @@ def summed(array: Any, axes: Any, *, keepdims: bool = False) -> Any:
 def row_sums(rows: NDArray) -> NDArray:
     """The sum of each row of neighbouring elements, as a column: float32 is added in pairs."""
     if rows.dtype == np.float32 and rows.strides[-1] == rows.itemsize:
-        return np.sum(rows, -1, keepdims=True)
+        return np.asarray(np.sum(rows, -1, keepdims=True))
     return np.asarray(np.sum(rows, -1, np.float64, keepdims=True), rows.dtype)
 
 
@@ -76,8 +76,8 @@ def gradient_sums(g: NDArray, x: NDArray, mean: NDArray, deviation: NDArray) -> 
         np.subtract(x[part], of_channels[:, part[1]], out=out)
         np.multiply(out, g[part], out=out)
 
-    found = np.stack([_channel_sums(g), _sums(x, products) * deviation])
-    return found.astype(x.dtype)
+    found: NDArray = np.stack([_channel_sums(g), _sums(x, products) * deviation]).astype(x.dtype)
+    return found
 
 
 def backward(
