@@ -6,7 +6,8 @@ A step is: forget the gradients, forward, cross entropy, backward, SGD with mome
 number, which waits for the device. Data lies on the device already. Weights and batches are the same
 everywhere, and so is the loss of the first step, to 1e-4. Medians over the repeats, each of which takes the
 devices in another order, with a pause between them: whoever comes after the CPU's threads, which spin for a
-while, would take longer each time. PyTorch uses as many threads as there are cores.
+while, would take longer each time. PyTorch uses as many threads as there are cores, or as OMP_NUM_THREADS
+says, which holds for NumPy's OpenBLAS too.
 
 With ``--tinygrad``, tinygrad's WEBGPU device joins in, over Vulkan like dl4all: a process in the environment
 of ``benchmarks/peers``, its whole step captured by TinyJit, no kernel search.
@@ -172,7 +173,7 @@ def measure(name: str, devices: tuple[str, ...], repeat: int, child: Child | Non
 def main(
     names: tuple[str, ...], devices: tuple[str, ...], with_tinygrad: bool, repeat: int, as_json: bool
 ) -> None:
-    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
     with contextlib.ExitStack() as stack:
         child = stack.enter_context(Child("tinygrad", module="tinygrad_steps")) if with_tinygrad else None
         found = {name: measure(name, devices, repeat, child) for name in names}
