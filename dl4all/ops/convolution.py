@@ -351,6 +351,7 @@ def _conv_input_flops(grad: TensorBase, weight: TensorBase, **_: Any) -> int:
         example((1, 6, 6), (6, 2, 2), input_size=(11,), stride=2, padding=2, dilation=3, groups=2),
         example((2, 4, 3, 2), (4, 1, 3, 2), input_size=(6, 3), stride=(2, 1), padding=(1, 0), groups=2),
         example((1, 2, 2, 3, 2), (2, 2, 2, 1, 2), input_size=(3, 3, 3)),
+        example((2, 3, 9, 7), (3, 2, 7, 6), input_size=(13, 10), padding=1),
         example((0, 4, 3, 3), (4, 3, 3, 3), input_size=(5, 5)),
     ),
     grad=(
@@ -457,6 +458,7 @@ def _conv_weight_flops(grad: TensorBase, input: TensorBase, **given: Any) -> int
         example((1, 6, 6), (1, 4, 11), kernel_size=(2,), stride=2, padding=2, dilation=3, groups=2),
         example((1, 4, 3, 2), (1, 2, 6, 3), kernel_size=(3, 2), stride=(2, 1), padding=(1, 0), groups=2),
         example((1, 2, 2, 3, 2), (1, 2, 3, 3, 3), kernel_size=(2, 1, 2)),
+        example((2, 3, 9, 7), (2, 2, 13, 10), kernel_size=(7, 6), padding=1),
         example((3, 4, 3, 3), (3, 0, 5, 5), kernel_size=(3, 3)),
     ),
     grad=(
