@@ -6,6 +6,7 @@ python tools/ops_page.py [--check]
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import dl4all as dl
 from dl4all.ops.elementwise import Elementwise
 from dl4all.ops.op import REGISTRY, Op
 
-PAGE = Path(__file__).parents[1] / "docs" / "ops.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE, MEASURED = DOCS / "ops.md", DOCS / "measured" / "ops.json"
 HEAD = """# The ops
 
 Written by `python tools/ops_page.py` from the ops' declarations; a test compares it with them.
@@ -25,7 +27,15 @@ all are in `dl.ops`. *Kernels for* are the dtypes that devices compute in. float
 computed with in float32, on the device; with other dtypes an op goes through the host and says so once.
 Each op that takes floats has a gradient unless it says "no", and gradients are made of ops, so that they
 have gradients too. *Kernels* are the GLSL files in `shaders/`; an elementwise op is one expression in
-one of three files. How fast they are: [performance.md](performance.md)."""
+one of three files. How fast they are: [performance.md](performance.md).
+
+*Share of floor* is the time in which the device copies the bytes that an op must read and write at least,
+or for a product or convolution does the multiplications and additions in registers, over the time that
+the op takes; "-" where it was not measured. Those here are from {device},
+{driver}, with tensors of {megabytes} MB; measure them with
+`python benchmarks/bandwidth.py --json docs/measured/ops.json`. On a software driver they are shares of
+processor time, and its copy is a `memcpy`, which no kernel comes near
+([why](performance.md#elementwise-ops-and-reductions)); what Winograd's algorithm saves counts as done."""
 
 
 def dtypes(op: Op[...]) -> str:
@@ -44,12 +54,17 @@ def first_sentence(function: Any) -> str:
     return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split()).replace("|", "\\|")
 
 
-def op_row(op: Op[...]) -> str:
+def percent(share: float) -> str:
+    return f"{100 * share:.{0 if share >= 0.01 else 1}f} %"
+
+
+def op_row(op: Op[...], shares: dict[str, float]) -> str:
     files = sorted({shader.path for shader in op.kernel.shaders}) if op.kernel else []
     kernels = ", ".join(f"`{path.removesuffix('.comp')}`" for path in files)
     gradient = "no" if op.grad is None else "yes"
     call = f"`{op.name}({signature(op.body)})`"
-    return f"| {call} | {first_sentence(op)} | {dtypes(op)} | {gradient} | {kernels} |"
+    share = percent(shares[op.name]) if op.name in shares else "-"
+    return f"| {call} | {first_sentence(op)} | {dtypes(op)} | {gradient} | {share} | {kernels} |"
 
 
 def page() -> str:
@@ -58,11 +73,14 @@ def page() -> str:
         ("Elementwise", [op for op in ops if isinstance(op, Elementwise)]),
         ("Others", [op for op in ops if not isinstance(op, Elementwise)]),
     ]
-    text = [HEAD]
+    measured = json.loads(MEASURED.read_text())
+    text = [HEAD.format(**measured)]
     for title, members in tables:
-        text.append(f"\n## {title}\n\n| op | what it computes | kernels for | gradient | kernels |")
-        text.append("|---|---|---|---|---|")
-        text += [op_row(op) for op in members]
+        text.append(
+            f"\n## {title}\n\n| op | what it computes | kernels for | gradient | share of floor | kernels |"
+        )
+        text.append("|---|---|---|---|---|---|")
+        text += [op_row(op, measured["shares"]) for op in members]
     text.append("\n## Functions made of ops\n\n| function | what it computes |\n|---|---|")
     composed = [(name, getattr(dl.ops, name)) for name in sorted(dl.ops.__all__) if name not in REGISTRY]
     text += [
