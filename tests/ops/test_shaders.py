@@ -78,6 +78,8 @@ HARDWARE = {
     "tuned": Hardware(tuned=("words64 64x16", "workgroup", "fourier")),
     "tuned, without features": Hardware(without=frozenset({"int64"}), tuned=("shuffle 64x16",)),
     "a tuned GPU": Hardware({"type": "discrete"}, tuned=("shared 64x64", "fourier")),
+    "tuned for few pixels": Hardware(tuned=("winograd2",)),
+    "tuned for many": Hardware(tuned=("winograd4",)),
     "another": Hardware({"type": "discrete"}, tuned=("plain 64x64", "invocation", "im2col")),
 }
 
