@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,8 +115,8 @@ def test_what_does_not_fit_a_grid_is_unrolled() -> None:
     assert candidates(DISCRETE, problem(1, 3, 3, 4000), "forward") == CANDIDATES[:1] + tuple(TILES)
     assert candidates(DISCRETE, problem(2**20, 1, 1, 2, kernel=1), "forward") == PLAIN[:2]
     wide = problem(1, 2, 4, 99, kernel=(1, 70), padding=0)
-    assert candidates(DISCRETE, wide, "forward") == ("im2col", "implicit")
-    assert candidates(DISCRETE, wide, "weight") == ("im2col",)
+    assert candidates(DISCRETE, wide, "forward") == ("im2col", "implicit", FOURIER)
+    assert candidates(DISCRETE, wide, "weight") == ("im2col", FOURIER)
 
 
 def test_what_suits_gpus() -> None:
@@ -130,7 +131,7 @@ def test_transformed_filters_that_are_too_large_to_bind() -> None:
     q = problem(8, 1024, 1024, 14)
     assert candidates(DISCRETE, q, "forward") == (*PLAIN, "winograd2")  # 2**27 bytes at least
     roomy = replace(DISCRETE, limits=replace(Limits(), storage_buffer_range=2**32))
-    assert candidates(roomy, q, "forward") == ("im2col", "winograd2", "winograd4")
+    assert candidates(roomy, q, "forward") == (*PLAIN, *TILES)
 
 
 @pytest.mark.parametrize("name", CANDIDATES)
@@ -153,10 +154,14 @@ def test_a_problem_can_be_read_from_its_key(part: Part) -> None:
 @pytest.mark.parametrize(
     "q", [problem(2, 16, 12, 13), problem(2, 6, 4, 13, 7, groups=2), problem(2, 6, 6, 13, 9, groups=6)]
 )
-def test_what_is_tuned_computes_the_same(q: Problem, part: Part) -> None:
+def test_what_is_tuned_computes_the_same(
+    q: Problem, part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     need("vulkan:0")
+    # Another process's first runs are no sign of a crash.
+    monkeypatch.setenv("DL4ALL_CACHE_DIR", str(tmp_path))
     place = open_device("vulkan:0")
-    found = tuning.search(SPACE, place, Case(part, q), 20.0)
+    found = tuning.search(SPACE, place, Case(part, q), 60.0)
     assert set(found.seconds) | set(found.refused) == set(candidates(place.info, q, part))
     assert len(found.seconds) > 1
     assert not found.refused
