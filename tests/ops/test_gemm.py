@@ -189,7 +189,7 @@ def test_more_matrices_than_one_launch_takes(device: str, monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("tile")
 def test_convolution_in_pieces(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns that do not fit at once are made for some pixels of some images at a time."""
-    from dl4all.ops import conv_device
+    from dl4all.ops import conv_choice, conv_device
 
     x, w, b = (dl.randn(*s, device=device) for s in ((5, 6, 23, 19), (9, 3, 3, 3), (9,)))
     arguments = {"stride": 1, "padding": 1, "groups": 2}
@@ -197,7 +197,8 @@ def test_convolution_in_pieces(device: str, monkeypatch: pytest.MonkeyPatch) -> 
     expected = dl.nn.functional.conv2d(x.cpu(), filters.cpu(), b[:8].contiguous().cpu(), **arguments).numpy()
     for nbytes in (1, 4 * 27 * PANEL * 3, 4 * 27 * 23 * 19 * 2 + 4 * 27 * PANEL):
         monkeypatch.setattr(conv_device, "COLUMN_BYTES", nbytes)
-        got = dl.nn.functional.conv2d(x, filters, b[:8].contiguous(), **arguments).numpy()
+        with conv_choice.forced("im2col"):
+            got = dl.nn.functional.conv2d(x, filters, b[:8].contiguous(), **arguments).numpy()
         agree(got, expected, 27)
 
 

@@ -108,10 +108,11 @@ def test_no_other_kind(bench: Bench) -> None:
 
 def test_memory_is_counted(bench: Bench) -> None:
     """What a buffer takes is missing, as soon as the system has counted it."""
-    missed, deadline = False, time.monotonic() + 20.0
+    missed, deadline, held = False, time.monotonic() + 20.0, []
     while not missed and time.monotonic() < deadline:  # other processes take and give memory meanwhile
         before = bench.backend.memory()
         buffer = bench.allocate(1 << 27)
+        held.append(buffer)  # a process may have kept what it freed before, but not for all of them
         bench.stream.fill(Fill(span(buffer), 1))  # a system counts pages once they are touched
         bench.stream.synchronize()
         for _ in range(20):
@@ -119,7 +120,9 @@ def test_memory_is_counted(bench: Bench) -> None:
             assert 0 <= during.free <= during.total == before.total
             missed = missed or before.free - during.free > 1 << 25
             time.sleep(0 if missed else 0.02)
-        buffer.free()
+        if missed or len(held) == 8:
+            while held:
+                held.pop().free()
     assert missed, "the memory of a buffer is not missed"
 
 
