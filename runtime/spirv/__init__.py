@@ -64,11 +64,11 @@ def build(shaders: Iterable[Shader], folder: Path, root: Path = SHADERS) -> list
     tool = compiler.pick()
     written = []
     for shader in dict.fromkeys(shaders):
-        file = folder / f"{_key(shader, root)}.spv"
-        code = _compile(shader, root, tool.compile)
+        key = _key(shader, root)
+        code = _kept_or_compiled(shader, key, root, tool)
         reflect(code, shader.name)
-        cache.write(file, code)
-        written.append(file)
+        cache.write(folder / f"{key}.spv", code)
+        written.append(folder / f"{key}.spv")
     return written
 
 
@@ -76,13 +76,18 @@ def _find_or_compile(shader: Shader, root: Path) -> Module:
     key = _key(shader, root)
     code = cache.read(files.bundled_file(root, key))
     if code is None:
-        tool = compiler.pick()
-        file = files.user_file(key, tool.identity)
-        code = cache.read(file)
-        if code is None:
-            code = _compile(shader, root, tool.compile)
-            cache.try_write(file, code)
+        code = _kept_or_compiled(shader, key, root, compiler.pick())
     return Module(shader.name, code, reflect(code, shader.name))
+
+
+def _kept_or_compiled(shader: Shader, key: str, root: Path, tool: compiler.Compiler) -> bytes:
+    """What this compiler made of the same source before, for this user."""
+    file = files.user_file(key, tool.identity)
+    code = cache.read(file)
+    if code is None:
+        code = _compile(shader, root, tool.compile)
+        cache.try_write(file, code)
+    return code
 
 
 def _key(shader: Shader, root: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.ops.tuning_bench import Bench
 
 # Kompute builds a pipeline for every set of buffers, which takes a software driver most of a test's time. It
 # runs the same SPIR-V as the vulkan backend, so of the tests of ops those run through it that have every op
-# compute every example, forward and back, with each layout and dtype; and none of them where only what
+# compute every example with each layout and dtype, and the first one back; and none of them where only what
 # kernels do to a device is looked at again, under the validation layers or as the least device. There the
 # files that compare more numbers of the same kernels are left out, too.
 THROUGH_KOMPUTE = {
@@ -32,9 +33,15 @@ def _runs(item: pytest.Item) -> bool:
         return False
     if "kompute:0" not in item.name:
         return True
-    if "test_against_the_cpu[kompute:0-attention" in item.name:
-        return False  # ten seconds each, for pipelines; both directions are computed in test_forward
-    return not AGAIN and getattr(item, "originalname", "") in THROUGH_KOMPUTE
+    name = getattr(item, "originalname", "")
+    if AGAIN or name not in THROUGH_KOMPUTE:
+        return False
+    given: dict[str, Any] = item.callspec.params if isinstance(item, pytest.Function) else {}
+    example = given.get("example", given.get("case"))  # with each of its op
+    slow = "attention" in item.name  # ten seconds each
+    if name == "test_against_the_cpu":
+        return not slow and example == given["op"].examples[0]
+    return not slow or example == given["op"].examples[0]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
