@@ -206,6 +206,7 @@ class Failing:
         pytest.param("kompute:0", "pool", 4, marks=pytest.mark.vulkan),  # a pipeline for each set of buffers
     ],
 )
+@pytest.mark.slow
 def test_every_allocation_of_a_training_step_may_fail(
     name: str, strategy: str, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
