@@ -65,7 +65,8 @@ def build(shaders: Iterable[Shader], folder: Path, root: Path = SHADERS) -> list
     written = []
     for shader in dict.fromkeys(shaders):
         key = _key(shader, root)
-        code = _kept_or_compiled(shader, key, root, tool)
+        # What this compiler made of the same source before is the same.
+        code = cache.read(files.user_file(key, tool.identity)) or _compile(shader, root, tool.compile)
         reflect(code, shader.name)
         cache.write(folder / f"{key}.spv", code)
         written.append(folder / f"{key}.spv")
@@ -76,18 +77,13 @@ def _find_or_compile(shader: Shader, root: Path) -> Module:
     key = _key(shader, root)
     code = cache.read(files.bundled_file(root, key))
     if code is None:
-        code = _kept_or_compiled(shader, key, root, compiler.pick())
+        tool = compiler.pick()
+        file = files.user_file(key, tool.identity)
+        code = cache.read(file)
+        if code is None:
+            code = _compile(shader, root, tool.compile)
+            cache.try_write(file, code)
     return Module(shader.name, code, reflect(code, shader.name))
-
-
-def _kept_or_compiled(shader: Shader, key: str, root: Path, tool: compiler.Compiler) -> bytes:
-    """What this compiler made of the same source before, for this user."""
-    file = files.user_file(key, tool.identity)
-    code = cache.read(file)
-    if code is None:
-        code = _compile(shader, root, tool.compile)
-        cache.try_write(file, code)
-    return code
 
 
 def _key(shader: Shader, root: Path) -> str:
