@@ -9,8 +9,6 @@
 // Before: p with rows, size, inner, lanes and columns (workgroups along x, further ones along z), and with KIND, State
 // with merge().
 #include "math/special.glsl"
-#define MINUS_INFINITY uintBitsToFloat(0xff800000u)
-#define NOT_A_NUMBER uintBitsToFloat(0x7fc00000u)
 #if FOURS
 #define VALUE vec4
 #define ONE_OF(values, at) values[(at) / 4][(at) % 4]

@@ -24,7 +24,7 @@ void main() {
     const float classes = float(p.size * WIDTH);
     const uint start = p.x_offset + start_of(row());
     const uint end = row() < p.rows ? p.size : 0;
-    VALUE high_each = VALUE(MINUS_INFINITY);
+    VALUE high_each = VALUE(-infinity());
     for (uint c = first(); c < end; c += step()) high_each = larger(high_each, x[start + c * p.inner]);
     const float high = largest(high_each);
     VALUE sum = VALUE(0.0);
@@ -55,7 +55,7 @@ void main() {
     if (wanted < 0) {
         y[row()] = 0.0;
     } else if (!is_finite(high)) {  // exp(nan) is anything on some drivers
-        y[row()] = NOT_A_NUMBER;
+        y[row()] = not_a_number();
     } else {
         float own = level - ONE_OF(x, start * WIDTH + uint(wanted) * p.inner);
 #if WEIGHT

@@ -48,7 +48,7 @@ bool is(uint c, int wanted) {
 void main() {
     const uint start = start_of(row());
     const uint end = row() < p.rows ? p.size : 0;
-    VALUE high_each = VALUE(MINUS_INFINITY);
+    VALUE high_each = VALUE(-infinity());
     for (uint c = first(); c < end; c += step()) high_each = larger(high_each, x[p.x_offset + start + c * p.inner]);
     const float high = largest(high_each);
     VALUE sum_each = VALUE(0.0);
@@ -60,7 +60,7 @@ void main() {
     float sum = total(sum_each);
     const float of_all = total(weights);
     if (row() >= p.rows) return;
-    if (!is_finite(high)) sum = NOT_A_NUMBER;
+    if (!is_finite(high)) sum = not_a_number();
     const int wanted = target[row()];
     const float gradient = g[p.g_offset + row()];
     const float own = wanted < 0 ? 0.0 : (1.0 - p.smoothing) * weight_of(uint(wanted));

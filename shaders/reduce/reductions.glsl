@@ -13,9 +13,6 @@
 #define MOMENTS 7
 #define LOGSUMEXP 8
 
-#define INFINITY uintBitsToFloat(0x7f800000u)
-#define NAN uintBitsToFloat(0x7fc00000u)
-
 #if KIND == SUM || KIND == PRODUCT || KIND == LARGEST || KIND == SMALLEST
 const uint WORDS = 1;
 struct State {
@@ -49,7 +46,7 @@ State merge(State a, State b) {
 }
 #elif KIND == LARGEST
 State start() {
-    return State(-INFINITY);
+    return State(-infinity());
 }
 
 // max() may drop a nan, and does so on some drivers.
@@ -58,7 +55,7 @@ State merge(State a, State b) {
 }
 #elif KIND == SMALLEST
 State start() {
-    return State(INFINITY);
+    return State(infinity());
 }
 
 State merge(State a, State b) {
@@ -181,7 +178,7 @@ State four(vec4 x, uint index) {
 // exp(), log() and 0 / 0 of special values are anything on some drivers.
 float variance(State s, float correction) {
     const float degrees = max(s.count - correction, 0.0);
-    if (degrees == 0.0) return s.squares > 0.0 ? INFINITY : NAN;
+    if (degrees == 0.0) return s.squares > 0.0 ? infinity() : not_a_number();
     return s.squares / degrees;
 }
 #endif
@@ -202,12 +199,12 @@ uvec3 packed(State s) {
 }
 
 State start() {
-    return State(-INFINITY, 0.0);
+    return State(-infinity(), 0.0);
 }
 
 State merge(State a, State b) {
-    if (is_nan(a.high) || b.high == -INFINITY || a.high == INFINITY && !is_nan(b.high)) return a;
-    if (is_nan(b.high) || a.high == -INFINITY || b.high == INFINITY) return b;
+    if (is_nan(a.high) || b.high == -infinity() || a.high == infinity() && !is_nan(b.high)) return a;
+    if (is_nan(b.high) || a.high == -infinity() || b.high == infinity()) return b;
     const float scale = exp(-abs(a.high - b.high));
     return b.high <= a.high ? State(a.high, a.sum + b.sum * scale) : State(b.high, a.sum * scale + b.sum);
 }

@@ -16,13 +16,13 @@ layout(binding = 1) writeonly buffer Y { VALUE y[]; };
 void main() {
     const uint at = start_of(row());
     const uint end = row() < p.rows ? p.size : 0;
-    VALUE high_each = VALUE(MINUS_INFINITY);
+    VALUE high_each = VALUE(-infinity());
     for (uint i = first(); i < end; i += step()) high_each = larger(high_each, x[p.x_offset + at + i * p.inner]);
     const float high = largest(high_each);
     VALUE sum_each = VALUE(0.0);
     for (uint i = first(); i < end; i += step()) sum_each += exp(x[p.x_offset + at + i * p.inner] - high);
     float sum = total(sum_each);
-    if (!is_finite(high)) sum = NOT_A_NUMBER;  // exp(nan) is anything on some drivers
+    if (!is_finite(high)) sum = not_a_number();  // exp(nan) is anything on some drivers
 #if LOG
     const float rest = log(sum);
 #endif
