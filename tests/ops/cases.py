@@ -114,6 +114,13 @@ def offset(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDArray]
     return dl.tensor(larger, device=device)[3 : 3 + array.size].reshape(array.shape), array
 
 
+def shifted(array: NDArray, device: str | dl.Device, by: int) -> dl.Tensor:
+    """A tensor that starts `by` elements into its memory, between numbers that must not be met."""
+    beside = np.full(by, np.nan, np.float32)
+    whole = dl.from_numpy(np.concatenate([beside, array.ravel(), beside]), device)
+    return whole[by : by + array.size].reshape(array.shape)
+
+
 def expanded(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDArray]:
     """The first row repeated with a stride of 0; other elements than the given ones."""
     if array.ndim == 0 or array.shape[0] == 0:

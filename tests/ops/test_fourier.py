@@ -17,6 +17,7 @@ from dl4all.runtime.info import DeviceInfo
 from dl4all.runtime.null.backend import NullBackend
 from tests.conftest import need
 from tests.each import each
+from tests.ops.cases import shifted
 from tests.ops.test_on_null import KINDS
 
 NDArray = npt.NDArray[Any]
@@ -115,13 +116,6 @@ def device(request: pytest.FixtureRequest) -> str:
 
 def drawn(rng: np.random.Generator, *shape: int) -> NDArray:
     return rng.standard_normal(shape, np.float32)
-
-
-def shifted(array: NDArray, device: Any, by: int) -> dl.Tensor:
-    """A tensor that starts `by` elements into its memory, between numbers that must not be met."""
-    beside = np.full(by, np.nan, np.float32)
-    whole = dl.from_numpy(np.concatenate([beside, array.ravel(), beside]), device)
-    return whole[by : by + array.size].reshape(array.shape)
 
 
 def on_device(

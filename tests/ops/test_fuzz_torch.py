@@ -396,8 +396,8 @@ def test_functions(family: Callable[[], st.SearchStrategy[Case]], device: str) -
                 return
             with pytest.raises(Dl4allError):
                 call(*(dl.tensor(array, device=device) for array in arrays))
-        except BaseException as error:
-            error.add_note(f"{label} of {[a.shape for a in arrays]}, {layout}; PyTorch says: {refusal}")
-            raise
+        except (Exception, pytest.fail.Exception) as error:
+            call_of = f"{label} of {[a.shape for a in arrays]}, {layout}"
+            raise AssertionError(f"{call_of}: {error}; PyTorch says: {refusal}") from error
 
     check()

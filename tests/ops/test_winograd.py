@@ -21,6 +21,7 @@ from dl4all.runtime.null.backend import NullBackend
 from dl4all.tensor.tensor import Tensor
 from tests.conftest import need
 from tests.each import each
+from tests.ops.cases import shifted
 from tests.ops.test_on_null import KINDS
 
 NDArray = npt.NDArray[Any]
@@ -67,13 +68,6 @@ def place(device: str) -> dl.Device:
 
 def numbers(rng: np.random.Generator, *shape: int) -> NDArray:
     return rng.standard_normal(shape, np.float32)
-
-
-def shifted(array: NDArray, device: Any, by: int) -> dl.Tensor:
-    """A tensor that starts `by` elements into its memory, between numbers that must not be met."""
-    beside = np.full(by, np.nan, np.float32)
-    whole = dl.from_numpy(np.concatenate([beside, array.ravel(), beside]), device)
-    return whole[by : by + array.size].reshape(array.shape)
 
 
 def window(padding: tuple[int, int], behind: tuple[int, int] | None = None) -> Window:
