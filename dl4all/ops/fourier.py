@@ -21,7 +21,7 @@ IMAGE_BYTES = 2**26  # of the transforms of as many images as are multiplied at 
 
 # Nanoseconds, measured on one core: to unroll an element of a window, to multiply it with a filter by BLAS,
 # for one step of a transform at a point, to multiply two transforms there, and for all the calls.
-UNROLL, MULTIPLY, TRANSFORM, PRODUCT, CALLS = 0.6, 0.013, 0.8, 1.5, 1e5
+UNROLL, MULTIPLY, TRANSFORM, PRODUCT = 0.6, 0.013, 0.8, 1.5
 CLEARLY = 1.5  # times faster than the other way
 LEAST_TAPS = 25  # of a filter; there is nothing to save on smaller ones
 
