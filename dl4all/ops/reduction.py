@@ -145,7 +145,9 @@ def _sum_run(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dty
     elif input.dtype == np.bool_:
         COUNT(out, input, axes)
     else:
-        raise NoKernel(f"devices do not add {input.dtype} up; convert with .float() to stay there")
+        raise NoKernel(
+            f"devices do not add {input.dtype} up as {out.dtype}; convert with .float() to stay there"
+        )
 
 
 @op(

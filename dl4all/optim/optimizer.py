@@ -217,10 +217,16 @@ class Optimizer:
             constants = known.get(step)
             if constants is None:
                 constants = known[step] = self._constants(group, step)
-            used = [tensor.storage for tensor in (p, g, *[state[name] for name in names[:1]])]
-            if p.dtype == np.float32 and p.is_contiguous() and not p.device.is_host and p.device.binds(*used):
+            packed = [state[name] for name in names[:1]]
+            by_kernel = (
+                not p.device.is_host
+                and p.dtype == np.float32
+                and p.is_contiguous()
+                and p.device.binds(*(tensor.storage for tensor in (p, g, *packed)))
+            )
+            if by_kernel:
                 g = g if g.strides == p.strides else contiguous(g)
-                job = (g, *[state[name] for name in names[:1]], p)
+                job = (g, *packed, p)
                 waiting.setdefault((p.device, constants), []).append(job)
             else:
                 self._on_host(p, g, [state[name] for name in names], group, constants)
