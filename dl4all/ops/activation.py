@@ -11,7 +11,7 @@ from dl4all.ops.base import Array, TensorBase
 from dl4all.ops.comparison import gt, le
 from dl4all.ops.elementwise import elementwise
 from dl4all.ops.logic import where
-from dl4all.ops.masking import chosen, kept
+from dl4all.ops.masking import chosen, kept, not_negative
 from dl4all.ops.op import REGISTRY
 from dl4all.ops.views import reshape
 
@@ -45,7 +45,7 @@ def relu(input: Array) -> Array:
         >>> dl.relu(dl.tensor([-1.0, 2.0])).tolist()
         [0.0, 2.0]
     """
-    return np.maximum(input, np.zeros((), input.dtype))
+    return not_negative(input)
 
 
 @elementwise(

@@ -6,10 +6,13 @@ where the same way is taken all the time.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+LEAST_ZEROS, MOST_ZEROS = 64, 2**15  # in a row to compare with: some for a vector, few enough for the cache
 
 
 def kept(
@@ -25,6 +28,22 @@ def kept(
     into = None if out is None else out.view(words)
     found: npt.NDArray[Any] = np.bitwise_and(values.view(words), _bits(mask, words), out=into)
     return found.view(values.dtype)
+
+
+def not_negative(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The larger of each element and 0; nan stays nan.
+
+    NumPy compares two rows of neighbours by vectors, but a row and a number one by one.
+
+    >>> import numpy as np
+    >>> not_negative(np.array([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
+    rows = (x.shape[axis:] for axis in range(x.ndim))
+    row = next((shape for shape in rows if math.prod(shape) <= MOST_ZEROS), ())
+    zeros = np.zeros(row if math.prod(row) >= LEAST_ZEROS else (), x.dtype)
+    found: npt.NDArray[Any] = np.maximum(x, zeros)
+    return found
 
 
 def chosen(mask: npt.NDArray[Any], values: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -43,7 +62,7 @@ def chosen(mask: npt.NDArray[Any], values: npt.NDArray[Any], others: npt.NDArray
 
 def _bits(mask: npt.NDArray[Any], words: str) -> npt.NDArray[Any]:
     """All bits of a word where the mask is true, none elsewhere."""
-    found: npt.NDArray[Any] = np.negative(mask.view(np.int8), dtype=words.replace("u", "i")).view(words)
+    found: npt.NDArray[Any] = np.negative(mask.view(np.int8)).astype(words.replace("u", "i")).view(words)
     return found
 
 
