@@ -24,6 +24,7 @@ BLOCK_BYTES = 2**21  # of columns at a time: what a core's cache holds
 LEAST_BLOCK = 512  # columns, which are worth it that BLAS reads all filters again
 LEAST_ROWS = 16  # of columns, in a convolution whose products are worth their preparation
 LEAST_FILTERS = 4  # of an input's gradient, likewise
+MANY_FILTERS = 256
 MOST_WASTE = 1.5  # computed places for each that is asked for
 
 
@@ -114,13 +115,18 @@ def weight_gradient(g: NDArray, x: NDArray, lay: Layout, groups: int) -> NDArray
     row, of_output = _row(x, lay), np.zeros((filters, images * lay.image), g.dtype)
     lay.inside(of_output, images, (0,) * len(lay.size), lay.out_size)[...] = g
     channels, some = len(row) // groups, filters // groups
-    # The columns' rows first: with the few filters first, BLAS takes up to 1.6 times as long.
-    result: NDArray = np.zeros((groups, channels * math.prod(lay.win.kernel), some), g.dtype)
+    # With few filters first, BLAS takes up to 1.6 times as long; with many, turning the result does.
+    turned = some < MANY_FILTERS
+    found: NDArray = np.empty((groups, some, channels * math.prod(lay.win.kernel)), g.dtype)
     for group in range(groups):
-        out = slice(group * some, (group + 1) * some)
+        out, sums = slice(group * some, (group + 1) * some), None
         for places, columns in _columns(row[group * channels :][:channels], lay, images):
-            result[group] += np.matmul(columns, of_output[out, places].T)
-    return result.swapaxes(1, 2).reshape(filters, channels, *lay.win.kernel)
+            of_these = of_output[out, places]
+            product = np.matmul(columns, of_these.T) if turned else np.matmul(of_these, columns.T)
+            sums = product if sums is None else np.add(sums, product, out=sums)
+        assert sums is not None
+        found[group] = sums.T if turned else sums
+    return found.reshape(filters, channels, *lay.win.kernel)
 
 
 def _row(x: NDArray, lay: Layout) -> NDArray:
