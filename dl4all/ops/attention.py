@@ -17,6 +17,7 @@ from dl4all.ops.base import Array, Shape, TensorBase, from_host
 from dl4all.ops.joining import cat
 from dl4all.ops.launch import ceil_div, check_rounds, pack, run, shader, spread
 from dl4all.ops.linalg import matmul
+from dl4all.ops.masking import kept
 from dl4all.ops.movement import copy_into, fill_with
 from dl4all.ops.op import Kernel, Result, empty, example, op
 from dl4all.ops.reduction import sum
@@ -77,13 +78,14 @@ def _check(name: str, query: Any, key: Any, value: Any, mask: Any, repeats: int)
 
 def _scores(query: Any, key: Any, mask: Any, start: int, end: int, repeats: int, causal: bool, s: Any) -> Any:
     """NumPy's scores of some of the keys."""
-    scores = np.matmul(query, key[:, start:end].swapaxes(1, 2)) * s
+    scores = np.matmul(query, key[:, start:end].swapaxes(1, 2))
+    scores *= s
     if mask is not None:
         part = mask if mask.shape[2] == 1 else mask[:, :, start:end]
-        scores = scores + part[_mask_of(len(query), mask.shape[0], repeats)]
+        scores += part[_mask_of(len(query), mask.shape[0], repeats)]
     if causal:
         later = np.arange(start, end)[None, :] > np.arange(query.shape[1])[:, None]
-        scores = np.where(later, np.asarray(-np.inf, query.dtype), scores)
+        np.copyto(scores, -np.inf, where=later)
     return scores
 
 
@@ -237,7 +239,8 @@ def attention(
         scores = _scores(query, key, mask, start, end, repeats, causal, np.asarray(scale, dtype))
         top = np.maximum(high, scores.max(2, keepdims=True))
         least = np.where(np.isneginf(top), np.zeros((), dtype), top)
-        shares, left = np.exp(scores - least), np.exp(high - least)
+        scores -= least
+        shares, left = np.exp(scores, out=scores), np.exp(high - least)
         sums = sums * left + shares.sum(2, keepdims=True)
         found = found * left + np.matmul(shares, value[:, start:end])
         high = top
@@ -429,20 +432,25 @@ def attention_backward(
     batch, queries = query.shape[:2]
     count, dtype = batch * queries * value.shape[2], query.dtype
     if saved is None:
-        kept = attention.body(query, key, value, mask, scale, causal, repeats)
+        found = attention.body(query, key, value, mask, scale, causal, repeats)
     else:
-        kept = saved.on_host()
+        found = saved.on_host()
     g = grad[:count].reshape(batch, queries, value.shape[2])
-    level = kept[count:].reshape(batch, queries, 1)
-    delta = (g * kept[:count].reshape(g.shape)).sum(2, keepdims=True) - grad[count:].reshape(level.shape)
+    level = found[count:].reshape(batch, queries, 1)
+    delta = (g * found[:count].reshape(g.shape)).sum(2, keepdims=True) - grad[count:].reshape(level.shape)
     of_query, of_key, of_value = np.zeros_like(query), np.zeros_like(key), np.zeros_like(value)
     factor = np.asarray(scale, dtype)
     for start in range(0, key.shape[1], BLOCK):
         end = min(start + BLOCK, key.shape[1])
         scores = _scores(query, key, mask, start, end, repeats, causal, factor)
-        shares = np.where(np.isneginf(level), 0, np.exp(scores - level)).astype(dtype, copy=False)
-        away = np.matmul(g, value[:, start:end].swapaxes(1, 2)) - delta
-        of_scores = np.where(shares == 0, shares, shares * away * factor)  # 0 * nan is nan
+        scores -= level
+        shares = np.exp(scores, out=scores)
+        np.copyto(shares, 0, where=np.isneginf(level))
+        of_scores = np.matmul(g, value[:, start:end].swapaxes(1, 2))
+        of_scores -= delta
+        of_scores *= shares
+        of_scores *= factor
+        kept(of_scores, shares != 0, out=of_scores)  # 0 * nan is nan
         of_query += np.matmul(of_scores, key[:, start:end])
         of_key[:, start:end] = np.matmul(of_scores.swapaxes(1, 2), query)
         of_value[:, start:end] = np.matmul(shares.swapaxes(1, 2), g)
