@@ -19,7 +19,7 @@ from dl4all.scheduler.device import Launch
 RANKS = (0, 4)  # axes of the kernels' index arithmetic after merging; 0 is contiguous
 TURNED = 2  # likewise: four neighbours along two axes, which lie in another order in the result
 COPY_RANKS = (0, TURNED, 4, 8)  # of clone, which is what puts tensors of more axes in order for the others
-FOURS = 1  # in place of a number of axes: as many as RANKS has, and four neighbours to an invocation
+FOURS = 1  # in place of a number of axes: the most there are, and four neighbours to an invocation
 WORKGROUP = 128
 ENOUGH = 8192  # workgroups, to keep any device busy
 ROW = 64  # from this length on, workgroups are spread over rows, which saves dividing for each element
@@ -142,14 +142,16 @@ def _strided(
         shape, strides = merge_axes(out.shape, [t.strides for t in tensors])
     if all(s == contiguous_strides(shape) for s in strides):
         return None, tensors, ()
-    four = FOURS in variants and len(shape) <= max(RANKS) and _by_four(tensors, shape, strides)
-    rank = max(RANKS) if four else min(r for r in variants.keys() - KINDS if r >= len(shape))
+    variant = variants.get(FOURS)
+    if variant is None or len(shape) > variant.rank or not _by_four(tensors, shape, strides):
+        variant = variants[min(r for r in variants.keys() - KINDS if r >= len(shape))]
+    rank = variant.rank
     missing = rank - len(shape)  # axes of size 1 in front fill the kernel's fixed number of them
     axes = [*(1,) * missing, *shape]
     left = iter(strides)
     for place in range(count):
         axes += (0,) * rank if numbers >> place & 1 else (*(0,) * missing, *next(left))
-    return variants[FOURS if four else rank], tensors, axes
+    return variant, tensors, axes
 
 
 def _turned(out: TensorBase, tensor: TensorBase) -> bool:
@@ -220,7 +222,7 @@ def variants(
 
     made = {rank: variant(rank, 4 if result.several else 1) for rank in ranks if rank != TURNED}
     if "LONG" not in defines:
-        made[FOURS] = variant(max(RANKS), 4, FOURS=1)
+        made[FOURS] = variant(max(made), 4, FOURS=1)
     if TURNED in ranks and not result.several:
         made[TURNED] = Variant(TURN, 0, struct.Struct(""), (), 16)
     return made
