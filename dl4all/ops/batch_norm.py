@@ -32,11 +32,9 @@ APPLY = {
 }
 FOLD = {weight: shader("norm/batch_norm_fold.comp", WEIGHT=int(weight)) for weight in (False, True)}
 STATISTICS = {
-    (center, columns, width): shader("norm/statistics.comp", CENTER=int(center), TX=columns, FOURS=width // 4)
-    for center, columns, width in (
-        (False, 1, 1), (True, 1, 1), (True, COLUMNS, 1), (False, 1, 4), (True, 1, 4),
-    )
-}  # fmt: skip
+    (columns, width): shader("norm/statistics.comp", TX=columns, FOURS=width // 4)
+    for columns, width in ((1, 1), (COLUMNS, 1), (1, 4))
+}
 STATISTICS_COMBINE = shader("norm/statistics_combine.comp")
 SUMS = {
     (rows, columns, width): shader("norm/sums.comp", ROWS=int(rows), TX=columns, FOURS=width // 4)
@@ -97,22 +95,6 @@ def _width(inner: int, *operands: TensorBase) -> int:
     return 1 if inner % 4 or any(operand.offset % 4 for operand in operands) else 4
 
 
-def launch_statistics(out: TensorBase, input: TensorBase, view: Shape, center: bool) -> None:
-    """Fill `out` of shape (2, groups) with mean and variance of `input`, seen as (outer, groups, inner)."""
-    x = contiguous(input)
-    outer, groups, inner = view
-    columns = COLUMNS if inner == 1 and center else 1
-    width = _width(inner, x)
-    blocks = ceil_div(groups, columns)
-    number, size = slices(blocks, outer * inner, width)
-    partial = out if number == 1 else empty(type(out), (number, 2, groups), out.dtype, out.device)
-    push = pack(outer, groups, inner // width, size // width, number, x.offset // width)
-    run(STATISTICS[center, columns, width], spread(blocks * number, 1), push, x, partial)
-    if number > 1:
-        push = pack(outer * inner, groups, size, number)
-        run(STATISTICS_COMBINE, spread(groups, WORKGROUP), push, partial, out)
-
-
 def launch_sums(
     out: TensorBase, g: TensorBase, input: TensorBase, fold: TensorBase, view: Shape, row: int | None
 ) -> None:
@@ -145,8 +127,18 @@ def _stats_shape(input: TensorBase) -> Result:
 
 
 def _stats_run(out: TensorBase, input: TensorBase) -> None:
-    view = input.shape[0], input.shape[1], math.prod(input.shape[2:])
-    launch_statistics(out, input, view, center=True)
+    x = contiguous(input)
+    outer, groups, inner = x.shape[0], x.shape[1], math.prod(x.shape[2:])
+    columns = COLUMNS if inner == 1 else 1
+    width = _width(inner, x)
+    blocks = ceil_div(groups, columns)
+    number, size = slices(blocks, outer * inner, width)
+    partial = out if number == 1 else empty(type(out), (number, 2, groups), out.dtype, out.device)
+    push = pack(outer, groups, inner // width, size // width, number, x.offset // width)
+    run(STATISTICS[columns, width], spread(blocks * number, 1), push, x, partial)
+    if number > 1:
+        push = pack(outer * inner, groups, size, number)
+        run(STATISTICS_COMBINE, spread(groups, WORKGROUP), push, partial, out)
 
 
 def _stats_grad(g: Any, input: Any, result: Any) -> Any:
@@ -157,9 +149,7 @@ def _stats_grad(g: Any, input: Any, result: Any) -> Any:
 
 @op(
     infer=_stats_shape,
-    kernel=Kernel(
-        _stats_run, (*(code for (center, *_), code in STATISTICS.items() if center), STATISTICS_COMBINE)
-    ),
+    kernel=Kernel(_stats_run, (*STATISTICS.values(), STATISTICS_COMBINE)),
     examples=(
         example((2, 5, 7, 3)),
         example((7, 13)),

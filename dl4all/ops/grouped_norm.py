@@ -11,14 +11,9 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.base import Array, Shape, TensorBase
 from dl4all.ops.batch_norm import (
-    FOLD,
-    STATISTICS,
-    STATISTICS_COMBINE,
     SUMS,
     SUMS_COMBINE,
     check_channels,
-    folded,
-    launch_statistics,
     launch_sums,
 )
 from dl4all.ops.launch import pack
@@ -39,6 +34,7 @@ ROWS = {
     for bias in (False, True)
     for center in (False, True)
 }
+ROWS_FOLD = {center: row_shaders("norm/rows.comp", FOLD=1, CENTER=int(center)) for center in (False, True)}
 ROWS_BACKWARD = {
     (weight, center): row_shaders("norm/rows_backward.comp", WEIGHT=int(weight), CENTER=int(center))
     for weight in (False, True)
@@ -79,9 +75,10 @@ def _launch(
     groups: int,
     eps: float,
 ) -> None:
-    """Launch a kernel of rows on operands of the shape of `out` and on what belongs to its channels."""
-    count, length = _rows(out.shape, groups)
-    channels, each = out.shape[1], math.prod(out.shape[2:])
+    """Launch a kernel of rows on operands of one shape and on what belongs to its channels."""
+    shape = operands[0].shape
+    count, length = _rows(shape, groups)
+    channels, each = shape[1], math.prod(shape[2:])
     sources = [contiguous(t) for t in operands]
     given = [None if t is None else contiguous(t) for t in of_channels]
     others = [t for t in given if t is not None]
@@ -348,12 +345,11 @@ def _sums_run(
 ) -> None:
     x = contiguous(input)
     rows, length = _rows(x.shape, groups)
-    stats = empty(type(out), (2, rows), out.dtype, out.device)
+    fold = empty(type(out), (2, rows), out.dtype, out.device)
     if rows and length:
-        launch_statistics(stats, x, (1, rows, length), center)
-        stats = folded(stats[0], stats[1], None, eps)
+        _launch(ROWS_FOLD[center], fold, [x], [None, None], groups, eps)
     view = x.shape[0], x.shape[1], math.prod(x.shape[2:])
-    launch_sums(out, grad, x, stats, view, max(length, 1))
+    launch_sums(out, grad, x, fold, view, max(length, 1))
 
 
 def _sums_grad(
@@ -371,9 +367,7 @@ def _sums_grad(
     kernel=Kernel(
         _sums_run,
         (
-            *STATISTICS.values(),
-            STATISTICS_COMBINE,
-            FOLD[False],
+            *(code for rows in ROWS_FOLD.values() for code in rows.values()),
             *(code for (rows, *_), code in SUMS.items() if rows),
             SUMS_COMBINE,
         ),

@@ -5,7 +5,8 @@
 #endif
 // Each row of x (rows, size) minus its mean, divided by its standard deviation; without CENTER divided by the root of
 // the mean of its squares. With WEIGHT and BIAS that is multiplied with a weight and a bias is added, those of
-// element i are at channel(i). Three passes: mean, variance, result.
+// element i are at channel(i). Three passes: mean, variance, result. FOLD: only what the sums over channels need, the
+// rows' means and behind them what is multiplied with.
 layout(push_constant) uniform Push {
     uint rows, size, inner, lanes, columns;
     uint channels, each;
@@ -22,7 +23,11 @@ layout(binding = 1) readonly buffer Weight { VALUE weight[]; };
 #if BIAS
 layout(binding = WEIGHT + 1) readonly buffer Bias { VALUE bias[]; };
 #endif
+#if FOLD
+layout(binding = 1) writeonly buffer Y { float y[]; };
+#else
 layout(binding = WEIGHT + BIAS + 1) writeonly buffer Y { VALUE y[]; };
+#endif
 
 void main() {
     const uint start = row() * p.size;
@@ -40,6 +45,12 @@ void main() {
         squares += d * d;
     }
     const float scale = 1.0 / sqrt(total(squares) / count + p.eps);
+#if FOLD
+    if (row() < p.rows && first() == 0) {
+        y[row()] = mean;
+        y[p.rows + row()] = scale;
+    }
+#else
     const uint channel = channel_of(start);
     for (uint i = first(); i < end; i += step()) {
         VALUE value = (x[p.x_offset + start + i] - mean) * scale;
@@ -51,4 +62,5 @@ void main() {
 #endif
         y[start + i] = value;
     }
+#endif
 }

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 // Mean and variance of x (outer, groups, inner) over the outer and the inner axis, for each group, in slices: the
 // elements of a group are cut into pieces of p.slice, and y (slices, 2, groups) has mean and variance of each piece, which
-// statistics_combine.comp puts together. Without CENTER they are 0 and the mean of the squares.
+// statistics_combine.comp puts together.
 // FOURS: elements are read four at once, all of one group; inner, slice and offset count fours.
 // A workgroup takes TX groups next to each other, so that with inner = 1 its reads lie next to each other too.
 const uint SIZE = 128;
@@ -31,12 +31,9 @@ void main() {
         const uint first = block / blocks * p.slice;
         const uint end = group < p.groups ? min(first + p.slice, elements) : first;
         const float count = float((min(first + p.slice, elements) - first) * WIDTH);
-        float mean = 0.0;
-#if CENTER
         VALUE sum = VALUE(0.0);
         for (uint t = first + row; t < end; t += SIZE / TX) sum += element(t, group);
-        mean = total(sum_of(sum)) / count;
-#endif
+        const float mean = total(sum_of(sum)) / count;
         VALUE squares_each = VALUE(0.0);
         for (uint t = first + row; t < end; t += SIZE / TX) {
             const VALUE d = element(t, group) - mean;
