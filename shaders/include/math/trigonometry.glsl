@@ -1,6 +1,7 @@
 // Sines and their like to about 2 ulps for every float. Vulkan's sin and cos may be off by 2^-11, and by
 // anything beyond pi. Polynomials: sinf.c, tanf.c, asinf.c and atanf.c of the Cephes library (Moshier, 1989);
-// reduction: Payne and Hanek, Radian reduction for trigonometric functions, SIGNUM Newsletter 18 (1983).
+// reduction: Cody and Waite, Software Manual for the Elementary Functions (1980), chapter 8, and for what is large or
+// near a multiple of pi / 2 Payne and Hanek, Radian reduction for trigonometric functions, SIGNUM Newsletter 18 (1983).
 #ifndef TRIGONOMETRY_GLSL
 #define TRIGONOMETRY_GLSL
 #include "special.glsl"
@@ -8,35 +9,35 @@
 const float HALF_PI = 1.57079632679489662;
 const float PI = 3.14159265358979324;
 
-// The bits of 2 / pi after 34 zeros.
-const uint TWO_OVER_PI[7] = uint[](
-    0u, 0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u);
+// Four words of the bits of 2 / pi, which come after 34 zeros. No array, whose elements would be fetched one by one.
+uvec4 two_over_pi(uint word) {
+    if (word == 0) return uvec4(0u, 0x28be60dbu, 0x9391054au, 0x7f09d5f4u);
+    if (word == 1) return uvec4(0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u);
+    if (word == 2) return uvec4(0x9391054au, 0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u);
+    if (word == 3) return uvec4(0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u);
+    return uvec4(0x7d4d3770u, 0x36d8a566u, 0x4f10e410u, 0u);
+}
 
-// x = quadrant * pi / 2 + the result, which lies between -pi / 4 and pi / 4; x is finite.
-float reduced(float x, out int quadrant) {
-    quadrant = 0;
-    if (abs(x) < 0.78539816) return x;
+// pi / 2 in parts, of which the first two have so few bits that their products with up to 2^13 are exact.
+const float PART_1 = 1.5703125, PART_2 = 4.837512969970703125e-4, PART_3 = 7.54978995489188216e-8;
+
+// x = quadrant * pi / 2 + the result, for any finite x beyond pi / 4.
+float far_reduced(float x, out int quadrant) {
     // x as an integer times a power of two, times that part of 2 / pi which decides the quadrant and 62 bits
     // after it.
     const uint bits = magnitude_bits(x);
     const uint whole = (bits << 8) | 0x80000000u;
     const uint exponent = (bits >> 23) - 126;
-    const uint word = exponent >> 5;
+    const uvec4 words = two_over_pi(exponent >> 5);
     const uint shift = exponent & 31;
-    uint high = TWO_OVER_PI[word];
-    uint middle = TWO_OVER_PI[word + 1];
-    uint low = TWO_OVER_PI[word + 2];
-    if (shift != 0) {
-        high = (high << shift) | (middle >> (32 - shift));
-        middle = (middle << shift) | (low >> (32 - shift));
-        low = (low << shift) | (TWO_OVER_PI[word + 3] >> (32 - shift));
-    }
+    uvec3 part = words.xyz;
+    if (shift != 0) part = (part << shift) | (words.yzw >> (32 - shift));
     uint top, carried, unused, bottom;
-    umulExtended(whole, low, carried, unused);
-    umulExtended(whole, middle, top, bottom);
+    umulExtended(whole, part.z, carried, unused);
+    umulExtended(whole, part.y, top, bottom);
     bottom += carried;
     top += bottom < carried ? 1u : 0u;
-    top += whole * high;
+    top += whole * part.x;
     // Two bits of quadrant, then the fraction of one; from half on, it is that of the next from below.
     quadrant = int(top >> 30);
     top &= 0x3fffffffu;
@@ -62,6 +63,18 @@ float reduced(float x, out int quadrant) {
     const bool negative = sign_bit(x);
     if (negative) quadrant = -quadrant;
     return negative != below ? -rest : rest;
+}
+
+// x = quadrant * pi / 2 + the result, which lies between -pi / 4 and pi / 4; x is finite.
+float reduced(float x, out int quadrant) {
+    const float turns = roundEven(x * 0.636619772);
+    precise float rest = x - turns * PART_1;
+    rest = rest - turns * PART_2;
+    rest = rest - turns * PART_3;
+    quadrant = int(turns);
+    const bool far = turns != 0.0 && (abs(x) > 8192.0 || abs(rest) < 0.001);
+    if (far) rest = far_reduced(x, quadrant);
+    return rest;
 }
 
 float small_sin(float x) {
