@@ -10,14 +10,17 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.base import Array, Shape, TensorBase, from_host
 from dl4all.ops.indices import Indices
 from dl4all.ops.launch import pack, run, shader, spread
-from dl4all.ops.movement import MOVED, copy_into, stretched, word_shaders
+from dl4all.ops.movement import LARGEST, MOVED, copy_into, stretched, word_shaders
 from dl4all.ops.op import REGISTRY, Kernel, Result, example, op
 from dl4all.ops.views import contiguous, expand, reshape
 
 WORKGROUP = 128
 MOST_TERMS = 1024  # that are added up one after the other; of more, sums of pieces
-PICK = word_shaders("data/pick.comp")
-PICK_BACKWARD = shader("data/pick_backward.comp")
+PICK = {**word_shaders("data/pick.comp"), LARGEST: shader("data/pick.comp", WORD="uvec4")}
+PICK_BACKWARD = {
+    1: shader("data/pick_backward.comp", VALUE="float"),
+    4: shader("data/pick_backward.comp", VALUE="vec4"),
+}
 PUT = word_shaders("data/put.comp")
 
 
@@ -42,19 +45,27 @@ def _pick_shape(input: TensorBase, index: Any) -> Result:
 def _pick_run(out: TensorBase, input: TensorBase, index: Any) -> None:
     x, places = contiguous(input), Indices.of(index).on(input)
     _, size, inner = x.shape
-    push = pack(out.numel(), x.offset, size, out.shape[1], inner)
-    run(PICK[out.dtype.itemsize], spread(out.numel(), WORKGROUP), push, x, places, out)
+    width = _together(inner, x, LARGEST // out.dtype.itemsize)
+    words = out.numel() // width
+    push = pack(words, x.offset // width, size, out.shape[1], inner // width)
+    run(PICK[width * out.dtype.itemsize], spread(words, WORKGROUP), push, x, places, out)
+
+
+def _together(inner: int, x: TensorBase, most: int) -> int:
+    """How many elements of a row are moved at once: `most` where they lie at such multiples."""
+    return 1 if inner % most or x.offset % most else most
 
 
 @op(
     infer=_pick_shape,
-    kernel=Kernel(_pick_run, (PICK[4],), MOVED),
+    kernel=Kernel(_pick_run, (PICK[4], PICK[LARGEST]), MOVED),
     examples=(
         example((3, 7, 5), index=(0, 6, 2, 2, -1, 3)),
         example((1, 5, 1), index=(4,)),
         example((2, 13, 1), index=tuple(range(12, -1, -1))),
         example((2, 3, 5), index=()),
         example((2, 0, 5), index=(-1,)),
+        example((2, 5, 12), index=(0, 4, 2, 2, -1)),
     ),
     grad=lambda g, index, shapes: REGISTRY["pick_backward"](g, index, shapes[0][1]),
 )
@@ -110,18 +121,21 @@ def _pick_backward_run(out: TensorBase, input: TensorBase, index: Any, size: int
         return
     host = np.concatenate((starts + np.int32(size + 1), order)).astype(np.int32)
     plan = from_host(type(input).result_class, host, input.device, copy=False)
-    push = pack(out.numel(), x.offset, size, x.shape[1], x.shape[2])
-    run(PICK_BACKWARD, spread(out.numel(), WORKGROUP), push, x, plan, out)
+    width = _together(x.shape[2], x, 4)
+    words = out.numel() // width
+    push = pack(words, x.offset // width, size, x.shape[1], x.shape[2] // width)
+    run(PICK_BACKWARD[width], spread(words, WORKGROUP), push, x, plan, out)
 
 
 @op(
     infer=_pick_backward_shape,
-    kernel=Kernel(_pick_backward_run, (PICK_BACKWARD,)),
+    kernel=Kernel(_pick_backward_run, tuple(PICK_BACKWARD.values())),
     examples=(
         example((3, 6, 5), index=(0, 6, 2, 2, -1, 2), size=7),
         example((1, 7, 1), index=(4, 4, 4, 4, 4, 4, 4), size=5),
         example((2, 0, 3), index=(), size=5),
         example((0, 2, 5), index=(0, 1), size=3),
+        example((2, 5, 8), index=(0, 3, 2, -1, 2), size=5),
     ),
     grad=lambda g, index: REGISTRY["pick"](g, index),
 )

@@ -1,5 +1,6 @@
 #version 450
-// y[o, j, i] = x[o, index[j], i], and 0 where index[j] is negative. x is (outer, size, inner) and contiguous.
+// y[o, j, i] = x[o, index[j], i], and 0 where index[j] is negative. x is (outer, size, inner) and contiguous. WORD is
+// uint for elements of 4 bytes, uvec2 for those of 8, and uvec4 for several at once, in which inner and the offset count.
 
 layout(local_size_x = 128) in;
 layout(binding = 0) readonly buffer X { WORD x[]; };

@@ -1,12 +1,13 @@
 #version 450
 // y[o, t, i] = sum of x[o, j, i] over the j that belong to t. They stand in plan, sorted by t and then in
 // their order: those of t from plan[t] to plan[t + 1]. Each result is one invocation's, which adds in that
-// order: no atomics, and always the same sum.
+// order: no atomics, and always the same sum. VALUE is float, or vec4 for four at once, in which inner and the offset
+// count.
 
 layout(local_size_x = 128) in;
-layout(binding = 0) readonly buffer X { float x[]; };
+layout(binding = 0) readonly buffer X { VALUE x[]; };
 layout(binding = 1) readonly buffer Plan { uint plan[]; };
-layout(binding = 2) writeonly buffer Y { float y[]; };
+layout(binding = 2) writeonly buffer Y { VALUE y[]; };
 layout(push_constant) uniform Push {
     uint n, x_offset, size, count, inner;
 } p;
@@ -18,7 +19,7 @@ void main() {
         const uint i = e - row * p.inner;
         const uint o = row / p.size;
         const uint t = row - o * p.size;
-        float sum = 0.0;
+        VALUE sum = VALUE(0.0);
         for (uint k = plan[t]; k < plan[t + 1]; ++k) {
             sum += x[p.x_offset + (o * p.count + plan[k]) * p.inner + i];
         }
