@@ -9,8 +9,9 @@ import numpy as np
 
 from dl4all.errors import ShapeError
 from dl4all.ops import norm_host
-from dl4all.ops.base import Array, Shape, TensorBase
-from dl4all.ops.launch import ceil_div, pack, run, shader, spread
+from dl4all.ops.base import Array, TensorBase
+from dl4all.ops.channel_sums import STATISTICS_SHADERS, SUMS_SHADERS, launch_statistics, launch_sums, width_of
+from dl4all.ops.launch import pack, run, shader, spread
 from dl4all.ops.norm_host import along_channels
 from dl4all.ops.op import Kernel, Result, empty, example, op
 from dl4all.ops.reduction import sum_to
@@ -19,11 +20,6 @@ from dl4all.ops.views import contiguous, reshape
 from dl4all.ops.window import check_float
 
 WORKGROUP = 64
-LANES = 128  # invocations of the kernels that sum
-COLUMNS = 32  # channels that one of their workgroups takes where those lie next to each other
-MOST_SLICES = 64
-LEAST_SLICE = 2048  # elements that are worth a workgroup
-ENOUGH_GROUPS = 512  # workgroups that keep any device busy
 
 APPLY = {
     (bias, width): shader("norm/batch_norm.comp", BIAS=int(bias), FOURS=width // 4)
@@ -31,17 +27,6 @@ APPLY = {
     for width in (1, 4)
 }
 FOLD = {weight: shader("norm/batch_norm_fold.comp", WEIGHT=int(weight)) for weight in (False, True)}
-STATISTICS = {
-    (columns, width): shader("norm/statistics.comp", TX=columns, FOURS=width // 4)
-    for columns, width in ((1, 1), (COLUMNS, 1), (1, 4))
-}
-STATISTICS_COMBINE = shader("norm/statistics_combine.comp")
-SUMS = {
-    (rows, columns, width): shader("norm/sums.comp", ROWS=int(rows), TX=columns, FOURS=width // 4)
-    for rows in (False, True)
-    for columns, width in ((1, 1), (COLUMNS, 1), (1, 4))
-}
-SUMS_COMBINE = shader("norm/sums_combine.comp")
 BACKWARD = {width: shader("norm/batch_norm_backward.comp", FOURS=width // 4) for width in (1, 4)}
 BACKWARD_FOLD = {
     weight: shader("norm/batch_norm_backward_fold.comp", WEIGHT=int(weight)) for weight in (False, True)
@@ -82,63 +67,12 @@ def folded(mean: TensorBase, var: TensorBase, weight: TensorBase | None, eps: fl
     return out
 
 
-def slices(groups: int, elements: int, width: int) -> tuple[int, int]:
-    """How many workgroups share each of `groups` sums over `elements`, and how many elements each takes, a
-    multiple of `width`."""
-    wanted = min(ceil_div(ENOUGH_GROUPS, groups), ceil_div(elements, LEAST_SLICE), MOST_SLICES)
-    size = max(ceil_div(ceil_div(elements, max(wanted, 1)), width), 1) * width
-    return max(ceil_div(elements, size), 1), size
-
-
-def _width(inner: int, *operands: TensorBase) -> int:
-    """How many elements of a channel are read at once: 4 where they lie at multiples of that."""
-    return 1 if inner % 4 or any(operand.offset % 4 for operand in operands) else 4
-
-
-def launch_sums(
-    out: TensorBase, g: TensorBase, input: TensorBase, fold: TensorBase, view: Shape, row: int | None
-) -> None:
-    """Fill `out` of shape (2, channels) with sums of `g` and of `g` times the normalised `input`.
-
-    Both are seen as (outer, channels, inner). `fold` is of the channels, or of rows of `row` elements.
-    """
-    g, x = contiguous(g), contiguous(input)
-    outer, channels, inner = view
-    columns = COLUMNS if inner == 1 else 1
-    width = _width(inner, g, x)
-    blocks = ceil_div(channels, columns)
-    number, size = slices(blocks, outer * inner, width)
-    partial = out if number == 1 else empty(type(out), (number, *out.shape), out.dtype, out.device)
-    push = pack(
-        outer, channels, inner // width, size // width, number, max((row or 1) // width, 1),
-        fold.numel() // 2, g.offset // width, x.offset // width,
-    )  # fmt: skip
-    run(SUMS[row is not None, columns, width], spread(blocks * number, 1), push, g, x, fold, partial)
-    if number > 1:
-        run(SUMS_COMBINE, spread(out.numel(), WORKGROUP), pack(out.numel(), number), partial, out)
-
-
 # Statistics
 
 
 def _stats_shape(input: TensorBase) -> Result:
     check_channels("batch_norm_stats", input)
     return (2, input.shape[1]), input.dtype
-
-
-def _stats_run(out: TensorBase, input: TensorBase) -> None:
-    x = contiguous(input)
-    outer, groups, inner = x.shape[0], x.shape[1], math.prod(x.shape[2:])
-    columns = COLUMNS if inner == 1 else 1
-    width = _width(inner, x)
-    blocks = ceil_div(groups, columns)
-    number, size = slices(blocks, outer * inner, width)
-    partial = out if number == 1 else empty(type(out), (number, 2, groups), out.dtype, out.device)
-    push = pack(outer, groups, inner // width, size // width, number, x.offset // width)
-    run(STATISTICS[columns, width], spread(blocks * number, 1), push, x, partial)
-    if number > 1:
-        push = pack(outer * inner, groups, size, number)
-        run(STATISTICS_COMBINE, spread(groups, WORKGROUP), push, partial, out)
 
 
 def _stats_grad(g: Any, input: Any, result: Any) -> Any:
@@ -149,7 +83,7 @@ def _stats_grad(g: Any, input: Any, result: Any) -> Any:
 
 @op(
     infer=_stats_shape,
-    kernel=Kernel(_stats_run, (*STATISTICS.values(), STATISTICS_COMBINE)),
+    kernel=Kernel(launch_statistics, STATISTICS_SHADERS),
     examples=(
         example((2, 5, 7, 3)),
         example((7, 13)),
@@ -212,7 +146,7 @@ def _apply_run(
     fold = folded(mean, var, weight, eps)
     bias = None if bias is None else contiguous(bias)
     elements, channels, inner = out.numel(), x.shape[1], math.prod(x.shape[2:])
-    width = _width(inner, x)
+    width = width_of(inner, x)
     words, offset = elements // width, 0 if bias is None else bias.offset
     push = pack(words, channels, inner // width, x.offset // width, offset)
     operands = (x, fold) if bias is None else (x, fold, bias)
@@ -298,8 +232,7 @@ def _sums_shape(
 def _sums_run(
     out: TensorBase, grad: TensorBase, input: TensorBase, mean: TensorBase, var: TensorBase, *, eps: float
 ) -> None:
-    view = input.shape[0], input.shape[1], math.prod(input.shape[2:])
-    launch_sums(out, grad, input, folded(mean, var, None, eps), view, None)
+    launch_sums(out, grad, input, folded(mean, var, None, eps))
 
 
 def _sums_grad(
@@ -317,9 +250,7 @@ def _sums_grad(
 
 @op(
     infer=_sums_shape,
-    kernel=Kernel(
-        _sums_run, (*(code for (rows, *_), code in SUMS.items() if not rows), SUMS_COMBINE, FOLD[False])
-    ),
+    kernel=Kernel(_sums_run, (*SUMS_SHADERS[False], FOLD[False])),
     examples=(
         example((2, 5, 7, 3), (2, 5, 7, 3), (5,), (5,)),
         example((5, 7), (5, 7), (7,), (7,), eps=1e-3),
@@ -390,7 +321,7 @@ def _backward_run(
     operands = (fold, sums) if weight is None else (fold, sums, weight)
     push = pack(channels, elements / channels, sums.offset, offset)
     run(BACKWARD_FOLD[weight is not None], spread(channels, WORKGROUP), push, *operands, factors)
-    width = _width(inner, g, x)
+    width = width_of(inner, g, x)
     words = elements // width
     push = pack(words, channels, inner // width, g.offset // width, x.offset // width)
     run(BACKWARD[width], spread(words, WORKGROUP), push, g, x, factors, out)

@@ -10,12 +10,8 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.base import Array, Shape, TensorBase
-from dl4all.ops.batch_norm import (
-    SUMS,
-    SUMS_COMBINE,
-    check_channels,
-    launch_sums,
-)
+from dl4all.ops.batch_norm import check_channels
+from dl4all.ops.channel_sums import SUMS_SHADERS, launch_sums
 from dl4all.ops.launch import pack
 from dl4all.ops.norm_host import along_channels, channel_axes, row_sums, summed
 from dl4all.ops.op import Kernel, Result, empty, example, op
@@ -348,8 +344,7 @@ def _sums_run(
     fold = empty(type(out), (2, rows), out.dtype, out.device)
     if rows and length:
         _launch(ROWS_FOLD[center], fold, [x], [None, None], groups, eps)
-    view = x.shape[0], x.shape[1], math.prod(x.shape[2:])
-    launch_sums(out, grad, x, fold, view, max(length, 1))
+    launch_sums(out, grad, x, fold, max(length, 1))
 
 
 def _sums_grad(
@@ -368,8 +363,7 @@ def _sums_grad(
         _sums_run,
         (
             *(code for rows in ROWS_FOLD.values() for code in rows.values()),
-            *(code for (rows, *_), code in SUMS.items() if rows),
-            SUMS_COMBINE,
+            *SUMS_SHADERS[True],
         ),
     ),
     examples=(

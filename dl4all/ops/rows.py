@@ -44,11 +44,11 @@ class Rows(NamedTuple):
     width: int
 
 
-def row_shaders(path: str, **defines: Any) -> RowShaders:
-    """All variants of a kernel."""
+def row_shaders(path: str, kinds: tuple[bool, ...] = (False, True), **defines: Any) -> RowShaders:
+    """The variants of a kernel, all of them unless `kinds` says with or without subgroups."""
     return {
         (subgroups, fours): shader(path, SUBGROUPS=int(subgroups), FOURS=int(fours), **defines)
-        for subgroups in (False, True)
+        for subgroups in kinds
         for fours in (False, True)
     }
 
@@ -65,7 +65,7 @@ def four_at_once(size: int, inner: int, *operands: TensorBase) -> bool:
 
 def choose(shaders: RowShaders, by_four: bool, inner: int, length: int, device: Device) -> Variant:
     """The variant for a device, where `length` elements of a row are gathered at once."""
-    fours = by_four and (False, True) in shaders
+    fours = by_four and any(fours for _, fours in shaders)
     width = 4 if fours else 1
     if (True, fours) in shaders and device.info.short_subgroups:
         steps = ceil_div(length, width)
