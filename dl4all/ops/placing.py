@@ -14,6 +14,7 @@ from dl4all.ops.base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.conversion import cast
 from dl4all.ops.extremes import amax, amin
 from dl4all.ops.gathering import mask_of, number, scatter_add
+from dl4all.ops.host_reads import reads
 from dl4all.ops.indices import Indices, NDArray, checked, integers, joint
 from dl4all.ops.inplace import setitem
 from dl4all.ops.joining import stack
@@ -28,6 +29,7 @@ REDUCES = ("sum", "prod", "mean", "amax", "amin")
 # Lines along an axis
 
 
+@reads("index")
 def index_copy(input: T, dim: int, index: Any, source: T) -> T:
     """The input with places of `source` along axis `dim` at those that an index names.
 
@@ -67,6 +69,7 @@ def _with_lines(input: T, place: int, places: Indices, source: T) -> T:
     return movedim(reshape(made, front.shape), 0, place)  # type: ignore[no-any-return]
 
 
+@reads("index")
 def index_fill(input: T, dim: int, index: Any, value: Any) -> T:
     """The input with one number at the places along axis `dim` that an index names.
 
@@ -108,6 +111,7 @@ def _spread(name: str, like: T, value: Any, shape: Shape) -> T:
 # Elements
 
 
+@reads("index")
 def scatter_reduce(
     input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
@@ -218,6 +222,7 @@ def _turns(places: NDArray, axis: int) -> NDArray:
     return np.moveaxis(made, -1, axis)
 
 
+@reads("indices")
 def index_put(input: Any, indices: tuple[Any, ...], values: Any, accumulate: bool = False) -> Any:
     """The input with values at the places that indices into its first axes name together.
 
@@ -256,6 +261,7 @@ def index_put(input: Any, indices: tuple[Any, ...], values: Any, accumulate: boo
     return add(input, reshape(sums, input.shape))
 
 
+@reads("mask")
 def masked_scatter(input: T, mask: Any, source: T) -> T:
     """The input with elements of `source`, one after the other, where a mask is true.
 
