@@ -6,22 +6,25 @@ An op without one is called for each sample.
 
 from __future__ import annotations
 
+import builtins
+import itertools
 import math
 from typing import Any
 
 from dl4all.ops.arithmetic import add, mul, sub
+from dl4all.ops.attention import split_flat
 from dl4all.ops.base import TensorBase
 from dl4all.ops.batch_norm import elements_of_a_channel
 from dl4all.ops.batched import Levels, Rule, is_shared, sizes, whole
 from dl4all.ops.grouped_norm import grouped_norm
-from dl4all.ops.joining import stack
+from dl4all.ops.joining import cat, stack
 from dl4all.ops.linalg import matmul
 from dl4all.ops.norm_host import along_channels
 from dl4all.ops.reducing import axes_of
 from dl4all.ops.reduction import mean, sum
 from dl4all.ops.statistics import var
 from dl4all.ops.transcendental import rsqrt
-from dl4all.ops.views import index, movedim, reshape, transpose, unsqueeze
+from dl4all.ops.views import flatten, index, movedim, narrow, reshape, transpose, unsqueeze
 
 
 def _aligned(operands: list[Any], levels: Levels) -> list[Any]:
@@ -110,7 +113,7 @@ def _folded(operand: Any, levels: Levels) -> Any:
 
 
 def _images(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
-    """Each image by itself."""
+    """Each image, or row, by itself."""
     return op(*(_folded(o, levels) for o in operands), **arguments)
 
 
@@ -118,22 +121,81 @@ def _put(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels
     """Rows, which are as long as those of all samples together."""
     k = len(levels)
     rows = [movedim(whole(o, levels), k, 0) for o in operands]
-    found = op(*(reshape(x, x.shape[0], -1) for x in rows), **arguments)
+    found = op(*(reshape(x, x.shape[0], math.prod(x.shape[1:])) for x in rows), **arguments)
     return movedim(reshape(found, rows[0].shape), 0, k)
 
 
-# Convolutions
-
-
-def _grouped(operand: Any, levels: Levels) -> Any:
-    """The samples' channels side by side: (N, samples * C, ...)."""
+def _second(operand: Any, levels: Levels) -> Any:
+    """:func:`_folded`, into the second axis."""
     x, k = whole(operand, levels), len(levels)
     x = movedim(x, k, 0)
     return reshape(x, x.shape[0], math.prod(x.shape[1 : k + 2]), *x.shape[k + 2 :])
 
 
+def _joined(operand: Any, levels: Levels, numels: tuple[int, ...]) -> Any:
+    """Of tensors that lie one behind the other, with so many elements, each for all samples."""
+    x, k = whole(operand, levels), len(levels)
+    ends = [0, *itertools.accumulate(numels)]
+    parts = (narrow(x, k, start, n) for start, n in zip(ends, numels, strict=False))
+    return cat([flatten(part) for part in parts])
+
+
+def _split(found: Any, levels: Levels, numels: tuple[int, ...]) -> Any:
+    """What :func:`_joined` undoes."""
+    count = math.prod(sizes(levels))
+    parts = split_flat(found, *((count, n) for n in numels))
+    return reshape(cat(parts, 1), *sizes(levels), builtins.sum(numels))
+
+
+def _lstm_step(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
+    rows, size = operands[2].shape
+    found = op(*(_folded(o, levels) for o in operands))
+    return movedim(reshape(found, 2, *sizes(levels), rows, size), 0, len(levels))
+
+
+def _lstm_step_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
+    grad, gates, cell = operands
+    found = op(_second(grad, levels), _folded(gates, levels), _folded(cell, levels))
+    return _split(found, levels, (gates.numel(), cell.numel()))
+
+
+def _gru_step_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
+    found = op(*(_folded(o, levels) for o in operands))
+    return _split(found, levels, tuple(o.numel() for o in operands[1:]))
+
+
+def _mask(mask: Any, batch: int, repeats: int, levels: Levels) -> Any:
+    """Of attention, whose batch goes through the masks of all samples one after the other."""
+    if mask is None or is_shared(mask):
+        return None if mask is None else whole(mask, ())
+    again = batch // (mask.shape[0] * repeats)
+    return _folded(cat([mask] * again), levels)
+
+
+def _attention(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
+    query, key, value, mask = operands
+    batch, queries, _ = query.shape
+    folded = (_folded(o, levels) for o in (query, key, value))
+    found = op(*folded, _mask(mask, batch, arguments["repeats"], levels), **arguments)
+    return _split(found, levels, (batch * queries * value.shape[2], batch * queries))
+
+
+def _attention_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
+    grad, query, key, value, mask = operands
+    batch, queries, _ = query.shape
+    numels, saved = (batch * queries * value.shape[2], batch * queries), arguments["saved"]
+    given = {**arguments, "saved": None if saved is None else _joined(saved, levels, numels)}
+    folded = (_folded(o, levels) for o in (query, key, value))
+    few = _mask(mask, batch, arguments["repeats"], levels)
+    found = op(_joined(grad, levels, numels), *folded, few, **given)
+    return _split(found, levels, (query.numel(), key.numel(), value.numel()))
+
+
+# Convolutions
+
+
 def _apart(found: Any, levels: Levels) -> Any:
-    """What :func:`_grouped` undoes."""
+    """What :func:`_second` has undone, of channels."""
     count = math.prod(sizes(levels))
     each = (*sizes(levels), found.shape[1] // count)
     return movedim(reshape(found, found.shape[0], *each, *found.shape[2:]), 0, len(levels))
@@ -150,12 +212,12 @@ def _convolution(op: Any, operands: list[Any], arguments: dict[str, Any], levels
         )
     given = {**arguments, "groups": arguments["groups"] * math.prod(sizes(levels))}
     offsets = (None if o is None else reshape(whole(o, levels), -1) for o in bias)
-    return _apart(op(_grouped(images, levels), _folded(weight, levels), *offsets, **given), levels)
+    return _apart(op(_second(images, levels), _folded(weight, levels), *offsets, **given), levels)
 
 
 def _conv_weight(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     given = {**arguments, "groups": arguments["groups"] * math.prod(sizes(levels))}
-    return op(*(_grouped(o, levels) for o in operands), **given)
+    return op(*(_second(o, levels) for o in operands), **given)
 
 
 # Norms
@@ -252,9 +314,14 @@ RULES: dict[str, Rule] = (
     | _named(
         _images,
         "avg_pool2d", "avg_pool_backward", "adaptive_avg_pool2d", "max_pool2d", "max_pool_backward",
-        "max_pool_at", "adaptive_max_pool2d", "pick", "pick_backward",
+        "max_pool_at", "adaptive_max_pool2d", "pick", "pick_backward", "gru_step",
     )
     | _named(_put, "put")
+    | _named(_lstm_step, "lstm_step")
+    | _named(_lstm_step_backward, "lstm_step_backward")
+    | _named(_gru_step_backward, "gru_step_backward")
+    | _named(_attention, "attention")
+    | _named(_attention_backward, "attention_backward")
     | _named(_convolution, "conv1d", "conv2d", "conv3d", "conv_input")
     | _named(_conv_weight, "conv_weight")
     | _named(_grouped_norm, "grouped_norm")

@@ -141,11 +141,16 @@ BOTH: dict[str, tuple[Callable[[Any, Any], Any], tuple[Any, ...], Any]] = {
     "attention": (
         lambda lib, f: lambda q, k: f.scaled_dot_product_attention(q, k, k), (array(N, 2, 3, 4),) * 2, 0,
     ),
+    "attention with a mask": (
+        lambda lib, f: lambda q, k, m: f.scaled_dot_product_attention(q, k, k, m > 0),
+        (array(N, 2, 3, 4), array(N, 2, 6, 4), array(N, 3, 6)), 0,
+    ),
+    "attention of shared keys": (
+        lambda lib, f: lambda q, k, m: f.scaled_dot_product_attention(q, k, k, abs(m) > 0.4),
+        (array(N, 2, 3, 4), array(2, 6, 4), array(2, 1, 6)), (0, None, None),
+    ),
     "other axes": (lambda lib, f: lambda a, b: a * b, (X, array(3, 7, N)), (0, -1)),
 }  # fmt: skip
-
-ONE_BY_ONE = {"attention"}
-"""Those with an op that runs for each sample."""
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -199,7 +204,7 @@ def calls(function: Callable[[], Any]) -> int:
     return len([event for event in profile.events if event.kind == "op"])
 
 
-@pytest.mark.parametrize("name", sorted(BOTH.keys() - ONE_BY_ONE))
+@pytest.mark.parametrize("name", sorted(BOTH))
 def test_ops_run_once(name: str) -> None:
     """As many calls for few samples as for more, with gradients too."""
     make, arrays, in_dims = BOTH[name]
