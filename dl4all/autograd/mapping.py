@@ -15,6 +15,7 @@ from dl4all.ops.views import expand, select, unsqueeze
 
 logger = logging.getLogger("dl4all")
 batched.RULES.update(batching.RULES)
+batched.BATCHES.update(batching.BATCHES)
 
 Function = Callable[..., Any]
 

@@ -9,6 +9,7 @@ are made of such tensors too, so that gradients within ``vmap`` are each sample'
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -53,6 +54,10 @@ Rule = Callable[[Any, list[Any], dict[str, Any], Levels], Any]
 
 RULES: dict[str, Rule] = {}
 """How an op, found by its name, takes all samples at once; "elementwise" is for all of that kind."""
+
+
+BATCHES: dict[str, bool] = {}
+"""Ops that take samples as a batch where only the first operand differs, and whether in its first axis."""
 
 
 class OneByOne(ArgumentError):
@@ -136,7 +141,10 @@ class Batched(TensorBase):
             if result.dtype != dtype:
                 result = REGISTRY["cast"](result, dtype.name)
         if tape.state.enabled and dtype.kind == "f" and any(map(tape.wants_gradient, operands)):
-            op._record(operands, arguments, result)
+            if op.name in BATCHES and not any(o.levels for o in operands[1:] if o is not None):
+                _record_batch(op, operands, arguments, result, levels)
+            else:
+                op._record(operands, arguments, result)
         return result
 
     def one_by_one(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -311,6 +319,46 @@ def settled(gradient: Any, levels: Iterable[Level], *, ended: bool = True) -> An
         if not (ended and level.open):
             gradient = REGISTRY["sum"](leave(gradient, level, 0), 0)
     return gradient
+
+
+def _record_batch(
+    op: Any, operands: list[Any], arguments: dict[str, Any], result: Any, levels: Levels
+) -> None:
+    """What the op records. Once the levels have ended, what all samples share gets the sum of its gradients
+    at once, not each of them first: those of a weight would take its memory for each sample."""
+    takes = op._gradient.takes(tuple(map(tape.wants_gradient, operands)))
+    kept = {name: o for name, o in zip(op.arrays, operands, strict=True) if name in takes}
+    given = {name: value for name, value in arguments.items() if name in takes}
+    kinds = [None if o is None else (o.shape, o.dtype) for o in operands]
+    shape, front, first = operands[0].shape, sizes(levels), op.arrays[0]
+    whole = (math.prod(front) * shape[0], *shape[1:]) if BATCHES[op.name] else (*front, *shape)
+
+    def gradient(kinds: list[Any]) -> Any:
+        shapes = tuple(None if kind is None else kind[0] for kind in kinds)
+        return op._backward(tuple(kept), {**given, "shapes": shapes}, kinds)
+
+    of_each, of_all = gradient(kinds), gradient([(whole, operands[0].dtype), *kinds[1:]])
+    names, merged = tuple(kept), BATCHES[op.name]
+
+    def batch(tensor: Any) -> Any:
+        for level in reversed(levels):
+            tensor = leave(tensor, level, 0)
+        k = len(levels) + 1
+        return reshape(tensor, math.prod(tensor.shape[:k]), *tensor.shape[k:]) if merged else tensor
+
+    def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
+        if any(level.open for level in levels):
+            found = of_each(grads, saved, needs)
+            return [found[0], *(None if g is None else settled(g, levels) for g in found[1:])]
+        plain = tuple(batch(t) if name == first else t for name, t in zip(names, saved, strict=True))
+        found = of_all([batch(grads[0])], plain, needs)
+        if found[0] is not None:
+            found[0] = reshape(found[0], *front, *shape)
+            for level in levels:
+                found[0] = enter(found[0], level, 0, own=True)
+        return found  # type: ignore[no-any-return]
+
+    tape.attach(op.name, operands, (result,), backward, tuple(kept.values()), sampled=False)
 
 
 # One by one

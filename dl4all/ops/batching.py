@@ -332,3 +332,5 @@ RULES: dict[str, Rule] = (
     | _named(_batch_norm_sums, "batch_norm_sums")
     | _named(_batch_norm_backward, "batch_norm_backward")
 )  # fmt: skip
+
+BATCHES = {"linear": False, "matmul": False, "conv1d": True, "conv2d": True, "conv3d": True}
