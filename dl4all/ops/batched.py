@@ -175,7 +175,7 @@ class Batched(TensorBase):
         if len(levels_of([target])) < len(levels_of([target, self])):
             raise ArgumentError(
                 f"[{name}] a tensor of shape {target.shape} is the same in all samples of vmap and cannot be "
-                "changed in place to what differs between them; work out of place"
+                "changed in place to what differs between them; make it by zeros_like or clone of a sample's"
             )
 
     def together(self, target: Any, source: Any) -> tuple[Any, Any]:

@@ -244,7 +244,7 @@ def index_put(input: Any, indices: tuple[Any, ...], values: Any, accumulate: boo
     """
     key = tuple(indices)
     if not accumulate:
-        made = clone(input)
+        made = _copied(input, values)
         setitem(made, key, values)
         return made
     picks = advanced.parse(key, input.shape)
@@ -357,16 +357,22 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
     wanted = (*last.shape[:-2], len(on))
     if src.shape != wanted:
         raise ShapeError(f"[diagonal_scatter] the source must have shape {wanted}, got {src.shape}")
-    made = clone(last)
+    made = _copied(last, src)
     setitem(made, (Ellipsis, on + max(-offset, 0), on + max(offset, 0)), src)
     return movedim(made, (-2, -1), (first, second))
+
+
+def _copied(input: Any, source: Any) -> Any:
+    """A copy that can be changed to `source`, in all samples of ``vmap`` that this is in."""
+    within = isinstance(source, TensorBase) and source.levels
+    return clone(source.beside([input])[0] if within else input)
 
 
 def _with_part(input: Any, key: Any, src: Any) -> Any:
     shape = advanced.region(input, key).shape
     if src.shape != shape:
         raise ShapeError(f"[scatter] the source must have shape {shape}, got {src.shape}")
-    made = clone(input)
+    made = _copied(input, src)
     setitem(made, key, src)
     return made
 
