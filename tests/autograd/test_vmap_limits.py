@@ -60,6 +60,8 @@ def test_dtypes(device: str) -> None:
 
 
 def test_changes_in_place(device: str) -> None:
+    shared = dl.zeros(3, 7, device=device)
+
     def change(a: Any, b: Any) -> Any:
         c = a.clone()
         c.add_(1).mul_(b).clamp_(-1, 1)
@@ -68,7 +70,16 @@ def test_changes_in_place(device: str) -> None:
         c[[0, 2], 1] = b[0, :2]
         c[0].copy_(b[2])
         c[2].fill_(0.25)
-        return c, dl.zeros_like(b).sub_(1.0)
+        d = dl.zeros_like(b)
+        d[1] = b[2]
+        e = b.new_full((2, 3), 4.0).add_(b[:2, :3]) + dl.ones_like(b[:2, :3], requires_grad=True)
+        return (
+            c,
+            d,
+            e.detach(),
+            dl.full_like(b, 2).mul_(a),
+            dl.select_scatter(shared, b[0], 0, 1),
+        )
 
     x, y = dl.tensor(X, device=device), dl.tensor(Y, device=device)
     same(dl.vmap(change)(x, y), looped(change)(x, y))
@@ -160,6 +171,7 @@ def test_random_numbers_are_each_samples_own(device: str) -> None:
         lambda a: dl.randn(1000, device=device) * a,
         lambda a: F.alpha_dropout(a, 0.5, training=True),
         lambda a: a.clone().exponential_(),
+        lambda a: dl.rand_like(a) + dl.randn_like(a),
     ):
         found = dl.vmap(draw)(ones).numpy()
         assert len(np.unique(found, axis=0)) == N

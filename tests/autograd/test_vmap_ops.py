@@ -12,7 +12,10 @@ import pytest
 import dl4all as dl
 from dl4all.ops import batched
 from dl4all.ops.op import REGISTRY, Example, Op
-from tests.ops.cases import CASES, draw, generator
+from tests.autograd.vmap_cases import looped
+from tests.ops.cases import CASES, draw, generator, numbers
+from tests.ops.composite_cases import Call, floating
+from tests.ops.test_composite_gradients import CASES as COMPOSITES
 
 N = 3
 MOST = 5000  # elements of an operand: the longest examples are for kernels
@@ -59,3 +62,48 @@ def test_what_has_no_rule() -> None:
     by_class = {"cross_entropy_each", "cross_entropy_backward", "nll_each", "nll_backward"}
     assert without == by_class | {"random_dropout"}
     assert batched.RULES.keys() - REGISTRY.keys() == {"elementwise"}
+
+
+RANDOM = {"dropout", "dropout1d", "dropout2d", "dropout3d"}
+"""Other numbers than in a loop come out."""
+CHANGES = {"copy_", "setitem"}
+"""What is the same in all samples cannot be changed to what differs."""
+
+
+@pytest.mark.parametrize(("name", "given"), COMPOSITES)
+def test_functions_made_of_ops(name: str, given: Call) -> None:
+    """Results and gradients, within and through, where all operands differ and where each alone does."""
+    if name in RANDOM:
+        return
+    places = range(len(given.shapes))
+    for differing in {tuple(places), *((i,) for i in places)}:
+        rng = generator("vmap", name, given.shapes, differing)
+        dims = tuple(0 if i in differing else None for i in places)
+        wholes = [(N, *shape) if i in differing else shape for i, shape in enumerate(given.shapes)]
+        limits = given.limits
+        arrays = [rng.uniform(*limits, s) if limits else numbers(rng, s, "float64") for s in wholes]
+        if name in CHANGES and 0 not in differing:
+            continue
+        found = [_everything(way, given.function, arrays, dims) for way in (dl.vmap, looped)]
+        for one, other in zip(*found, strict=True):
+            largest = float(np.abs(other[np.isfinite(other)]).max(initial=1))
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * largest)
+
+
+def _everything(way: Any, function: Any, arrays: list[Any], dims: tuple[int | None, ...]) -> list[Any]:
+    dl.manual_seed(3)
+
+    def floats(*operands: Any) -> Any:
+        return floating(function(*operands))
+
+    def total(*operands: Any) -> Any:
+        return sum(
+            ((p * p).sum() + p.sum() for p in floats(*operands)), dl.zeros((), dtype="float64", device="cpu")
+        )
+
+    leaves = [dl.tensor(array, device="cpu").requires_grad_() for array in arrays]
+    results = way(floats, dims)(*leaves)
+    within = way(lambda *operands: dl.autograd.vjp(total, operands)[1], dims)(*leaves)
+    shares = dl.tensor(np.linspace(-1, 2, N), device="cpu")
+    through = dl.grad((way(total, dims)(*leaves) * shares).sum(), leaves, allow_unused=True)
+    return [part.detach().numpy() for part in (*results, *within, *through) if part is not None]
