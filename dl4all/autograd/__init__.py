@@ -5,7 +5,8 @@ from __future__ import annotations
 from dl4all.autograd.api import backward, grad
 from dl4all.autograd.check import gradcheck, gradgradcheck
 from dl4all.autograd.function import Function
-from dl4all.autograd.functional import hessian, hvp, jacobian, jvp, vjp, vmap
+from dl4all.autograd.functional import hessian, hvp, jacobian, jvp, vjp
+from dl4all.autograd.mapping import vmap
 from dl4all.autograd.modes import (
     detect_anomaly,
     enable_grad,

@@ -10,7 +10,7 @@ import numpy as np
 
 from dl4all import ops
 from dl4all.errors import GradientError
-from dl4all.ops import tape
+from dl4all.ops import batched, tape
 from dl4all.ops.base import TensorBase
 from dl4all.ops.tape import Edge, Gradient, Hook, Node
 
@@ -141,9 +141,13 @@ def _inputs_gradients(node: Node, grads: list[Gradient], create_graph: bool) -> 
                 f"[{node.name}] the gradient of an input of shape {shape} and dtype {dtype} has "
                 f"shape {gradient.shape} and dtype {gradient.dtype}"
             )
-        if tape.state.anomalies and not np.isfinite(gradient.on_host()).all():
+        if tape.state.anomalies and not np.isfinite(_every(gradient).on_host()).all():
             raise GradientError(f"[{node.name}] its gradient has nan or inf.{_origin(node)}")
     return found
+
+
+def _every(gradient: Any) -> Any:
+    return gradient.every() if gradient.levels else gradient
 
 
 def _origin(node: Node) -> str:
@@ -167,6 +171,8 @@ def _retain(node: Node, output: int, gradient: TensorBase) -> None:
 def _accumulate(leaf: TensorBase, gradient: TensorBase, own: set[int]) -> None:
     """Add to a leaf's ``grad``, which shares its memory with nobody: the user may change it in place."""
     record = leaf.record
+    if gradient.levels and not leaf.levels:
+        gradient = batched.settled(gradient, batched.levels_of([gradient]), ended=False)
     if record.grad is not None:
         record.grad = ops.add(record.grad, gradient)
         return

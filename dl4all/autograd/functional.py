@@ -181,50 +181,6 @@ def hessian(function: Function, inputs: Any) -> Any:
     return jacobian(slope, inputs)
 
 
-def vmap(function: Function, in_dims: Any = 0, out_dims: int = 0) -> Function:
-    """A function of one sample as a function of many, which are stacked along an axis.
-
-    The function runs once for each sample, so this is for convenience, not for speed: ops that take batches
-    by themselves, as most do, are faster.
-
-    Args:
-        function: takes tensors, returns a tensor or a tuple of them.
-        in_dims: the axis of the samples in each operand, None for one that all share; an int is for all.
-        out_dims: the axis along which results are stacked.
-
-    Raises:
-        ArgumentError: no operand has samples, or their numbers differ.
-
-    Example:
-        >>> import dl4all as dl
-        >>> rows = dl.tensor([[1.0, 2.0], [3.0, 4.0]], device="cpu")
-        >>> dl.vmap(dl.dot)(rows, rows).tolist()
-        [5.0, 25.0]
-    """
-
-    def mapped(*operands: Any) -> Any:
-        dims = tuple(in_dims) if isinstance(in_dims, tuple | list) else (in_dims,) * len(operands)
-        if len(dims) != len(operands):
-            raise ArgumentError(f"[vmap] in_dims has {len(dims)} entries for {len(operands)} operands")
-        counts = {o.shape[d] for o, d in zip(operands, dims, strict=True) if d is not None}
-        if len(counts) != 1 or 0 in counts:
-            raise ArgumentError(f"[vmap] expected operands with one number of samples, got {sorted(counts)}")
-        results = [
-            function(
-                *(
-                    o if d is None else index(o, (*(slice(None),) * (d % len(o.shape)), i))
-                    for o, d in zip(operands, dims, strict=True)
-                )
-            )
-            for i in range(counts.pop())
-        ]
-        if isinstance(results[0], tuple):
-            return tuple(stack(parts, out_dims) for parts in zip(*results, strict=True))
-        return stack(results, out_dims)
-
-    return mapped
-
-
 def _run(name: str, function: Function, inputs: Any, create_graph: bool) -> tuple[list[Any], Any]:
     """Leaves beside the inputs, and what the function makes of them; the inputs' own history is kept
     where derivatives are to be differentiated."""

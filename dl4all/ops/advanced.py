@@ -14,6 +14,7 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops import indexing
 from dl4all.ops.base import Shape, TensorBase
+from dl4all.ops.host_reads import reads
 from dl4all.ops.indices import Indices, NDArray, joint
 from dl4all.ops.picking import pick
 from dl4all.ops.views import index, permute, reshape
@@ -55,6 +56,11 @@ def getitem(input: T, key: Any) -> T:
     """
     if is_basic(key):
         return index(input, key)
+    return _picked(input, key)
+
+
+@reads("key")
+def _picked(input: T, key: Any) -> T:
     picks = parse(key, input.shape)
     return pick_from(index(input, picks.view), picks)
 

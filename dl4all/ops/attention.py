@@ -14,6 +14,7 @@ from dl4all.errors import ShapeError
 from dl4all.ops import attention_products, tape
 from dl4all.ops.arithmetic import mul
 from dl4all.ops.base import Array, Shape, TensorBase, from_host
+from dl4all.ops.host_reads import reads
 from dl4all.ops.joining import cat
 from dl4all.ops.launch import ceil_div, check_rounds, pack, run, shader, spread
 from dl4all.ops.linalg import matmul
@@ -369,6 +370,7 @@ def _second_derivatives(
     )
 
 
+@reads("mask")
 def score_bias(query: Any, key: Any, mask: Any, causal: bool, repeats: int) -> Any:
     """What is added to the scores."""
     batch, queries, keys = query.shape[0], query.shape[1], key.shape[1]

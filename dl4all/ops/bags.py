@@ -10,6 +10,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.base import from_host
 from dl4all.ops.extremes import amax
 from dl4all.ops.gathering import embedding
+from dl4all.ops.host_reads import reads
 from dl4all.ops.indices import Indices, integers
 from dl4all.ops.logic import where
 from dl4all.ops.picking import pick, pick_backward
@@ -18,6 +19,7 @@ from dl4all.ops.views import reshape, unsqueeze
 MODES = ("sum", "mean", "max")
 
 
+@reads("input", "offsets")
 def embedding_bag(
     input: Any,
     weight: Any,

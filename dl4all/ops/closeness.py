@@ -10,6 +10,7 @@ from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.arithmetic import sub
 from dl4all.ops.base import TensorBase, from_host
 from dl4all.ops.comparison import eq, isfinite, isnan, le
+from dl4all.ops.host_reads import reads
 from dl4all.ops.logic import logical_and, logical_or
 from dl4all.ops.rounding import abs
 
@@ -69,6 +70,7 @@ def allclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equ
     return bool(isclose(input, other, rtol, atol, equal_nan).on_host().all())
 
 
+@reads("elements", "test_elements")
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
     """Whether elements come in another tensor; they are looked up on the host.
 

@@ -15,6 +15,7 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops import indexing, tape
 from dl4all.ops.arithmetic import add
 from dl4all.ops.base import Shape, TensorBase, from_host
+from dl4all.ops.host_reads import reads
 from dl4all.ops.indices import Indices, NDArray, checked, integers
 from dl4all.ops.joining import picked
 from dl4all.ops.movement import fill_with, new_like
@@ -25,6 +26,7 @@ from dl4all.ops.views import expand, flatten, narrow, reshape
 T = TypeVar("T", bound=TensorBase)
 
 
+@reads("index")
 def index_select(input: T, dim: int, index: Any) -> T:
     """The places of axis `dim` that an index names, in its order.
 
@@ -46,6 +48,7 @@ def index_select(input: T, dim: int, index: Any) -> T:
     return picked(input, place, Indices(checked("index_select", index, input.shape[place])))
 
 
+@reads("index")
 def index_add(input: T, dim: int, index: Any, source: T, *, alpha: float = 1) -> T:
     """The input with places of `source` along axis `dim` added to those that an index names.
 
@@ -99,6 +102,7 @@ def _along(name: str, shape: Shape, place: int, index: Any) -> NDArray:
     return flat
 
 
+@reads("index")
 def gather(input: T, dim: int, index: Any) -> T:
     """Each element from the place along axis `dim` that an index names for it.
 
@@ -127,6 +131,7 @@ def gather(input: T, dim: int, index: Any) -> T:
     return made
 
 
+@reads("index")
 def scatter(input: T, dim: int, index: Any, src: Any) -> T:
     """The input with elements put to the places along axis `dim` that an index names.
 
@@ -175,6 +180,7 @@ def number(like: T, value: Any, shape: Shape) -> T:
     return expand(one, shape)
 
 
+@reads("index")
 def scatter_add(input: T, dim: int, index: Any, src: T) -> T:
     """The input with elements added to the places along axis `dim` that an index names.
 
@@ -198,6 +204,7 @@ def scatter_add(input: T, dim: int, index: Any, src: T) -> T:
     return add(input, reshape(pick_backward(rows, Indices(flat), input.numel()), input.shape))  # type: ignore[no-any-return]
 
 
+@reads("index")
 def take(input: T, index: Any) -> T:
     """Elements by their number in row-major order, in the index's shape.
 
@@ -208,6 +215,7 @@ def take(input: T, index: Any) -> T:
     return reshape(picked(flatten(input), 0, Indices(flat)), flat.shape)
 
 
+@reads("indices")
 def take_along_dim(input: T, indices: Any, dim: int | None = None) -> T:
     """:func:`gather` with the other axes broadcast; without `dim`, elements by their number.
 
@@ -246,6 +254,7 @@ def mask_of(name: str, mask: Any) -> NDArray:
     return array
 
 
+@reads("mask")
 def masked_select(input: T, mask: Any) -> T:
     """The elements where a mask of bools, broadcast, is true, in row-major order.
 
@@ -269,6 +278,7 @@ def masked_select(input: T, mask: Any) -> T:
     return picked(flatten(expand(input, shape)), 0, Indices(places))
 
 
+@reads("input")
 def nonzero(input: T, as_tuple: bool = False) -> Any:
     """Where elements are not zero: int64 of shape (count, axes), or a tuple with one tensor for each axis.
 
@@ -286,6 +296,7 @@ def nonzero(input: T, as_tuple: bool = False) -> Any:
     return from_host(made, table, input.device, copy=False)
 
 
+@reads("input")
 def embedding(input: Any, weight: T, padding_idx: int | None = None) -> T:
     """Rows of a table by their number.
 
@@ -330,6 +341,7 @@ def embedding(input: Any, weight: T, padding_idx: int | None = None) -> T:
     return made
 
 
+@reads("input")
 def one_hot(input: Any, num_classes: int = -1) -> Any:
     """A 1 at the place that each int names, 0 elsewhere, along a new last axis; int64.
 

@@ -42,6 +42,9 @@ def start(name: str, target: TensorBase, *others: Any) -> bool:
         GradientError: it cannot be.
         ArgumentError: several elements of the target lie in one place.
     """
+    for other in others:
+        if isinstance(other, TensorBase) and other.levels:
+            other.check_changes(name, target)  # type: ignore[attr-defined]
     if overlaps_itself(target):
         raise ArgumentError(
             f"[{name}] elements of an expanded tensor share memory; change a .clone() of it instead"
@@ -260,6 +263,7 @@ def _compute(
 ) -> None:
     direct = (
         op.elementwise
+        and not target.levels
         and op.kernel is not None
         and not target.device.is_host
         and dtype == target.dtype
@@ -271,7 +275,10 @@ def _compute(
     if direct and op.kernel is not None:  # each invocation reads its own element and writes it
         op.kernel.run(target, target, *others, **arguments)
     else:
-        copy_into(target, op._compute([before, *others], arguments))
+        copy_into(
+            target,
+            op(before, *others, **arguments) if target.levels else op._compute([before, *others], arguments),
+        )
 
 
 # Parts
@@ -394,7 +401,7 @@ def _write_picks(view: TensorBase, picks: advanced.Picks, value: Any) -> None:
         if rows.storage is view.storage:
             rows = fresh_copy(rows)
         by_kernel = (
-            not view.device.is_host
+            not (view.levels or rows.levels or view.device.is_host)
             and view.dtype.name in MOVED
             and turned.is_contiguous()
             and view.device.binds(rows.storage, turned.storage)

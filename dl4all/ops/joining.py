@@ -14,6 +14,7 @@ from dl4all.ops import indexing, tape
 from dl4all.ops.arithmetic import clone
 from dl4all.ops.base import Shape, TensorBase
 from dl4all.ops.elementwise import promote
+from dl4all.ops.host_reads import reads
 from dl4all.ops.indices import Indices, integers
 from dl4all.ops.movement import copy_into, new_like
 from dl4all.ops.op import REGISTRY
@@ -96,6 +97,9 @@ def _listed(name: str, tensors: Sequence[T]) -> list[T]:
                 f"[{name}] operands live on different devices, {parts[0].device} and {part.device}; "
                 f"move one with .to({str(parts[0].device)!r})"
             )
+    for part in parts:
+        if part.levels:
+            parts = part.beside(parts)  # type: ignore[attr-defined]
     return parts
 
 
@@ -219,6 +223,7 @@ def tile(input: T, *dims: int | Shape) -> T:
     return repeat(input, (*(1,) * (len(input.shape) - len(times)), *times))
 
 
+@reads("repeats")
 def repeat_interleave(input: T, repeats: Any, dim: int | None = None) -> T:
     """Each place along axis `dim` several times in a row; without `dim`, each element.
 

@@ -12,6 +12,7 @@ from dl4all.ops import tape
 from dl4all.ops.base import TensorBase, from_host
 from dl4all.ops.comparison import clamp_min, eq
 from dl4all.ops.gathering import gather
+from dl4all.ops.host_reads import reads
 from dl4all.ops.indices import NDArray, checked, integers
 from dl4all.ops.logic import where
 from dl4all.ops.losses import check_reduction, check_tensors, reduced
@@ -22,6 +23,7 @@ from dl4all.ops.transcendental import exp, log, square
 from dl4all.ops.views import expand, select, squeeze, unsqueeze
 
 
+@reads("var")
 def gaussian_nll_loss(
     input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, *, reduction: str = "mean"
 ) -> Any:
@@ -104,6 +106,7 @@ def poisson_nll_loss(
     return reduced(each, reduction)
 
 
+@reads("targets", "input_lengths", "target_lengths")
 def ctc_loss(
     log_probs: Any,
     targets: Any,

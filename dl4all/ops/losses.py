@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from dl4all.ops.base import Shape, TensorBase
+from dl4all.ops.base import Shape, TensorBase, from_host
+from dl4all.ops.batched import levels_of, whole
+from dl4all.ops.comparison import eq, ne
+from dl4all.ops.conversion import cast
 from dl4all.ops.cross_entropy import cross_entropy_each, nll_each
 from dl4all.ops.indices import Indices, integers
 from dl4all.ops.logic import where
@@ -19,7 +22,7 @@ from dl4all.ops.reduction import mean, sum
 from dl4all.ops.rounding import abs
 from dl4all.ops.softmax import log_softmax
 from dl4all.ops.transcendental import exp, log
-from dl4all.ops.views import reshape
+from dl4all.ops.views import reshape, unsqueeze
 from dl4all.ops.window import check_float
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -94,6 +97,9 @@ def cross_entropy(
     classes, shape = _check_scores(name, input, weight)
     if isinstance(target, TensorBase) and target.dtype.kind == "f":
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+    if _in_samples(input, target, weight):
+        scores = log_softmax(input, _class_axis(input))
+        return _compared(name, scores, target, weight, ignore_index, reduction, label_smoothing)
     places = _places(name, target, shape, classes, ignore_index)
     rows = reshape(input, *_three_axes(input.shape))
     each = cross_entropy_each(rows, weight, target=places, label_smoothing=label_smoothing)
@@ -126,6 +132,8 @@ def nll_loss(
     """
     check_reduction("nll_loss", reduction)
     classes, shape = _check_scores("nll_loss", input, weight)
+    if _in_samples(input, target, weight):
+        return _compared("nll_loss", input, target, weight, ignore_index, reduction, 0.0)
     places = _places("nll_loss", target, shape, classes, ignore_index)
     each = nll_each(reshape(input, *_three_axes(input.shape)), weight, target=places)
     return _of_classes(reshape(each, shape), weight, places, reduction)
@@ -139,7 +147,7 @@ def _check_scores(name: str, input: Any, weight: Any) -> tuple[int, Shape]:
     check_float(name, input, weight)
     if not input.shape:
         raise ShapeError(f"[{name}] expected an input of shape (C,) or (N, C, ...), got ()")
-    axis = 1 if len(input.shape) > 1 else 0
+    axis = _class_axis(input)
     classes = input.shape[axis]
     if weight is not None and weight.shape != (classes,):
         raise ShapeError(f"[{name}] weight must have shape ({classes},), got {weight.shape}")
@@ -150,11 +158,24 @@ def _three_axes(shape: Shape) -> Shape:
     return (1, shape[0], 1) if len(shape) == 1 else (shape[0], shape[1], math.prod(shape[2:]))
 
 
+def _class_axis(input: Any) -> int:
+    return 1 if len(input.shape) > 1 else 0
+
+
 def _places(name: str, target: Any, shape: Shape, classes: int, ignore_index: int) -> Indices:
     """The targets, -1 for those that do not count."""
     array = integers(name, target)
     if array.shape != shape:
         raise ShapeError(f"[{name}] expected targets of shape {shape}, got {array.shape}")
+    return Indices(np.where(_ignored(name, array, classes, ignore_index), -1, array))
+
+
+def _ignored(name: str, array: Any, classes: int, ignore_index: int) -> Any:
+    """Which targets do not count.
+
+    Raises:
+        ArgumentError: one is no class.
+    """
     ignored = array == ignore_index
     wrong = array[~ignored & ((array < 0) | (array >= classes))]
     if wrong.size:
@@ -162,7 +183,38 @@ def _places(name: str, target: Any, shape: Shape, classes: int, ignore_index: in
             f"[{name}] target {wrong.reshape(-1)[0]} is not one of {classes} classes, which count from 0; "
             f"targets of ignore_index={ignore_index} are left out"
         )
-    return Indices(np.where(ignored, -1, array))
+    return ignored
+
+
+def _in_samples(*operands: Any) -> bool:
+    return any(isinstance(o, TensorBase) and o.levels for o in operands)
+
+
+def _compared(
+    name: str, scores: Any, target: Any, weight: Any, ignore_index: int, reduction: str, smoothing: float
+) -> Any:
+    """The loss within ``vmap``: each class is compared with the target, which no op reads on the host."""
+    axis, ndim = _class_axis(scores), len(scores.shape)
+    classes, shape = scores.shape[axis], scores.shape[:axis] + scores.shape[axis + 1 :]
+    if not isinstance(target, TensorBase):
+        target = from_host(type(scores).result_class, np.asarray(target), scores.device, copy=True)
+    if target.shape != shape:
+        raise ShapeError(f"[{name}] expected targets of shape {shape}, got {target.shape}")
+    _ignored(name, integers(name, whole(target, levels_of([target]))), classes, ignore_index)
+    along = tuple(-1 if i == axis else 1 for i in range(ndim))
+    numbers = from_host(type(scores).result_class, np.arange(classes), scores.device, copy=False)
+    own = eq(unsqueeze(target, axis), reshape(numbers, along))
+    asked = cast(own, scores.dtype.name)
+    weights = asked if weight is None else asked * reshape(weight, along)
+    if smoothing:
+        asked = asked * (1 - smoothing) + smoothing / classes
+    if weight is not None:
+        asked = asked * reshape(weight, along)
+    counts = ne(target, ignore_index)
+    each = where(counts, -sum(where(eq(asked, 0), 0.0, scores * asked), axis), 0.0)
+    if reduction != "mean":
+        return reduced(each, reduction)
+    return sum(each) / sum(where(unsqueeze(counts, axis), weights, 0.0))
 
 
 def _of_classes(each: Any, weight: Any, places: Indices, reduction: str) -> Any:
@@ -179,7 +231,7 @@ def _soft_cross_entropy(input: Any, target: Any, weight: Any, reduction: str, la
         raise ShapeError(
             f"[cross_entropy] probabilities must have the input's shape {input.shape}, got {target.shape}"
         )
-    axis = 1 if len(input.shape) > 1 else 0
+    axis = _class_axis(input)
     classes = input.shape[axis]
     if label_smoothing:
         target = target * (1 - label_smoothing) + label_smoothing / classes

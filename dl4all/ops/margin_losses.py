@@ -13,6 +13,7 @@ from dl4all.ops.base import from_host
 from dl4all.ops.comparison import clamp_min, minimum
 from dl4all.ops.contractions import pairwise_distance
 from dl4all.ops.gathering import gather, index_select
+from dl4all.ops.host_reads import reads
 from dl4all.ops.indices import checked
 from dl4all.ops.logic import where
 from dl4all.ops.losses import check_reduction, check_tensors, reduced
@@ -44,6 +45,7 @@ def soft_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any
     return reduced(softplus(-target * input, threshold=FAR), reduction)
 
 
+@reads("target")
 def multi_margin_loss(
     input: Any,
     target: Any,
@@ -103,6 +105,7 @@ def _scores(name: str, input: Any, fits: bool, target: Any) -> Any:
     return input if len(input.shape) == 2 else unsqueeze(input, 0)
 
 
+@reads("target")
 def multilabel_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
     """How far labels are from being 1 ahead of all classes that are none: sums, divided by the classes.
 

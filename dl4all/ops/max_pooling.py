@@ -9,6 +9,7 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops import pools
 from dl4all.ops.base import Array, Shape, TensorBase, from_host
+from dl4all.ops.host_reads import reads
 from dl4all.ops.launch import check_rounds, pack, run, shader, spread
 from dl4all.ops.op import REGISTRY, Kernel, Result, empty, example, op
 from dl4all.ops.pools import Pooling, adaptive, check_pooled, sliding
@@ -286,6 +287,7 @@ def max_pool_at(input: Array, by: Array, pooling: Any) -> Array:
     return np.where(at < 0, np.zeros((), input.dtype), chosen.reshape(at.shape))
 
 
+@reads("input")
 def max_pool2d_with_indices(
     input: Any,
     kernel_size: Any,
@@ -301,6 +303,7 @@ def max_pool2d_with_indices(
     )
 
 
+@reads("input")
 def adaptive_max_pool2d_with_indices(input: Any, output_size: Any) -> tuple[Any, Any]:
     """:func:`adaptive_max_pool2d`, and where each largest element is: int64, row * W + column."""
     values = adaptive_max_pool2d(input, output_size)

@@ -53,6 +53,8 @@ def copy_into(target: TensorBase, source: TensorBase) -> None:
     """Write the elements of `source`, broadcast and converted, to where those of `target` lie."""
     if 0 in target.shape:
         return
+    if target.levels or source.levels:
+        target, source = (target if target.levels else source).together(target, source)  # type: ignore[attr-defined]
     if source.device is not target.device:
         source = from_host(type(source).result_class, source.on_host(), target.device, copy=True)
     source = stretched(source, target.shape)
@@ -92,6 +94,8 @@ def fresh_copy(source: TensorBase, dtype: np.dtype[Any] | None = None) -> Tensor
 
 def new_like(tensor: TensorBase, shape: Shape, dtype: np.dtype[Any] | None = None) -> Any:
     """Memory for a tensor of that shape beside another one."""
+    if tensor.levels:
+        return tensor.new(shape, dtype or tensor.dtype)  # type: ignore[attr-defined]
     return empty_tensor(type(tensor).result_class, shape, dtype or tensor.dtype, tensor.device)
 
 
@@ -99,6 +103,8 @@ def fill_with(target: TensorBase, value: Any) -> None:
     """Write one number to where the elements of `target` lie."""
     if 0 in target.shape:
         return
+    if target.levels:
+        target = target.every()  # type: ignore[attr-defined]
     with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
         element = np.asarray(value).astype(target.dtype)
     if target.device.is_host:
@@ -135,6 +141,8 @@ def owns_words(tensor: TensorBase) -> bool:
 
 def overlaps_itself(tensor: TensorBase) -> bool:
     """Whether several elements lie in one place, as in what was expanded."""
+    if tensor.levels:
+        tensor = tensor.every()  # type: ignore[attr-defined]
     return 0 not in tensor.shape and any(
         size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.strides, strict=True)
     )

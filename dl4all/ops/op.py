@@ -111,10 +111,21 @@ class Op(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         operands, arguments = self._bind(args, kwargs)
-        active = recorder.active
-        if active is not None:
-            return self._profiled(active, operands, arguments)
+        if recorder.watching:
+            return self._watched(operands, arguments)
         return self._apply(operands, arguments)
+
+    def _watched(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
+        """For the samples of a vmap, or in a profile."""
+        for operand in operands:
+            if isinstance(operand, TensorBase) and operand.levels:
+                return operand.call(self, operands, arguments)  # type: ignore[attr-defined]
+        active = recorder.active
+        return (
+            self._apply(operands, arguments)
+            if active is None
+            else self._profiled(active, operands, arguments)
+        )
 
     def _profiled(self, active: recorder.Recorder, operands: list[Any], arguments: dict[str, Any]) -> Any:
         tensors = [operand for operand in operands if isinstance(operand, TensorBase)]

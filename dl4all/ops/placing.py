@@ -14,6 +14,7 @@ from dl4all.ops.base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.conversion import cast
 from dl4all.ops.extremes import amax, amin
 from dl4all.ops.gathering import mask_of, number, scatter_add
+from dl4all.ops.host_reads import reads
 from dl4all.ops.indices import Indices, NDArray, checked, integers, joint
 from dl4all.ops.inplace import setitem
 from dl4all.ops.joining import stack
@@ -28,6 +29,7 @@ REDUCES = ("sum", "prod", "mean", "amax", "amin")
 # Lines along an axis
 
 
+@reads("index")
 def index_copy(input: T, dim: int, index: Any, source: T) -> T:
     """The input with places of `source` along axis `dim` at those that an index names.
 
@@ -67,6 +69,7 @@ def _with_lines(input: T, place: int, places: Indices, source: T) -> T:
     return movedim(reshape(made, front.shape), 0, place)  # type: ignore[no-any-return]
 
 
+@reads("index")
 def index_fill(input: T, dim: int, index: Any, value: Any) -> T:
     """The input with one number at the places along axis `dim` that an index names.
 
@@ -108,6 +111,7 @@ def _spread(name: str, like: T, value: Any, shape: Shape) -> T:
 # Elements
 
 
+@reads("index")
 def scatter_reduce(
     input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
@@ -218,6 +222,7 @@ def _turns(places: NDArray, axis: int) -> NDArray:
     return np.moveaxis(made, -1, axis)
 
 
+@reads("indices")
 def index_put(input: Any, indices: tuple[Any, ...], values: Any, accumulate: bool = False) -> Any:
     """The input with values at the places that indices into its first axes name together.
 
@@ -239,7 +244,7 @@ def index_put(input: Any, indices: tuple[Any, ...], values: Any, accumulate: boo
     """
     key = tuple(indices)
     if not accumulate:
-        made = clone(input)
+        made = _copied(input, values)
         setitem(made, key, values)
         return made
     picks = advanced.parse(key, input.shape)
@@ -256,6 +261,7 @@ def index_put(input: Any, indices: tuple[Any, ...], values: Any, accumulate: boo
     return add(input, reshape(sums, input.shape))
 
 
+@reads("mask")
 def masked_scatter(input: T, mask: Any, source: T) -> T:
     """The input with elements of `source`, one after the other, where a mask is true.
 
@@ -351,16 +357,22 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
     wanted = (*last.shape[:-2], len(on))
     if src.shape != wanted:
         raise ShapeError(f"[diagonal_scatter] the source must have shape {wanted}, got {src.shape}")
-    made = clone(last)
+    made = _copied(last, src)
     setitem(made, (Ellipsis, on + max(-offset, 0), on + max(offset, 0)), src)
     return movedim(made, (-2, -1), (first, second))
+
+
+def _copied(input: Any, source: Any) -> Any:
+    """A copy that can be changed to `source`, in all samples of ``vmap`` that this is in."""
+    within = isinstance(source, TensorBase) and source.levels
+    return clone(source.beside([input])[0] if within else input)
 
 
 def _with_part(input: Any, key: Any, src: Any) -> Any:
     shape = advanced.region(input, key).shape
     if src.shape != shape:
         raise ShapeError(f"[scatter] the source must have shape {shape}, got {src.shape}")
-    made = clone(input)
+    made = _copied(input, src)
     setitem(made, key, src)
     return made
 

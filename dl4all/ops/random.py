@@ -18,9 +18,13 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError, GradientError
 from dl4all.ops import philox, tape
+from dl4all.ops.arithmetic import mul
 from dl4all.ops.base import Array, TensorBase, from_host
+from dl4all.ops.batched import OneByOne, levels_of, whole, wrapped
+from dl4all.ops.comparison import gt
 from dl4all.ops.launch import ceil_div, pack, run, shader, spread
-from dl4all.ops.movement import copy_into, overlaps_itself
+from dl4all.ops.logic import where
+from dl4all.ops.movement import copy_into, fill_with, new_like, overlaps_itself
 from dl4all.ops.op import SHARED, Kernel, Result, example, op
 from dl4all.ops.views import contiguous
 from dl4all.ops.window import check_float
@@ -96,8 +100,13 @@ class Generator:
         with self._lock:
             self._seed, self._offset = checked
 
-    def draw(self, words: int) -> State:
-        """Take the counters for so many words of 32 bits: the seed and the first of them."""
+    def draw(self, words: int, *, every_sample: bool = False) -> State:
+        """Take the counters for so many words of 32 bits: the seed and the first of them.
+
+        Within ``vmap`` samples have their own numbers: unless `every_sample` has some, they go one by one.
+        """
+        if tape.state.mapped and not every_sample:
+            raise OneByOne("draws random numbers for a tensor that all samples share")
         with self._lock:
             offset = self._offset
             self._offset = (offset + ceil_div(words, 4)) % 2**64
@@ -173,9 +182,9 @@ def uniform_(input: T, low: float = 0.0, high: float = 1.0, *, generator: Genera
         found = unit_numbers(seed, offset, count, input.dtype)
         return np.minimum(dtype(low) + found * dtype(width), dtype(most))
 
-    def on_device(push: tuple[int, ...]) -> None:
-        groups = spread(ceil_div(input.numel(), 4), WORKGROUP)
-        run(UNIFORM, groups, pack(*push, float(low), width, most), input)
+    def on_device(push: tuple[int, ...], out: TensorBase) -> None:
+        groups = spread(ceil_div(out.numel(), 4), WORKGROUP)
+        run(UNIFORM, groups, pack(*push, float(low), width, most), out)
 
     _fill("uniform_", input, generator, on_host, on_device)
     return input
@@ -202,9 +211,9 @@ def normal_(input: T, mean: float = 0.0, std: float = 1.0, *, generator: Generat
         found = philox.filled(np.empty(count, np.float32), seed, offset, philox.normal)
         return dtype(mean) + found.astype(dtype, copy=False) * dtype(std)
 
-    def on_device(push: tuple[int, ...]) -> None:
-        groups = spread(ceil_div(input.numel(), 4), WORKGROUP)
-        run(NORMAL, groups, pack(*push, float(mean), float(std)), _table(input.device), input)
+    def on_device(push: tuple[int, ...], out: TensorBase) -> None:
+        groups = spread(ceil_div(out.numel(), 4), WORKGROUP)
+        run(NORMAL, groups, pack(*push, float(mean), float(std)), _table(out.device), out)
 
     _fill("normal_", input, generator, on_host, on_device)
     return input
@@ -240,18 +249,19 @@ def bernoulli_(input: T, p: Any = 0.5, *, generator: Generator | None = None) ->
             f"got {p.shape} on {p.device}"
         )
     else:
-        chances = p
+        levels = levels_of([input])
+        chances = whole(p, levels) if levels else p
 
     def on_host(seed: int, offset: int, count: int) -> Any:
         units = philox.filled(np.empty(count, np.float32), seed, offset, philox.uniform)
         return units < chances.on_host().reshape(-1).astype(np.float32, copy=False)
 
-    def on_device(push: tuple[int, ...]) -> None:
+    def on_device(push: tuple[int, ...], out: TensorBase) -> None:
         x = contiguous(chances)
         if x.dtype != np.float32:
             x = from_host(type(x).result_class, x.on_host().astype(np.float32), x.device, copy=False)
-        groups = spread(ceil_div(input.numel(), 4), WORKGROUP)
-        run(BERNOULLI, groups, pack(*push, x.offset, int(not single)), x, input)
+        groups = spread(ceil_div(out.numel(), 4), WORKGROUP)
+        run(BERNOULLI, groups, pack(*push, x.offset, int(not single)), x, out)
 
     _fill("bernoulli_", input, generator, on_host, on_device, kinds="fiub")
     return input
@@ -275,7 +285,7 @@ def _fill(
     out: TensorBase,
     generator: Generator | None,
     on_host: Callable[[int, int, int], Any],
-    on_device: Callable[[tuple[int, ...]], None],
+    on_device: Callable[[tuple[int, ...], TensorBase], None],
     kinds: str = "f",
 ) -> None:
     """Draw the numbers of a tensor, in row-major order, where it lives.
@@ -292,14 +302,18 @@ def _fill(
         )
     if overlaps_itself(out):
         raise ArgumentError(f"[{name}] elements of an expanded tensor share their memory; use .clone()")
+    levels = levels_of([out])
+    out = whole(out, levels) if levels else out
     count = out.numel()
     words = 2 * count if out.dtype == np.float64 else count
-    seed, offset = (default_generator() if generator is None else generator).draw(words)
+    source = default_generator() if generator is None else generator
+    seed, offset = source.draw(words, every_sample=bool(levels))
     if count == 0:
         return
     device = out.device
     if not device.is_host and out.is_contiguous() and out.dtype == np.float32 and device.binds(out.storage):
-        on_device((count, out.offset, seed & philox.MASK, seed >> 32, offset & philox.MASK, offset >> 32))
+        push = (count, out.offset, seed & philox.MASK, seed >> 32, offset & philox.MASK, offset >> 32)
+        on_device(push, out)
     else:
         numbers = on_host(seed, offset, count).reshape(out.shape).astype(out.dtype, copy=False)
         copy_into(out, from_host(type(out).result_class, numbers, out.device, copy=False))
@@ -439,6 +453,18 @@ def _dropped(name: str, input: T, p: float, training: bool, inner: int) -> T:
         raise ArgumentError(f"[{name}] expected a probability from 0 to 1, got {p}")
     if not training or p == 0:
         return input
+    if input.levels:
+        return _dropped_in_samples(input, float(p), inner)
     seed, offset = default_generator().draw(ceil_div(input.numel(), inner))
     result: T = random_dropout(input, float(p), seed=seed, offset=offset, inner=inner)
     return result
+
+
+def _dropped_in_samples(input: T, p: float, inner: int) -> T:
+    levels, (_, scale) = levels_of([input]), _rate(p)
+    ones = new_like(input, input.shape)
+    fill_with(ones, 1)
+    every = whole(ones, levels)
+    seed, offset = default_generator().draw(ceil_div(every.numel(), inner), every_sample=True)
+    kept = wrapped(random_dropout(every, p, seed=seed, offset=offset, inner=inner), levels)
+    return where(gt(kept, 0), mul(input, scale), 0.0)  # type: ignore[no-any-return]

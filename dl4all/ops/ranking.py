@@ -12,6 +12,7 @@ from dl4all.ops.arithmetic import lerp
 from dl4all.ops.base import TensorBase, from_host
 from dl4all.ops.comparison import isnan
 from dl4all.ops.gathering import gather, index_select, nonzero
+from dl4all.ops.host_reads import reads
 from dl4all.ops.indices import NDArray
 from dl4all.ops.logic import where
 from dl4all.ops.reducing import one_axis
@@ -47,6 +48,7 @@ def _lines(name: str, input: TensorBase, dim: int) -> tuple[NDArray, int]:
     return array, axis
 
 
+@reads("input")
 def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """The middle element, of an even number the lower one; nan if there is one.
 
@@ -69,6 +71,7 @@ def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     return _median("median", input, dim, keepdim)
 
 
+@reads("input")
 def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """The middle one of the elements that are not nan, of an even number the lower one.
 
@@ -95,6 +98,7 @@ def _median(name: str, input: Any, dim: int | None, keepdim: bool) -> Any:
     return _chosen(input, places, axis, keepdim)
 
 
+@reads("input")
 def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Sorted:
     """The `k` th smallest element along an axis, counted from 1; nan counts as the largest.
 
@@ -115,6 +119,7 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Sorted
     return _chosen(input, np.argsort(array, -1, kind="stable")[..., k - 1], axis, keepdim)
 
 
+@reads("input")
 def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Sorted:
     """The element that comes most often along an axis, of several the smallest, and where it is last.
 
@@ -151,6 +156,7 @@ def msort(input: T) -> T:
     return sort(input, 0).values  # type: ignore[no-any-return]
 
 
+@reads("input", "q")
 def quantile(
     input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Any:
@@ -251,6 +257,7 @@ def bucketize(input: Any, boundaries: TensorBase, *, right: bool = False) -> Any
     return searchsorted(boundaries, input, right=right)
 
 
+@reads("input")
 def histc(input: T, bins: int = 100, min: float = 0, max: float = 0) -> T:
     """How many elements lie in each of equally wide bins; what lies outside does not count.
 
@@ -286,6 +293,7 @@ def histc(input: T, bins: int = 100, min: float = 0, max: float = 0) -> T:
     return made
 
 
+@reads("input")
 def unique_consecutive(
     input: T, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:

@@ -10,6 +10,7 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.base import from_host
 from dl4all.ops.extremes import Extremes
 from dl4all.ops.gathering import gather
+from dl4all.ops.host_reads import reads
 from dl4all.ops.joining import cat
 from dl4all.ops.logic import logical_xor
 from dl4all.ops.pairwise import logaddexp
@@ -20,6 +21,7 @@ from dl4all.ops.views import narrow, reshape
 from dl4all.ops.window import check_float
 
 
+@reads("input")
 def cummax(input: Any, dim: int) -> Extremes:
     """The largest of the elements up to each one along an axis, and where it is, of equal ones the last.
 
@@ -37,6 +39,7 @@ def cummax(input: Any, dim: int) -> Extremes:
     return _extreme_so_far("cummax", input, dim)
 
 
+@reads("input")
 def cummin(input: Any, dim: int) -> Extremes:
     """The smallest of the elements up to each one along an axis, and where it is, of equal ones the last.
 

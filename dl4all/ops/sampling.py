@@ -12,6 +12,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.base import Shape, from_host
 from dl4all.ops.comparison import clamp
+from dl4all.ops.host_reads import reads
 from dl4all.ops.indices import Indices, NDArray
 from dl4all.ops.linalg import matmul
 from dl4all.ops.logic import where
@@ -60,6 +61,7 @@ def affine_grid(theta: Any, size: Sequence[int], align_corners: bool = False) ->
     return reshape(matmul(base, transpose(theta, 1, 2)), size[0], *size[2:], axes)
 
 
+@reads("grid")
 def grid_sample(
     input: Any,
     grid: Any,

@@ -11,6 +11,7 @@ from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops import indexing
 from dl4all.ops.base import TensorBase, from_host
 from dl4all.ops.gathering import gather, index_select
+from dl4all.ops.host_reads import reads
 from dl4all.ops.indices import NDArray, integers
 from dl4all.ops.views import flatten, reshape
 
@@ -24,6 +25,7 @@ class Sorted(NamedTuple):
     indices: Any
 
 
+@reads("input")
 def sort(input: T, dim: int = -1, descending: bool = False, stable: bool = False) -> Sorted:
     """The elements along axis `dim` in order; equal ones keep theirs, nan counts as the largest.
 
@@ -47,6 +49,7 @@ def sort(input: T, dim: int = -1, descending: bool = False, stable: bool = False
     return _taken(input, _order("sort", input, dim, descending), dim)
 
 
+@reads("input")
 def argsort(input: T, dim: int = -1, descending: bool = False, stable: bool = False) -> T:
     """Where the elements along axis `dim` are in their order: the indices of :func:`sort`."""
     order = _order("argsort", input, dim, descending)
@@ -87,6 +90,7 @@ class TopK(NamedTuple):
     indices: Any
 
 
+@reads("input")
 def topk(input: T, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """The `k` largest elements along axis `dim`, the largest first; equal ones in their order.
 
@@ -121,6 +125,7 @@ def topk(input: T, k: int, dim: int = -1, largest: bool = True, sorted: bool = T
     return TopK(*first_places("topk", input, k, place, largest))
 
 
+@reads("input")
 def unique(
     input: T,
     sorted: bool = True,
@@ -160,6 +165,7 @@ def unique(
     return tuple(made) if len(made) > 1 else made[0]
 
 
+@reads("sorted_sequence", "values")
 def searchsorted(sorted_sequence: T, values: Any, *, right: bool = False) -> T:
     """Where values would have to be put into a sequence for it to stay in order, along the last axis.
 
@@ -193,6 +199,7 @@ def searchsorted(sorted_sequence: T, values: Any, *, right: bool = False) -> T:
     return made
 
 
+@reads("input", "weights")
 def bincount(input: T, weights: T | None = None, minlength: int = 0) -> T:
     """How often each int from 0 on comes in a 1-d tensor, or the sum of the weights that it comes with.
 

@@ -34,6 +34,7 @@ class _State(threading.local):
 
     enabled = True  # gradients are wanted
     anomalies = False  # nodes note where they were made
+    mapped = False  # a function runs for all samples of a vmap at once
     # Asked for each tensor that is to be kept; may return a function that makes it again instead.
     forget: Callable[[TensorBase], Callable[[], TensorBase] | None] | None = None
 
@@ -185,6 +186,8 @@ def attach(
     outputs: Sequence[TensorBase],
     backward: Backward,
     saved: Sequence[TensorBase | None] = (),
+    *,
+    sampled: bool = True,
 ) -> None:
     """Note how `outputs` came from `inputs`, if gradients are on and an input wants one.
 
@@ -194,9 +197,12 @@ def attach(
         outputs: the results; those of no floating dtype take no part.
         backward: see :data:`Backward`.
         saved: inputs and outputs that `backward` wants to have.
+        sampled: within ``vmap``, what all samples share gets the sum of their gradients.
     """
     if not state.enabled or not any(map(wants_gradient, inputs)):
         return
+    if sampled and outputs and outputs[0].levels:
+        inputs = outputs[0].lifted(inputs)  # type: ignore[attr-defined]
     node = Node(name, inputs, outputs)
     for index, output in enumerate(outputs):
         if output.dtype.kind == "f":

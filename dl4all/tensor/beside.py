@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dl4all.ops.base import Shape, TensorBase
 from dl4all.ops.indexing import sizes
-from dl4all.ops.movement import fill_with
+from dl4all.ops.movement import fill_with, new_like
 from dl4all.ops.op import empty as empty_tensor
 from dl4all.scheduler.device import Device, device
 
@@ -36,6 +36,8 @@ def _made(
     shape: Shape = sizes(name, size)
     kind = self.dtype if dtype is None else np.dtype(dtype)
     there = self.device if place is None else device(place)
+    if there is self.device:
+        return new_like(self, shape, kind)
     return empty_tensor(type(self).result_class, shape, kind, there)
 
 

@@ -14,7 +14,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops import random
 from dl4all.ops.base import TensorBase
 from dl4all.ops.inplace import copy_, setitem
-from dl4all.ops.op import empty
+from dl4all.ops.movement import new_like
 from dl4all.ops.random import Generator
 from dl4all.ops.rounding import ceil
 from dl4all.ops.transcendental import exp, log1p, tan
@@ -23,7 +23,7 @@ from dl4all.ops.transcendental import exp, log1p, tan
 def _uniform(self: TensorBase, generator: Generator | None) -> Any:
     """Numbers in [0, 1) of the tensor's shape."""
     kind = self.dtype if self.dtype.kind == "f" else np.dtype(np.float32)
-    made = empty(type(self).result_class, self.shape, kind, self.device)
+    made = new_like(self, self.shape, kind)
     return random.uniform_(made, generator=generator)
 
 
@@ -48,7 +48,7 @@ def log_normal_(self: Any, mean: float = 1.0, std: float = 2.0, *, generator: Ge
     """
     if not std > 0:
         raise ArgumentError(f"[log_normal_] expected a positive standard deviation, got {std}")
-    made = empty(type(self).result_class, self.shape, self.dtype, self.device)
+    made = new_like(self, self.shape)
     return copy_(self, exp(random.normal_(made, mean, std, generator=generator)))
 
 
@@ -131,7 +131,7 @@ def fill_diagonal_(self: Any, fill_value: float, wrap: bool = False) -> Any:
 
 def bernoulli(self: Any, p: float | None = None, *, generator: Generator | None = None) -> Any:
     """Ones and zeros: a one with a probability of each element, or of `p`."""
-    made = empty(type(self).result_class, self.shape, self.dtype, self.device)
+    made = new_like(self, self.shape)
     return random.bernoulli_(made, self if p is None else p, generator=generator)
 
 

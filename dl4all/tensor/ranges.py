@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.movement import fresh_copy
 from dl4all.ops.views import expand, reshape
 from dl4all.tensor.creation import (
     Place,
@@ -172,25 +173,31 @@ def _as(input: Tensor, dtype: npt.DTypeLike, device: Place | None) -> dict[str, 
     }
 
 
+def _like(input: Tensor, made: Tensor, requires_grad: bool) -> Tensor:
+    """Within ``vmap`` with memory of each sample's own, so that it can be changed to what differs."""
+    kept: Any = fresh_copy(input.beside([made])[0]) if input.levels else made  # type: ignore[attr-defined]
+    return kept.requires_grad_() if requires_grad else kept  # type: ignore[no-any-return]
+
+
 def empty_like(
     input: Tensor, dtype: npt.DTypeLike = None, device: Place | None = None, requires_grad: bool = False
 ) -> Tensor:
     """A tensor of the same shape, dtype and device with undefined contents."""
-    return empty(input.shape, requires_grad=requires_grad, **_as(input, dtype, device))
+    return _like(input, empty(input.shape, **_as(input, dtype, device)), requires_grad)
 
 
 def zeros_like(
     input: Tensor, dtype: npt.DTypeLike = None, device: Place | None = None, requires_grad: bool = False
 ) -> Tensor:
     """A tensor of zeros of the same shape, dtype and device."""
-    return zeros(input.shape, requires_grad=requires_grad, **_as(input, dtype, device))
+    return _like(input, zeros(input.shape, **_as(input, dtype, device)), requires_grad)
 
 
 def ones_like(
     input: Tensor, dtype: npt.DTypeLike = None, device: Place | None = None, requires_grad: bool = False
 ) -> Tensor:
     """A tensor of ones of the same shape, dtype and device."""
-    return ones(input.shape, requires_grad=requires_grad, **_as(input, dtype, device))
+    return _like(input, ones(input.shape, **_as(input, dtype, device)), requires_grad)
 
 
 def full_like(
@@ -201,13 +208,16 @@ def full_like(
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor of the same shape, dtype and device filled with one value."""
-    return full(input.shape, fill_value, requires_grad=requires_grad, **_as(input, dtype, device))
+    return _like(input, full(input.shape, fill_value, **_as(input, dtype, device)), requires_grad)
 
 
 def rand_like(
     input: Tensor, dtype: npt.DTypeLike = None, device: Place | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Random numbers, uniform in [0, 1), of the same shape, dtype and device."""
+    if input.levels:
+        made = empty_like(input, dtype, device).uniform_()
+        return made.requires_grad_() if requires_grad else made
     return rand(input.shape, requires_grad=requires_grad, **_as(input, dtype, device))
 
 
@@ -215,4 +225,7 @@ def randn_like(
     input: Tensor, dtype: npt.DTypeLike = None, device: Place | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Random numbers, normal with mean 0 and variance 1, of the same shape, dtype and device."""
+    if input.levels:
+        made = empty_like(input, dtype, device).normal_()
+        return made.requires_grad_() if requires_grad else made
     return randn(input.shape, requires_grad=requires_grad, **_as(input, dtype, device))

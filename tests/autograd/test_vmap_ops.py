@@ -1,0 +1,109 @@
+"""Every op on its own examples for all samples at once, in float64, beside the same op for each sample."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dl4all as dl
+from dl4all.ops import batched
+from dl4all.ops.op import REGISTRY, Example, Op
+from tests.autograd.vmap_cases import looped
+from tests.ops.cases import CASES, draw, generator, numbers
+from tests.ops.composite_cases import Call, floating
+from tests.ops.test_composite_gradients import CASES as COMPOSITES
+
+N = 3
+MOST = 5000  # elements of an operand: the longest examples are for kernels
+
+
+def _small(example: Example) -> bool:
+    return all(np.prod(shape) <= MOST for shape in example.shapes if shape is not None)
+
+
+SMALL = [(op, example) for op, example in CASES if _small(example)]
+
+
+@pytest.mark.parametrize(("op", "example"), SMALL, ids=[f"{op.name}-{example}" for op, example in SMALL])
+def test_each_op(op: Op[...], example: Example) -> None:
+    rng = generator("vmap", op.name, str(example))
+    arguments: dict[str, Any] = dict(example.arguments)
+    given = [i for i, shape in enumerate(example.shapes) if shape is not None]
+    subsets = [s for k in range(1, len(given) + 1) for s in itertools.combinations(given, k)]
+    if len(subsets) > 3:  # all, the first, and the last
+        subsets = [subsets[-1], (given[0],), (given[-1],)]
+    for differing in subsets:
+        operands: list[Any] = []
+        dims: list[int | None] = []
+        for i, (name, shape) in enumerate(zip(op.arrays, example.shapes, strict=True)):
+            if shape is None:
+                operands.append(None)
+                dims.append(None)
+                continue
+            dim = None if i not in differing else -1 if i % 2 else 0
+            whole = shape if dim is None else (*shape, N) if dim else (N, *shape)
+            operands.append(dl.tensor(draw(op, name, rng, whole, "float64"), device="cpu"))
+            dims.append(dim)
+        found: Any = dl.vmap(functools.partial(op, **arguments), tuple(dims))(*operands)
+        for i in range(N):
+            each = [o if d is None else o.select(d, i) for o, d in zip(operands, dims, strict=True)]
+            expected = op(*each, **arguments)
+            assert (found[i].shape, found.dtype) == (expected.shape, expected.dtype)
+            np.testing.assert_allclose(found[i].numpy(), expected.numpy(), rtol=1e-9, atol=1e-9)
+
+
+def test_what_has_no_rule() -> None:
+    """The losses by class are made of other ops within vmap, and dropout draws a mask for all samples."""
+    without = {name for name, op in REGISTRY.items() if name not in batched.RULES and not op.elementwise}
+    by_class = {"cross_entropy_each", "cross_entropy_backward", "nll_each", "nll_backward"}
+    assert without == by_class | {"random_dropout"}
+    assert batched.RULES.keys() - REGISTRY.keys() == {"elementwise"}
+
+
+RANDOM = {"dropout", "dropout1d", "dropout2d", "dropout3d"}
+"""Other numbers than in a loop come out."""
+CHANGES = {"copy_", "setitem"}
+"""What is the same in all samples cannot be changed to what differs."""
+
+
+@pytest.mark.parametrize(("name", "given"), COMPOSITES)
+def test_functions_made_of_ops(name: str, given: Call) -> None:
+    """Results and gradients, within and through, where all operands differ and where each alone does."""
+    if name in RANDOM:
+        return
+    places = range(len(given.shapes))
+    for differing in {tuple(places), *((i,) for i in places)}:
+        rng = generator("vmap", name, given.shapes, differing)
+        dims = tuple(0 if i in differing else None for i in places)
+        wholes = [(N, *shape) if i in differing else shape for i, shape in enumerate(given.shapes)]
+        limits = given.limits
+        arrays = [rng.uniform(*limits, s) if limits else numbers(rng, s, "float64") for s in wholes]
+        if name in CHANGES and 0 not in differing:
+            continue
+        found = [_everything(way, given.function, arrays, dims) for way in (dl.vmap, looped)]
+        for one, other in zip(*found, strict=True):
+            largest = float(np.abs(other[np.isfinite(other)]).max(initial=1))
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * largest)
+
+
+def _everything(way: Any, function: Any, arrays: list[Any], dims: tuple[int | None, ...]) -> list[Any]:
+    dl.manual_seed(3)
+
+    def floats(*operands: Any) -> Any:
+        return floating(function(*operands))
+
+    def total(*operands: Any) -> Any:
+        return sum(
+            ((p * p).sum() + p.sum() for p in floats(*operands)), dl.zeros((), dtype="float64", device="cpu")
+        )
+
+    leaves = [dl.tensor(array, device="cpu").requires_grad_() for array in arrays]
+    results = way(floats, dims)(*leaves)
+    within = way(lambda *operands: dl.autograd.vjp(total, operands)[1], dims)(*leaves)
+    shares = dl.tensor(np.linspace(-1, 2, N), device="cpu")
+    through = dl.grad((way(total, dims)(*leaves) * shares).sum(), leaves, allow_unused=True)
+    return [part.detach().numpy() for part in (*results, *within, *through) if part is not None]
