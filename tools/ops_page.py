@@ -33,8 +33,8 @@ one of three files. How fast they are: [performance.md](performance.md).
 or for a product or convolution does the multiplications and additions in registers, over the time that
 the op takes; "-" where it was not measured. Those here are from {device},
 {driver}, with tensors of {megabytes} MB; measure them with
-`python benchmarks/bandwidth.py --json docs/measured/ops.json`. On a software driver they are shares of
-processor time, and its copy is a `memcpy`, which no kernel comes near
+`python benchmarks/bandwidth.py --device vulkan:0 --json docs/measured/ops.json`. On a software driver
+they are shares of processor time, and its copy is a `memcpy`, which no kernel comes near
 ([why](performance.md#elementwise-ops-and-reductions)); what Winograd's algorithm saves counts as done."""
 
 
