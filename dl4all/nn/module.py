@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from dl4all.ops.base import from_host
 from dl4all.scheduler.device import Device, device
 from dl4all.tensor.creation import Place
 from dl4all.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from dl4all.nn.summary import Summary
 
 M = TypeVar("M", bound="Module")
 Weights = Mapping[str, "Tensor | npt.NDArray[Any]"]
@@ -250,6 +253,12 @@ class Module:
     def eval(self: M) -> M:
         """Switch to inference."""
         return self.train(False)
+
+    def summary(self, *inputs: Any) -> Summary:
+        """Every layer's shape, parameters and operations, see :func:`dl4all.nn.summary`."""
+        from dl4all.nn.summary import summary  # which has modules in its signature
+
+        return summary(self, *inputs)
 
     def __repr__(self) -> str:
         lines = [f"({name}): {child!r}" for name, child in self.named_children()]

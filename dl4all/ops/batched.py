@@ -122,7 +122,7 @@ class Batched(TensorBase):
             "instead of a branch, or call the function for each sample and dl.stack the results"
         )
 
-    item = tolist = numpy = __array__ = _refuse
+    item = tolist = numpy = __array__ = __buffer__ = _refuse
 
     # What ops and other functions ask of a tensor that has levels
 

@@ -260,6 +260,10 @@ class Tensor(Further):
         array = self.on_host()
         return np.array(array, dtype) if copy or not self.device.is_host else np.asarray(array, dtype)
 
+    def __buffer__(self, flags: int) -> memoryview:
+        """What ``memoryview`` shows of it from Python 3.12 on: the memory of :meth:`numpy`."""
+        return self.numpy().data
+
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
         return self.on_host().tolist()

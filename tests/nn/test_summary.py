@@ -32,6 +32,7 @@ def test_summary(device: str) -> None:
         ("fc", "Linear", "(5, 3)", 15, fc),
     ]
     assert (found.parameters, found.trainable, found.flops) == (91, 88, conv + fc)
+    assert net.summary(x) == found
     text = str(found)
     assert "91 parameters, 88 of them trained; 0.030 MFLOP" in text
     assert "Conv2d" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,19 @@ def test_numpy_on_the_cpu_is_the_memory() -> None:
     assert x.tolist() == [[1, 9], [3, 8]]
     assert np.shares_memory(np.asarray(x), x.numpy())
     assert not np.shares_memory(np.array(x), x.numpy())
+
+
+def test_the_buffer_is_what_numpy_is() -> None:
+    x = dl.tensor([[1.0, 2.0], [3.0, 4.0]], device="cpu")
+    view = x.T.__buffer__(0)
+    assert (view.shape, view.strides, view.format) == ((2, 2), (4, 8), "f")
+    np.asarray(view)[1, 0] = 9
+    assert x.tolist() == [[1, 9], [3, 4]]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="classes have buffers from Python 3.12 on")
+def test_memoryview(device: str) -> None:
+    assert memoryview(dl.tensor([1, 2, 3], device=device)).tolist() == [1, 2, 3]
 
 
 def test_numpy_elsewhere_is_a_copy(device: str) -> None:
