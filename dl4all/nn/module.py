@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -9,16 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.errors import Dl4allError, WeightsError
+from dl4all.errors import ArgumentError, Dl4allError, DTypeError, WeightsError
 from dl4all.ops.base import from_host
-from dl4all.scheduler.device import Device, device
+from dl4all.scheduler.device import Device
 from dl4all.tensor.creation import Place
-from dl4all.tensor.tensor import Tensor
+from dl4all.tensor.tensor import Tensor, wanted
 
 if TYPE_CHECKING:
     from dl4all.nn.summary import Summary
 
 M = TypeVar("M", bound="Module")
+T = TypeVar("T")
 Weights = Mapping[str, "Tensor | npt.NDArray[Any]"]
 
 
@@ -117,6 +119,41 @@ class Module:
         """Keep a tensor that is part of the state but not learned, such as running statistics."""
         self._buffer_names.add(name)
         setattr(self, name, value)
+
+    def register_parameter(self, name: str, parameter: Parameter | None) -> None:
+        """Set a parameter, as ``setattr`` does."""
+        setattr(self, name, parameter)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Set a module below this one, as ``setattr`` does."""
+        setattr(self, name, module)
+
+    register_module = add_module
+
+    def get_submodule(self, name: str) -> Module:
+        """The module of a dotted name such as ``layer1.0``; this one for "".
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        return _named(self, name, dict(self.named_modules()), "module")
+
+    def get_parameter(self, name: str) -> Parameter:
+        """The parameter of a dotted name such as ``layer1.0.conv1.weight``.
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        found = {key: tensor for key, tensor in self._state() if isinstance(tensor, Parameter)}
+        return _named(self, name, found, "parameter")
+
+    def get_buffer(self, name: str) -> Tensor:
+        """The buffer of a dotted name such as ``bn1.running_mean``.
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        return _named(self, name, dict(self.named_buffers()), "buffer")
 
     def children(self) -> Iterator[Module]:
         """The modules directly below this one."""
@@ -220,18 +257,55 @@ class Module:
             _replace(tensor, converted, tensor.device, copy=True)
         return Incompatible(missing, unexpected)
 
-    def to(self: M, target: Place) -> M:
-        """Move every parameter and buffer to a device, in place; returns the module.
+    def to(self: M, *targets: Any, device: Place | None = None, dtype: npt.DTypeLike = None) -> M:
+        """Move parameters and buffers to a device, or convert those of floats, in place; returns the module.
+
+        Args:
+            targets: a device, a dtype, both, or a tensor whose device and dtype are taken.
+            device, dtype: the same by name.
 
         Raises:
             UnknownDeviceError, BackendMissingError, OutOfMemoryError
+            DTypeError: the dtype is none of floats.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.nn.Linear(3, 2).to("cpu", "float64").weight.dtype
+            dtype('float64')
         """
-        place = device(target)
-        moving = [tensor for _, tensor in self._state() if tensor.device is not place]
-        place.make_room(tensor.numel() * tensor.dtype.itemsize for tensor in moving)
-        for tensor in moving:
-            _replace(tensor, tensor.numpy(), place, copy=True)
+        place, kind = wanted(targets, device, dtype)
+        if kind is not None and kind.kind != "f":
+            raise DTypeError(f"[to] networks are made of floats, got {kind}; convert its inputs instead")
+        changes = [
+            (tensor, place or tensor.device, kind if kind and tensor.dtype.kind == "f" else tensor.dtype)
+            for tensor in {id(tensor): tensor for _, tensor in self._state()}.values()
+        ]
+        changes = [(t, there, dt) for t, there, dt in changes if (t.device, t.dtype) != (there, dt)]
+        if place is not None:
+            place.make_room(t.numel() * dt.itemsize for t, _, dt in changes if t.device is not place)
+        for tensor, there, kind in changes:
+            grad = tensor.grad
+            with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
+                _replace(tensor, tensor.numpy().astype(kind, copy=False), there, copy=True)
+            if grad is not None:
+                tensor.grad = grad.to(there, kind)
         return self
+
+    def cpu(self: M) -> M:
+        """Move to the CPU."""
+        return self.to("cpu")
+
+    def float(self: M) -> M:
+        """Convert to float32."""
+        return self.to("float32")
+
+    def half(self: M) -> M:
+        """Convert to float16."""
+        return self.to("float16")
+
+    def double(self: M) -> M:
+        """Convert to float64."""
+        return self.to("float64")
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:
         """Learn all parameters, or none; returns the module."""
@@ -275,6 +349,15 @@ class Module:
 _keys = itertools.count()
 
 
+def _named(module: Module, name: str, found: Mapping[str, T], what: str) -> T:
+    if name not in found:
+        close = difflib.get_close_matches(name, found, 3) or list(found)[:3]
+        raise ArgumentError(
+            f"[{type(module).__name__}] has no {what} {name!r}; it has {', '.join(close) or 'none'}"
+        )
+    return found[name]
+
+
 def _register(hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> Callable[[], None]:
     key = next(_keys)
     hooks[key] = hook
@@ -303,5 +386,5 @@ def _numbers(name: str, given: Any) -> npt.NDArray[Any]:
 def _replace(tensor: Tensor, array: npt.NDArray[Any], place: Device, *, copy: bool) -> None:
     """Give a tensor new contents, perhaps elsewhere, so that everyone who holds it sees them."""
     made = from_host(Tensor, array, place, copy=copy)
-    tensor.storage, tensor.device = made.storage, place
+    tensor.storage, tensor.device, tensor.dtype = made.storage, place, made.dtype
     tensor.strides, tensor.offset = made.strides, 0

@@ -303,23 +303,16 @@ class Tensor(Further):
         Raises:
             UnknownDeviceError, BackendMissingError, DTypeError
         """
-        place, kind = self.device, self.dtype
-        given = [*targets, *(target for target in (device, dtype) if target is not None)]
-        for target in given:
-            if isinstance(target, TensorBase):
-                place, kind = target.device, target.dtype
-            elif (wanted := _dtype_or_none(target)) is not None:
-                kind = wanted
-            else:
-                place = open_device(target)
+        there, kind = wanted(targets, device, dtype)
+        place, kind = there or self.device, kind or self.dtype
         made = self
         if kind != self.dtype:
             made = ops.cast(made, kind.name)
         if place is not self.device:
-            there = self._from_host(made.on_host(), place, copy=True)
+            moved = self._from_host(made.on_host(), place, copy=True)
             here = self.device
-            tape.attach("to", [made], [there], lambda grads, saved, needs: [grads[0].to(here)])
-            made = there
+            tape.attach("to", [made], [moved], lambda grads, saved, needs: [grads[0].to(here)])
+            made = moved
         return self.clone() if copy and made is self else made
 
     def cpu(self) -> Tensor:
@@ -466,6 +459,24 @@ class Tensor(Further):
 
 
 Tensor.result_class = Tensor
+
+
+def wanted(targets: tuple[Any, ...], place: Any, dtype: Any) -> tuple[Device | None, np.dtype[Any] | None]:
+    """The device and the dtype that arguments of ``to`` name, None for what they do not.
+
+    Raises:
+        UnknownDeviceError, BackendMissingError, DTypeError
+    """
+    there: Device | None = None
+    kind: np.dtype[Any] | None = None
+    for target in (*targets, *(given for given in (place, dtype) if given is not None)):
+        if isinstance(target, TensorBase):
+            there, kind = target.device, target.dtype
+        elif (named := _dtype_or_none(target)) is not None:
+            kind = named
+        else:
+            there = open_device(target)
+    return there, kind
 
 
 def _dtype_or_none(target: Any) -> np.dtype[Any] | None:

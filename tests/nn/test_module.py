@@ -279,3 +279,55 @@ def test_an_unknown_device() -> None:
     with pytest.raises(UnknownDeviceError, match="'tpu'"):
         net.to("tpu")
     assert {str(t.device) for t in net.state_dict().values()} == {"cpu"}
+
+
+def test_to_a_dtype(device: str) -> None:
+    net = dl.nn.Sequential(dl.nn.Linear(3, 2), dl.nn.BatchNorm1d(2)).to(device)
+    weight, x = net[0].weight, dl.rand(5, 3, device=device)
+    net(x).sum().backward()
+    before, gradient = weight.numpy(), weight.grad.numpy()
+    for convert, name in ((net.double, "float64"), (net.half, "float16"), (net.float, "float32")):
+        assert convert() is net
+        assert net[0].weight is weight
+        assert {str(t.dtype) for t in net.state_dict().values()} == {name, "int64"}  # which counts batches
+        assert (str(weight.grad.dtype), str(weight.grad.device)) == (name, device)
+        assert str(net(x.to(name)).dtype) == name
+    np.testing.assert_allclose(weight.numpy(), before, rtol=1e-3)
+    np.testing.assert_allclose(weight.grad.numpy(), gradient, rtol=1e-3, atol=1e-6)
+    net.to("cpu", "float64")
+    assert (str(weight.device), str(weight.dtype), str(weight.grad.device)) == ("cpu", "float64", "cpu")
+    assert net.to(dl.zeros(1, device=device)).cpu()[0].weight.dtype == np.float32
+
+
+def test_to_a_dtype_of_integers() -> None:
+    net = Inner()
+    with pytest.raises(dl.errors.DTypeError, match="made of floats, got int32"):
+        net.to("int32")
+    assert {str(t.dtype) for t in net.state_dict().values()} == {"float32"}
+
+
+# By name
+
+
+def test_parts_by_name() -> None:
+    norm = dl.nn.BatchNorm1d(2)
+    net = dl.nn.Sequential(dl.nn.Linear(3, 2), dl.nn.Sequential(norm))
+    assert net.get_submodule("") is net
+    assert net.get_submodule("1.0") is norm
+    assert net.get_parameter("1.0.weight") is norm.weight
+    assert net.get_buffer("1.0.running_mean") is norm.running_mean
+    for wrong, message in (
+        (lambda: net.get_submodule("2"), "no module '2'; it has"),
+        (lambda: net.get_parameter("1.0.running_mean"), "no parameter '1.0.running_mean'"),
+        (lambda: net.get_buffer("0.weight"), "no buffer '0.weight'"),
+    ):
+        with pytest.raises(dl.errors.ArgumentError, match=message):
+            wrong()
+
+
+def test_parts_are_added_by_name() -> None:
+    net = dl.nn.Module()
+    net.add_module("layer", dl.nn.Linear(3, 2))
+    net.register_parameter("scale", dl.nn.Parameter(dl.ones(2, device="cpu")))
+    net.register_parameter("missing", None)
+    assert sorted(net.state_dict()) == ["layer.bias", "layer.weight", "scale"]
