@@ -7,13 +7,15 @@ there. What they find of each slice or row is put together by another kernel.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from dl4all.ops.base import Shape, TensorBase
 from dl4all.ops.launch import ceil_div, pack, run, shader, spread
 from dl4all.ops.op import empty
 from dl4all.ops.rows import STEPS, TOGETHER, RowShaders, of_rows, row_shaders
 from dl4all.ops.views import contiguous
-from dl4all.scheduler.device import Launch
+from dl4all.scheduler.device import Device, Launch
 
 WORKGROUP = 64
 COLUMNS = 32  # channels that a workgroup takes where those lie next to each other
@@ -43,23 +45,37 @@ SUMS_SHADERS = {
 """By whether what normalises belongs to rows instead of channels."""
 
 
+class _Parts(NamedTuple):
+    """How the elements of channels are shared, in slices or rows, of which each has a place in `partial`."""
+
+    outer: int
+    channels: int
+    inner: int
+    width: int  # elements that are read at once, in which sizes and offsets are counted
+    cuts: int  # rows that a channel of one image is cut into; 0 for slices
+    columns: int  # channels that a workgroup takes
+    number: int  # of slices, or of a channel's rows
+    size: int  # elements of each
+
+    @property
+    def groups(self) -> int:
+        """Workgroups that take slices."""
+        return ceil_div(self.channels, self.columns) * self.number
+
+
 def launch_statistics(out: TensorBase, input: TensorBase) -> None:
     """Fill `out` of shape (2, channels) with mean and variance of the channels of `input`."""
     x = contiguous(input)
-    outer, channels, inner = view = _view(x)
-    cuts = _cuts(view, x)
-    columns, width = COLUMNS if inner == 1 else 1, width_of(inner, x)
-    blocks = ceil_div(channels, columns)
-    number, size = (outer * cuts, inner // cuts) if cuts else slices(blocks, outer * inner, width)
-    partial = out if number == 1 else empty(type(out), (number, 2, channels), out.dtype, out.device)
-    if cuts:
-        _launch_rows(ROW_STATISTICS, partial, view, cuts, (x,))
+    parts = _parts(x)
+    partial = _partial(out, parts)
+    if parts.cuts:
+        _launch_rows(ROW_STATISTICS, parts, (x,), (partial,))
     else:
-        push = pack(outer, channels, inner // width, size // width, number, x.offset // width)
-        run(STATISTICS[columns, width], spread(blocks * number, 1), push, x, partial)
-    if number > 1:
-        push = pack(outer * inner, channels, size, number)
-        run(STATISTICS_COMBINE, spread(channels, WORKGROUP), push, partial, out)
+        push = pack(*_words(parts), x.offset // parts.width)
+        run(STATISTICS[parts.columns, parts.width], spread(parts.groups, 1), push, x, partial)
+    if partial is not out:
+        push = pack(parts.outer * parts.inner, parts.channels, parts.size, parts.number)
+        run(STATISTICS_COMBINE, spread(parts.channels, WORKGROUP), push, partial, out)
 
 
 def launch_sums(
@@ -70,24 +86,41 @@ def launch_sums(
     `fold` is of the channels, or of rows of `row` elements.
     """
     g, x = contiguous(g), contiguous(input)
-    outer, channels, inner = view = _view(x)
-    cuts = _cuts(view, g, x)
-    columns, width = COLUMNS if inner == 1 else 1, width_of(inner, g, x)
-    blocks = ceil_div(channels, columns)
-    number, size = (outer * cuts, inner // cuts) if cuts else slices(blocks, outer * inner, width)
-    partial = out if number == 1 else empty(type(out), (number, *out.shape), out.dtype, out.device)
+    parts = _parts(x, g)
+    partial, width = _partial(out, parts), parts.width
     each, folds = (row or 0) // width, fold.numel() // 2
-    if cuts:
-        _launch_rows(ROW_SUMS, partial, view, cuts, (x, g), fold, each, folds)
+    if parts.cuts:
+        _launch_rows(ROW_SUMS, parts, (x, g), (fold, partial), each, folds)
     else:
-        push = pack(
-            outer, channels, inner // width, size // width, number, max(each, 1), folds,
-            g.offset // width, x.offset // width,
-        )  # fmt: skip
-        code = SUMS[row is not None, columns, width]
-        run(code, spread(blocks * number, 1), push, g, x, fold, partial)
-    if number > 1:
-        run(SUMS_COMBINE, spread(out.numel(), WORKGROUP), pack(out.numel(), number), partial, out)
+        push = pack(*_words(parts), max(each, 1), folds, g.offset // width, x.offset // width)
+        code = SUMS[row is not None, parts.columns, width]
+        run(code, spread(parts.groups, 1), push, g, x, fold, partial)
+    if partial is not out:
+        push = pack(out.numel(), parts.number)
+        run(SUMS_COMBINE, spread(out.numel(), WORKGROUP), push, partial, out)
+
+
+def _parts(*operands: TensorBase) -> _Parts:
+    shape = operands[0].shape
+    outer, channels, inner = shape[0], shape[1], math.prod(shape[2:])
+    width, columns = width_of(inner, *operands), COLUMNS if inner == 1 else 1
+    cuts = _cuts(outer, inner, width, operands[0].device)
+    number, size = outer * cuts, inner // max(cuts, 1)
+    if not cuts:
+        number, size = slices(ceil_div(channels, columns), outer * inner, width)
+    return _Parts(outer, channels, inner, width, cuts, columns, number, size)
+
+
+def _partial(out: TensorBase, parts: _Parts) -> TensorBase:
+    """Where the numbers of slices or rows go; if there is only one, they are the result."""
+    shape = (parts.number, 2, parts.channels)
+    return out if parts.number == 1 else empty(type(out), shape, out.dtype, out.device)
+
+
+def _words(parts: _Parts) -> Shape:
+    """What kernels of slices are told."""
+    width = parts.width
+    return parts.outer, parts.channels, parts.inner // width, parts.size // width, parts.number
 
 
 def slices(groups: int, elements: int, width: int) -> tuple[int, int]:
@@ -98,22 +131,15 @@ def slices(groups: int, elements: int, width: int) -> tuple[int, int]:
     return max(ceil_div(elements, size), 1), size
 
 
-def _view(x: TensorBase) -> Shape:
-    """As (outer, channels, inner)."""
-    return x.shape[0], x.shape[1], math.prod(x.shape[2:])
-
-
 def width_of(inner: int, *operands: TensorBase) -> int:
     """How many elements of a channel are read at once: 4 where they lie at multiples of that."""
     return 1 if inner % 4 or any(operand.offset % 4 for operand in operands) else 4
 
 
-def _cuts(view: Shape, *operands: TensorBase) -> int:
+def _cuts(outer: int, inner: int, width: int, device: Device) -> int:
     """Into how many rows a channel of one image is cut; 0 where rows are not the way."""
-    outer, _, inner = view
-    if not outer or inner < LEAST_ROW or not operands[0].device.info.short_subgroups:
+    if not outer or inner < LEAST_ROW or not device.info.short_subgroups:
         return 0
-    width = width_of(inner, *operands)
     longest = STEPS * TOGETHER * width
     found = (n for n in range(1, MOST_CUTS + 1) if inner % (n * width) == 0 and inner // n <= longest)
     cuts = next(found, 0)
@@ -122,17 +148,14 @@ def _cuts(view: Shape, *operands: TensorBase) -> int:
 
 def _launch_rows(
     shaders: RowShaders,
-    partial: TensorBase,
-    view: Shape,
-    cuts: int,
-    operands: tuple[TensorBase, ...],
-    fold: TensorBase | None = None,
+    parts: _Parts,
+    operands: Sequence[TensorBase],
+    others: Sequence[TensorBase],
     each: int = 0,
     folds: int = 0,
 ) -> None:
-    outer, channels, inner = view
-    rows = of_rows(shaders, outer * channels * cuts, inner // cuts, 1, *operands)
+    rows = of_rows(shaders, parts.channels * parts.number, parts.size, 1, *operands)
     offsets = [operand.offset // rows.width for operand in operands]
-    push = rows.push + pack(channels, cuts, offsets[0], offsets[-1], each, folds)
-    tensors = (*operands, partial) if fold is None else (*operands, fold, partial)
-    partial.device.launch(Launch(rows.code, rows.groups, push), *(t.storage for t in tensors))
+    push = rows.push + pack(parts.channels, parts.cuts, offsets[0], offsets[-1], each, folds)
+    launch = Launch(rows.code, rows.groups, push)
+    operands[0].device.launch(launch, *(t.storage for t in (*operands, *others)))
