@@ -121,14 +121,33 @@ class Module:
         setattr(self, name, value)
 
     def register_parameter(self, name: str, parameter: Parameter | None) -> None:
-        """Set a parameter, as ``setattr`` does."""
-        setattr(self, name, parameter)
+        """Set a parameter, as ``setattr`` does.
+
+        Raises:
+            ArgumentError: it is none, or the name is none of an attribute.
+        """
+        self._set(name, parameter, Parameter)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Set a module below this one, as ``setattr`` does."""
-        setattr(self, name, module)
+        """Set a module below this one, as ``setattr`` does.
+
+        Raises:
+            ArgumentError: it is none, or the name is none of an attribute.
+        """
+        self._set(name, module, Module)
 
     register_module = add_module
+
+    def _set(self, name: str, value: Any, kind: type) -> None:
+        if value is not None and not isinstance(value, kind):
+            raise ArgumentError(
+                f"[{type(self).__name__}] expected a {kind.__name__} for {name!r}, got {type(value).__name__}"
+            )
+        if not name or "." in name:  # which separates the names of modules
+            raise ArgumentError(
+                f"[{type(self).__name__}] {name!r} is no name of an attribute; leave out the dots"
+            )
+        setattr(self, name, value)
 
     def get_submodule(self, name: str) -> Module:
         """The module of a dotted name such as ``layer1.0``; this one for "".
@@ -273,17 +292,19 @@ class Module:
             >>> dl.nn.Linear(3, 2).to("cpu", "float64").weight.dtype
             dtype('float64')
         """
-        place, kind = wanted(targets, device, dtype)
-        if kind is not None and kind.kind != "f":
-            raise DTypeError(f"[to] networks are made of floats, got {kind}; convert its inputs instead")
-        changes = [
-            (tensor, place or tensor.device, kind if kind and tensor.dtype.kind == "f" else tensor.dtype)
-            for tensor in {id(tensor): tensor for _, tensor in self._state()}.values()
-        ]
-        changes = [(t, there, dt) for t, there, dt in changes if (t.device, t.dtype) != (there, dt)]
+        place, floats = wanted(targets, device, dtype)
+        if floats is not None and floats.kind != "f":
+            raise DTypeError(f"[to] networks are made of floats, got {floats}; convert its inputs instead")
+        changes: dict[int, tuple[Tensor, Device, np.dtype[Any]]] = {}  # a tensor may have several names
+        for _, tensor in self._state():
+            there = place or tensor.device
+            kind = floats if floats is not None and tensor.dtype.kind == "f" else tensor.dtype
+            if tensor.device is not there or tensor.dtype != kind:
+                changes[id(tensor)] = tensor, there, kind
         if place is not None:
-            place.make_room(t.numel() * dt.itemsize for t, _, dt in changes if t.device is not place)
-        for tensor, there, kind in changes:
+            moving = (change for change in changes.values() if change[0].device is not place)
+            place.make_room(tensor.numel() * kind.itemsize for tensor, _, kind in moving)
+        for tensor, there, kind in changes.values():
             grad = tensor.grad
             with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
                 _replace(tensor, tensor.numpy().astype(kind, copy=False), there, copy=True)

@@ -331,3 +331,9 @@ def test_parts_are_added_by_name() -> None:
     net.register_parameter("scale", dl.nn.Parameter(dl.ones(2, device="cpu")))
     net.register_parameter("missing", None)
     assert sorted(net.state_dict()) == ["layer.bias", "layer.weight", "scale"]
+    with pytest.raises(dl.errors.ArgumentError, match="expected a Parameter for 'other', got Tensor"):
+        net.register_parameter("other", dl.ones(2))  # type: ignore[arg-type]
+    with pytest.raises(dl.errors.ArgumentError, match="expected a Module for 'other', got Parameter"):
+        net.add_module("other", net.scale)  # type: ignore[attr-defined]
+    with pytest.raises(dl.errors.ArgumentError, match=r"'a\.b' is no name of an attribute"):
+        net.add_module("a.b", dl.nn.Module())
