@@ -51,6 +51,8 @@ def test_parts_of_many_axes(dtype: str, key: Any, device: str) -> None:
         ((3, 8, 5, 12), (2, 0, 3, 1)),
         ((2, 3, 5, 8, 12), (2, 0, 1, 4, 3)),
         ((2, 3, 5, 8, 12), (2, 1, 0, 4, 3)),
+        ((2, 3, 5, 7, 12), (2, 0, 3, 1, 4)),
+        ((2, 3, 2, 3, 2, 3, 2, 4), (6, 4, 2, 0, 5, 3, 1, 7)),
     ],
 )
 def test_other_orders(dtype: str, shape: tuple[int, ...], order: tuple[int, ...], device: str) -> None:
