@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dl4all.testing.conformance.ways import WAYS
+from dl4all.testing.conformance.targets import WAYS
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse names that lead nowhere before anything is collected."""
     if _wanted(config):
-        from dl4all.testing.conformance.ways import ways_of
+        from dl4all.testing.conformance.targets import ways_of
 
         ways_of(config)
 

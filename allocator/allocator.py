@@ -19,11 +19,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from dl4all.allocator.driver import Driver, Source
-from dl4all.allocator.interface import Piece, Stats, Strategy
+from dl4all.allocator.allocation import Piece, Stats, Strategy
+from dl4all.allocator.budget import Driver, Source
 from dl4all.errors import OutOfMemoryError
-from dl4all.runtime.backend import Buffer, Event, Span
 from dl4all.runtime.profiler import recorder
+from dl4all.runtime.protocols import Buffer, Event, Span
 
 LISTED = 10  # of the largest holders, in errors
 

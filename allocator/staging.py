@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dl4all.allocator.interface import aligned
-from dl4all.runtime.backend import Backend, Buffer, Bytes, Copy, Event, Span, Stream
+from dl4all.allocator.allocation import aligned
+from dl4all.runtime.protocols import Backend, Buffer, Bytes, Copy, Event, Span, Stream
 
 CHUNK = 4 << 20
 CHUNKS = 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dl4all.allocator.interface import Piece
-from dl4all.runtime.backend import Span
+from dl4all.allocator.allocation import Piece
+from dl4all.runtime.protocols import Span
 
 
 class Storage:

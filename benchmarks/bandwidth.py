@@ -32,9 +32,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import dl4all as dl
 from benchmarks.op_works import Work, tasks, variants, works
-from dl4all.ops.op import REGISTRY
+from dl4all.ops.core.op import REGISTRY
 from dl4all.runtime import registry, spirv
-from dl4all.runtime.backend import Copy, Dispatch, span
+from dl4all.runtime.protocols import Copy, Dispatch, span
 
 LEAST = 3  # runs of an op, the first of which builds its pipelines
 GROUPS, ROUNDS, CHAINS, UNROLLED = 256, 256, 8, 16

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dl4all.runtime import registry, spirv
-from dl4all.runtime.backend import Dispatch, span
+from dl4all.runtime.protocols import Dispatch, span
 
 SOURCE = """#version 450
 layout(local_size_x = 64) in;

@@ -14,18 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 import dl4all as dl
-from dl4all.ops.base import Shape
-from dl4all.ops.elementwise import Elementwise
-from dl4all.ops.op import REGISTRY, Op
-from dl4all.ops.pools import Pooling
-from dl4all.ops.window import Window
+from dl4all.ops.conv.window import Window
+from dl4all.ops.core.op import REGISTRY, Op
+from dl4all.ops.core.tensor_base import Shape
+from dl4all.ops.elementwise.declare import Elementwise
+from dl4all.ops.pool.windows import Pooling
 
 ROW, CHANNELS, SIDE, HIDDEN = 1024, 64, 64, 256
 SEED = 0
 
 WITHOUT = {
-    "attention": "how many multiplications it needs is not declared",
-    "attention_backward": "how many multiplications it needs is not declared",
+    "flash_attention": "how many multiplications it needs is not declared",
+    "flash_attention_backward": "how many multiplications it needs is not declared",
     "max_pool_at": "what it reads depends on where the largest are",
     "nll_each": "it reads one element of a row",
 }

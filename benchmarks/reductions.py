@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 import dl4all as dl
-from dl4all.ops.dot import atomic_dot
-from dl4all.ops.matvec import WAYS, matvec_with
+from dl4all.ops.linalg.dot_product import atomic_dot
+from dl4all.ops.linalg.matvec import WAYS, matvec_with
 
 MATRICES = ((256, 784), (1000, 512), (1536, 384), (4096, 4096), (16, 50000))  # rows and columns
 VECTORS = (2**10, 2**16, 2**20, 2**24)

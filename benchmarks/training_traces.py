@@ -15,8 +15,8 @@ import numpy as np
 
 import dl4all as dl
 from dl4all import nn
-from dl4all.allocator.interface import Piece
-from dl4all.runtime.info import Limits
+from dl4all.allocator.allocation import Piece
+from dl4all.runtime.device_info import Limits
 from dl4all.runtime.null.backend import NullBackend
 
 Step = tuple[str, int]

@@ -293,8 +293,8 @@ from dl4all.ops import (
     xlogy,
 )
 from dl4all.ops import divide as div
-from dl4all.ops.aliases import multiply
-from dl4all.ops.random import Generator
+from dl4all.ops.composite.aliases import multiply
+from dl4all.ops.random.generator import Generator
 from dl4all.runtime.registry import devices
 from dl4all.scheduler.device import Device, device, set_default_device, synchronize
 from dl4all.scheduler.profile import profile

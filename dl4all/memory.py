@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dl4all.allocator.allocation import Piece
 from dl4all.allocator.allocator import Allocator, amount, table
-from dl4all.allocator.interface import Piece
-from dl4all.allocator.timeline import Timeline
+from dl4all.allocator.history import Timeline
 from dl4all.errors import ArgumentError, DeviceError
 from dl4all.nn.module import Module
-from dl4all.ops.base import TensorBase
+from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.cpu import heap
 from dl4all.scheduler.device import Device, opened
 from dl4all.scheduler.device import device as _open

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dl4all.runtime.backend import Command, Copy, Dispatch, Span
+from dl4all.runtime.protocols import Command, Copy, Dispatch, Span
 
 MANY = 64  # spans of one buffer; looking through more costs more than the barrier that empties the list
 

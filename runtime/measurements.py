@@ -1,4 +1,4 @@
-"""How fast each device measured: a record (:mod:`dl4all.runtime.records`) for each device and backend.
+"""How fast each device measured: a record (:mod:`dl4all.runtime.device_records`) for each device and backend.
 
 After an update of the driver, or of what is measured, a device counts as not measured; measuring again takes
 two seconds.
@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dl4all.runtime import records
-from dl4all.runtime.info import DeviceInfo
-from dl4all.runtime.records import alone as alone
+from dl4all.runtime import device_records
+from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.device_records import alone as alone
 
 # Raised when the meaning of a number changes or the shaders become much faster: old records no longer count.
 FORMAT = 2
@@ -82,13 +82,13 @@ def attempt(name: str, info: DeviceInfo) -> Iterator[None]:
 
 
 def _key(name: str, info: DeviceInfo) -> list[str]:
-    return [str(FORMAT), *records.identity(name, info)]
+    return [str(FORMAT), *device_records.identity(name, info)]
 
 
 def _read(name: str, info: DeviceInfo) -> _Record:
     key = _key(name, info)
     try:
-        found = records.read(records.file(FOLDER, key), key)
+        found = device_records.read(device_records.file(FOLDER, key), key)
         if found is None:
             return _Record(0, None)
         measurement = found["measurement"]
@@ -112,4 +112,4 @@ def _write(name: str, info: DeviceInfo, record: _Record) -> None:
     key = _key(name, info)
     measurement = None if record.measurement is None else dataclasses.asdict(record.measurement)
     content = {"unfinished": record.unfinished, "measurement": measurement}
-    records.write(records.file(FOLDER, key), key, content)
+    device_records.write(device_records.file(FOLDER, key), key, content)

@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import NamedTuple, Protocol
 
-from dl4all.runtime.backend import Backend
-from dl4all.runtime.info import DeviceInfo
+from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.protocols import Backend
 
 GROUP = "dl4all.backends"
 # The first that a GPU offers is the one to take where nothing was measured.

@@ -21,10 +21,10 @@ from typing import NamedTuple
 from dl4all.config import calibrates_by_itself, device_setting, least_limits
 from dl4all.errors import BackendMissingError, ConfigError, DeviceError, UnknownDeviceError
 from dl4all.runtime import measurements, plugins, selection
-from dl4all.runtime.backend import Backend
-from dl4all.runtime.info import DeviceInfo
+from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.plugins import Source
 from dl4all.runtime.profiler import recorder
+from dl4all.runtime.protocols import Backend
 from dl4all.runtime.selection import Choice
 
 NULL = "null:0"

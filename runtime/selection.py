@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from dl4all.runtime.info import DeviceInfo
+from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.measurements import Measurement
 
 KINDS = ("discrete", "integrated", "virtual", "other", "cpu", "software")

@@ -13,18 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all import config
+from dl4all.allocator.allocation import aligned
 from dl4all.allocator.allocator import Allocator
-from dl4all.allocator.arena import Arena, Lifetime, plan
-from dl4all.allocator.best_fit import GRAIN
-from dl4all.allocator.by_size import choose
-from dl4all.allocator.canaries import GUARD, check_guard, set_guard
-from dl4all.allocator.host import HostView, pinned_span
-from dl4all.allocator.interface import aligned
+from dl4all.allocator.guard import GUARD, check_guard, set_guard
+from dl4all.allocator.pinned import HostView, pinned_span
+from dl4all.allocator.planner import Arena, Lifetime, plan
 from dl4all.allocator.staging import CHUNK, Ring
 from dl4all.allocator.storage import Storage
+from dl4all.allocator.strategies.best_fit import GRAIN
+from dl4all.allocator.strategies.by_size import choose
 from dl4all.errors import ArgumentError, OutOfMemoryError, ShaderError, TooLargeError
 from dl4all.runtime import registry, spirv
-from dl4all.runtime.backend import (
+from dl4all.runtime.cpu.buffer import CpuBuffer
+from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.profiler import recorder
+from dl4all.runtime.protocols import (
     Backend,
     Buffer,
     Bytes,
@@ -37,10 +40,7 @@ from dl4all.runtime.backend import (
     Span,
     Stream,
 )
-from dl4all.runtime.cpu.buffer import CpuBuffer
-from dl4all.runtime.info import DeviceInfo
-from dl4all.runtime.profiler import recorder
-from dl4all.scheduler.prediction import rates
+from dl4all.scheduler.cost_model import rates
 
 FOR_SLABS = 1 << 16  # bytes, of the small ones among many
 ROOM = 64 << 20  # bytes that are made room for at once: no block of the pool is larger

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from dl4all import Dl4allError, manual_seed
-from dl4all.allocator.canaries import set_guard
+from dl4all.allocator.guard import set_guard
 from dl4all.allocator.storage import Storage
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.device import device as open_device

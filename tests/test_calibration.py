@@ -15,7 +15,7 @@ import pytest
 
 import dl4all as dl
 from dl4all import calibration
-from dl4all.runtime import cache, measurements, registry
+from dl4all.runtime import file_cache, measurements, registry
 from dl4all.runtime.measurements import Measurement
 from tests.conftest import REPOSITORY, need
 
@@ -103,10 +103,10 @@ def test_a_damaged_record_counts_as_none_and_is_replaced(own_cache: Path, damage
 def test_a_record_of_another_shape_is_ignored(own_cache: Path, measurement: Any) -> None:
     info = dl.device("cpu").info
     measurements.store("cpu", info, Measurement(launch_us=2))
-    content = cache.read(record(own_cache))
+    content = file_cache.read(record(own_cache))
     assert content is not None
     changed = json.loads(content) | {"measurement": measurement}
-    cache.write(record(own_cache), json.dumps(changed).encode())
+    file_cache.write(record(own_cache), json.dumps(changed).encode())
     assert measurements.lookup("cpu", info) is None
 
 
@@ -114,7 +114,7 @@ def test_a_record_of_another_shape_is_ignored(own_cache: Path, measurement: Any)
 def test_a_record_that_is_none_is_ignored(own_cache: Path, content: bytes) -> None:
     info = dl.device("cpu").info
     measurements.store("cpu", info, Measurement(launch_us=2))
-    cache.write(record(own_cache), content)
+    file_cache.write(record(own_cache), content)
     assert measurements.lookup("cpu", info) is None
 
 
@@ -272,7 +272,7 @@ def test_the_first_process_of_three_measures_for_all(own_cache: Path) -> None:
     assert said[0].endswith("(DL4ALL_CALIBRATE=0: never)")
     assert {lines[-2] for lines in outputs} == {"[2.0, 3.0]"}
     assert len({lines[-1] for lines in outputs}) == 1  # all of them take the same device
-    assert all(cache.read(file) for file in (own_cache / "calibration").glob("*.json"))
+    assert all(file_cache.read(file) for file in (own_cache / "calibration").glob("*.json"))
 
 
 # What counts

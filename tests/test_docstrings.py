@@ -43,8 +43,13 @@ def run(text: doctest.DocTest, output: list[str]) -> doctest.TestResults:
 def test_modules_are_found() -> None:
     found = modules()
     assert len(found) > 50
-    assert {"dl4all", "dl4all.ops.base", "dl4all.runtime.registry", "dl4all.allocator.pool"} <= set(found)
-    assert {"dl4all.scheduler.device", "dl4all.runtime.spirv.files", "dl4all.shaders"} <= set(found)
+    assert {
+        "dl4all",
+        "dl4all.ops.core.tensor_base",
+        "dl4all.runtime.registry",
+        "dl4all.allocator.strategies.size_class",
+    } <= set(found)
+    assert {"dl4all.scheduler.device", "dl4all.runtime.spirv.module_store", "dl4all.shaders"} <= set(found)
 
 
 @pytest.mark.parametrize("name", modules())

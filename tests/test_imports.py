@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dl4all as dl
-from dl4all.ops.op import Op
+from dl4all.ops.core.op import Op
 
 ROOT = Path(__file__).parents[1]
 
@@ -110,16 +110,20 @@ def test_imports_point_one_way(module: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source", "wrong"),
     [
-        ("dl4all.runtime.registry", "from dl4all.allocator.pool import Pool", True),
+        ("dl4all.runtime.registry", "from dl4all.allocator.strategies.size_class import Pool", True),
         ("dl4all.runtime.registry", "from dl4all.config import device_setting", False),
         ("dl4all.runtime.registry", "from dl4all import ops", True),
         ("dl4all.runtime.registry", "from dl4all import errors", False),
         ("dl4all.runtime.registry", "import dl4all", True),
         ("dl4all.errors", "from dl4all.config import KNOWN", True),
-        ("dl4all.allocator.pool", "if TYPE_CHECKING:\n from dl4all.scheduler.device import Device", True),
-        ("dl4all.scheduler.device", "def f():\n import dl4all.ops.base", True),
-        ("dl4all.ops.base", "from dl4all.tensor import Tensor", True),
-        ("dl4all.tensor.tensor", "from dl4all.ops.base import TensorBase", False),
+        (
+            "dl4all.allocator.strategies.size_class",
+            "if TYPE_CHECKING:\n from dl4all.scheduler.device import Device",
+            True,
+        ),
+        ("dl4all.scheduler.device", "def f():\n import dl4all.ops.core.tensor_base", True),
+        ("dl4all.ops.core.tensor_base", "from dl4all.tensor import Tensor", True),
+        ("dl4all.tensor.tensor", "from dl4all.ops.core.tensor_base import TensorBase", False),
         ("dl4all.io.weights", "from dl4all.models import resnet18", True),
         ("dl4all.models.resnet", "from dl4all import nn", False),
         ("dl4all.nn.linear", "from dl4all.nn.module import Module", False),
@@ -131,12 +135,12 @@ def test_imports_point_one_way(module: str) -> None:
         ("dl4all.runtime.kompute.library", "from vulkan import ffi", True),
         ("dl4all.io.weights", "import torch.nn as nn", True),
         ("dl4all.scheduler.device", "from runtime import registry", True),
-        ("dl4all.testing.conformance.bench", "from dl4all.runtime.backend import Backend", False),
-        ("dl4all.testing.conformance.bench", "from dl4all.scheduler.device import Device", True),
-        ("dl4all.testing.conformance.bench", "import dl4all", True),
-        ("dl4all.testing.conformance.ways", "import pytest", False),
-        ("dl4all.runtime.backend", "import pytest", True),
-        ("dl4all.runtime.backend", "from dl4all.testing.conformance.bench import Bench", True),
+        ("dl4all.testing.conformance.harness", "from dl4all.runtime.protocols import Backend", False),
+        ("dl4all.testing.conformance.harness", "from dl4all.scheduler.device import Device", True),
+        ("dl4all.testing.conformance.harness", "import dl4all", True),
+        ("dl4all.testing.conformance.targets", "import pytest", False),
+        ("dl4all.runtime.protocols", "import pytest", True),
+        ("dl4all.runtime.protocols", "from dl4all.testing.conformance.harness import Bench", True),
         ("dl4all.cli.run", "from dl4all.testing import conformance", True),
     ],
 )

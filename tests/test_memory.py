@@ -16,7 +16,7 @@ import pytest
 import dl4all as dl
 from dl4all import nn
 from dl4all.errors import ArgumentError, OutOfMemoryError
-from dl4all.runtime.backend import Buffer
+from dl4all.runtime.protocols import Buffer
 from tests.conftest import need
 
 GPUS = [pytest.param(name, marks=pytest.mark.vulkan) for name in ("vulkan:0", "kompute:0")]

@@ -11,7 +11,7 @@ import pytest
 import dl4all as dl
 from benchmarks.bandwidth import Device, Row, measured, shares
 from benchmarks.op_works import WITHOUT, Work, tasks, variants, work
-from dl4all.ops.op import REGISTRY
+from dl4all.ops.core.op import REGISTRY
 
 MEASURED = Path(__file__).parents[1] / "docs" / "measured" / "ops.json"
 SMALL = tasks(4096)

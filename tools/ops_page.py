@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import dl4all as dl
-from dl4all.ops.elementwise import Elementwise
-from dl4all.ops.op import REGISTRY, Op
+from dl4all.ops.core.op import REGISTRY, Op
+from dl4all.ops.elementwise.declare import Elementwise
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, MEASURED = DOCS / "ops.md", DOCS / "measured" / "ops.json"

@@ -10,7 +10,7 @@ import venv
 from pathlib import Path
 from typing import NamedTuple
 
-from dl4all.runtime import cache
+from dl4all.runtime import file_cache
 
 PIP_SECONDS = 1800
 
@@ -47,7 +47,7 @@ def interpreter(name: str) -> str:
     needs = PEERS[name].requirements
     if not needs:
         return sys.executable
-    folder = cache.folder() / "peers" / name
+    folder = file_cache.folder() / "peers" / name
     stamp = folder / "installed.txt"
     wanted = "\n".join((sys.version, *needs))
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")

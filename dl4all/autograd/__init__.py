@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dl4all.autograd.api import backward, grad
-from dl4all.autograd.check import gradcheck, gradgradcheck
+from dl4all.autograd.activation_checkpoint import checkpoint
+from dl4all.autograd.backward_pass import backward, grad
 from dl4all.autograd.function import Function
 from dl4all.autograd.functional import hessian, hvp, jacobian, jvp, vjp
-from dl4all.autograd.mapping import vmap
-from dl4all.autograd.modes import (
+from dl4all.autograd.grad_mode import (
     detect_anomaly,
     enable_grad,
     inference_mode,
@@ -15,7 +14,8 @@ from dl4all.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
-from dl4all.autograd.recompute import checkpoint
+from dl4all.autograd.gradient_check import gradcheck, gradgradcheck
+from dl4all.autograd.vectorizing_map import vmap
 
 __all__ = [
     "Function",

@@ -10,9 +10,10 @@ import numpy as np
 
 from dl4all import ops
 from dl4all.errors import GradientError
-from dl4all.ops import batched, tape
-from dl4all.ops.base import TensorBase
-from dl4all.ops.tape import Edge, Gradient, Hook, Node
+from dl4all.ops.core import tape
+from dl4all.ops.core.tape import Edge, Gradient, Hook, Node
+from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.vmap import batched_tensor
 
 Place = tuple[Any, int]
 """Where gradients gather: (node, output), or (None, the identity of a leaf)."""
@@ -172,7 +173,7 @@ def _accumulate(leaf: TensorBase, gradient: TensorBase, own: set[int]) -> None:
     """Add to a leaf's ``grad``, which shares its memory with nobody: the user may change it in place."""
     record = leaf.record
     if gradient.levels and not leaf.levels:
-        gradient = batched.settled(gradient, batched.levels_of([gradient]), ended=False)
+        gradient = batched_tensor.settled(gradient, batched_tensor.levels_of([gradient]), ended=False)
     if record.grad is not None:
         record.grad = ops.add(record.grad, gradient)
         return

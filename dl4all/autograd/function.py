@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dl4all.errors import GradientError
-from dl4all.ops import tape
-from dl4all.ops.base import TensorBase
+from dl4all.ops.core import tape
+from dl4all.ops.core.tensor_base import TensorBase
 
 
 class Context:

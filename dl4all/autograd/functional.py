@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.autograd.api import grad
-from dl4all.autograd.modes import enable_grad
+from dl4all.autograd.backward_pass import grad
+from dl4all.autograd.grad_mode import enable_grad
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.base import TensorBase, from_host
-from dl4all.ops.joining import stack
-from dl4all.ops.views import index, reshape
+from dl4all.ops.core.tensor_base import TensorBase, from_host
+from dl4all.ops.indexing.concatenation import stack
+from dl4all.ops.memory.views import index, reshape
 
 Function = Callable[..., Any]
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from dl4all.calibration import compare_with_cpu
 from dl4all.config import calibrates_by_itself, least_limits, tune_setting
 from dl4all.errors import ConfigError, DeviceError, Dl4allError
-from dl4all.runtime import cache, measurements, registry, spirv
+from dl4all.runtime import file_cache, measurements, registry, spirv
 from dl4all.runtime.cpu import blas
 from dl4all.runtime.kompute.library import kp
-from dl4all.runtime.spirv import compiler
+from dl4all.runtime.spirv import compilers
 from dl4all.runtime.vulkan.instance import (
     VALIDATION_LAYER,
     layers,
@@ -197,7 +197,7 @@ def _validation() -> Finding:
 
 def _compiler() -> Finding:
     try:
-        return Finding("GLSL compiler", True, compiler.pick().identity)
+        return Finding("GLSL compiler", True, compilers.pick().identity)
     except Dl4allError as error:
         return Finding("GLSL compiler", None if _bundled() else False, "missing or failing", str(error))
 
@@ -209,14 +209,14 @@ def _bundled() -> bool:
 
 def _cache() -> Finding:
     """Whether a file can be written and read in the cache folder and in each folder that is there already."""
-    folder = cache.folder()
+    folder = file_cache.folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for place in (folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())):
             probe = place / f"doctor-{secrets.token_hex(8)}"
             try:
-                cache.write(probe, b"probe")
-                if cache.read(probe) != b"probe":
+                file_cache.write(probe, b"probe")
+                if file_cache.read(probe) != b"probe":
                     raise OSError(None, "what is written cannot be read again", str(place))
             finally:
                 probe.unlink(missing_ok=True)

@@ -15,9 +15,10 @@ from rich.table import Table
 import dl4all as dl
 from dl4all import config
 from dl4all.errors import ArgumentError, DeviceError, Dl4allError
-from dl4all.ops import matvec, tuning
-from dl4all.ops.tuning import SPACES, Outcome, Space
-from dl4all.runtime import records
+from dl4all.ops.core import autotune
+from dl4all.ops.core.autotune import SPACES, Outcome, Space
+from dl4all.ops.linalg import matvec
+from dl4all.runtime import device_records
 
 WAIT = 10.0  # seconds for another process that measures
 LEAST = 0.1  # seconds for a problem, however little is left of the budget
@@ -60,14 +61,14 @@ def tune(name: str, kernels: tuple[str, ...], budget: float, as_json: bool, rese
     if device.is_host:
         raise ArgumentError(f"[tune] {device} has no kernels to choose between; name another with --device")
     spaces = [SPACES[kernel] for kernel in kernels or KERNELS]
-    with records.alone(WAIT) as may:
+    with device_records.alone(WAIT) as may:
         if not may:
             raise DeviceError(
                 f"[tune] another process has been measuring for {WAIT:.0f} s, or the cache folder cannot be "
                 "written; try again later, or look with dl4all doctor"
             )
         if reset:
-            count = sum(tuning.forget(device, space.name) for space in spaces)
+            count = sum(autotune.forget(device, space.name) for space in spaces)
             print(f"Forgot {count} results of {device}.")
             return
         rows = list(_search(device, spaces, budget))
@@ -94,7 +95,7 @@ def _search(device: dl.Device, spaces: Sequence[Space[Any, Any]], budget: float)
             progress.update(bar, completed=place, description=f"{space.name}: {label}")
             share = max((until - time.monotonic()) / (len(todo) - place), LEAST)
             try:
-                yield Row(space.name, label, tuning.tune(space, device, problem, share))
+                yield Row(space.name, label, autotune.tune(space, device, problem, share))
             except Dl4allError as error:  # too large for the device, say; others may fit
                 yield Row(space.name, label, None, str(error))
 

@@ -14,7 +14,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import init
 from dl4all.nn.functional import dropout, gelu, scaled_dot_product_attention
 from dl4all.ops import cat, reshape
-from dl4all.ops.random import Generator
+from dl4all.ops.random.generator import Generator
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.random import multinomial
 from dl4all.tensor.tensor import Tensor

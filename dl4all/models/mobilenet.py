@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dl4all import nn
-from dl4all.models.initial import initialise
+from dl4all.models.init import initialise
 from dl4all.tensor.tensor import Tensor
 
 # Of each stage: by how much a block widens its input, its output's channels, blocks, the first one's stride.

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from dl4all import nn
 from dl4all.errors import ArgumentError
-from dl4all.models.initial import initialise
+from dl4all.models.init import initialise
 from dl4all.nn.utils import fuse_conv_bn_eval
 from dl4all.tensor.tensor import Tensor
 

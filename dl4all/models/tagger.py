@@ -6,7 +6,7 @@ from typing import Any
 
 from dl4all import nn
 from dl4all.nn.functional import dropout
-from dl4all.nn.rnn import pack_padded_sequence, pad_packed_sequence
+from dl4all.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 class LSTMTagger(nn.Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dl4all import nn
-from dl4all.models.initial import initialise
+from dl4all.models.init import initialise
 from dl4all.tensor.tensor import Tensor
 
 # Convolutions in each of the five stages, which have 1, 2, 4, 8 and 8 times the base's channels.

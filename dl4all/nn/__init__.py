@@ -35,7 +35,7 @@ from dl4all.nn.activation import (
 )
 from dl4all.nn.attention import MultiheadAttention
 from dl4all.nn.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
-from dl4all.nn.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from dl4all.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from dl4all.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
 from dl4all.nn.embedding import Embedding
 from dl4all.nn.further import Bilinear, EmbeddingBag, LocalResponseNorm, Unflatten
@@ -121,8 +121,16 @@ from dl4all.nn.positional import (
     RotaryPositionalEncoding,
     SinusoidalPositionalEncoding,
 )
-from dl4all.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from dl4all.nn.resizing import (
+from dl4all.nn.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from dl4all.nn.summary import Summary, summary
+from dl4all.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
+from dl4all.nn.upsampling import (
     ChannelShuffle,
     Fold,
     PixelShuffle,
@@ -131,14 +139,6 @@ from dl4all.nn.resizing import (
     Upsample,
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
-)
-from dl4all.nn.summary import Summary, summary
-from dl4all.nn.transformer import (
-    Transformer,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
 )
 
 __all__ = [

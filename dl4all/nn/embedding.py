@@ -7,8 +7,8 @@ from typing import Any
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional, init
 from dl4all.nn.module import Module, Parameter
-from dl4all.ops import tape
-from dl4all.ops.movement import fill_with
+from dl4all.ops.core import tape
+from dl4all.ops.memory.copy import fill_with
 from dl4all.tensor.creation import empty
 from dl4all.tensor.tensor import Tensor
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError, WeightsError
-from dl4all.ops.base import from_host
+from dl4all.ops.core.tensor_base import from_host
 from dl4all.scheduler.device import Device
 from dl4all.tensor.creation import Place
 from dl4all.tensor.tensor import Tensor, wanted

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from dl4all.nn import functional
-from dl4all.nn.convolution import Size
+from dl4all.nn.conv import Size
 from dl4all.nn.module import Module
 from dl4all.tensor.tensor import Tensor
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from dl4all.autograd.modes import no_grad
+from dl4all.autograd.grad_mode import no_grad
 from dl4all.nn.module import Module
 from dl4all.scheduler.profile import profile
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dl4all.ops.activation import (
+from dl4all.ops.activation.piecewise import (
     celu,
     elu,
     elu_backward,
@@ -21,8 +21,26 @@ from dl4all.ops.activation import (
     selu,
     threshold,
 )
-from dl4all.ops.advanced import getitem
-from dl4all.ops.aliases import (
+from dl4all.ops.activation.smooth import (
+    gelu,
+    gelu_exact,
+    gelu_exact_backward,
+    gelu_tanh,
+    gelu_tanh_backward,
+    glu,
+    logsigmoid,
+    mish,
+    sigmoid,
+    sigmoid_backward,
+    silu,
+    silu_backward,
+    softplus,
+    softplus_backward,
+    softsign,
+)
+from dl4all.ops.attention.flash import flash_attention, flash_attention_backward
+from dl4all.ops.attention.scaled_dot_product import scaled_dot_product_attention
+from dl4all.ops.composite.aliases import (
     absolute,
     arccos,
     arcsin,
@@ -46,8 +64,53 @@ from dl4all.ops.aliases import (
     swapdims,
     true_divide,
 )
-from dl4all.ops.arithmetic import add, addcdiv, addcmul, clone, div, lerp, mul, neg, pow, sub
-from dl4all.ops.arranging import (
+from dl4all.ops.composite.approximate_equality import allclose, equal, isclose, isin
+from dl4all.ops.composite.binary import (
+    copysign,
+    float_power,
+    fmax,
+    fmin,
+    heaviside,
+    hypot,
+    ldexp,
+    logaddexp,
+    logaddexp2,
+    xlogy,
+)
+from dl4all.ops.composite.channels import bilinear, channel_shuffle, local_response_norm
+from dl4all.ops.composite.cumulative import (
+    cummax,
+    cummin,
+    cumulative_trapezoid,
+    diff,
+    logcumsumexp,
+    trapezoid,
+    trapz,
+)
+from dl4all.ops.composite.embedding_bags import embedding_bag
+from dl4all.ops.composite.grid_sampler import affine_grid, grid_sample, upsample_bilinear, upsample_nearest
+from dl4all.ops.composite.interpolation import (
+    fold,
+    interpolate,
+    pixel_shuffle,
+    pixel_unshuffle,
+    unfold,
+    upsample,
+    window,
+)
+from dl4all.ops.composite.order_statistics import (
+    argwhere,
+    bucketize,
+    histc,
+    kthvalue,
+    median,
+    mode,
+    msort,
+    nanmedian,
+    quantile,
+    unique_consecutive,
+)
+from dl4all.ops.composite.rearrange import (
     adjoint,
     atleast_1d,
     atleast_2d,
@@ -70,13 +133,42 @@ from dl4all.ops.arranging import (
     vander,
     vsplit,
 )
-from dl4all.ops.attention import attention, attention_backward
-from dl4all.ops.avg_pooling import adaptive_avg_pool2d, avg_pool2d, avg_pool_backward
-from dl4all.ops.bags import embedding_bag
-from dl4all.ops.batch_norm import batch_norm_apply, batch_norm_backward, batch_norm_stats, batch_norm_sums
-from dl4all.ops.channels import bilinear, channel_shuffle, local_response_norm
-from dl4all.ops.closeness import allclose, equal, isclose, isin
-from dl4all.ops.comparison import (
+from dl4all.ops.composite.scatter import (
+    as_strided,
+    diagonal_scatter,
+    index_copy,
+    index_fill,
+    index_put,
+    masked_scatter,
+    scatter_reduce,
+    select_scatter,
+    slice_scatter,
+)
+from dl4all.ops.composite.shrink import hardshrink, rrelu, softshrink, tanhshrink
+from dl4all.ops.composite.sort_and_count import argsort, bincount, searchsorted, sort, topk, unique
+from dl4all.ops.composite.unary import (
+    acosh,
+    arccosh,
+    arcsinh,
+    arctanh,
+    asinh,
+    atanh,
+    deg2rad,
+    frac,
+    is_nonzero,
+    isneginf,
+    isposinf,
+    isreal,
+    logit,
+    rad2deg,
+    signbit,
+    sinc,
+)
+from dl4all.ops.conv.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
+from dl4all.ops.conv.convolution import conv1d, conv2d, conv3d, conv_input, conv_weight
+from dl4all.ops.core.op import REGISTRY, all_shaders
+from dl4all.ops.elementwise.arithmetic import add, addcdiv, addcmul, clone, div, lerp, mul, neg, pow, sub
+from dl4all.ops.elementwise.comparison import (
     between,
     clamp,
     clamp_max,
@@ -96,65 +188,7 @@ from dl4all.ops.comparison import (
     nan_to_num,
     ne,
 )
-from dl4all.ops.contractions import (
-    addbmm,
-    addmv,
-    addr,
-    cdist,
-    chain_matmul,
-    cross,
-    dist,
-    ger,
-    inner,
-    kron,
-    matrix_power,
-    pairwise_distance,
-    pdist,
-    tensordot,
-    vdot,
-)
-from dl4all.ops.conversion import cast
-from dl4all.ops.convolution import conv1d, conv2d, conv3d, conv_input, conv_weight
-from dl4all.ops.cross_entropy import cross_entropy_backward, cross_entropy_each, nll_backward, nll_each
-from dl4all.ops.dot import dot
-from dl4all.ops.dot_attention import scaled_dot_product_attention
-from dl4all.ops.dropping import alpha_dropout, dropout1d, dropout3d, feature_alpha_dropout, gumbel_softmax
-from dl4all.ops.einsum import einsum
-from dl4all.ops.extremes import amax, amin, argmax, argmin, extreme_backward, max, min
-from dl4all.ops.gathering import (
-    embedding,
-    gather,
-    index_add,
-    index_select,
-    masked_select,
-    nonzero,
-    one_hot,
-    scatter,
-    scatter_add,
-    take,
-    take_along_dim,
-)
-from dl4all.ops.grouped_norm import grouped_norm, grouped_norm_backward, grouped_norm_sums
-from dl4all.ops.inplace import copy_, fill_, in_place, setitem, zero_
-from dl4all.ops.joining import (
-    cat,
-    chunk,
-    concat,
-    concatenate,
-    flip,
-    hstack,
-    repeat,
-    repeat_interleave,
-    roll,
-    split,
-    stack,
-    tile,
-    unbind,
-    vstack,
-)
-from dl4all.ops.likelihood_losses import ctc_loss, gaussian_nll_loss, poisson_nll_loss
-from dl4all.ops.linalg import linear, matmul
-from dl4all.ops.logic import (
+from dl4all.ops.elementwise.logic import (
     bitwise_and,
     bitwise_not,
     bitwise_or,
@@ -166,7 +200,7 @@ from dl4all.ops.logic import (
     masked_fill,
     where,
 )
-from dl4all.ops.loss_terms import (
+from dl4all.ops.elementwise.loss_terms import (
     binary_error,
     binary_error_backward,
     logistic_error,
@@ -176,86 +210,7 @@ from dl4all.ops.loss_terms import (
     squared_error,
     squared_error_backward,
 )
-from dl4all.ops.losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    cross_entropy,
-    huber_loss,
-    kl_div,
-    l1_loss,
-    mse_loss,
-    nll_loss,
-    smooth_l1_loss,
-)
-from dl4all.ops.margin_losses import (
-    multi_margin_loss,
-    multilabel_margin_loss,
-    multilabel_soft_margin_loss,
-    soft_margin_loss,
-    triplet_margin_loss,
-    triplet_margin_with_distance_loss,
-)
-from dl4all.ops.max_pooling import (
-    adaptive_max_pool2d,
-    adaptive_max_pool2d_with_indices,
-    max_pool2d,
-    max_pool2d_with_indices,
-    max_pool_at,
-    max_pool_backward,
-)
-from dl4all.ops.moments import aminmax, nanmean, nansum, std_mean, var_mean
-from dl4all.ops.normalization import batch_norm, group_norm, instance_norm, layer_norm, normalize, rms_norm
-from dl4all.ops.op import REGISTRY, all_shaders
-from dl4all.ops.padding import diag, diag_embed, pad, tril, triu
-from dl4all.ops.pair_losses import (
-    cosine_embedding_loss,
-    cosine_similarity,
-    hinge_embedding_loss,
-    margin_ranking_loss,
-)
-from dl4all.ops.pairwise import (
-    copysign,
-    float_power,
-    fmax,
-    fmin,
-    heaviside,
-    hypot,
-    ldexp,
-    logaddexp,
-    logaddexp2,
-    xlogy,
-)
-from dl4all.ops.picking import pick, pick_backward, put
-from dl4all.ops.placing import (
-    as_strided,
-    diagonal_scatter,
-    index_copy,
-    index_fill,
-    index_put,
-    masked_scatter,
-    scatter_reduce,
-    select_scatter,
-    slice_scatter,
-)
-from dl4all.ops.pooling import adaptive_avg_pool1d, adaptive_max_pool1d, avg_pool1d, max_pool1d
-from dl4all.ops.products import addmm, baddbmm, bmm, mm, mv, outer
-from dl4all.ops.random import bernoulli_, dropout, dropout2d, normal_, random_dropout, uniform_
-from dl4all.ops.ranking import (
-    argwhere,
-    bucketize,
-    histc,
-    kthvalue,
-    median,
-    mode,
-    msort,
-    nanmedian,
-    quantile,
-    unique_consecutive,
-)
-from dl4all.ops.recurrent import gru_step, gru_step_backward, lstm_step, lstm_step_backward
-from dl4all.ops.reduction import mean, prod, sum, sum_to
-from dl4all.ops.resizing import fold, interpolate, pixel_shuffle, pixel_unshuffle, unfold, upsample, window
-from dl4all.ops.rounding import (
+from dl4all.ops.elementwise.rounding import (
     abs,
     ceil,
     floor,
@@ -268,55 +223,7 @@ from dl4all.ops.rounding import (
     trunc,
     zero,
 )
-from dl4all.ops.running import cummax, cummin, cumulative_trapezoid, diff, logcumsumexp, trapezoid, trapz
-from dl4all.ops.sampling import affine_grid, grid_sample, upsample_bilinear, upsample_nearest
-from dl4all.ops.scans import cumprod, cumsum, cumsum_backward
-from dl4all.ops.shrinking import hardshrink, rrelu, softshrink, tanhshrink
-from dl4all.ops.sigmoids import (
-    gelu,
-    gelu_exact,
-    gelu_exact_backward,
-    gelu_tanh,
-    gelu_tanh_backward,
-    glu,
-    logsigmoid,
-    mish,
-    sigmoid,
-    sigmoid_backward,
-    silu,
-    silu_backward,
-    softplus,
-    softplus_backward,
-    softsign,
-)
-from dl4all.ops.softmax import (
-    log_softmax,
-    log_softmax_backward,
-    softmax,
-    softmax_backward,
-    softmin,
-)
-from dl4all.ops.sorting import argsort, bincount, searchsorted, sort, topk, unique
-from dl4all.ops.special import (
-    acosh,
-    arccosh,
-    arcsinh,
-    arctanh,
-    asinh,
-    atanh,
-    deg2rad,
-    frac,
-    is_nonzero,
-    isneginf,
-    isposinf,
-    isreal,
-    logit,
-    rad2deg,
-    signbit,
-    sinc,
-)
-from dl4all.ops.statistics import logsumexp, norm, std, var
-from dl4all.ops.transcendental import (
+from dl4all.ops.elementwise.transcendental import (
     acos,
     asin,
     atan,
@@ -342,10 +249,94 @@ from dl4all.ops.transcendental import (
     tanh,
     tanh_backward,
 )
-from dl4all.ops.transposed import conv_transpose1d, conv_transpose2d, conv_transpose3d
-from dl4all.ops.truth import all, any, count_nonzero
-from dl4all.ops.unpooling import max_unpool1d, max_unpool2d, max_unpool3d
-from dl4all.ops.views import (
+from dl4all.ops.indexing.advanced_indexing import getitem
+from dl4all.ops.indexing.concatenation import (
+    cat,
+    chunk,
+    concat,
+    concatenate,
+    flip,
+    hstack,
+    repeat,
+    repeat_interleave,
+    roll,
+    split,
+    stack,
+    tile,
+    unbind,
+    vstack,
+)
+from dl4all.ops.indexing.gather_scatter import (
+    embedding,
+    gather,
+    index_add,
+    index_select,
+    masked_select,
+    nonzero,
+    one_hot,
+    scatter,
+    scatter_add,
+    take,
+    take_along_dim,
+)
+from dl4all.ops.indexing.inplace import copy_, fill_, in_place, setitem, zero_
+from dl4all.ops.indexing.padding import diag, diag_embed, pad, tril, triu
+from dl4all.ops.indexing.rows import pick, pick_backward, put
+from dl4all.ops.linalg.blas import addmm, baddbmm, bmm, mm, mv, outer
+from dl4all.ops.linalg.contractions import (
+    addbmm,
+    addmv,
+    addr,
+    cdist,
+    chain_matmul,
+    cross,
+    dist,
+    ger,
+    inner,
+    kron,
+    matrix_power,
+    pairwise_distance,
+    pdist,
+    tensordot,
+    vdot,
+)
+from dl4all.ops.linalg.dot_product import dot
+from dl4all.ops.linalg.einstein_summation import einsum
+from dl4all.ops.linalg.matrix_product import linear, matmul
+from dl4all.ops.loss.cross_entropy_loss import (
+    cross_entropy_backward,
+    cross_entropy_each,
+    nll_backward,
+    nll_each,
+)
+from dl4all.ops.loss.likelihood import ctc_loss, gaussian_nll_loss, poisson_nll_loss
+from dl4all.ops.loss.losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    nll_loss,
+    smooth_l1_loss,
+)
+from dl4all.ops.loss.margin import (
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
+from dl4all.ops.loss.similarity import (
+    cosine_embedding_loss,
+    cosine_similarity,
+    hinge_embedding_loss,
+    margin_ranking_loss,
+)
+from dl4all.ops.memory.conversion import cast
+from dl4all.ops.memory.views import (
     broadcast_to,
     contiguous,
     diagonal,
@@ -368,7 +359,37 @@ from dl4all.ops.views import (
     view,
     view_as,
 )
-from dl4all.ops.volumes import (
+from dl4all.ops.normalization.batch_normalization import (
+    batch_norm_apply,
+    batch_norm_backward,
+    batch_norm_stats,
+    batch_norm_sums,
+)
+from dl4all.ops.normalization.functional import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    normalize,
+    rms_norm,
+)
+from dl4all.ops.normalization.group_normalization import (
+    grouped_norm,
+    grouped_norm_backward,
+    grouped_norm_sums,
+)
+from dl4all.ops.pool.avg_pool import adaptive_avg_pool2d, avg_pool2d, avg_pool_backward
+from dl4all.ops.pool.max_pool import (
+    adaptive_max_pool2d,
+    adaptive_max_pool2d_with_indices,
+    max_pool2d,
+    max_pool2d_with_indices,
+    max_pool_at,
+    max_pool_backward,
+)
+from dl4all.ops.pool.max_unpool import max_unpool1d, max_unpool2d, max_unpool3d
+from dl4all.ops.pool.pool1d import adaptive_avg_pool1d, adaptive_max_pool1d, avg_pool1d, max_pool1d
+from dl4all.ops.pool.pool3d import (
     adaptive_avg_pool3d,
     adaptive_max_pool1d_with_indices,
     adaptive_max_pool3d,
@@ -381,6 +402,28 @@ from dl4all.ops.volumes import (
     max_pool3d,
     max_pool3d_with_indices,
 )
+from dl4all.ops.random.dropout_variants import (
+    alpha_dropout,
+    dropout1d,
+    dropout3d,
+    feature_alpha_dropout,
+    gumbel_softmax,
+)
+from dl4all.ops.random.generator import bernoulli_, dropout, dropout2d, normal_, random_dropout, uniform_
+from dl4all.ops.reduce.any_all import all, any, count_nonzero
+from dl4all.ops.reduce.extrema import amax, amin, argmax, argmin, extreme_backward, max, min
+from dl4all.ops.reduce.nan_reductions import aminmax, nanmean, nansum, std_mean, var_mean
+from dl4all.ops.reduce.scan import cumprod, cumsum, cumsum_backward
+from dl4all.ops.reduce.softmax_function import (
+    log_softmax,
+    log_softmax_backward,
+    softmax,
+    softmax_backward,
+    softmin,
+)
+from dl4all.ops.reduce.sums import mean, prod, sum, sum_to
+from dl4all.ops.reduce.variance import logsumexp, norm, std, var
+from dl4all.ops.rnn.cells import gru_step, gru_step_backward, lstm_step, lstm_step_backward
 
 __all__ = [
     "REGISTRY",
@@ -434,8 +477,6 @@ __all__ = [
     "atleast_1d",
     "atleast_2d",
     "atleast_3d",
-    "attention",
-    "attention_backward",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
@@ -542,6 +583,8 @@ __all__ = [
     "feature_alpha_dropout",
     "fill_",
     "fix",
+    "flash_attention",
+    "flash_attention_backward",
     "flatten",
     "flip",
     "fliplr",

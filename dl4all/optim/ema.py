@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.base import TensorBase, from_host
-from dl4all.ops.movement import copy_into, fresh_copy
-from dl4all.ops.together import Job, Together
+from dl4all.ops.core.multi_tensor import Job, Together
+from dl4all.ops.core.tensor_base import TensorBase, from_host
+from dl4all.ops.memory.copy import copy_into, fresh_copy
 from dl4all.optim.optimizer import Kernels
 from dl4all.scheduler.device import Device
 from dl4all.tensor.tensor import Tensor

@@ -5,8 +5,8 @@ parameter's state lie one after another in one piece of memory, so that no kerne
 buffers and a table.
 
 A dispatch goes through all parameters of a group whose memory lies in the same few buffers and that have come
-equally far (:mod:`dl4all.ops.together`): asking for one for each would take longer than most of them run. A
-parameter that is alone there has its own. Both ways compute the same, bit by bit.
+equally far (:mod:`dl4all.ops.core.multi_tensor`): asking for one for each would take longer than most of
+them run. A parameter that is alone there has its own. Both ways compute the same, bit by bit.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.autograd import enable_grad, no_grad
 from dl4all.errors import ArgumentError, GradientError
-from dl4all.ops.base import TensorBase, from_host
-from dl4all.ops.launch import pack, run, shader, spread
-from dl4all.ops.movement import copy_into, fill_with
-from dl4all.ops.op import SHARED
-from dl4all.ops.together import Job, Role, Together, side_by_side
-from dl4all.ops.views import contiguous
+from dl4all.ops.core.launch import pack, run, shader, spread
+from dl4all.ops.core.multi_tensor import Job, Role, Together, side_by_side
+from dl4all.ops.core.op import SHARED
+from dl4all.ops.core.tensor_base import TensorBase, from_host
+from dl4all.ops.memory.copy import copy_into, fill_with
+from dl4all.ops.memory.views import contiguous
 from dl4all.scheduler.device import Device, Launch
 from dl4all.tensor.tensor import Tensor
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dl4all.ops.sorting import TopK, topk
+from dl4all.ops.composite.sort_and_count import TopK, topk
 from dl4all.tensor.creation import (
     empty,
     from_dlpack,
@@ -15,8 +15,7 @@ from dl4all.tensor.creation import (
     tensor,
     zeros,
 )
-from dl4all.tensor.grids import as_tensor, asarray, randint_like, scalar_tensor, tril_indices, triu_indices
-from dl4all.tensor.promoting import (
+from dl4all.tensor.dtypes import (
     can_cast,
     finfo,
     iinfo,
@@ -29,6 +28,7 @@ from dl4all.tensor.promoting import (
     promote_types,
     result_type,
 )
+from dl4all.tensor.grids import as_tensor, asarray, randint_like, scalar_tensor, tril_indices, triu_indices
 from dl4all.tensor.random import (
     bernoulli,
     get_rng_state,

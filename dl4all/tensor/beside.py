@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.ops.base import Shape, TensorBase
-from dl4all.ops.indexing import sizes
-from dl4all.ops.movement import fill_with, new_like
-from dl4all.ops.op import empty as empty_tensor
+from dl4all.ops.core.op import empty as empty_tensor
+from dl4all.ops.core.strides import sizes
+from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.scheduler.device import Device, device
 
 

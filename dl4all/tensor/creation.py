@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops import random
-from dl4all.ops.base import DTYPES, Shape, from_host
-from dl4all.ops.indexing import sizes
-from dl4all.ops.movement import fill_with
-from dl4all.ops.op import empty as empty_tensor
+from dl4all.ops.core.op import empty as empty_tensor
+from dl4all.ops.core.strides import sizes
+from dl4all.ops.core.tensor_base import DTYPES, Shape, from_host
+from dl4all.ops.memory.copy import fill_with
+from dl4all.ops.random import generator as random
 from dl4all.scheduler.device import Device, device
-from dl4all.tensor.exchange import array_of_dlpack
+from dl4all.tensor.interop import array_of_dlpack
 from dl4all.tensor.tensor import Tensor
 
 Place = str | Device

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops import random
-from dl4all.ops.base import TensorBase
-from dl4all.ops.inplace import copy_, setitem
-from dl4all.ops.movement import new_like
-from dl4all.ops.random import Generator
-from dl4all.ops.rounding import ceil
-from dl4all.ops.transcendental import exp, log1p, tan
+from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.elementwise.rounding import ceil
+from dl4all.ops.elementwise.transcendental import exp, log1p, tan
+from dl4all.ops.indexing.inplace import copy_, setitem
+from dl4all.ops.memory.copy import new_like
+from dl4all.ops.random import generator as random
+from dl4all.ops.random.generator import Generator
 
 
 def _uniform(self: TensorBase, generator: Generator | None) -> Any:

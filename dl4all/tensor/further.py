@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dl4all import ops
-from dl4all.ops import aliases, indexing
+from dl4all.ops.composite import aliases
+from dl4all.ops.core import strides
 from dl4all.tensor import beside, filling, turning
 from dl4all.tensor.moving import Moving
 
@@ -217,7 +218,7 @@ class Further(Moving):
 
     def stride(self, dim: int | None = None) -> Any:
         """How many elements on the next place of each axis lies in memory, or that of axis `dim`."""
-        return self.strides if dim is None else self.strides[indexing.axis("stride", dim, len(self.shape))]
+        return self.strides if dim is None else self.strides[strides.axis("stride", dim, len(self.shape))]
 
     def storage_offset(self) -> int:
         """How many elements before the first one lie in the memory that it is part of."""

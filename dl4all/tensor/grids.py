@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.random import Generator
+from dl4all.ops.random.generator import Generator
 from dl4all.scheduler.device import Device
 from dl4all.tensor.creation import checked_dtype, from_numpy, tensor
 from dl4all.tensor.random import randint

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dl4all import ops
-from dl4all.ops.base import TensorBase
-from dl4all.tensor import beside, exchange
+from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.tensor import beside, interop
 
 
 class Moving(TensorBase):
@@ -131,7 +131,7 @@ class Moving(TensorBase):
 
     # Copies and other libraries
 
-    __deepcopy__ = exchange.deepcopied
-    __dlpack__ = exchange.dlpack
-    __dlpack_device__ = exchange.dlpack_device
-    __reduce__ = exchange.reduced
+    __deepcopy__ = interop.deepcopied
+    __dlpack__ = interop.dlpack
+    __dlpack_device__ = interop.dlpack_device
+    __reduce__ = interop.reduced

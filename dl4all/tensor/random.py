@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops import philox, random
-from dl4all.ops.base import DTYPES, Shape, from_host
-from dl4all.ops.elementwise import broadcast_shapes
-from dl4all.ops.indexing import sizes
-from dl4all.ops.op import empty
-from dl4all.ops.random import Generator, State, default_generator
+from dl4all.ops.core import philox
+from dl4all.ops.core.op import empty
+from dl4all.ops.core.strides import sizes
+from dl4all.ops.core.tensor_base import DTYPES, Shape, from_host
+from dl4all.ops.elementwise.declare import broadcast_shapes
+from dl4all.ops.random import generator as random
+from dl4all.ops.random.generator import Generator, State, default_generator
 from dl4all.scheduler.device import Device, device
 from dl4all.tensor.tensor import Tensor
 

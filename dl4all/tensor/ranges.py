@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.movement import fresh_copy
-from dl4all.ops.views import expand, reshape
+from dl4all.ops.memory.copy import fresh_copy
+from dl4all.ops.memory.views import expand, reshape
 from dl4all.tensor.creation import (
     Place,
     checked_dtype,

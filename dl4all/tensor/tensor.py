@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from dl4all import autograd, ops
 from dl4all.errors import ArgumentError, DTypeError, GradientError
-from dl4all.ops import indexing, tape
-from dl4all.ops.base import DTYPES, Shape, TensorBase, from_host
-from dl4all.ops.op import NUMBERS
+from dl4all.ops.core import strides, tape
+from dl4all.ops.core.op import NUMBERS
+from dl4all.ops.core.tensor_base import DTYPES, Shape, TensorBase, from_host
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.device import device as open_device
 from dl4all.tensor.further import Further
@@ -191,7 +191,7 @@ class Tensor(Further):
 
     def size(self, dim: int | None = None) -> Shape | int:
         """The shape, or its entry for axis `dim`."""
-        return self.shape if dim is None else self.shape[indexing.axis("size", dim, self.ndim)]
+        return self.shape if dim is None else self.shape[strides.axis("size", dim, self.ndim)]
 
     def element_size(self) -> int:
         """How many bytes an element takes."""

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import DTypeError, GradientError, ShapeError
-from dl4all.ops import indexing, tape
-from dl4all.ops.base import DTYPES, TensorBase, from_host
-from dl4all.ops.reduction import sum_to
+from dl4all.ops.core import strides, tape
+from dl4all.ops.core.tensor_base import DTYPES, TensorBase, from_host
+from dl4all.ops.reduce.sums import sum_to
 from dl4all.scheduler.device import Device, device
 
 
@@ -76,7 +76,7 @@ def sum_to_size(self: Any, *size: Any) -> Any:
     Raises:
         ShapeError: it does not broadcast to this one's shape.
     """
-    shape = indexing.sizes("sum_to_size", size)
+    shape = strides.sizes("sum_to_size", size)
     try:
         fits = np.broadcast_shapes(shape, self.shape) == self.shape
     except ValueError:

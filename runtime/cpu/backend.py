@@ -11,12 +11,12 @@ import numpy as np
 import psutil
 
 from dl4all.errors import ArgumentError, OutOfMemoryError
-from dl4all.runtime.backend import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.cpu import heap
 from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.cpu.recording import CpuRecording, refuse_programs
 from dl4all.runtime.cpu.stream import CpuStream
-from dl4all.runtime.info import DeviceInfo, Limits
+from dl4all.runtime.device_info import DeviceInfo, Limits
+from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.spirv import Module
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dl4all.runtime.backend import Bytes
+from dl4all.runtime.protocols import Bytes
 
 
 class CpuBuffer:

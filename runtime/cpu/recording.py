@@ -8,7 +8,7 @@ from typing import NoReturn
 import numpy as np
 
 from dl4all.errors import ArgumentError, DeviceError
-from dl4all.runtime.backend import Bytes, Command, Copy, Dispatch, Fill, Span, check_copy
+from dl4all.runtime.protocols import Bytes, Command, Copy, Dispatch, Fill, Span, check_copy
 
 
 def refuse_programs() -> NoReturn:

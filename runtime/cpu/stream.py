@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from dl4all.errors import ArgumentError, DeviceError
-from dl4all.runtime.backend import Bytes, Copy, Dispatch, Fill, Ran, Span
-from dl4all.runtime.checks import check_replay
+from dl4all.runtime.completed_event import FINISHED, Finished
 from dl4all.runtime.cpu.recording import CpuRecording, bytes_of, check, refuse_programs, run
-from dl4all.runtime.finished import FINISHED, Finished
+from dl4all.runtime.protocols import Bytes, Copy, Dispatch, Fill, Ran, Span
+from dl4all.runtime.validation import check_replay
 
 
 class CpuStream:

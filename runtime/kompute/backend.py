@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dl4all.errors import DeviceError, UnknownDeviceError
-from dl4all.runtime.backend import Capabilities, Command, Memory, MemoryKind
-from dl4all.runtime.info import DeviceInfo
+from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.kompute.bound_program import Launches
 from dl4all.runtime.kompute.buffer import KomputeBuffer
 from dl4all.runtime.kompute.copies import Copies
-from dl4all.runtime.kompute.launch import Launches
 from dl4all.runtime.kompute.library import installed, kp, manager, typed
 from dl4all.runtime.kompute.program import KomputeProgram
 from dl4all.runtime.kompute.recording import KomputeRecording
 from dl4all.runtime.kompute.stream import KomputeStream
+from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.spirv import Module
 from dl4all.runtime.vulkan import backend as vulkan
 from dl4all.runtime.vulkan import features

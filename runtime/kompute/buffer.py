@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from dl4all.errors import ArgumentError, OutOfMemoryError
-from dl4all.runtime.backend import Bytes, MemoryKind
 from dl4all.runtime.kompute.library import evaluate, kp, typed
+from dl4all.runtime.protocols import Bytes, MemoryKind
 
 if TYPE_CHECKING:
     from dl4all.runtime.kompute.backend import KomputeBackend

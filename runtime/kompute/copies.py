@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.runtime.backend import Copy, Dispatch, Fill, Grid, Span, check_copy
+from dl4all.runtime.protocols import Copy, Dispatch, Fill, Grid, Span, check_copy
 from dl4all.runtime.spirv import Shader, load
 
 if TYPE_CHECKING:
     from dl4all.runtime.kompute.backend import KomputeBackend
     from dl4all.runtime.kompute.program import KomputeProgram
 
-COPY = Shader("runtime/copy.comp")
-FILL = Shader("runtime/fill.comp")
+COPY = Shader("memory/copy_words.comp")
+FILL = Shader("memory/fill_words.comp")
 SHADERS = (COPY, FILL)  # a wheel carries them compiled
 LOCAL = 128  # invocations of a workgroup
 GROUPS = 65535  # that every device can start; the invocations stride over the rest

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dl4all.runtime.interface import check_interface
+from dl4all.runtime.requirements import check_interface
 from dl4all.runtime.spirv import Module
 
 if TYPE_CHECKING:

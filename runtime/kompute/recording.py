@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dl4all.runtime.backend import SUBMISSION_SECONDS, Command, Dispatch, Span
-from dl4all.runtime.checks import check_replay
 from dl4all.runtime.hazards import Hazards, accesses
+from dl4all.runtime.kompute.bound_program import check_push, operation
 from dl4all.runtime.kompute.copies import through_host
-from dl4all.runtime.kompute.launch import check_push, operation
 from dl4all.runtime.kompute.library import evaluate
+from dl4all.runtime.protocols import SUBMISSION_SECONDS, Command, Dispatch, Span
+from dl4all.runtime.validation import check_replay
 
 if TYPE_CHECKING:
     from dl4all.runtime.kompute.backend import KomputeBackend

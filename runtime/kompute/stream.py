@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dl4all.errors import ArgumentError, DeviceError
-from dl4all.runtime.backend import Bytes, Copy, Dispatch, Fill, Ran, Span
-from dl4all.runtime.finished import FINISHED, Finished
+from dl4all.runtime.completed_event import FINISHED, Finished
 from dl4all.runtime.kompute.copies import check_span, through_host
 from dl4all.runtime.kompute.library import evaluate
 from dl4all.runtime.kompute.recording import KomputeRecording
+from dl4all.runtime.protocols import Bytes, Copy, Dispatch, Fill, Ran, Span
 
 if TYPE_CHECKING:
     from dl4all.runtime.kompute.backend import KomputeBackend

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from dl4all.errors import ArgumentError, DeviceError, OutOfMemoryError, UnknownDeviceError
-from dl4all.runtime.backend import Capabilities, Command, Memory, MemoryKind
-from dl4all.runtime.info import DeviceInfo
-from dl4all.runtime.interface import check_interface
+from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.null.buffer import NullBuffer
 from dl4all.runtime.null.program import NullProgram
 from dl4all.runtime.null.recording import NullRecording
 from dl4all.runtime.null.stream import NullStream
+from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
+from dl4all.runtime.requirements import check_interface
 from dl4all.runtime.spirv import Module
 
 Call = Literal[

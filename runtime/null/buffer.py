@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.runtime.backend import Bytes, MemoryKind
+from dl4all.runtime.protocols import Bytes, MemoryKind
 
 if TYPE_CHECKING:
     from dl4all.runtime.null.backend import NullBackend

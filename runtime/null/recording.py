@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dl4all.runtime.backend import Command
-from dl4all.runtime.checks import check_command, check_replay
+from dl4all.runtime.protocols import Command
+from dl4all.runtime.validation import check_command, check_replay
 
 if TYPE_CHECKING:
     from dl4all.runtime.null.backend import NullBackend

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dl4all.errors import DeviceError
-from dl4all.runtime.backend import Bytes, Copy, Dispatch, Fill, Ran, Span
-from dl4all.runtime.checks import check_command, check_transfer
-from dl4all.runtime.finished import FINISHED, Finished
+from dl4all.runtime.completed_event import FINISHED, Finished
 from dl4all.runtime.null.recording import NullRecording
+from dl4all.runtime.protocols import Bytes, Copy, Dispatch, Fill, Ran, Span
+from dl4all.runtime.validation import check_command, check_transfer
 
 if TYPE_CHECKING:
     from dl4all.runtime.null.backend import Call, NullBackend

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.runtime.backend import Clock, Ran
+from dl4all.runtime.protocols import Clock, Ran
 from dl4all.runtime.spirv import Shader
 
 Kind = Literal["op", "kernel", "upload", "download", "allocation"]
@@ -93,7 +93,7 @@ def short_name(shader: Shader) -> str:
 
     >>> short_name(Shader("elementwise/unary.comp", (("OP(x)", "(-x)"), ("PARAMS", ""), ("RANK", "4"))))
     'elementwise/unary (-x) RANK=4'
-    >>> short_name(Shader("matmul/gemm.comp", (("SHUFFLE", "1"), ("VEC_A", "0"))))
+    >>> short_name(Shader("linalg/gemm.comp", (("SHUFFLE", "1"), ("VEC_A", "0"))))
     'matmul/gemm SHUFFLE'
     """
     words = [shader.path.removesuffix(".comp")]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dl4all.errors import ShaderError
-from dl4all.runtime import cache
-from dl4all.runtime.spirv import compiler, files
+from dl4all.runtime import file_cache
+from dl4all.runtime.spirv import compilers, module_store
 from dl4all.runtime.spirv.reflect import Binding, Interface, reflect
 
 __all__ = ["Binding", "Interface", "Module", "Shader", "build", "load"]
@@ -61,28 +61,30 @@ def load(shader: Shader, root: Path = SHADERS) -> Module:
 
 def build(shaders: Iterable[Shader], folder: Path, root: Path = SHADERS) -> list[Path]:
     """Compile shaders into a folder, for the wheel, where it is ``dl4all/shaders/spirv``."""
-    tool = compiler.pick()
+    tool = compilers.pick()
     written = []
     for shader in dict.fromkeys(shaders):
         key = _key(shader, root)
         # What this compiler made of the same source before is the same.
-        code = cache.read(files.user_file(key, tool.identity)) or _compile(shader, root, tool.compile)
+        code = file_cache.read(module_store.user_file(key, tool.identity)) or _compile(
+            shader, root, tool.compile
+        )
         reflect(code, shader.name)
-        cache.write(folder / f"{key}.spv", code)
+        file_cache.write(folder / f"{key}.spv", code)
         written.append(folder / f"{key}.spv")
     return written
 
 
 def _find_or_compile(shader: Shader, root: Path) -> Module:
     key = _key(shader, root)
-    code = cache.read(files.bundled_file(root, key))
+    code = file_cache.read(module_store.bundled_file(root, key))
     if code is None:
-        tool = compiler.pick()
-        file = files.user_file(key, tool.identity)
-        code = cache.read(file)
+        tool = compilers.pick()
+        file = module_store.user_file(key, tool.identity)
+        code = file_cache.read(file)
         if code is None:
             code = _compile(shader, root, tool.compile)
-            cache.try_write(file, code)
+            file_cache.try_write(file, code)
     return Module(shader.name, code, reflect(code, shader.name))
 
 
@@ -97,10 +99,10 @@ def _key(shader: Shader, root: Path) -> str:
         }
     except (OSError, UnicodeDecodeError) as error:
         raise ShaderError(f"cannot read shader {shader.path}: {error}") from error
-    return files.key(source, includes, shader.defines)
+    return module_store.key(source, includes, shader.defines)
 
 
-def _compile(shader: Shader, root: Path, compile: compiler.Compile) -> bytes:
+def _compile(shader: Shader, root: Path, compile: compilers.Compile) -> bytes:
     try:
         # Sorted as in the key, which would otherwise not say which of two defines of one name wins.
         return compile(root / shader.path, sorted(shader.defines), [root / "include"])

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from dl4all.errors import ShaderError
-from dl4all.runtime.spirv.words import (
+from dl4all.runtime.spirv.parser import (
     BUILT_IN_NUM_WORKGROUPS,
     BUILT_IN_WORKGROUP_SIZE,
     GL_COMPUTE,

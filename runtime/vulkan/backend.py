@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from dl4all.errors import DeviceError, UnknownDeviceError
-from dl4all.runtime.backend import Capabilities, Command, Memory, MemoryKind
-from dl4all.runtime.checks import check_allocation
-from dl4all.runtime.info import DeviceInfo
-from dl4all.runtime.interface import FEATURES
+from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
+from dl4all.runtime.requirements import FEATURES
 from dl4all.runtime.spirv import Module
+from dl4all.runtime.validation import check_allocation
 from dl4all.runtime.vulkan import features
 from dl4all.runtime.vulkan.buffer import VulkanBuffer, free_memory, memory_types
 from dl4all.runtime.vulkan.discovery import PhysicalDevice, physical_devices

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dl4all.errors import OutOfMemoryError
-from dl4all.runtime.backend import Bytes, MemoryKind
+from dl4all.runtime.protocols import Bytes, MemoryKind
 from dl4all.runtime.vulkan.discovery import PhysicalDevice
 from dl4all.runtime.vulkan.instance import WHOLE_SIZE, api, check
 from dl4all.runtime.vulkan.structs import create, destroy, struct

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dl4all.runtime.backend import Copy, Fill, Grid, Span
-from dl4all.runtime.interface import MAX_BINDINGS
+from dl4all.runtime.protocols import Copy, Fill, Grid, Span
+from dl4all.runtime.requirements import MAX_BINDINGS
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.program import VulkanProgram
 from dl4all.runtime.vulkan.structs import array, create, struct

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dl4all.errors import BackendMissingError
-from dl4all.runtime.info import DeviceInfo, DeviceType, Heap, Limits, QueueFamily, limited
+from dl4all.runtime.device_info import DeviceInfo, DeviceType, Heap, Limits, QueueFamily, limited
 from dl4all.runtime.vulkan.features import V1_2, supported
 from dl4all.runtime.vulkan.instance import api, check, instance, version
 from dl4all.runtime.vulkan.structs import struct

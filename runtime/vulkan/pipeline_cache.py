@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dl4all.errors import DeviceError
-from dl4all.runtime import cache
+from dl4all.runtime import file_cache
 from dl4all.runtime.vulkan.discovery import PhysicalDevice
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.structs import create, destroy
@@ -26,7 +26,7 @@ def file_of(physical: PhysicalDevice) -> Path:
     api().lib.vkGetPhysicalDeviceProperties(physical.handle, properties)
     known = (physical.info.uuid, physical.info.driver, physical.info.driver_version, properties.driverVersion)
     key = repr((*known, bytes(properties.pipelineCacheUUID)))
-    return cache.folder() / "pipelines" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.bin"
+    return file_cache.folder() / "pipelines" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.bin"
 
 
 class PipelineCache:
@@ -35,7 +35,7 @@ class PipelineCache:
     def __init__(self, device: Any, physical: PhysicalDevice) -> None:
         self._device = device
         self._file = file_of(physical)
-        self._found = cache.read(self._file)
+        self._found = file_cache.read(self._file)
         try:
             self.handle = _create(device, self._found)
         except DeviceError as error:
@@ -47,10 +47,10 @@ class PipelineCache:
         try:
             if self._data() == self._found:
                 return
-            others = cache.read(self._file)
+            others = file_cache.read(self._file)
             if others not in (None, self._found):
                 self._merge(others)
-            cache.try_write(self._file, self._data())
+            file_cache.try_write(self._file, self._data())
         except DeviceError as error:
             log.debug("the pipeline cache is not kept: %s", error)
 

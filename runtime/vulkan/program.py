@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dl4all.runtime.interface import check_interface
+from dl4all.runtime.requirements import check_interface
 from dl4all.runtime.spirv import Module
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.structs import array, create, destroy, struct

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dl4all.errors import DeviceError
-from dl4all.runtime.backend import SUBMISSION_SECONDS, Command, Copy, Dispatch, Grid
-from dl4all.runtime.checks import check_command, check_replay
-from dl4all.runtime.cutting import cut
 from dl4all.runtime.hazards import Hazards, accesses
+from dl4all.runtime.protocols import SUBMISSION_SECONDS, Command, Copy, Dispatch, Grid
+from dl4all.runtime.split_dispatch import cut
+from dl4all.runtime.validation import check_command, check_replay
 from dl4all.runtime.vulkan.commands import CommandWriter, allocate_commands, descriptor_pool
 from dl4all.runtime.vulkan.instance import api
 from dl4all.runtime.vulkan.structs import create, destroy

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dl4all.errors import DeviceError
-from dl4all.runtime.backend import SUBMISSION_SECONDS, Bytes, Copy, Dispatch, Fill, Ran, Span
-from dl4all.runtime.checks import check_command, check_transfer
-from dl4all.runtime.cutting import cut
 from dl4all.runtime.hazards import Hazards, accesses
+from dl4all.runtime.protocols import SUBMISSION_SECONDS, Bytes, Copy, Dispatch, Fill, Ran, Span
+from dl4all.runtime.split_dispatch import cut
+from dl4all.runtime.validation import check_command, check_transfer
 from dl4all.runtime.vulkan.batch import BATCH, Batch
 from dl4all.runtime.vulkan.buffer import VulkanBuffer
 from dl4all.runtime.vulkan.commands import CommandWriter

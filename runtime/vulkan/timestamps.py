@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dl4all.runtime.backend import Ran
+from dl4all.runtime.protocols import Ran
 from dl4all.runtime.vulkan.discovery import physical_devices
 from dl4all.runtime.vulkan.instance import api, check
 

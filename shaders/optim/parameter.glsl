@@ -4,7 +4,7 @@
 // The source that includes this has defined CONSTANTS, the numbers of a step, and defines change(). With TOGETHER
 // a dispatch does that for many parameters.
 #if TOGETHER
-#include "together.glsl"
+#include "multi_tensor.glsl"
 layout(push_constant) uniform Push {
     uint first_row, last_row, each;
     CONSTANTS

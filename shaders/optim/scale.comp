@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#include "together.glsl"
+#include "multi_tensor.glsl"
 // Many tensors times one number, in place.
 
 layout(binding = 1) readonly buffer Factor { float factor[]; };

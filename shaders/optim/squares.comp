@@ -4,7 +4,7 @@
 // over the elements side by side and combine their sums in a tree, always in the same order. With TOGETHER
 // a dispatch does that for many tensors.
 #if TOGETHER
-#include "together.glsl"
+#include "multi_tensor.glsl"
 layout(push_constant) uniform Push {
     uint first_row, last_row, each, at;
 } p;

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "philox.glsl"
-// n numbers, normal with the given mean and standard deviation. dl4all/ops/philox.py says how, and does
+// n numbers, normal with the given mean and standard deviation. dl4all/ops/core/philox.py says how, and does
 // the same: in integers, because devices round logarithms, square roots and quotients as they like.
 
 layout(local_size_x = 128) in;

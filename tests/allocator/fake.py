@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dl4all.allocator.allocator import Allocator
-from dl4all.allocator.by_size import choose
+from dl4all.allocator.strategies.by_size import choose
 from dl4all.errors import OutOfMemoryError
-from dl4all.runtime.backend import Memory
 from dl4all.runtime.cpu.backend import describe
-from dl4all.runtime.info import Limits
+from dl4all.runtime.device_info import Limits
+from dl4all.runtime.protocols import Memory
 
 MIB = 1 << 20
 UNLIMITED = 2**50

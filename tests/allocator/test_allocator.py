@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dl4all.allocator.allocation import Stats
 from dl4all.allocator.allocator import Allocator
-from dl4all.allocator.interface import Stats
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
-from dl4all.runtime.info import Limits
+from dl4all.runtime.device_info import Limits
 from tests.allocator.fake import LIMITS, MIB, FakeBackend, make
 
 STRATEGIES = ("pool", "best_fit")

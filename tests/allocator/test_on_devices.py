@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.allocator.arena import Lifetime
+from dl4all.allocator.planner import Lifetime
 from dl4all.allocator.staging import CHUNK
 from dl4all.errors import DeviceError, ShaderError
 from dl4all.ops import neg

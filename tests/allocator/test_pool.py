@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dl4all.allocator.driver import Driver
-from dl4all.allocator.pool import GRAIN, Pool, size_class
-from dl4all.runtime.info import Limits
+from dl4all.allocator.budget import Driver
+from dl4all.allocator.strategies.size_class import GRAIN, Pool, size_class
+from dl4all.runtime.device_info import Limits
 from tests.allocator.fake import MIB, FakeBackend
 
 UNLIMITED = 2**62

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dl4all.allocator.allocation import Piece
 from dl4all.allocator.allocator import Allocator
-from dl4all.allocator.arena import Lifetime, plan
-from dl4all.allocator.interface import Piece
+from dl4all.allocator.planner import Lifetime, plan
 from dl4all.allocator.storage import Storage
 from tests.allocator.fake import MIB, FakeStream, make
 

@@ -11,7 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all import nn
-from dl4all.runtime.backend import Buffer
+from dl4all.runtime.protocols import Buffer
 from tests.conftest import run_python
 
 WARM_UP, STEPS = 200, 1000

@@ -13,7 +13,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError
 from dl4all.nn import functional as F
-from dl4all.ops import batched
+from dl4all.ops.vmap import batched_tensor
 from tests.autograd.vmap_cases import (
     BOTH,
     IMAGES,
@@ -107,7 +107,7 @@ def test_ops_run_once(name: str) -> None:
 def test_an_op_without_a_rule_runs_for_each_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     x = dl.tensor(X, device="cpu")
     expected = dl.vmap(lambda a: a.softmax(1).exp())(x)
-    monkeypatch.delitem(batched.RULES, "softmax")
+    monkeypatch.delitem(batched_tensor.RULES, "softmax")
     with dl.profile() as profile:
         found = dl.vmap(lambda a: a.softmax(1).exp())(x)
     names = [event.name for event in profile.events if event.kind == "op"]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.ops import batched
-from dl4all.ops.op import REGISTRY, Example, Op
+from dl4all.ops.core.op import REGISTRY, Example, Op
+from dl4all.ops.vmap import batched_tensor
 from tests.autograd.vmap_cases import looped
 from tests.ops.cases import CASES, draw, generator, numbers
 from tests.ops.composite_cases import Call, floating
@@ -58,10 +58,12 @@ def test_each_op(op: Op[...], example: Example) -> None:
 
 def test_what_has_no_rule() -> None:
     """The losses by class are made of other ops within vmap, and dropout draws a mask for all samples."""
-    without = {name for name, op in REGISTRY.items() if name not in batched.RULES and not op.elementwise}
+    without = {
+        name for name, op in REGISTRY.items() if name not in batched_tensor.RULES and not op.elementwise
+    }
     by_class = {"cross_entropy_each", "cross_entropy_backward", "nll_each", "nll_backward"}
     assert without == by_class | {"random_dropout"}
-    assert batched.RULES.keys() - REGISTRY.keys() == {"elementwise"}
+    assert batched_tensor.RULES.keys() - REGISTRY.keys() == {"elementwise"}
 
 
 RANDOM = {"dropout", "dropout1d", "dropout2d", "dropout3d"}

@@ -134,7 +134,7 @@ BOTH: dict[str, tuple[Callable[[Any, Any], Any], tuple[Any, ...], Any]] = {
     "mse": (lambda lib, f: f.mse_loss, (X, Y), 0),
     "smooth_l1": (lambda lib, f: f.smooth_l1_loss, (X, Y), 0),
     "gelu": (lambda lib, f: lambda a: (f.gelu(a), f.silu(a), a.relu(), f.elu(a), a.tanh()), (X,), 0),
-    "attention": (
+    "flash_attention": (
         lambda lib, f: lambda q, k: f.scaled_dot_product_attention(q, k, k), (array(N, 2, 3, 4),) * 2, 0,
     ),
     "attention with a mask": (

@@ -18,7 +18,7 @@ import dl4all as dl
 from dl4all.cli import cli
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime import measurements, registry
-from dl4all.runtime.info import DeviceInfo
+from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.measurements import Measurement
 
 devices_command = import_module("dl4all.cli.devices")  # the package has the command under this name

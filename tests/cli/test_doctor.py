@@ -16,11 +16,11 @@ import pytest
 import dl4all as dl
 from dl4all.cli import checks
 from dl4all.errors import BackendMissingError, DeviceError
-from dl4all.runtime import cache, measurements, registry
+from dl4all.runtime import file_cache, measurements, registry
 from dl4all.runtime.cpu import blas
-from dl4all.runtime.info import DeviceType
+from dl4all.runtime.device_info import DeviceType
 from dl4all.runtime.measurements import Measurement
-from dl4all.runtime.spirv import compiler
+from dl4all.runtime.spirv import compilers
 
 COMMAND = Path(sys.executable).with_name("dl4all")
 
@@ -235,7 +235,7 @@ def test_no_validation_layer(monkeypatch: pytest.MonkeyPatch, wanted: str) -> No
 
 @pytest.mark.parametrize("bundled", [False, True])
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch, bundled: bool) -> None:
-    monkeypatch.setattr(compiler, "pick", fails(BackendMissingError("apt install glslc")))
+    monkeypatch.setattr(compilers, "pick", fails(BackendMissingError("apt install glslc")))
     monkeypatch.setattr(checks, "_bundled", lambda: bundled)
     found = checks._compiler()
     assert found.ok is (None if bundled else False)
@@ -256,14 +256,14 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     """The folder, or only one of those in it."""
     monkeypatch.setenv("DL4ALL_CACHE_DIR", str(tmp_path))
     (tmp_path / "spirv").mkdir()
-    write = cache.write
+    write = file_cache.write
 
     def full(file: Path, content: bytes) -> None:
         if name in (file.parent.name, file.name.partition("-")[0]):
             raise OSError(28, "No space left on device", str(file))
         write(file, content)
 
-    monkeypatch.setattr(cache, "write", full)
+    monkeypatch.setattr(file_cache, "write", full)
     found = checks._cache()
     assert found.ok is None
     assert "No space left on device" in found.seen

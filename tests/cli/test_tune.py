@@ -19,9 +19,10 @@ from click.testing import CliRunner
 import dl4all as dl
 from dl4all.cli import cli
 from dl4all.errors import OutOfMemoryError
-from dl4all.ops import gemm, matvec, tuning
-from dl4all.ops.tuning import SPACES
-from dl4all.runtime import records
+from dl4all.ops.core import autotune
+from dl4all.ops.core.autotune import SPACES
+from dl4all.ops.linalg import gemm, matvec
+from dl4all.runtime import device_records
 from tests.conftest import need
 
 tune_command = import_module("dl4all.cli.tune")  # the package has the command under this name
@@ -43,7 +44,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(SPACES, "gemm", dataclasses.replace(gemm.SPACE, problems=products))
     monkeypatch.setitem(SPACES, "conv", dataclasses.replace(SPACES["conv"], problems=()))
     monkeypatch.setattr(dl.device("vulkan:0"), "tables", {})
-    monkeypatch.setattr(tuning, "sample", lambda work, *_: 0.002 if work.args[0] == "tiles" else 0.003)
+    monkeypatch.setattr(autotune, "sample", lambda work, *_: 0.002 if work.args[0] == "tiles" else 0.003)
 
 
 def invoke(*arguments: str) -> str:
@@ -79,11 +80,11 @@ def test_the_table() -> None:
 
 def test_what_was_found_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     place = dl.device("vulkan:0")
-    assert tuning.choose(matvec.SPACE, place, matvec.Sizes(1, 40, 70)) == "invocation"
+    assert autotune.choose(matvec.SPACE, place, matvec.Sizes(1, 40, 70)) == "invocation"
     invoke("--kernel", "linear")
     for tables in (place.tables, {}):  # this process, and another one
         monkeypatch.setattr(place, "tables", tables)
-        assert tuning.choose(matvec.SPACE, place, matvec.Sizes(2, 50, 100)) == "tiles"
+        assert autotune.choose(matvec.SPACE, place, matvec.Sizes(2, 50, 100)) == "tiles"
     x, w = (dl.randn(*shape, device="vulkan:0") for shape in ((1, 70), (40, 70)))
     got = dl.nn.functional.linear(x, w).numpy()
     np.testing.assert_allclose(got, x.numpy() @ w.numpy().T, atol=1e-4)
@@ -111,7 +112,7 @@ def test_reset() -> None:
     place = dl.device("vulkan:0")
     assert "Forgot 0 results of vulkan:0." in invoke("--reset", "--kernel", "gemm")
     assert "Forgot 1 results of vulkan:0." in invoke("--reset")
-    assert tuning.choose(matvec.SPACE, place, matvec.Sizes(1, 40, 70)) == "invocation"
+    assert autotune.choose(matvec.SPACE, place, matvec.Sizes(1, 40, 70)) == "invocation"
 
 
 def test_a_wrong_candidate_is_reported_and_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +157,7 @@ def test_it_says_if_nothing_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_process_measures_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune_command, "WAIT", 0.0)
-    with records.alone(1.0), pytest.raises(dl.errors.DeviceError, match=r"^\[tune\] another process"):
+    with device_records.alone(1.0), pytest.raises(dl.errors.DeviceError, match=r"^\[tune\] another process"):
         invoke()
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError, ShaderError, UnknownDeviceError
-from dl4all.runtime.backend import Backend
-from dl4all.runtime.info import Limits
+from dl4all.runtime.device_info import Limits
 from dl4all.runtime.kompute.backend import KomputeBackend
 from dl4all.runtime.null.backend import NullBackend, describe
+from dl4all.runtime.protocols import Backend
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.runtime.vulkan.instance import check
 from dl4all.runtime.vulkan.timestamps import Ticks
-from dl4all.testing.conformance.bench import Bench
+from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import Kernels, step, words, write_shaders
 from tests.conformance.ways import VULKAN
 from tests.conftest import need

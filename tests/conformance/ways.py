@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from dl4all.runtime.backend import Backend
 from dl4all.runtime.cpu.backend import CpuBackend
 from dl4all.runtime.kompute.backend import KomputeBackend
 from dl4all.runtime.null.backend import NullBackend
+from dl4all.runtime.protocols import Backend
 from dl4all.runtime.vulkan.backend import VulkanBackend
-from dl4all.testing.conformance.ways import Way
+from dl4all.testing.conformance.targets import Way
 from tests.conftest import DEVICES, need
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
-from dl4all.models import initial
+from dl4all.models import init
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
 twins = pytest.importorskip("tests.models.torch_twins")
@@ -131,7 +131,7 @@ def test_beginnings_are_torchvision_s() -> None:
     assert not conv.bias.detach().numpy().any()
     assert float(net.classifier[0].weight.detach().numpy().std()) == pytest.approx(0.01, rel=0.02)
     before = net.classifier[0].weight.detach().numpy().copy()
-    initial.initialise(net, "fan_in", linear_std=None)
+    init.initialise(net, "fan_in", linear_std=None)
     assert float(conv.weight.detach().numpy().std()) == pytest.approx((2 / 27) ** 0.5, rel=0.1)
     np.testing.assert_array_equal(net.classifier[0].weight.detach().numpy(), before)
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 import dl4all as dl
-from dl4all.ops.base import TensorBase
-from dl4all.ops.elementwise import Elementwise
-from dl4all.ops.op import REGISTRY, Example, Op
+from dl4all.ops.core.op import REGISTRY, Example, Op
+from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.elementwise.declare import Elementwise
 
 NDArray = npt.NDArray[Any]
 Layout = Callable[[NDArray, "str | dl.Device"], "tuple[dl.Tensor, NDArray]"]

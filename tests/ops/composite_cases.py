@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dl4all as dl
-from dl4all.ops.base import Shape
+from dl4all.ops.core.tensor_base import Shape
 
 F: Any = dl.ops
 X: Shape = (3, 5)

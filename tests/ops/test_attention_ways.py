@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.ops import REGISTRY, attention_products
-from dl4all.ops.op import Example
+from dl4all.ops import REGISTRY
+from dl4all.ops.attention import materialized
+from dl4all.ops.core.op import Example
 from tests.ops.cases import CASES, close, compare, operands_of, reference, strided
 
-ATTENTION = [(op.name, case) for op, case in CASES if op.name in ("attention", "attention_backward")]
+ATTENTION = [
+    (op.name, case) for op, case in CASES if op.name in ("flash_attention", "flash_attention_backward")
+]
 IDS = [f"{name}-{case}" for name, case in ATTENTION]
 
 
@@ -20,8 +23,8 @@ IDS = [f"{name}-{case}" for name, case in ATTENTION]
 @pytest.mark.parametrize(("name", "case"), ATTENTION, ids=IDS)
 @pytest.mark.parametrize("products", [False, True], ids=["tiles", "products"])
 def test_both_ways(name: str, case: Example, products: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_products, "suits", lambda *_: products)
-    monkeypatch.setattr(attention_products, "SCORE_BYTES", 4 * 7 * 13)  # a batch at a time
+    monkeypatch.setattr(materialized, "suits", lambda *_: products)
+    monkeypatch.setattr(materialized, "SCORE_BYTES", 4 * 7 * 13)  # a batch at a time
     op = REGISTRY[name]
     tensors, elements = operands_of(op, case, strided, "vulkan:0")
     result = op(*tensors, **dict(case.arguments))
@@ -35,7 +38,7 @@ def test_masks_special_values_and_gradients(
     products: bool, keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that see nothing, infinite scores, and a query with nan, as on the CPU."""
-    monkeypatch.setattr(attention_products, "suits", lambda *_: products)
+    monkeypatch.setattr(materialized, "suits", lambda *_: products)
     rng = np.random.default_rng(keys)
     q, k, v = (rng.standard_normal((2, 3, n, 16)).astype(np.float32) for n in (21, keys, keys))
     mask = rng.random((2, 1, 21, keys)) > 0.3

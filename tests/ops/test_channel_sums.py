@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.runtime.info import DeviceInfo
+from dl4all.runtime.device_info import DeviceInfo
 
 # Rows of every kind: short, by ones and by fours, several to a channel, those that cannot be cut to be short
 # enough (16411 is a prime), and too many of them.

@@ -9,7 +9,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import GradientError
-from dl4all.ops.op import REGISTRY
+from dl4all.ops.core.op import REGISTRY
 from tests.ops import composite_cases, composite_layers, composite_moves
 from tests.ops.cases import generator, numbers
 from tests.ops.composite_cases import Call, Calls

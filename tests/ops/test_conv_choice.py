@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from dl4all.ops import tuning
-from dl4all.ops.conv_choice import (
+from dl4all.ops.conv.algorithms import (
     CANDIDATES,
     FOURIER,
     SPACE,
@@ -22,9 +21,10 @@ from dl4all.ops.conv_choice import (
     default,
     forced,
 )
-from dl4all.ops.conv_problem import Problem
-from dl4all.ops.window import window
-from dl4all.runtime.info import DeviceInfo, Limits
+from dl4all.ops.conv.problem import Problem
+from dl4all.ops.conv.window import window
+from dl4all.ops.core import autotune
+from dl4all.runtime.device_info import DeviceInfo, Limits
 from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.device import device as open_device
@@ -161,7 +161,7 @@ def test_what_is_tuned_computes_the_same(
     # Another process's first runs are no sign of a crash.
     monkeypatch.setenv("DL4ALL_CACHE_DIR", str(tmp_path))
     place = open_device("vulkan:0")
-    found = tuning.search(SPACE, place, Case(part, q), 60.0)
+    found = autotune.search(SPACE, place, Case(part, q), 60.0)
     assert set(found.seconds) | set(found.refused) == set(candidates(place.info, q, part))
     assert len(found.seconds) > 1
     assert not found.refused

@@ -14,11 +14,12 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from dl4all.ops import REGISTRY, launch
-from dl4all.ops import op as declaration
-from dl4all.ops.base import DTYPES, Array
-from dl4all.ops.elementwise import Elementwise
-from dl4all.ops.op import Example, Op, example, register
+from dl4all.ops import REGISTRY
+from dl4all.ops.core import launch
+from dl4all.ops.core import op as declaration
+from dl4all.ops.core.op import Example, Op, example, register
+from dl4all.ops.core.tensor_base import DTYPES, Array
+from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.runtime.cpu.backend import CpuBackend
 from tests.each import each
 from tests.ops.cases import (
@@ -426,7 +427,7 @@ def test_unknown_and_missing_arguments(op: Op[...]) -> None:
 
 
 def test_a_declaration_may_do_without_a_kernel(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
-    monkeypatch.setattr("dl4all.ops.op.REGISTRY", {})
+    monkeypatch.setattr("dl4all.ops.core.op.REGISTRY", {})
 
     @declaration.op(infer=lambda x: ((len(x.shape),), np.dtype("int64")), examples=(example((3,)),))
     def shape_of(x: Array) -> Array:
@@ -440,7 +441,7 @@ def test_a_declaration_may_do_without_a_kernel(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize("part", [np.s_[:], np.s_[::-1], np.s_[:0]], ids=str)
 def test_a_body_may_return_a_view(part: Any, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     """The result has memory of its own all the same."""
-    monkeypatch.setattr("dl4all.ops.op.REGISTRY", {})
+    monkeypatch.setattr("dl4all.ops.core.op.REGISTRY", {})
 
     @declaration.op(infer=lambda x: (np.empty(x.shape)[part].shape, x.dtype), examples=(example((3,)),))
     def part_of(x: Array) -> Array:

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pytest
 
 import dl4all as dl
-from dl4all.ops import conv_choice, conv_fourier, conv_host, fourier
-from dl4all.ops.conv_problem import Problem
-from dl4all.ops.window import Window
-from dl4all.runtime.info import DeviceInfo
+from dl4all.ops.conv import algorithms, fft, host, host_fft
+from dl4all.ops.conv.problem import Problem
+from dl4all.ops.conv.window import Window
+from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.null.backend import NullBackend
 from tests.conftest import need
 from tests.each import each
@@ -41,15 +41,15 @@ def test_transforms_and_products_agree(case: Any, monkeypatch: pytest.MonkeyPatc
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal(shape), rng.standard_normal(weight)
     g = rng.standard_normal((shape[0], weight[0], *win.output_size(shape[2:])))
-    monkeypatch.setattr(fourier, "IMAGE_BYTES", 1)  # an image at a time
-    monkeypatch.setattr(fourier, "worthwhile", lambda *_: False)
+    monkeypatch.setattr(host_fft, "IMAGE_BYTES", 1)  # an image at a time
+    monkeypatch.setattr(host_fft, "worthwhile", lambda *_: False)
     pairs = (
-        (fourier.forward(x, w, win, groups), conv_host.forward(x, w, None, win, groups)),
+        (host_fft.forward(x, w, win, groups), host.forward(x, w, None, win, groups)),
         (
-            fourier.input_gradient(g, w, shape[2:], win, groups),
-            conv_host.input_gradient(g, w, shape[2:], win, groups),
+            host_fft.input_gradient(g, w, shape[2:], win, groups),
+            host.input_gradient(g, w, shape[2:], win, groups),
         ),
-        (fourier.weight_gradient(g, x, win, groups), conv_host.weight_gradient(g, x, win, groups)),
+        (host_fft.weight_gradient(g, x, win, groups), host.weight_gradient(g, x, win, groups)),
     )
     for found, expected in pairs:
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
@@ -60,7 +60,7 @@ def test_large_filters_are_transformed_and_small_ones_are_not() -> None:
 
     def chosen(x: tuple[int, ...], w: tuple[int, ...], groups: int) -> bool:
         pad = tuple(k // 2 for k in w[2:])
-        return fourier.worthwhile(x, w, Window(w[2:], stride, pad, pad, one), groups)
+        return host_fft.worthwhile(x, w, Window(w[2:], stride, pad, pad, one), groups)
 
     assert chosen((8, 64, 56, 56), (64, 1, 31, 31), 64)
     assert chosen((1, 1, 512, 512), (1, 1, 63, 63), 1)
@@ -127,7 +127,7 @@ def on_device(
     tb = None if b is None else shifted(b, device, offset)
     given = (stride, padding, dilation, groups)
     conv: Any = getattr(dl.nn.functional, f"conv{x.ndim - 2}d")
-    with conv_choice.forced("fourier"):
+    with algorithms.forced("fourier"):
         return (
             conv(tx, tw, tb, *given).numpy(),
             conv_input(tg, tw, x.shape[2:], *given).numpy(),
@@ -139,9 +139,9 @@ def on_host(case: Any, x: NDArray, w: NDArray, b: NDArray | None, g: NDArray) ->
     _, _, stride, padding, dilation, groups = case
     win = Window(w.shape[2:], stride, padding, padding, dilation)
     return (
-        conv_host.forward(x, w, b, win, groups),
-        conv_host.input_gradient(g, w, x.shape[2:], win, groups),
-        conv_host.weight_gradient(g, x, win, groups),
+        host.forward(x, w, b, win, groups),
+        host.input_gradient(g, w, x.shape[2:], win, groups),
+        host.weight_gradient(g, x, win, groups),
     )
 
 
@@ -197,10 +197,8 @@ def test_every_length(length: int, subgroups: bool, monkeypatch: pytest.MonkeyPa
         ((1, 1, length, 13), (1, 1, 6, 6), (1, 1), (0, 0), (1, 1), 1),
     ):
         size = (8, length) if case[0][2] == 13 else (length, 8)
-        whole = conv_fourier.Plan(
-            size, (size[0] - 5, size[1] - 5), (8 // size[0] * 3 or 1, 8 // size[1] * 3 or 1)
-        )
-        monkeypatch.setattr(conv_fourier, "plan", lambda *_, made=whole: made)
+        whole = fft.Plan(size, (size[0] - 5, size[1] - 5), (8 // size[0] * 3 or 1, 8 // size[1] * 3 or 1))
+        monkeypatch.setattr(fft, "plan", lambda *_, made=whole: made)
         check(case, "vulkan:0")
 
 
@@ -213,10 +211,10 @@ def test_maps_in_pieces(case: Any, maps: int, monkeypatch: pytest.MonkeyPatch) -
     win = Window(weight[2:], stride, padding, padding, dilation)
     size = win.output_size(shape[2:])
     q = Problem(shape[0], shape[1], weight[0], groups, (1, *shape[2:]), (1, *size), win.volume)
-    monkeypatch.setattr(conv_fourier, "possible", lambda *_: True)
-    monkeypatch.setattr(conv_fourier, "BYTES", maps * conv_fourier.plan(q, "forward").nbytes)
-    monkeypatch.setattr(conv_fourier, "ROUNDS", 29)
-    monkeypatch.setattr(conv_fourier, "MAX_GROUPS", 3)
+    monkeypatch.setattr(fft, "possible", lambda *_: True)
+    monkeypatch.setattr(fft, "BYTES", maps * fft.plan(q, "forward").nbytes)
+    monkeypatch.setattr(fft, "ROUNDS", 29)
+    monkeypatch.setattr(fft, "MAX_GROUPS", 3)
     check(case, "vulkan:0")
 
 
@@ -229,7 +227,7 @@ def test_gradients_of_gradients() -> None:
 
     def run(name: str) -> list[NDArray]:
         leaves = [dl.tensor(a, device="vulkan:0", requires_grad=True) for a in (x, w, b)]
-        with conv_choice.forced(name):
+        with algorithms.forced(name):
             y = conv2d(*leaves, padding=3, groups=2)
             first = dl.autograd.grad((y * y).sum(), leaves, create_graph=True)
             second = dl.autograd.grad(sum((g * g).sum() for g in first), leaves)
@@ -247,7 +245,7 @@ def test_what_is_not_finite_reaches_what_it_must(
 ) -> None:
     """A transform would spread it over whole tiles."""
     need("vulkan:0")
-    monkeypatch.setattr(conv_fourier, "ROUNDS", 29)
+    monkeypatch.setattr(fft, "ROUNDS", 29)
     x, w, b, g = operands(case)
     x[0, 0, 0, 0] = x[-1, -1, 9, 6] = g[-1, -1, g.shape[2] // 2, g.shape[3] // 2] = value
     with np.errstate(all="ignore"):
@@ -297,7 +295,7 @@ def test_filters_that_are_transformed_on_devices() -> None:
         win = Window(weight[2:], (stride, stride), pad, pad, (1, 1))
         size = (1, *shape[2:]), (1, *win.output_size(shape[2:]))
         q = Problem(shape[0], shape[1], weight[0], groups, *size, win.volume)
-        return {conv_choice.default(info, q, part) for part in ("forward", "input", "weight")}
+        return {algorithms.default(info, q, part) for part in ("forward", "input", "weight")}
 
     for info in (software, discrete):
         assert chosen(info, (8, 64, 56, 56), (64, 1, 31, 31), 64) == {"fourier"}
@@ -316,7 +314,7 @@ def test_what_cannot_be_transformed() -> None:
     q = Problem(1, 2, 3, 1, (1, 20, 20), (1, 20, 20), flat)
     deep = Window((2, 9, 9), (1, 1, 1), (0, 4, 4), (0, 4, 4), (1, 1, 1))
     wide = Window((1, 9, 9), (1, 1, 1), (0, 4, 4), (0, 4, 4), (1, 1, 200))
-    assert conv_fourier.possible(info, q, "forward")
+    assert fft.possible(info, q, "forward")
     for other in (
         q._replace(channels=0),
         q._replace(size=(3, 20, 20), out_size=(3, 20, 20)),
@@ -324,7 +322,7 @@ def test_what_cannot_be_transformed() -> None:
         q._replace(size=(1, 20, 1700), out_size=(1, 20, 108), win=wide),
         q._replace(channels=2**20),
     ):
-        assert not conv_fourier.possible(info, other, "forward")
+        assert not fft.possible(info, other, "forward")
 
 
 @each("case, kind", itertools.product(ON_DEVICES, KINDS))

@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as arrays
 import dl4all as dl
 from dl4all.errors import Dl4allError
 from dl4all.ops import REGISTRY
-from dl4all.ops.elementwise import Elementwise
+from dl4all.ops.elementwise.declare import Elementwise
 from tests.ops.cases import LAYOUTS, NDArray, compare, draw, generator, reference
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]

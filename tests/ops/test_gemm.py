@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pytest
 
 import dl4all as dl
-from dl4all.ops import gemm as module
-from dl4all.ops import tuning
-from dl4all.ops.gemm import NARROW, PANEL, SPACE, TILES, Matrices, Tile, best_panel, gemm
-from dl4all.ops.op import empty
-from dl4all.runtime.info import DeviceInfo
+from dl4all.ops.core import autotune
+from dl4all.ops.core.op import empty
+from dl4all.ops.linalg import gemm as module
+from dl4all.ops.linalg.gemm import NARROW, PANEL, SPACE, TILES, Matrices, Tile, best_panel, gemm
+from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.tensor.tensor import Tensor
 
@@ -48,7 +48,7 @@ def use(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> Tile:
     place, tile = dl.device(device), TILES[name]
     if not SPACE.fits(place, tile, (1, 1, 1, 1, False, False, 0)):
         pytest.skip(f"{device} cannot run {name}")
-    monkeypatch.setattr(tuning, "choose", lambda *_: tile)
+    monkeypatch.setattr(autotune, "choose", lambda *_: tile)
     return tile
 
 
@@ -189,15 +189,15 @@ def test_more_matrices_than_one_launch_takes(device: str, monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("tile")
 def test_convolution_in_pieces(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns that do not fit at once are made for some pixels of some images at a time."""
-    from dl4all.ops import conv_choice, conv_device
+    from dl4all.ops.conv import algorithms, im2col
 
     x, w, b = (dl.randn(*s, device=device) for s in ((5, 6, 23, 19), (9, 3, 3, 3), (9,)))
     arguments = {"stride": 1, "padding": 1, "groups": 2}
     filters = w[:8].contiguous()
     expected = dl.nn.functional.conv2d(x.cpu(), filters.cpu(), b[:8].contiguous().cpu(), **arguments).numpy()
     for nbytes in (1, 4 * 27 * PANEL * 3, 4 * 27 * 23 * 19 * 2 + 4 * 27 * PANEL):
-        monkeypatch.setattr(conv_device, "COLUMN_BYTES", nbytes)
-        with conv_choice.forced("im2col"):
+        monkeypatch.setattr(im2col, "COLUMN_BYTES", nbytes)
+        with algorithms.forced("im2col"):
             got = dl.nn.functional.conv2d(x, filters, b[:8].contiguous(), **arguments).numpy()
         agree(got, expected, 27)
 
@@ -205,7 +205,7 @@ def test_convolution_in_pieces(device: str, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("batch", [(), (5,)])
 def test_products_in_parts(device: str, batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a device could start no more than two workgroups along a side."""
-    monkeypatch.setattr("dl4all.ops.gemm.MOST_GROUPS", 2)
+    monkeypatch.setattr("dl4all.ops.linalg.gemm.MOST_GROUPS", 2)
     rng = np.random.default_rng(0)
     a = rng.standard_normal((*batch, 293, 31), np.float32)
     b = rng.standard_normal((*batch, 31, 307), np.float32)
@@ -214,7 +214,7 @@ def test_products_in_parts(device: str, batch: tuple[int, ...], monkeypatch: pyt
 
 
 def test_linear_in_parts(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dl4all.ops.gemm.MOST_GROUPS", 1)
+    monkeypatch.setattr("dl4all.ops.linalg.gemm.MOST_GROUPS", 1)
     rng = np.random.default_rng(1)
     x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((53, 17), (67, 17), (67,)))
     got = dl.nn.functional.linear(*(dl.tensor(value, device=device) for value in (x, w, b))).numpy()

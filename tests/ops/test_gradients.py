@@ -10,7 +10,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import GradientError
-from dl4all.ops.op import REGISTRY, Example, Op
+from dl4all.ops.core.op import REGISTRY, Example, Op
 from tests.each import each
 from tests.ops.cases import LAYOUTS, Layout, arrays, close, completed, generator, numbers
 

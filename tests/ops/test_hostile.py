@@ -10,7 +10,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError, ShapeError
-from dl4all.ops.op import Example, Op
+from dl4all.ops.core.op import Example, Op
 from tests.conftest import need
 from tests.each import each
 from tests.ops.cases import CASES, IDS, LAYOUTS, operands_of

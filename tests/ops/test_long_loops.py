@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.ops import launch
+from dl4all.ops.core import launch
 
 F = dl.nn.functional
 
@@ -82,7 +82,7 @@ def test_long_loops_are_right(name: str) -> None:
 @pytest.mark.vulkan
 def test_rows_are_added_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Places that are taken never, once, as often as a piece has terms, and more often; some rows of none."""
-    monkeypatch.setattr("dl4all.ops.picking.MOST_TERMS", 3)
+    monkeypatch.setattr("dl4all.ops.indexing.rows.MOST_TERMS", 3)
     rng = np.random.default_rng(1)
     index = rng.permutation(np.repeat([-1, 0, 2, 3, 5, 6], [4, 1, 3, 4, 6, 29]))
     values = rng.standard_normal((2, len(index), 5)).astype(np.float32)

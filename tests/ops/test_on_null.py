@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.ops.elementwise import Elementwise
-from dl4all.ops.op import REGISTRY, Example, Op
-from dl4all.ops.pools import sliding
-from dl4all.runtime.info import DeviceInfo
+from dl4all.ops.core.op import REGISTRY, Example, Op
+from dl4all.ops.elementwise.declare import Elementwise
+from dl4all.ops.pool.windows import sliding
+from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.null.backend import NullBackend, describe
 from tests.each import each
 from tests.ops.cases import CASES, IDS, LAYOUTS, completed, draw, generator, operands_of
@@ -152,10 +152,10 @@ LARGE: list[tuple[str, tuple[tuple[int, ...] | None, ...], dict[str, Any]]] = [
     ("lstm_step_backward", ((2, 2**17, 32), (2**17, 128), (2**17, 32)), {}),
     ("gru_step", ((2**18, 96), (2**18, 96), (2**18, 32)), {}),
     ("gru_step_backward", ((2**17, 32), (2**17, 96), (2**17, 96), (2**17, 32)), {}),
-    ("attention", ((2**18, 4, 16), (2**18, 3, 16), (2**18, 3, 16), (1, 4, 3)), {}),
-    ("attention", ((1, 2**20, 16), (1, 2**20, 16), (1, 2**20, 15), None), {"causal": True}),
-    ("attention_backward", ((2**17 * 2 * 17,), *((2**17, 2, 16),) * 3, (1, 2, 2)), {}),
-    ("attention_backward", ((2**18 * 17,), *((1, 2**18, 16),) * 3, None), {"causal": True}),
+    ("flash_attention", ((2**18, 4, 16), (2**18, 3, 16), (2**18, 3, 16), (1, 4, 3)), {}),
+    ("flash_attention", ((1, 2**20, 16), (1, 2**20, 16), (1, 2**20, 15), None), {"causal": True}),
+    ("flash_attention_backward", ((2**17 * 2 * 17,), *((2**17, 2, 16),) * 3, (1, 2, 2)), {}),
+    ("flash_attention_backward", ((2**18 * 17,), *((1, 2**18, 16),) * 3, None), {"causal": True}),
     ("tril", ((2**13, 2**12), ), {}),
     ("triu", ((2**21, 4, 4), ), {}),
 ]  # fmt: skip

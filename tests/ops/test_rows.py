@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import dl4all as dl
-from dl4all.runtime.info import DeviceInfo
+from dl4all.runtime.device_info import DeviceInfo
 from tests.each import each
 from tests.ops.cases import TOLERANCE, close, generator, numbers
 

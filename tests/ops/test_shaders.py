@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.ops import REGISTRY, all_shaders, tuning
-from dl4all.ops.conversion import CASTS
-from dl4all.ops.elementwise import Elementwise
+from dl4all.ops import REGISTRY, all_shaders
+from dl4all.ops.core import autotune
+from dl4all.ops.elementwise.declare import Elementwise
+from dl4all.ops.memory.conversion import CASTS
 from dl4all.runtime import spirv
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.shaders import ROOT
@@ -35,7 +36,7 @@ from tests.ops.cases import (
 )
 
 SHADERS = all_shaders()
-IN_PLACE = ("optim/", "nn/attention_shares.comp", "conv/winograd_weight.comp")
+IN_PLACE = ("optim/", "attention/flash_weights.comp", "conv/winograd_weight.comp")
 """Those that change more than their result: the state of an optimizer, scores, gradients of filters."""
 
 ELEMENTWISE = [op for op in REGISTRY.values() if isinstance(op, Elementwise)]
@@ -134,12 +135,12 @@ def _launch(place: dl.Device, ops: list[Any]) -> None:
 def _tune(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
     """As if these had won wherever a device can run them."""
 
-    def choose(space: tuning.Space[Any, Any], device: dl.Device, problem: Any) -> Any:
+    def choose(space: autotune.Space[Any, Any], device: dl.Device, problem: Any) -> Any:
         key = space.key(problem)
         fitting = [c for n, c in space.candidates.items() if n in names and space.fits(device, c, key)]
         return fitting[0] if fitting else space.candidates[space.usual(device, key)]
 
-    monkeypatch.setattr(tuning, "choose", choose)
+    monkeypatch.setattr(autotune, "choose", choose)
 
 
 def _record(monkeypatch: pytest.MonkeyPatch) -> set[spirv.Shader]:

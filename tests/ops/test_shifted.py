@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dl4all.ops import conv_host, shifted
-from dl4all.ops.window import Window
+from dl4all.ops.conv import host, host_shift
+from dl4all.ops.conv.window import Window
 
 WINDOWS = [  # size, kernel, before, behind, dilation, groups
     ((19,), (5,), (2,), (2,), (1,), 1),
@@ -24,13 +24,13 @@ WINDOWS = [  # size, kernel, before, behind, dilation, groups
 
 def both(monkeypatch: pytest.MonkeyPatch, work: Any) -> tuple[Any, Any]:
     """What comes of both ways, the shifted images first."""
-    monkeypatch.setattr(shifted, "BLOCK_BYTES", 4096)  # several blocks
-    monkeypatch.setattr(shifted, "LEAST_BLOCK", 7)
-    monkeypatch.setattr(shifted, "LEAST_ROWS", 0)
-    monkeypatch.setattr(shifted, "LEAST_FILTERS", 0)
-    monkeypatch.setattr(shifted, "MOST_WASTE", math.inf)
+    monkeypatch.setattr(host_shift, "BLOCK_BYTES", 4096)  # several blocks
+    monkeypatch.setattr(host_shift, "LEAST_BLOCK", 7)
+    monkeypatch.setattr(host_shift, "LEAST_ROWS", 0)
+    monkeypatch.setattr(host_shift, "LEAST_FILTERS", 0)
+    monkeypatch.setattr(host_shift, "MOST_WASTE", math.inf)
     found = work()
-    monkeypatch.setattr(shifted, "layout", lambda *_: None)
+    monkeypatch.setattr(host_shift, "layout", lambda *_: None)
     return found, work()
 
 
@@ -40,14 +40,14 @@ def test_shifted_images_and_columns_agree(number: int, images: int, monkeypatch:
     rng = np.random.default_rng(number)
     size, kernel, before, behind, dilation, groups = WINDOWS[number]
     win = Window(kernel, (1,) * len(size), before, behind, dilation)
-    assert shifted.layout(size, win) is not None
+    assert host_shift.layout(size, win) is not None
     x = rng.standard_normal((images, 6, *size))
     w = rng.standard_normal((4, 6 // groups, *kernel))
     g = rng.standard_normal((images, 4, *win.output_size(size)))
     for work in (
-        lambda: conv_host.forward(x, w, x[0, :4].reshape(4, -1)[:, 0], win, groups),
-        lambda: conv_host.input_gradient(g, w, size, win, groups),
-        lambda: conv_host.weight_gradient(g, x, win, groups),
+        lambda: host.forward(x, w, x[0, :4].reshape(4, -1)[:, 0], win, groups),
+        lambda: host.input_gradient(g, w, size, win, groups),
+        lambda: host.weight_gradient(g, x, win, groups),
     ):
         with monkeypatch.context() as patch:
             found, expected = both(patch, work)
@@ -63,8 +63,8 @@ def test_what_no_window_meets_has_no_influence(bad: float, monkeypatch: pytest.M
     w = rng.standard_normal((4, 3, 3, 3))
     x[0, 1, 0, 6] = bad
     for work in (
-        lambda: conv_host.weight_gradient(g, x, win, 1),
-        lambda: conv_host.forward(x, w, None, win, 1),
+        lambda: host.weight_gradient(g, x, win, 1),
+        lambda: host.forward(x, w, None, win, 1),
     ):
         with monkeypatch.context() as patch, np.errstate(invalid="ignore"):
             found, expected = both(patch, work)

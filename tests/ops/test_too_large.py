@@ -13,7 +13,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import TooLargeError
 from dl4all.ops import REGISTRY
-from dl4all.ops.op import Example, Op
+from dl4all.ops.core.op import Example, Op
 from tests.ops.cases import CASES, IDS, LAYOUTS, compare, operands_of, reference
 
 F = dl.nn.functional

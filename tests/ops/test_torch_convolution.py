@@ -11,7 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops import conv_choice, conv_device, conv_direct, conv_host
+from dl4all.ops.conv import algorithms, direct, host, im2col
 from tests.ops.cases import generator, numbers
 from tests.ops.torch_cases import compare_with_torch
 
@@ -83,7 +83,7 @@ def way(request: pytest.FixtureRequest, device: str) -> Iterator[str]:
     """Each algorithm of devices that run kernels."""
     if request.param != "im2col" and dl.device(device).is_host:
         pytest.skip("the CPU has algorithms of its own")
-    with conv_choice.forced(request.param):
+    with algorithms.forced(request.param):
         yield request.param
 
 
@@ -129,10 +129,10 @@ def test_named_padding(padding: str, kernel: tuple[int, int], dilation: Any, dev
 def test_gradients_in_pieces(nbytes: int, way: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were room for the columns of a few pixels, channels or images only."""
     for module, name in (
-        (conv_device, "COLUMN_BYTES"),
-        (conv_device, "SLOT_BYTES"),
-        (conv_direct, "SLOT_BYTES"),
-        (conv_host, "COLUMN_BYTES"),
+        (im2col, "COLUMN_BYTES"),
+        (im2col, "SLOT_BYTES"),
+        (direct, "SLOT_BYTES"),
+        (host, "COLUMN_BYTES"),
     ):
         monkeypatch.setattr(module, name, nbytes)
     for arguments in ({"padding": 1, "groups": 2}, {"stride": 2, "groups": 1}):

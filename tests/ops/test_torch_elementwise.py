@@ -12,7 +12,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from dl4all.ops.op import REGISTRY
+from dl4all.ops.core.op import REGISTRY
 from tests.ops.cases import NDArray, close, generator, numbers
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import dl4all as dl
-from dl4all.ops import tuning
-from dl4all.ops.tuning import Space, choose
-from dl4all.runtime import records
+from dl4all.ops.core import autotune
+from dl4all.ops.core.autotune import Space, choose
+from dl4all.runtime import device_records
 from tests.conftest import REPOSITORY
 from tests.ops.tuning_bench import Bench, lucky
 
@@ -71,7 +71,7 @@ def test_what_slows_everything_down_does_not_count(bench: Bench, monkeypatch: py
             weather = 1.0 if next(rounds) % 3 == 0 else 10.0
         return cost[work.args[-1]] * weather
 
-    monkeypatch.setattr(tuning, "sample", sample)
+    monkeypatch.setattr(autotune, "sample", sample)
     assert bench.tune().chosen == "third"
 
 
@@ -85,7 +85,7 @@ def test_what_is_not_faster_at_its_best_does_not_win(bench: Bench, monkeypatch: 
             return 0.5 if next(count) == 9 else 1.0
         return 0.6 if work.args[-1] == "third" else 9.0
 
-    monkeypatch.setattr(tuning, "sample", sample)
+    monkeypatch.setattr(autotune, "sample", sample)
     assert bench.tune().chosen == "usual"
 
 
@@ -98,7 +98,7 @@ def test_what_is_slower_in_many_rounds_does_not_win(bench: Bench, monkeypatch: p
             return 0.5 if next(rounds) % 5 < 3 else 1.2
         return 1.0
 
-    monkeypatch.setattr(tuning, "sample", sample)
+    monkeypatch.setattr(autotune, "sample", sample)
     assert bench.tune().chosen == "usual"
 
 
@@ -106,7 +106,7 @@ def test_what_is_much_slower_is_not_tried_often(bench: Bench) -> None:
     bench.cost |= {"other": 100.0, "third": 1.1}
     bench.tune(seconds=10_000)
     assert bench.ran.count("other") == 2  # to compare its result, and once for its time
-    assert bench.ran.count("usual") >= tuning.LEAST_ROUNDS
+    assert bench.ran.count("usual") >= autotune.LEAST_ROUNDS
 
 
 def test_candidates_that_do_not_fit_are_not_run(bench: Bench) -> None:
@@ -177,18 +177,18 @@ def test_a_damaged_result_is_left_out_with_a_warning(
 def test_a_result_that_says_nothing_is_left_out(bench: Bench, content: dict[str, Any]) -> None:
     lucky(bench)
     [file] = bench.results
-    words = tuning._words(bench.space, bench.device, (3,))
-    assert records.file(str(file.parent.relative_to(bench.folder)), words) == file
-    records.write(file, words, content)
+    words = autotune._words(bench.space, bench.device, (3,))
+    assert device_records.file(str(file.parent.relative_to(bench.folder)), words) == file
+    device_records.write(file, words, content)
     assert bench.choose() == "usual"
 
 
 def test_results_can_be_forgotten(bench: Bench) -> None:
     lucky(bench)
     bench.tune(100)
-    assert tuning.forget(bench.device, "test") == 2
+    assert autotune.forget(bench.device, "test") == 2
     assert bench.choose() == "usual"
-    assert tuning.forget(bench.device, "test") == 0
+    assert autotune.forget(bench.device, "test") == 0
 
 
 STORE = """

@@ -14,11 +14,12 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ShaderError
-from dl4all.ops import matvec, tuning
-from dl4all.ops.dot import atomic_dot
-from dl4all.ops.gemm import PROBLEMS as PRODUCTS
-from dl4all.ops.gemm import SPACE as GEMM
-from dl4all.ops.tuning import SPACES
+from dl4all.ops.core import autotune
+from dl4all.ops.core.autotune import SPACES
+from dl4all.ops.linalg import matvec
+from dl4all.ops.linalg.dot_product import atomic_dot
+from dl4all.ops.linalg.gemm import PROBLEMS as PRODUCTS
+from dl4all.ops.linalg.gemm import SPACE as GEMM
 from tests.conftest import REPOSITORY, need
 from tests.ops.tuning_bench import Bench, lucky
 
@@ -34,7 +35,7 @@ WRONG: dict[str, tuple[Callable[[Any], None], str]] = {
     "one element": (lambda result: result.__setitem__(0, 1.1), "differs from usual by 2.5e-02"),
     "no number": (lambda result: result.__setitem__(1, np.nan), "differs from usual by nan"),
     "infinity": (lambda result: result.__setitem__(1, np.inf), "differs from usual by inf"),
-    "nothing": (lambda result: result.view(np.uint32).fill(tuning.NAN), "differs from usual by nan"),
+    "nothing": (lambda result: result.view(np.uint32).fill(autotune.NAN), "differs from usual by nan"),
     "an error": (fail, "failed: it does not compile"),
 }
 
@@ -52,7 +53,7 @@ def test_a_wrong_candidate_is_never_chosen(bench: Bench, wrong: str) -> None:
     bench.does.clear()
     assert bench.tune(100).refused == found.refused  # nor for another class, nor in another process
     assert bench.ran.count("third") == 0
-    tuning.forget(bench.device, "test")
+    autotune.forget(bench.device, "test")
     assert bench.tune().chosen == "third"
 
 
@@ -74,7 +75,7 @@ def test_a_rule_that_computes_no_numbers_refuses_nobody(bench: Bench) -> None:
     bench.does["usual"] = lambda result: result.fill(np.nan)
     with pytest.raises(dl.errors.DeviceError, match=r"^\[test\] usual computes no numbers on cpu"):
         bench.tune()
-    assert tuning._refused(bench.space, bench.device) == {}
+    assert autotune._refused(bench.space, bench.device) == {}
 
 
 DIES = """
@@ -82,7 +83,7 @@ import os
 import numpy as np
 import dl4all as dl
 from dl4all.ops import tuning
-from dl4all.ops.base import TensorBase, from_host
+from dl4all.ops.core.tensor_base import TensorBase, from_host
 
 def prepare(device, q):
     out = from_host(TensorBase, np.ones(3, np.float32), device, copy=True)
@@ -129,7 +130,7 @@ def test_an_interrupted_search_is_no_evidence(bench: Bench) -> None:
 def test_a_name_is_declared_once() -> None:
     assert {"gemm", "linear"} <= SPACES.keys()
     with pytest.raises(ValueError, match=r"^\[gemm\] is declared twice$"):
-        tuning.declare(GEMM)
+        autotune.declare(GEMM)
 
 
 @pytest.mark.vulkan
@@ -144,10 +145,10 @@ def test_all_candidates_agree(name: str, label: str, tmp_path: Path, monkeypatch
     """On a real device, with what it can run: a tile that was wrong would be refused."""
     need("vulkan:0")
     monkeypatch.setenv("DL4ALL_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(tuning, "sample", lambda work, times, device: 1.0)
+    monkeypatch.setattr(autotune, "sample", lambda work, times, device: 1.0)
     space, place = SPACES[name], dl.device("vulkan:0")
     problem = dict(space.problems)[label]
-    found = tuning.search(space, place, problem, 1000.0)
+    found = autotune.search(space, place, problem, 1000.0)
     key = space.key(problem)
     assert found.refused == {}
     assert found.chosen == found.usual

@@ -11,9 +11,9 @@ import pytest
 import dl4all as dl
 from dl4all.config import tune_setting
 from dl4all.errors import ConfigError, DeviceLostError, OutOfMemoryError
-from dl4all.ops import tuning
-from dl4all.ops.tuning import choose
-from dl4all.runtime import records
+from dl4all.ops.core import autotune
+from dl4all.ops.core.autotune import choose
+from dl4all.runtime import device_records
 from tests.ops.tuning_bench import SECONDS, Bench, lucky
 
 
@@ -32,8 +32,8 @@ def test_lazy_tries_once_for_each_class(bench: Bench, way: str, monkeypatch: pyt
         (bench.folder / "dl4all.toml").write_text("tune = true\n")
     else:
         monkeypatch.setenv("DL4ALL_TUNE", way.partition("=")[2])
-    monkeypatch.setattr(tuning, "LAZY_SECONDS", SECONDS)
-    monkeypatch.setattr(tuning, "_State", functools.partial(tuning._State, seconds=9 * SECONDS))
+    monkeypatch.setattr(autotune, "LAZY_SECONDS", SECONDS)
+    monkeypatch.setattr(autotune, "_State", functools.partial(autotune._State, seconds=9 * SECONDS))
     bench.cost["third"] = 0.5
     assert bench.choose() == "third"
     assert bench.ran
@@ -49,8 +49,8 @@ def test_lazy_tries_once_for_each_class(bench: Bench, way: str, monkeypatch: pyt
 
 def lazily(monkeypatch: pytest.MonkeyPatch, each: float, total: float) -> None:
     monkeypatch.setenv("DL4ALL_TUNE", "lazy")
-    monkeypatch.setattr(tuning, "LAZY_SECONDS", each)
-    monkeypatch.setattr(tuning, "_State", functools.partial(tuning._State, seconds=total))
+    monkeypatch.setattr(autotune, "LAZY_SECONDS", each)
+    monkeypatch.setattr(autotune, "_State", functools.partial(autotune._State, seconds=total))
 
 
 def test_lazy_keeps_to_its_budgets(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_lazy_does_not_measure_while_another_process_does(
 ) -> None:
     bench.cost["third"] = 0.5
     lazily(monkeypatch, each=SECONDS, total=SECONDS)
-    with records.alone(1.0) as may:
+    with device_records.alone(1.0) as may:
         assert may
         assert bench.choose() == "usual"
     assert bench.ran == []
@@ -126,7 +126,7 @@ def test_lazy_survives_what_goes_wrong(
     assert bench.choose() == "usual"
     bench.again()
     bench.does.clear()
-    assert tuning._refused(bench.space, bench.device, dead=True) == (
+    assert autotune._refused(bench.space, bench.device, dead=True) == (
         {"other": "the process ended while it was tried"} if isinstance(error, DeviceLostError) else {}
     )
 

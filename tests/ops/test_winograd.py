@@ -13,10 +13,11 @@ import pytest
 import dl4all as dl
 from dl4all import nn
 from dl4all.errors import Dl4allError
-from dl4all.ops import conv_choice, conv_device, conv_filters, conv_host, conv_winograd
-from dl4all.ops.conv_problem import Problem
-from dl4all.ops.op import empty
-from dl4all.ops.window import Window
+from dl4all.ops.conv import algorithms, filter_cache, im2col, winograd
+from dl4all.ops.conv import host as conv_host
+from dl4all.ops.conv.problem import Problem
+from dl4all.ops.conv.window import Window
+from dl4all.ops.core.op import empty
 from dl4all.runtime.null.backend import NullBackend
 from dl4all.tensor.tensor import Tensor
 from tests.conftest import need
@@ -25,7 +26,7 @@ from tests.ops.cases import shifted
 from tests.ops.test_on_null import KINDS
 
 NDArray = npt.NDArray[Any]
-ALGORITHMS = tuple(conv_choice.TILES)
+ALGORITHMS = tuple(algorithms.TILES)
 conv2d: Any = dl.nn.functional.conv2d
 conv_input: Any = dl.ops.conv_input
 conv_weight: Any = dl.ops.conv_weight
@@ -98,7 +99,7 @@ def test_forward(device: str, algorithm: str, case: Any, bias: bool, offset: int
     )
     win = window(padding if isinstance(padding, tuple) else (padding, padding))
     tensors = [shifted(array, device, offset) for array in (x, w, b)]
-    with conv_choice.forced(algorithm):
+    with algorithms.forced(algorithm):
         got = conv2d(*tensors[:2], tensors[2] if bias else None, padding=padding).numpy()
     x, w, b = wide(x, w, b)
     expected = host(x, w, b if bias else None, win, 1)
@@ -112,7 +113,7 @@ def test_the_gradient_of_the_input(device: str, algorithm: str, case: Any, offse
     win = window(padding if isinstance(padding, tuple) else (padding, padding))
     g = numbers(rng, images, filters, *win.output_size((height, width)))
     w = numbers(rng, filters, channels, 3, 3)
-    with conv_choice.forced(algorithm):
+    with algorithms.forced(algorithm):
         size = (height, width)
         got = conv_input(*(shifted(a, device, offset) for a in (g, w)), size, padding=padding).numpy()
     g, w = wide(g, w)
@@ -127,7 +128,7 @@ def test_the_gradient_of_the_filters(device: str, algorithm: str, case: Any, off
     win = window(padding if isinstance(padding, tuple) else (padding, padding))
     g = numbers(rng, images, filters, *win.output_size((height, width)))
     x = numbers(rng, images, channels, height, width)
-    with conv_choice.forced(algorithm):
+    with algorithms.forced(algorithm):
         got = conv_weight(*(shifted(a, device, offset) for a in (g, x)), (3, 3), padding=padding).numpy()
     g, x = wide(g, x)
     expected = conv_host.weight_gradient(g, x, win, 1)
@@ -145,8 +146,8 @@ def test_padding_that_differs_on_two_sides(
     height, width = win.output_size((13, 9))
     out = empty(Tensor, (2, 7, height, width), np.dtype(np.float32), dl.device(device))
     q = Problem(2, 5, 7, 1, (1, 13, 9), (1, height, width), win.volume)
-    tile = conv_choice.TILES[algorithm]
-    conv_winograd.convolve(out, dl.from_numpy(x, device), dl.from_numpy(w, device), None, q, tile)
+    tile = algorithms.TILES[algorithm]
+    winograd.convolve(out, dl.from_numpy(x, device), dl.from_numpy(w, device), None, q, tile)
     top, left = (max(0, -low) for low in before)
     bottom, right = (size + min(0, high) for size, high in zip((13, 9), behind, strict=True))
     x, w = wide(x[:, :, top:bottom, left:right], w)
@@ -161,12 +162,12 @@ def test_padding_that_differs_on_two_sides(
 @each("nbytes", [1, 36 * 4 * 64, 36 * 4 * 16 * 28, 36 * 4 * 16 * 84])
 def test_tiles_in_pieces(device: str, algorithm: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were room for a few transformed tiles only; pieces do not end where images do."""
-    monkeypatch.setattr(conv_winograd, "TILE_BYTES", nbytes)
+    monkeypatch.setattr(winograd, "TILE_BYTES", nbytes)
     rng = np.random.default_rng(nbytes)
     x, w, b = numbers(rng, 5, 6, 23, 19), numbers(rng, 16, 6, 3, 3), numbers(rng, 16)
     g = numbers(rng, 5, 16, 23, 19)
     win = window((1, 1))
-    with conv_choice.forced(algorithm):
+    with algorithms.forced(algorithm):
         there = [dl.from_numpy(a, device) for a in (x, w, b, g)]
         got = conv2d(*there[:3], padding=1).numpy()
         got_weight = conv_weight(there[3], there[0], (3, 3), padding=1).numpy()
@@ -184,7 +185,7 @@ def test_gradients_of_gradients(device: str, algorithm: str, shape: tuple[int, .
 
     def run(name: str) -> list[NDArray]:
         leaves = [dl.tensor(a, device=device, requires_grad=True) for a in (x, w, b)]
-        with conv_choice.forced(name):
+        with algorithms.forced(name):
             y = conv2d(*leaves, padding=1)
             first = dl.autograd.grad((y * y).sum(), leaves, create_graph=True)
             second = dl.autograd.grad(sum((g * g).sum() for g in first), leaves)
@@ -200,12 +201,12 @@ def test_what_is_not_finite_reaches_what_it_must(
     device: str, algorithm: str, value: float, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A transform would spread it over whole tiles."""
-    monkeypatch.setattr(conv_winograd, "TILE_BYTES", 36 * 4 * 8 * 28)
+    monkeypatch.setattr(winograd, "TILE_BYTES", 36 * 4 * 8 * 28)
     rng = np.random.default_rng(11)
     x, w, b = numbers(rng, 2, 5, 13, 11), numbers(rng, 7, 5, 3, 3), numbers(rng, 7)
     for place in ((0, 0, 0, 0), (0, 2, 5, 6), (1, 4, 12, 10), (1, 1, 3, 4)):
         x[place] = value
-    with conv_choice.forced(algorithm), np.errstate(all="ignore"):
+    with algorithms.forced(algorithm), np.errstate(all="ignore"):
         there = [dl.from_numpy(a, device) for a in (x, w, b)]
         got = conv2d(*there[:2], there[2] if bias else None, padding=1).numpy()
         expected = host(x, w, b if bias else None, window((1, 1)), 1)
@@ -225,7 +226,7 @@ def test_one_infinite_number_in_the_last_channel(device: str, algorithm: str, ch
     rng = np.random.default_rng(14)
     x, w = numbers(rng, 1, channels, 6, 5), numbers(rng, 2, channels, 3, 3)
     x[0, -1, 2, 2] = np.inf
-    with conv_choice.forced(algorithm):
+    with algorithms.forced(algorithm):
         got = conv2d(dl.from_numpy(x, device), dl.from_numpy(w, device), padding=1).numpy()
     expected = host(x, w, None, window((1, 1)), 1)
     assert 0 < np.isinf(expected).sum() < expected.size
@@ -236,12 +237,12 @@ def test_gradients_of_filters_with_one_infinite_number(
     device: str, algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose tap at the border does not meet it; added up in several launches."""
-    monkeypatch.setattr(conv_winograd, "ROUNDS", 100)
+    monkeypatch.setattr(winograd, "ROUNDS", 100)
     rng = np.random.default_rng(15)
     x, g = numbers(rng, 3, 4, 11, 9), numbers(rng, 3, 5, 11, 9)
     x[1, 2, 0, 3] = np.inf
     g[2, 4, 10, 8] = np.nan  # the zeros around the image meet it too
-    with conv_choice.forced(algorithm):
+    with algorithms.forced(algorithm):
         got = conv_weight(dl.from_numpy(g, device), dl.from_numpy(x, device), (3, 3), padding=1).numpy()
     expected = conv_host.weight_gradient(g, x, window((1, 1)), 1)
     assert 0 < np.isinf(expected).sum() < np.isfinite(expected).sum()
@@ -255,7 +256,7 @@ def test_sums_that_only_transforms_overflow(device: str, algorithm: str) -> None
         numbers(rng, 1, 5, 9, 9).clip(-2, 2) * np.float32(1.2e38),
         numbers(rng, 4, 5, 3, 3) * np.float32(1e-3),
     )
-    with conv_choice.forced(algorithm):
+    with algorithms.forced(algorithm):
         got = conv2d(dl.from_numpy(x, device), dl.from_numpy(w, device), padding=1).numpy()
     x, w = wide(x, w)
     win = window((1, 1))
@@ -272,8 +273,8 @@ def test_errors_stay_near_those_of_the_plain_sum(device: str, channels: int, siz
     x, w = numbers(rng, 1, channels, size, size), numbers(rng, 32, channels, 3, 3)
     expected = host(*wide(x, w), None, window((1, 1)), 1)
     errors = {}
-    for name in conv_choice.CANDIDATES:
-        with conv_choice.forced(name):
+    for name in algorithms.CANDIDATES:
+        with algorithms.forced(name):
             got = conv2d(dl.from_numpy(x, device), dl.from_numpy(w, device), padding=1).numpy()
         errors[name] = float(np.sqrt(((got - expected) ** 2).mean() / (expected**2).mean()))
     assert errors["winograd2"] < errors["im2col"] < 1.5e-6
@@ -284,7 +285,7 @@ def test_errors_stay_near_those_of_the_plain_sum(device: str, channels: int, siz
 
 
 def convolved(x: dl.Tensor, w: dl.Tensor) -> NDArray:
-    with conv_choice.forced("winograd4"), dl.no_grad():
+    with algorithms.forced("winograd4"), dl.no_grad():
         return np.asarray(conv2d(x, w, padding=1).numpy())
 
 
@@ -298,7 +299,7 @@ def kept_weight(place: dl.Device, *shape: int) -> tuple[dl.Tensor, dl.Tensor]:
     shape = shape or (6, 4, 3, 3)
     x, w = dl.from_numpy(numbers(rng, 1, shape[1], 7, 7), place), dl.from_numpy(numbers(rng, *shape), place)
     before = held(place)
-    for _ in range(conv_filters.USES):
+    for _ in range(filter_cache.USES):
         assert held(place) == before
         convolved(x, w)
     assert held(place) == before + 36 * shape[0] * (-(-shape[1] // 4) * 4) * 4
@@ -327,7 +328,7 @@ def test_filters_in_one_memory_are_told_apart(place: dl.Device) -> None:
     x = dl.from_numpy(numbers(rng, 1, 4, 7, 7), place)
     both = dl.from_numpy(numbers(rng, 12, 4, 3, 3), place)
     parts = both[:6], both[6:], both
-    for _ in range(conv_filters.USES + 1):
+    for _ in range(filter_cache.USES + 1):
         for part in parts:
             np.testing.assert_array_equal(convolved(x, part), convolved(x, part.clone()))
 
@@ -390,7 +391,7 @@ def test_changes_in_place_are_seen(place: dl.Device, name: str) -> None:
     w.abs_().add_(0.25)  # where all of them are defined
     if name in ("abs_", "clamp_min_", "relu_"):
         w.neg_()
-    for _ in range(conv_filters.USES):
+    for _ in range(filter_cache.USES):
         convolved(x, w)
     given = ARGUMENTS[name](w) if name in ARGUMENTS else ()
     check_change(x, w, lambda: getattr(w, name)(*given))
@@ -409,10 +410,10 @@ def test_changes_of_a_part_are_seen(place: dl.Device) -> None:
         w[2, 1:3] = 1.5
 
     check_change(x, w, assign)
-    for _ in range(conv_filters.USES):
+    for _ in range(filter_cache.USES):
         convolved(x, w)
     check_change(x, w, lambda: w[1].mul_(2.0))
-    for _ in range(conv_filters.USES):
+    for _ in range(filter_cache.USES):
         convolved(x, w)
     check_change(x, w, lambda: w.reshape(6, 36).T.add_(1.0))
 
@@ -432,7 +433,7 @@ def test_averages_of_parameters_are_seen(place: dl.Device) -> None:
     average = dl.optim.EMA([w], 0.5)
     w.mul_(2.0)
     average.update()
-    for _ in range(conv_filters.USES):
+    for _ in range(filter_cache.USES):
         convolved(x, w)
     before = convolved(x, w)
     with average.averaged():
@@ -446,7 +447,7 @@ def test_averages_of_parameters_are_seen(place: dl.Device) -> None:
 def test_loading_a_state_is_seen(place: dl.Device) -> None:
     net = nn.Conv2d(4, 6, 3, padding=1, bias=False).to(place)
     x = kept_weight(place)[0]
-    for _ in range(conv_filters.USES):
+    for _ in range(filter_cache.USES):
         convolved(x, net.weight)
     state = {"weight": np.random.default_rng(9).standard_normal((6, 4, 3, 3), np.float32)}
     check_change(x, net.weight, lambda: net.load_state_dict(state))
@@ -460,7 +461,7 @@ def test_filters_that_the_host_may_change_are_not_kept() -> None:
     if w.storage.buffer.mapped is None:
         pytest.skip("this device has memory of its own")
     view = dl.memory.host_view(w)
-    for number in range(conv_filters.USES + 2):
+    for number in range(filter_cache.USES + 2):
         view[0, 0] = number
         np.testing.assert_array_equal(convolved(x, w), convolved(x, w.clone()))
 
@@ -476,7 +477,7 @@ def test_kept_filters_make_room(device: str, monkeypatch: pytest.MonkeyPatch) ->
     big = dl.zeros(held(place) // 4, device=place)
     assert held(place) == 0
     dl.memory.limit(place, None)
-    for _ in range(4 * conv_filters.USES):
+    for _ in range(4 * filter_cache.USES):
         assert held(place) == 0
         np.testing.assert_array_equal(convolved(x, w), expected)
     assert held(place) == big.numel() * 4
@@ -487,7 +488,7 @@ def test_rows_of_filters_are_aligned(
     device: str, offset: int, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For products with columns, and kept likewise."""
-    monkeypatch.setattr(conv_device, "LARGE", 1)
+    monkeypatch.setattr(im2col, "LARGE", 1)
     rng = np.random.default_rng(13)
     x, w, b = numbers(rng, 2, 6, 9, 8), numbers(rng, 8, 6 // groups, 3, 5), numbers(rng, 8)
     there = [shifted(array, device, offset) for array in (x, w, b)]
@@ -496,7 +497,7 @@ def test_rows_of_filters_are_aligned(
         with dl.no_grad():
             there[1].mul_(change)
         w = w * np.float32(change)
-        for _ in range(conv_filters.USES + 2):
+        for _ in range(filter_cache.USES + 2):
             got = conv2d(*there, stride=(2, 1), padding=(1, 2), groups=groups).numpy()
             expected, scale = (
                 host(*operands, win, groups) for operands in (wide(x, w, b), map(np.abs, wide(x, w, b)))
@@ -516,7 +517,7 @@ def test_launches(algorithm: str, case: Any, kind: str) -> None:
         dl.zeros(images, channels, height, width, device=place),
         dl.zeros(filters, channels, 3, 3, device=place),
     )
-    with conv_choice.forced(algorithm):
+    with algorithms.forced(algorithm):
         y = conv2d(x, w, padding=padding)
         conv_input(y, w, (height, width), padding=padding)
         conv_weight(y, x, (3, 3), padding=padding)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.ops import tuning
-from dl4all.ops.base import TensorBase, from_host
-from dl4all.ops.tuning import Space, Work, choose
+from dl4all.ops.core import autotune
+from dl4all.ops.core.autotune import Space, Work, choose
+from dl4all.ops.core.tensor_base import TensorBase, from_host
 
 RIGHT = np.array([1.0, -2.0, 4.0], np.float32)
 SECONDS = 1000.0
@@ -32,8 +32,8 @@ class Bench:
         self.asked = 0
         self.refuses: set[str] = set()
         self.space = self.make()
-        monkeypatch.setattr(tuning, "clock", lambda: self.now)
-        monkeypatch.setattr(tuning, "sample", self.sample)
+        monkeypatch.setattr(autotune, "clock", lambda: self.now)
+        monkeypatch.setattr(autotune, "sample", self.sample)
 
     def make(self, version: int = 1, **more: str) -> Space[int, str]:
         return Space(
@@ -74,8 +74,8 @@ class Bench:
     def choose(self, problem: int = 5) -> str:
         return choose(self.space, self.device, problem)
 
-    def tune(self, problem: int = 5, seconds: float = SECONDS) -> tuning.Outcome:
-        return tuning.tune(self.space, self.device, problem, seconds)
+    def tune(self, problem: int = 5, seconds: float = SECONDS) -> autotune.Outcome:
+        return autotune.tune(self.space, self.device, problem, seconds)
 
     @property
     def results(self) -> list[Path]:

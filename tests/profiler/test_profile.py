@@ -12,7 +12,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, DeviceLostError, ShapeError
 from dl4all.nn import functional as F
-from dl4all.ops import conv_choice, conv_device
+from dl4all.ops.conv import algorithms, im2col
 from dl4all.runtime import registry
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.profiler.recorder import Event
@@ -125,9 +125,9 @@ def test_a_convolutions_operations_count_for_its_product(
     device: str, column_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not for the unrolling, and once however many pieces it is done in."""
-    monkeypatch.setattr(conv_device, "COLUMN_BYTES", column_bytes)
+    monkeypatch.setattr(im2col, "COLUMN_BYTES", column_bytes)
     x, w = dl.rand(2, 3, 17, 13, device=device), dl.rand(5, 3, 3, 3, device=device)
-    with dl.profile() as p, conv_choice.forced("im2col"):
+    with dl.profile() as p, algorithms.forced("im2col"):
         F.conv2d(x, w, padding=1)
     expected = 2 * (2 * 5 * 17 * 13) * (3 * 3 * 3)
     assert [event.flops for event in of(p, "op")] == [expected]
@@ -143,7 +143,7 @@ def test_an_op_that_another_one_calls_lies_inside_it(device: str) -> None:
         pytest.skip("NumPy takes any strides")
     x = dl.rand(2, 6, 5, 3, device=device).transpose(1, 3)
     w = dl.rand(4, 3, 3, 3, device=device)
-    with dl.profile() as p, conv_choice.forced("im2col"):
+    with dl.profile() as p, algorithms.forced("im2col"):
         F.conv2d(x, w)
     outer, inner = of(p, "op")
     assert (outer.name, outer.op, inner.name, inner.op) == ("conv2d", "", "clone", "conv2d")

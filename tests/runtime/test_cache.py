@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dl4all.errors import BackendMissingError
-from dl4all.runtime import cache, spirv
-from dl4all.runtime.spirv import compiler
+from dl4all.runtime import file_cache, spirv
+from dl4all.runtime.spirv import compilers
 from tests.conftest import REPOSITORY
 
 # Writes file after file without end, each of one repeated byte, as large as a compiled shader or larger.
@@ -49,17 +49,17 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     file = tmp_path / "new" / "folder" / "file"
-    assert cache.read(file) is None
+    assert file_cache.read(file) is None
     for content in (b"", b"x", bytes(range(256)) * 100):
-        cache.write(file, content)
-        assert cache.read(file) == content
+        file_cache.write(file, content)
+        assert file_cache.read(file) == content
     assert list(file.parent.iterdir()) == [file]
 
 
 @pytest.mark.parametrize("damage", ["nothing left", "cut short", "a bit", "a byte more", "zeros", "digest"])
 def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
     file = tmp_path / "file"
-    cache.write(file, b"0123456789" * 50)
+    file_cache.write(file, b"0123456789" * 50)
     whole = file.read_bytes()
     file.write_bytes(
         {
@@ -71,30 +71,30 @@ def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
             "digest": bytes([whole[0] ^ 1]) + whole[1:],
         }[damage]
     )
-    assert cache.read(file) is None
-    cache.write(file, b"anew")
-    assert cache.read(file) == b"anew"
+    assert file_cache.read(file) is None
+    file_cache.write(file, b"anew")
+    assert file_cache.read(file) == b"anew"
 
 
 def test_a_folder_in_place_of_the_file_is_no_file(tmp_path: Path) -> None:
-    assert cache.read(tmp_path) is None
-    cache.try_write(tmp_path, b"x")
+    assert file_cache.read(tmp_path) is None
+    file_cache.try_write(tmp_path, b"x")
     with pytest.raises(OSError, match=r"directory|exists|empty"):
-        cache.write(tmp_path, b"x")
+        file_cache.write(tmp_path, b"x")
 
 
 def test_nothing_is_left_of_a_write_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
-    cache.write(file, b"old")
+    file_cache.write(file, b"old")
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        cache.write(file, b"new")
-    cache.try_write(file, b"new")
-    assert cache.read(file) == b"old"
+        file_cache.write(file, b"new")
+    file_cache.try_write(file, b"new")
+    assert file_cache.read(file) == b"old"
     assert list(tmp_path.iterdir()) == [file]
 
 
@@ -103,7 +103,7 @@ def test_killed_while_writing_there_is_the_old_or_the_new(tmp_path: Path) -> Non
     file = tmp_path / "file"
     process = write_without_end(file)
     try:
-        while cache.read(file) is None:
+        while file_cache.read(file) is None:
             time.sleep(0.001)
     finally:
         stop(process)
@@ -112,9 +112,9 @@ def test_killed_while_writing_there_is_the_old_or_the_new(tmp_path: Path) -> Non
         time.sleep(0.0007 * moment)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        assert cache.read(file) in LETTERS
-    cache.write(file, b"still writable")
-    assert cache.read(file) == b"still writable"
+        assert file_cache.read(file) in LETTERS
+    file_cache.write(file, b"still writable")
+    assert file_cache.read(file) == b"still writable"
 
 
 def test_readers_never_see_a_part_of_what_two_processes_write(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_readers_never_see_a_part_of_what_two_processes_write(tmp_path: Path) ->
         seen: set[int] = set()
         until = time.monotonic() + 60
         while len(seen) < len(LETTERS) and time.monotonic() < until:
-            content = cache.read(file)
+            content = file_cache.read(file)
             assert content is None or content in LETTERS
             if content is not None:
                 seen.add(content[0])
@@ -139,7 +139,7 @@ def test_processes_that_build_the_same_shaders_at_once_all_have_them(tmp_path: P
     if (spirv.SHADERS / "spirv").exists():
         pytest.skip("the shaders came with the installation")
     try:
-        compiler.pick()
+        compilers.pick()
     except BackendMissingError as error:
         pytest.skip(str(error))
     code = (
@@ -163,4 +163,4 @@ def test_processes_that_build_the_same_shaders_at_once_all_have_them(tmp_path: P
     assert len(outputs) == 1
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) == 3
-    assert all(cache.read(path) for path in files)
+    assert all(file_cache.read(path) for path in files)

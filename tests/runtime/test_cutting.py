@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from dl4all.runtime.cutting import cut
+from dl4all.runtime.split_dispatch import cut
 
 
 @pytest.mark.parametrize(

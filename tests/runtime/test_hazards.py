@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from dl4all.runtime.backend import Span
 from dl4all.runtime.hazards import MANY, Hazards
+from dl4all.runtime.protocols import Span
 
 A, B = "a", "b"  # any two objects
 

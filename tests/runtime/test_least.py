@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dl4all.runtime.info import Limits, limited
+from dl4all.runtime.device_info import Limits, limited
 from dl4all.runtime.null.backend import describe
 from tests.conftest import need, run_python
 

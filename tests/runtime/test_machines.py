@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dl4all.runtime import registry
-from dl4all.runtime.info import Limits
+from dl4all.runtime.device_info import Limits
 from dl4all.runtime.vulkan import features
 from tests.conftest import need, run_python
 

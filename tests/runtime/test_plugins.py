@@ -248,7 +248,7 @@ def open(index):
 WRONG = (
     TOY
     + """
-from dl4all.runtime.backend import Copy
+from dl4all.runtime.protocols import Copy
 
 class WrongStream(CpuStream):
     def copy(self, command):

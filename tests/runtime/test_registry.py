@@ -14,7 +14,7 @@ import pytest
 from dl4all.errors import BackendMissingError, ConfigError, DeviceError, UnknownDeviceError
 from dl4all.runtime import measurements, registry
 from dl4all.runtime.cpu.backend import CpuBackend, describe
-from dl4all.runtime.info import DeviceInfo, DeviceType
+from dl4all.runtime.device_info import DeviceInfo, DeviceType
 from dl4all.runtime.kompute import backend as kompute_backend
 from dl4all.runtime.measurements import Measurement
 from dl4all.runtime.plugins import BUILT_IN

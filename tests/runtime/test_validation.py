@@ -14,7 +14,7 @@ CHAIN = """
 import os, pathlib, struct, sys
 import numpy as np
 from dl4all.runtime import registry, spirv
-from dl4all.runtime.backend import Dispatch, span
+from dl4all.runtime.protocols import Dispatch, span
 from dl4all.runtime.vulkan.stream import VulkanStream
 
 {before}

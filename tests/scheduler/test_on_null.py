@@ -12,7 +12,7 @@ import pytest
 
 from dl4all.errors import ArgumentError, DeviceLostError, OutOfMemoryError, ShaderError
 from dl4all.runtime import spirv
-from dl4all.runtime.info import Limits
+from dl4all.runtime.device_info import Limits
 from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device import Device, Launch

@@ -11,7 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import DTypeError, GradientError
-from dl4all.ops.base import DTYPES
+from dl4all.ops.core.tensor_base import DTYPES
 
 torch = pytest.importorskip("torch", reason="DLPack is tried with PyTorch")
 

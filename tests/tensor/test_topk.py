@@ -9,7 +9,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
-from dl4all.ops.base import DTYPES
+from dl4all.ops.core.tensor_base import DTYPES
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
 

@@ -1,4 +1,4 @@
-"""The tests that a backend passes: each sentence of :mod:`dl4all.runtime.backend`, tried out.
+"""The tests that a backend passes: each sentence of :mod:`dl4all.runtime.protocols`, tried out.
 
 ``--backend=NAME``, or ``NAME:INDEX`` for another device than the first, says which backend is opened, as
 often as given. What a backend may do or leave is decided by its ``capabilities`` and ``features``: what they

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from dl4all.errors import Dl4allError
-from dl4all.runtime.backend import Backend
-from dl4all.testing.conformance.bench import Bench, Open
+from dl4all.runtime.protocols import Backend
+from dl4all.testing.conformance.harness import Bench, Open
 from dl4all.testing.conformance.kernels import Kernels, write_shaders
-from dl4all.testing.conformance.ways import Way, ways_of
+from dl4all.testing.conformance.targets import Way, ways_of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.runtime.backend import Backend, Dispatch, Grid, MemoryKind, Program, Span, Stream, span
+from dl4all.runtime.protocols import Backend, Dispatch, Grid, MemoryKind, Program, Span, Stream, span
 from dl4all.runtime.spirv import Module, Shader, load
 from dl4all.testing.conformance.sources import SOURCES
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dl4all.runtime.backend import Copy, Fill, span
-from dl4all.testing.conformance.bench import Bench, Open
+from dl4all.runtime.protocols import Copy, Fill, span
+from dl4all.testing.conformance.harness import Bench, Open
 from dl4all.testing.conformance.kernels import bytes_of, step, words
 
 N = 64

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 
 from dl4all.errors import ShaderError
-from dl4all.runtime.backend import Dispatch, span
-from dl4all.runtime.interface import FEATURES
-from dl4all.testing.conformance.bench import Bench
+from dl4all.runtime.protocols import Dispatch, span
+from dl4all.runtime.requirements import FEATURES
+from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import words
 
 pytestmark = pytest.mark.usefixtures("programs")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dl4all.errors import ArgumentError, DeviceError, ShaderError
-from dl4all.runtime.backend import Dispatch, span
-from dl4all.runtime.interface import MAX_BINDINGS
-from dl4all.testing.conformance.bench import Bench
+from dl4all.runtime.protocols import Dispatch, span
+from dl4all.runtime.requirements import MAX_BINDINGS
+from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import placed, pushed, words
 
 pytestmark = pytest.mark.usefixtures("programs")

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dl4all.runtime.backend import SUBMISSION_SECONDS, Command, Copy, Dispatch, Fill, Grid, span
-from dl4all.testing.conformance.bench import Bench
+from dl4all.runtime.protocols import SUBMISSION_SECONDS, Command, Copy, Dispatch, Fill, Grid, span
+from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import placed, pushed, step, words
 
 pytestmark = pytest.mark.usefixtures("programs", "data")

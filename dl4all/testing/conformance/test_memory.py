@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dl4all.errors import ArgumentError, Dl4allError, OutOfMemoryError
-from dl4all.runtime.backend import Fill, MemoryKind, span
-from dl4all.testing.conformance.bench import Bench
+from dl4all.runtime.protocols import Fill, MemoryKind, span
+from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import bytes_of, step, words
 
 KINDS: tuple[MemoryKind, ...] = ("device", "host")

@@ -11,10 +11,10 @@ import itertools
 import numpy as np
 import pytest
 
-from dl4all.runtime.backend import span
-from dl4all.testing.conformance.bench import Bench
+from dl4all.runtime.protocols import span
+from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import bytes_of, step, words
-from dl4all.testing.conformance.model import Model, Piece, Step
+from dl4all.testing.conformance.oracle import Model, Piece, Step
 
 pytestmark = pytest.mark.usefixtures("data")
 N = 1000

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dl4all.errors import DeviceError, ShaderError
-from dl4all.runtime.backend import Dispatch, span
-from dl4all.testing.conformance.bench import Bench
+from dl4all.runtime.protocols import Dispatch, span
+from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import POISON, pushed, step, words
 
 EIGHTH = int(np.float32(0.125).view(np.uint32))

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dl4all.testing.conformance.bench import Bench
-from dl4all.testing.conformance.model import DISPATCHES, HOST, TRANSFERS, Model, Piece, Step, push_of
+from dl4all.testing.conformance.harness import Bench
+from dl4all.testing.conformance.oracle import DISPATCHES, HOST, TRANSFERS, Model, Piece, Step, push_of
 
 pytestmark = pytest.mark.usefixtures("data")
 

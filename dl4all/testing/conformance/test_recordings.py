@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dl4all.errors import ArgumentError
-from dl4all.runtime.backend import Command, Copy, Fill, span
-from dl4all.testing.conformance.bench import Bench
+from dl4all.runtime.protocols import Command, Copy, Fill, span
+from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import bytes_of, pushed, step, words
 
 N = 1000

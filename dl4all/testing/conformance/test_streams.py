@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dl4all.runtime.backend import Copy, Event, Fill, Stream, span
-from dl4all.testing.conformance.bench import Bench
+from dl4all.runtime.protocols import Copy, Event, Fill, Stream, span
+from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import busy, bytes_of, step, words
 
 N = 1000

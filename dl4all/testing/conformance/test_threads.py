@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dl4all.runtime.backend import Copy, Fill, span
-from dl4all.testing.conformance.bench import Bench
+from dl4all.runtime.protocols import Copy, Fill, span
+from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import bytes_of, get, step, words
 
 pytestmark = pytest.mark.usefixtures("data")

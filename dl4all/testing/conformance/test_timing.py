@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dl4all.runtime.backend import span
-from dl4all.testing.conformance.bench import Bench
+from dl4all.runtime.protocols import span
+from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import bytes_of, step, words
 
 pytestmark = pytest.mark.usefixtures("programs")

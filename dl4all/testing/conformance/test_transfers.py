@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from dl4all.errors import ArgumentError
-from dl4all.runtime.backend import Copy, Fill, span
-from dl4all.testing.conformance.bench import Bench
+from dl4all.runtime.protocols import Copy, Fill, span
+from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import bytes_of, step, words
 
 pytestmark = pytest.mark.usefixtures("data")

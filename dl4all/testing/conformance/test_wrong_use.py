@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from dl4all.errors import ArgumentError, DeviceError, Dl4allError
-from dl4all.runtime.backend import Copy, Dispatch, Event, Fill, Span, Stream, span
-from dl4all.testing.conformance.bench import Bench, Open
+from dl4all.runtime.protocols import Copy, Dispatch, Event, Fill, Span, Stream, span
+from dl4all.testing.conformance.harness import Bench, Open
 from dl4all.testing.conformance.kernels import pushed, step, words
 
 N = 64

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from dl4all.errors import ArgumentError, DeviceError, OutOfMemoryError
-from dl4all.runtime.backend import Backend, Copy, Dispatch, Fill, Span, span
 from dl4all.runtime.cpu import heap
 from dl4all.runtime.cpu.backend import CpuBackend
 from dl4all.runtime.cpu.buffer import CpuBuffer
+from dl4all.runtime.protocols import Backend, Copy, Dispatch, Fill, Span, span
 
 
 def test_it_runs_no_programs() -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from dl4all.errors import ArgumentError, DeviceError, DeviceLostError, OutOfMemoryError
-from dl4all.runtime.backend import Copy, Dispatch, Fill, span
-from dl4all.runtime.kompute import launch
+from dl4all.runtime.kompute import bound_program
 from dl4all.runtime.kompute.backend import KomputeBackend
 from dl4all.runtime.kompute.library import typed
+from dl4all.runtime.protocols import Copy, Dispatch, Fill, span
 from dl4all.testing.conformance.kernels import Kernels, get, poison, pushed, put, step, words
 
 pytestmark = pytest.mark.vulkan
@@ -24,7 +24,7 @@ N = 1000
 def test_the_oldest_launches_go_first(
     backend: KomputeBackend, kernels: Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "KEPT", 3)
+    monkeypatch.setattr(bound_program, "KEPT", 3)
     buffers = [put(backend, words(seed, N)) for seed in range(5)]
     for i in range(40):
         kernels.run("step_in_place", buffers[i % 5], n=N, k=i)
@@ -42,7 +42,7 @@ def test_the_oldest_launches_go_first(
 
 def test_other_push_constants_are_the_same_launch(backend: KomputeBackend, kernels: Kernels) -> None:
     x, expected = put(backend, words(0, N)), words(0, N)
-    for k in [*range(2 * launch.SEQUENCES), *range(2 * launch.SEQUENCES)]:
+    for k in [*range(2 * bound_program.SEQUENCES), *range(2 * bound_program.SEQUENCES)]:
         kernels.run("step_in_place", x, n=N, k=k)
         expected = step(expected, k)
     assert len(backend.launches) == 1
@@ -53,8 +53,8 @@ def test_threads_that_push_each_other_out(
     backend: KomputeBackend, kernels: Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With room for two launches and four threads that need three each."""
-    monkeypatch.setattr(launch, "KEPT", 2)
-    monkeypatch.setattr(launch, "SEQUENCES", 1)
+    monkeypatch.setattr(bound_program, "KEPT", 2)
+    monkeypatch.setattr(bound_program, "SEQUENCES", 1)
     for name in ("step", "step_in_place"):
         kernels.program(name)
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dl4all.errors import ArgumentError, DeviceError, OutOfMemoryError
-from dl4all.runtime.backend import Copy, Fill, span
 from dl4all.runtime.kompute.backend import KomputeBackend
+from dl4all.runtime.protocols import Copy, Fill, span
 from dl4all.testing.conformance.kernels import Kernels, get, poison, pushed, put, words
 
 pytestmark = pytest.mark.vulkan

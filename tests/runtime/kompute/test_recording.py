@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from dl4all.errors import DeviceError
-from dl4all.runtime.backend import Command, Copy, Dispatch, Fill, Span, span
 from dl4all.runtime.hazards import accesses
 from dl4all.runtime.kompute.backend import KomputeBackend
 from dl4all.runtime.kompute.recording import levels
+from dl4all.runtime.protocols import Command, Copy, Dispatch, Fill, Span, span
 from dl4all.testing.conformance.kernels import Kernels, bytes_of, get, poison, pushed, put, step, words
 
 N = 1000
@@ -176,7 +176,7 @@ def test_a_recording_ends_with_what_it_uses(backend: KomputeBackend, folder: Pat
 def test_a_recording_outlives_what_is_kept_for_single_dispatches(
     backend: KomputeBackend, kernels: Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dl4all.runtime.kompute.launch.KEPT", 1)
+    monkeypatch.setattr("dl4all.runtime.kompute.bound_program.KEPT", 1)
     buffers = [put(backend, words(seed, N)) for seed in range(6)]
     recording = backend.record([kernels.command("step_in_place", x, n=N, k=1) for x in buffers])
     assert len(backend.launches) == 1

@@ -21,9 +21,9 @@ from dl4all.errors import (
     UnknownDeviceError,
 )
 from dl4all.runtime import registry
-from dl4all.runtime.backend import Backend, Copy, Dispatch, Fill, Span, span
-from dl4all.runtime.info import Limits
+from dl4all.runtime.device_info import Limits
 from dl4all.runtime.null.backend import Call, NullBackend, describe
+from dl4all.runtime.protocols import Backend, Copy, Dispatch, Fill, Span, span
 from dl4all.runtime.spirv import Module, Shader, load
 from dl4all.testing.conformance.kernels import write_shaders
 

@@ -9,29 +9,30 @@ from pathlib import Path
 import pytest
 
 from dl4all.errors import BackendMissingError, ConfigError, ShaderError
-from dl4all.runtime.spirv import compiler, shaderc
+from dl4all.runtime.spirv import compilers
+from dl4all.runtime.spirv.compilers import shaderc
 from dl4all.runtime.spirv.reflect import reflect
 
 HEADER = "#version 450\n#extension GL_GOOGLE_include_directive : require\n"
 OP = ("OP(x)", "x >= 0.0 ? x : p.factor * x")
 
 
-def compile_with(name: str) -> compiler.Compile:
+def compile_with(name: str) -> compilers.Compile:
     """A compiler's compile function, or skip the test where it is not installed."""
-    find, compile = compiler.FOUND_BY[name]
+    find, compile = compilers.FOUND_BY[name]
     if find() is None:
         pytest.skip(f"{name} cannot be used here: {'; '.join(shaderc.load_errors()) or 'not installed'}")
     return compile
 
 
-@pytest.fixture(params=list(compiler.FOUND_BY))
-def compile(request: pytest.FixtureRequest) -> compiler.Compile:
+@pytest.fixture(params=list(compilers.FOUND_BY))
+def compile(request: pytest.FixtureRequest) -> compilers.Compile:
     """Each compiler in turn."""
     return compile_with(request.param)
 
 
 @pytest.fixture
-def error(compile: compiler.Compile, root: Path) -> Callable[[str], str]:
+def error(compile: compilers.Compile, root: Path) -> Callable[[str], str]:
     """What the compiler says about a source."""
 
     def message(source: str) -> str:
@@ -44,7 +45,7 @@ def error(compile: compiler.Compile, root: Path) -> Callable[[str], str]:
     return message
 
 
-def test_defines_and_includes_reach_the_source(compile: compiler.Compile, root: Path) -> None:
+def test_defines_and_includes_reach_the_source(compile: compilers.Compile, root: Path) -> None:
     code = compile(root / "scale.comp", [OP], [root / "include"])
     assert reflect(code).push_bytes == 8
     with pytest.raises(ShaderError, match="OP"):
@@ -53,12 +54,12 @@ def test_defines_and_includes_reach_the_source(compile: compiler.Compile, root: 
         compile(root / "scale.comp", [OP], [])
 
 
-def test_the_target_is_spirv_1_3(compile: compiler.Compile, root: Path) -> None:
+def test_the_target_is_spirv_1_3(compile: compilers.Compile, root: Path) -> None:
     code = compile(root / "scale.comp", [OP], [root / "include"])
     assert int.from_bytes(code[4:8], "little") == 0x010300
 
 
-def test_what_is_declared_is_kept_even_unused(compile: compiler.Compile, root: Path) -> None:
+def test_what_is_declared_is_kept_even_unused(compile: compilers.Compile, root: Path) -> None:
     """The interface is checked against what an op declares, not against what its code happens to use."""
     unused = "layout(constant_id = 7) const uint SEVEN = 7; layout(binding = 2) buffer Z { float z[]; };\n"
     (root / "more.comp").write_text((root / "scale.comp").read_text() + unused)
@@ -68,7 +69,7 @@ def test_what_is_declared_is_kept_even_unused(compile: compiler.Compile, root: P
     assert [b.index for b in got.bindings] == [*(b.index for b in plain.bindings), 2]
 
 
-def test_an_include_beside_the_includer_comes_first(compile: compiler.Compile, root: Path) -> None:
+def test_an_include_beside_the_includer_comes_first(compile: compilers.Compile, root: Path) -> None:
     (root / "op").mkdir()
     (root / "op" / "types.glsl").write_text('#define T float\n#include "more.glsl"\n')
     (root / "op" / "more.glsl").write_text("layout(constant_id = 7) const uint SEVEN = 7;\n")
@@ -102,7 +103,7 @@ def test_a_circle_of_includes_is_an_error(error: Callable[[str], str], root: Pat
     assert "circle" in error('#include "a.glsl"\nvoid main() {}\n')
 
 
-@pytest.mark.parametrize(("one", "other"), list(itertools.combinations(compiler.FOUND_BY, 2)))
+@pytest.mark.parametrize(("one", "other"), list(itertools.combinations(compilers.FOUND_BY, 2)))
 def test_compilers_give_equal_interfaces(one: str, other: str, root: Path) -> None:
     first, second = (
         reflect(compile_with(name)(root / "scale.comp", [OP], [root / "include"])) for name in (one, other)
@@ -110,12 +111,12 @@ def test_compilers_give_equal_interfaces(one: str, other: str, root: Path) -> No
     assert first == second
 
 
-@pytest.mark.parametrize("name", list(compiler.FOUND_BY))
+@pytest.mark.parametrize("name", list(compilers.FOUND_BY))
 def test_one_compiler_can_be_forced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compile = compile_with(name)
     monkeypatch.setenv("DL4ALL_SHADER_COMPILER", name)
-    assert compiler.pick().compile is compile
-    assert compiler.pick().identity.startswith(name)
+    assert compilers.pick().compile is compile
+    assert compilers.pick().identity.startswith(name)
 
 
 def test_the_first_that_is_installed_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,24 +124,24 @@ def test_the_first_that_is_installed_is_taken(monkeypatch: pytest.MonkeyPatch) -
         return b""
 
     monkeypatch.delenv("DL4ALL_SHADER_COMPILER", raising=False)
-    monkeypatch.setitem(compiler.FOUND_BY, "shaderc", (lambda: None, compile))
-    monkeypatch.setitem(compiler.FOUND_BY, "glslc", (lambda: "glslc 1", compile))
-    assert compiler.pick().identity == "glslc 1"
-    monkeypatch.setitem(compiler.FOUND_BY, "shaderc", (lambda: "shaderc 1", compile))
-    assert compiler.pick().identity == "shaderc 1"
+    monkeypatch.setitem(compilers.FOUND_BY, "shaderc", (lambda: None, compile))
+    monkeypatch.setitem(compilers.FOUND_BY, "glslc", (lambda: "glslc 1", compile))
+    assert compilers.pick().identity == "glslc 1"
+    monkeypatch.setitem(compilers.FOUND_BY, "shaderc", (lambda: "shaderc 1", compile))
+    assert compilers.pick().identity == "shaderc 1"
 
 
 def test_forcing_an_unknown_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DL4ALL_SHADER_COMPILER", "dxc")
     with pytest.raises(ConfigError, match="'dxc'; it can be shaderc, glslc, glslangValidator"):
-        compiler.pick()
+        compilers.pick()
 
 
 def test_without_any_compiler_the_error_names_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DL4ALL_SHADER_COMPILER", "glslc")
     monkeypatch.setenv("PATH", "")
     with pytest.raises(BackendMissingError, match=r"apt install glslc.*glslang-tools.*dnf.*pacman.*brew"):
-        compiler.pick()
+        compilers.pick()
 
 
 def test_without_any_compiler_the_error_says_what_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,13 +150,13 @@ def test_without_any_compiler_the_error_says_what_does_not_load(monkeypatch: pyt
 
     monkeypatch.delenv("DL4ALL_SHADER_COMPILER", raising=False)
     monkeypatch.setattr(
-        compiler, "FOUND_BY", {"shaderc": (lambda: None, absent), "glslc": (lambda: None, absent)}
+        compilers, "FOUND_BY", {"shaderc": (lambda: None, absent), "glslc": (lambda: None, absent)}
     )
     monkeypatch.setattr(shaderc, "load_errors", lambda: ["libshaderc.so.1: undefined symbol: x"])
     with pytest.raises(
         BackendMissingError, match=r"compiler .*libshaderc\.so\.1: undefined symbol.*apt install"
     ):
-        compiler.pick()
+        compilers.pick()
 
 
 def test_a_library_that_does_not_load_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

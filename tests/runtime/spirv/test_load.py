@@ -14,8 +14,8 @@ import pytest
 
 from dl4all import shaders
 from dl4all.errors import BackendMissingError, ShaderError
-from dl4all.runtime import cache, spirv
-from dl4all.runtime.spirv import Shader, build, compiler, load
+from dl4all.runtime import file_cache, spirv
+from dl4all.runtime.spirv import Shader, build, compilers, load
 
 NEGATE = Shader("scale.comp", (("OP(x)", "-x"),))
 REPOSITORY = Path(__file__).parents[3]
@@ -24,12 +24,12 @@ REPOSITORY = Path(__file__).parents[3]
 class Compiles:
     """A compiler that counts."""
 
-    def __init__(self, real: compiler.Compiler) -> None:
+    def __init__(self, real: compilers.Compiler) -> None:
         self.real, self.count = real, 0
 
-    def pick(self) -> compiler.Compiler:
+    def pick(self) -> compilers.Compiler:
         """What compiler.pick() gives while this one stands in for it."""
-        return compiler.Compiler(self.real.identity, self.compile)
+        return compilers.Compiler(self.real.identity, self.compile)
 
     def compile(self, file: Path, defines: Sequence[tuple[str, str]], folders: Sequence[Path]) -> bytes:
         """Count and compile."""
@@ -41,10 +41,10 @@ class Compiles:
 def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
     """The compiler that load() will use."""
     try:
-        counting = Compiles(compiler.pick())
+        counting = Compiles(compilers.pick())
     except BackendMissingError as error:
         pytest.skip(str(error))
-    monkeypatch.setattr(compiler, "pick", counting.pick)
+    monkeypatch.setattr(compilers, "pick", counting.pick)
     return counting
 
 
@@ -54,7 +54,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spirv, "_loaded", {})
 
 
-def without_compiler() -> compiler.Compiler:
+def without_compiler() -> compilers.Compiler:
     """Stands in for compiler.pick() on a machine that has none."""
     raise BackendMissingError("no compiler")
 
@@ -157,7 +157,7 @@ def test_an_unusable_cache_folder_is_no_error(
 def test_the_cache_is_below_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("DL4ALL_CACHE_DIR")
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda name, appauthor: tmp_path / name)
-    assert cache.folder() == tmp_path / "dl4all"
+    assert file_cache.folder() == tmp_path / "dl4all"
 
 
 def test_what_the_wheel_holds_needs_no_compiler(
@@ -166,7 +166,7 @@ def test_what_the_wheel_holds_needs_no_compiler(
     (file,) = build([NEGATE, NEGATE], root / "spirv", root)
     assert compiles.count == 1
     assert file.stat().st_mode & 0o444 == 0o444 & ~current_umask()
-    monkeypatch.setattr(compiler, "pick", without_compiler)
+    monkeypatch.setattr(compilers, "pick", without_compiler)
     assert load(NEGATE, root).interface.push_bytes == 8
     assert not cache_folder.exists()
     with pytest.raises(BackendMissingError):
@@ -249,11 +249,11 @@ def test_a_reader_never_sees_a_part_of_a_file(tmp_path: Path) -> None:
         "for _ in range(100): cache.write(Path(sys.argv[1]), sys.argv[2].encode() * 20_000)"
     )
     file = tmp_path / "module.spv"
-    cache.write(file, b"first" * 20_000)
+    file_cache.write(file, b"first" * 20_000)
     writers = [start(program, file, word) for word in ("one__", "two__")]
     seen = set()
     while any(writer.poll() is None for writer in writers):
-        code = cache.read(file)
+        code = file_cache.read(file)
         assert code is not None
         seen.add(code)
     for writer in writers:
@@ -268,5 +268,5 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError("no space left")
 
     monkeypatch.setattr(os, "fsync", full_disk)
-    cache.try_write(tmp_path / "module.spv", b"code")
+    file_cache.try_write(tmp_path / "module.spv", b"code")
     assert list(tmp_path.iterdir()) == []

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from dl4all.errors import BackendMissingError, ShaderError
-from dl4all.runtime.spirv import Binding, Interface, compiler
+from dl4all.runtime.spirv import Binding, Interface, compilers
+from dl4all.runtime.spirv.parser import MAGIC, Decoration, Mode, Op, Storage
 from dl4all.runtime.spirv.reflect import reflect
-from dl4all.runtime.spirv.words import MAGIC, Decoration, Mode, Op, Storage
 
 BUFFER = "layout(binding = 0) buffer X { float x[]; };\n"
 
@@ -22,7 +22,7 @@ def compiled(folder: Path, source: str) -> bytes:
     file = folder / "shader.comp"
     file.write_text("#version 450\n" + source)
     try:
-        compile = compiler.pick().compile
+        compile = compilers.pick().compile
     except BackendMissingError as error:
         pytest.skip(str(error))
     return compile(file, [], [])

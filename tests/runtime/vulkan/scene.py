@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.runtime.backend import Backend, Copy, Dispatch, Fill, Span, span
+from dl4all.runtime.protocols import Backend, Copy, Dispatch, Fill, Span, span
 from dl4all.runtime.spirv import Module, Shader, load
 
 N = 251

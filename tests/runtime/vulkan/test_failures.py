@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError
-from dl4all.runtime.backend import span
+from dl4all.runtime.protocols import span
 from dl4all.runtime.spirv import Module
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from tests.conftest import need

@@ -9,7 +9,7 @@ import numpy as np
 import psutil
 import pytest
 
-from dl4all.runtime.backend import Copy, Fill, span
+from dl4all.runtime.protocols import Copy, Fill, span
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from tests.conftest import need
 from tests.runtime.vulkan.driver import install

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dl4all.runtime import cache
+from dl4all.runtime import file_cache
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.runtime.vulkan.discovery import physical_devices
 from dl4all.runtime.vulkan.instance import api
@@ -57,7 +57,7 @@ def test_what_one_process_built_is_given_to_the_next(
     seen = given(install(monkeypatch), monkeypatch)
     run(tmp_path)
     (file,) = folder.iterdir()
-    kept = cache.read(file)
+    kept = file_cache.read(file)
     assert kept
     run(tmp_path)
     assert seen[:2] == [b"", kept]
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_not_given_to_the_driver(
     seen = given(install(monkeypatch), monkeypatch)
     run(tmp_path)
     assert seen[0] == b""
-    assert cache.read(file), "it is written anew"
+    assert file_cache.read(file), "it is written anew"
 
 
 def test_a_cache_that_the_driver_refuses(
@@ -101,14 +101,14 @@ def test_what_another_process_wrote_meanwhile_is_merged(
 ) -> None:
     run(tmp_path)
     (file,) = folder.iterdir()
-    written = cache.read(file)
+    written = file_cache.read(file)
     assert written is not None
     file.unlink()
     driver = install(monkeypatch)
     seen = given(driver, monkeypatch)
     backend = VulkanBackend(0)  # finds nothing
     play(backend, module(tmp_path))
-    cache.write(file, written)
+    file_cache.write(file, written)
     backend.close()
     assert seen == [b"", written]
     assert driver.calls["vkMergePipelineCaches"] == 1
@@ -146,4 +146,4 @@ def test_two_processes_at_once(folder: Path, tmp_path: Path) -> None:
     both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=REPOSITORY) for _ in range(2)]
     assert [process.wait(timeout=120) for process in both] == [0, 0]
     (file,) = folder.iterdir()
-    assert cache.read(file)
+    assert file_cache.read(file)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dl4all.runtime import backend as protocol
-from dl4all.runtime.backend import Dispatch, Span, span
+from dl4all.runtime import protocols as protocol
+from dl4all.runtime.protocols import Dispatch, Span, span
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.runtime.vulkan.batch import BATCH
 from dl4all.runtime.vulkan.stream import VulkanStream

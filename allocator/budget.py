@@ -1,0 +1,89 @@
+"""The driver's memory, within a budget: where strategies get their buffers from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from dl4all.errors import OutOfMemoryError
+from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.protocols import Buffer, Memory
+
+SPARE = 16  # allocations that are left for transfers and the driver itself
+
+
+class Source(Protocol):
+    """What is needed of a backend."""
+
+    @property
+    def info(self) -> DeviceInfo: ...
+
+    def allocate(self, nbytes: int) -> Buffer: ...
+
+    def memory(self) -> Memory: ...
+
+
+class Driver:
+    """Counts what is taken, and refuses what the budget does not allow.
+
+    ``limit`` is the user's; the driver's own says how much it still has.
+    """
+
+    def __init__(self, backend: Source, synchronize: Callable[[], None]) -> None:
+        self.limits = backend.info.limits
+        self.limit: int | None = None
+        self.reserved = 0
+        self.peak = 0
+        self.asked = 0  # requests that succeeded
+        self._backend = backend
+        self._buffers = 0
+        self._synchronize = synchronize
+
+    def room(self) -> int:
+        """Bytes that may still be taken."""
+        free = self._backend.memory().free
+        return max(0, free if self.limit is None else min(free, self.limit - self.reserved))
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """A buffer of at least `nbytes`.
+
+        Raises:
+            OutOfMemoryError: there is no room, or the driver refuses.
+        """
+        room = self.room()
+        if nbytes > room:
+            raise OutOfMemoryError(f"{nbytes} bytes are more than the {room} that may still be reserved")
+        if self._buffers + SPARE >= max(self.limits.allocations, 2 * SPARE):
+            raise OutOfMemoryError(f"{self._buffers} of {self.limits.allocations} allocations are in use")
+        buffer = self._backend.allocate(nbytes)
+        self._buffers += 1
+        self.asked += 1
+        self.count(buffer.nbytes)
+        return buffer
+
+    def count(self, nbytes: int) -> None:
+        """So much more is reserved."""
+        self.reserved += nbytes
+        if self.reserved > self.peak:
+            self.peak = self.reserved
+
+    def free(self, buffers: list[Buffer]) -> int:
+        """Wait until the device uses none of the buffers, and give them back; returns their bytes."""
+        if not buffers:
+            return 0
+        self._synchronize()
+        freed = 0
+        for buffer in buffers:
+            freed += buffer.nbytes  # a freed buffer may have none
+            buffer.free()
+        self._buffers -= len(buffers)
+        self.reserved -= freed
+        return freed
+
+    def replace(self, buffers: list[Buffer], nbytes: int) -> list[Buffer]:
+        """Give buffers back for one of `nbytes`; what is there instead: that one, or none if it fails."""
+        self.free(buffers)
+        try:
+            return [self.allocate(nbytes)]
+        except OutOfMemoryError:
+            return []

@@ -1,0 +1,49 @@
+"""Device memory that the host sees, as NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.runtime.protocols import Buffer, Bytes, Span
+
+
+class HostView:
+    """A piece of a mapped buffer, kept alive by every array that shows it.
+
+    Args:
+        span: the piece.
+        owner: is kept alive too: whoever gives the memory back.
+        release: called with the buffer when the last array is gone.
+    """
+
+    def __init__(
+        self, span: Span, owner: object = None, release: Callable[[Buffer], None] | None = None
+    ) -> None:
+        memory = span.buffer.mapped[span.offset : span.offset + span.nbytes]
+        self.__array_interface__ = dict(memory.__array_interface__)
+        self.span = span
+        self._owner = owner
+        self._release = release
+
+    def __del__(self) -> None:
+        if self._release is not None:
+            self._release(self.span.buffer)
+
+    def bytes(self) -> Bytes:
+        """The memory itself."""
+        return np.asarray(self)
+
+
+def pinned_span(array: npt.NDArray[Any]) -> Span | None:
+    """Where a contiguous array lies in pinned memory, None if it does not."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if not isinstance(base, HostView) or base._release is None or not array.flags.c_contiguous:
+        return None
+    start = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    return Span(base.span.buffer, base.span.offset + start, array.nbytes)

@@ -1,0 +1,1 @@
+"""How an allocator finds a place for an allocation: one strategy a file."""

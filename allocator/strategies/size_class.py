@@ -1,0 +1,76 @@
+"""Reuse of whole buffers by size class, for backends that cannot bind a buffer at an offset.
+
+Asking a driver for memory takes tens to hundreds of microseconds, and some drivers allow only
+4096 allocations at a time; a network asks for the same sizes over and over. Sizes are rounded up
+to one of four classes per power of two (above 1 KiB at most 25 % more than asked for), and a freed buffer
+waits in its class for the next request. The oldest is taken first: a loop that asks for the same
+sizes in the same order then gets the same buffers every time, and whatever a backend keeps for a set
+of buffers is found again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator
+
+from dl4all.allocator.allocation import Piece
+from dl4all.allocator.budget import Driver
+from dl4all.runtime.protocols import Buffer, Span
+
+GRAIN = 256  # every class is a multiple: no backend has to round further
+
+
+def size_class(nbytes: int, largest: int) -> int:
+    """`nbytes` rounded up to 1, 1.25, 1.5 or 1.75 times a power of two.
+
+    A size below `largest` is not rounded past it, where a device could no longer take it.
+
+    >>> [size_class(n, 2**27) for n in (1, 257, 1000, 1025, 2**27 - 4)]
+    [256, 512, 1024, 1280, 134217728]
+    """
+    step = max(GRAIN, 1 << max(0, (nbytes - 1).bit_length() - 3))
+    rounded = max(GRAIN, -(-nbytes // step) * step)
+    if rounded <= largest:
+        return rounded
+    return max(largest // GRAIN, -(-nbytes // GRAIN)) * GRAIN
+
+
+class Pool:
+    """A buffer for each piece."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._largest = min(driver.limits.storage_buffer_range, driver.limits.allocation_size)
+        self._numbers: dict[Buffer, int] = {}  # in the order they came
+        self._count = 0
+        self._free: defaultdict[int, list[tuple[int, Piece]]] = defaultdict(list)  # heaps
+
+    def allocate(self, nbytes: int) -> Piece | None:
+        waiting = self._free[size_class(nbytes, self._largest)]
+        return heapq.heappop(waiting)[1] if waiting else None
+
+    def grow(self, nbytes: int) -> Piece:
+        buffer = self._driver.allocate(size_class(nbytes, self._largest))
+        return self._piece(buffer)
+
+    def _piece(self, buffer: Buffer) -> Piece:
+        self._count += 1
+        self._numbers[buffer] = self._count
+        return Piece(Span(buffer, 0, buffer.nbytes), buffer.nbytes, self)
+
+    def free(self, piece: Piece) -> None:
+        heapq.heappush(self._free[piece.size], (self._numbers[piece.span.buffer], piece))
+
+    def idle(self, least: int = 0) -> Iterator[Buffer]:
+        for size, waiting in self._free.items():
+            while size >= least and waiting:
+                buffer = waiting.pop()[1].span.buffer  # the end of a heap: a heap is left
+                del self._numbers[buffer]
+                yield buffer
+
+    def adopt(self, buffer: Buffer) -> None:
+        self.free(self._piece(buffer))
+
+    def largest(self) -> int:
+        return max((size for size, waiting in self._free.items() if waiting), default=0)

@@ -1,0 +1,67 @@
+"""Small pieces: slots of one size in slabs, which are cut out of larger memory.
+
+Among large pieces, each small one that lives long would keep two free ranges from joining.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dl4all.allocator.allocation import Piece, Strategy
+from dl4all.runtime.protocols import Buffer, Span
+
+SLAB = 32 << 10
+LARGEST = 4096  # that a slot may be
+
+
+class Slabs:
+    """Slots are of powers of two bytes, from `least` on; slabs come from another strategy."""
+
+    def __init__(self, below: Strategy, least: int) -> None:
+        self._below = below
+        self._least = least
+        self._free: dict[int, list[Piece]] = {}  # slots by size
+        self._used: dict[Piece, list[Piece]] = {}
+
+    def _slot(self, nbytes: int) -> int:
+        return max(self._least, 1 << (nbytes - 1).bit_length())
+
+    def allocate(self, nbytes: int) -> Piece | None:
+        slots = self._free.get(self._slot(nbytes))
+        if slots:
+            return slots.pop()
+        slab = self._below.allocate(SLAB)
+        return None if slab is None else self._cut(slab, nbytes)
+
+    def grow(self, nbytes: int) -> Piece:
+        return self._cut(self._below.grow(SLAB), nbytes)
+
+    def _cut(self, slab: Piece, nbytes: int) -> Piece:
+        size = self._slot(nbytes)
+        buffer, start, _ = slab.span
+        self._used[slab] = slots = [
+            Piece(Span(buffer, start + offset, size), size, self) for offset in range(0, SLAB, size)
+        ]
+        free = self._free.setdefault(size, [])
+        free += reversed(slots)  # the first is taken first
+        return free.pop()
+
+    def free(self, piece: Piece) -> None:
+        self._free[piece.size].append(piece)
+
+    def idle(self, least: int = 0) -> Iterator[Buffer]:
+        """None of its own; slabs without a slot on loan go back to where they come from."""
+        free = {slot for slots in self._free.values() for slot in slots}
+        for slab, slots in tuple(self._used.items()):
+            if free.issuperset(slots):
+                free.difference_update(slots)
+                del self._used[slab]
+                self._below.free(slab)
+        self._free = {size: [s for s in slots if s in free] for size, slots in self._free.items()}
+        return iter(())
+
+    def adopt(self, buffer: Buffer) -> None:
+        self._below.adopt(buffer)
+
+    def largest(self) -> int:
+        return max((size for size, slots in self._free.items() if slots), default=0)

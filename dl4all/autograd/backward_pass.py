@@ -1,0 +1,121 @@
+"""``backward`` and ``grad``: what people call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dl4all.autograd.engine import backpropagate
+from dl4all.errors import GradientError
+from dl4all.ops.core import tape
+from dl4all.ops.core.tensor_base import TensorBase, from_host
+from dl4all.ops.memory.views import expand
+
+
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+) -> None:
+    """Add gradients of the tensors to the ``grad`` of every leaf they came from.
+
+    Args:
+        tensors: one or several.
+        grad_tensors: the weight of each element, for each tensor; None is 1 for one with a single element.
+        retain_graph: keep what gradients need, to come back; by default with `create_graph` only.
+        create_graph: let the gradients be differentiated too.
+
+    Raises:
+        GradientError: see :meth:`dl4all.Tensor.backward`.
+    """
+    roots = _listed(tensors)
+    backpropagate(
+        roots,
+        _seeds("backward", roots, grad_tensors),
+        retain_graph=create_graph if retain_graph is None else retain_graph,
+        create_graph=create_graph,
+    )
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> tuple[Any, ...]:
+    """Gradients of `outputs` with respect to `inputs`, returned instead of added to ``grad``.
+
+    Args:
+        outputs, inputs: a tensor or several.
+        grad_outputs: as in :func:`backward`.
+        retain_graph, create_graph: as in :func:`backward`.
+        allow_unused: None for an input that no output depends on, instead of an error.
+
+    Returns:
+        One gradient for each input.
+
+    Raises:
+        GradientError
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.tensor([3.0], device="cpu").requires_grad_()
+        >>> (first,) = dl.autograd.grad(x * x * x, x, create_graph=True)
+        >>> first.tolist(), dl.autograd.grad(first, x)[0].tolist()
+        ([27.0], [18.0])
+    """
+    roots, targets = _listed(outputs), _listed(inputs)
+    found = backpropagate(
+        roots,
+        _seeds("grad", roots, grad_outputs),
+        retain_graph=create_graph if retain_graph is None else retain_graph,
+        create_graph=create_graph,
+        targets=targets,
+    )
+    unused = [i for i, gradient in enumerate(found) if gradient is None]
+    if unused and not allow_unused:
+        raise GradientError(
+            f"[grad] no output depends on input {unused[0]}; pass allow_unused=True to get None for it"
+        )
+    return tuple(found)
+
+
+def _listed(tensors: Any) -> list[TensorBase]:
+    return [tensors] if isinstance(tensors, TensorBase) else list(tensors)
+
+
+def _seeds(name: str, roots: Sequence[TensorBase], given: Any) -> list[TensorBase]:
+    weights = [None] * len(roots) if given is None else _listed(given)
+    if len(weights) != len(roots):
+        raise GradientError(
+            f"[{name}] expected a gradient for each of {len(roots)} tensors, got {len(weights)}"
+        )
+    return [_seed(name, root, weight) for root, weight in zip(roots, weights, strict=True)]
+
+
+def _seed(name: str, root: TensorBase, weight: TensorBase | None) -> TensorBase:
+    if not tape.wants_gradient(root):
+        raise GradientError(
+            f"[{name}] the tensor does not require gradients: nothing that it came from does, "
+            "or it was made within no_grad"
+        )
+    if weight is None:
+        if root.numel() != 1:
+            raise GradientError(
+                f"[{name}] a tensor of shape {root.shape} needs a gradient for each element; "
+                "sum it, or pass them"
+            )
+        one = from_host(type(root).result_class, np.ones((), root.dtype), root.device, copy=False)
+        seed: TensorBase = expand(one, root.shape)
+        return seed
+    if (weight.shape, weight.dtype, weight.device) != (root.shape, root.dtype, root.device):
+        raise GradientError(
+            f"[{name}] expected a gradient of shape {root.shape}, {root.dtype} on {root.device}, "
+            f"got {weight.shape}, {weight.dtype} on {weight.device}"
+        )
+    return weight

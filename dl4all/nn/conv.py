@@ -1,0 +1,255 @@
+"""Convolution layers."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from dl4all.errors import ArgumentError
+from dl4all.nn import functional, init
+from dl4all.nn.module import Module, Parameter
+from dl4all.ops.conv.window import sizes
+from dl4all.tensor.tensor import Tensor
+
+Size = int | tuple[int, ...]
+
+
+class _Convolution(Module):
+    """What the layers have in common: their parameters and arguments."""
+
+    axes: ClassVar[int]
+    transposed: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size,
+        padding: Size | str,
+        dilation: Size,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if min(in_channels, out_channels, groups) < 1 or in_channels % groups or out_channels % groups:
+            raise ArgumentError(
+                f"[{name}] {in_channels} input and {out_channels} output channels do not split into "
+                f"{groups} groups"
+            )
+        if padding_mode != "zeros":
+            raise ArgumentError(
+                f"[{name}] padding_mode {padding_mode!r} is not supported; pad the input with "
+                "dl.nn.functional.pad"
+            )
+        if isinstance(padding, str) and padding not in ("same", "valid"):
+            raise ArgumentError(f"[{name}] padding must be ints, 'same' or 'valid', got {padding!r}")
+        kernel = sizes(name, "kernel_size", kernel_size, 1, self.axes)
+        self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
+        self.stride = sizes(name, "stride", stride, 1, self.axes)
+        self.padding: Any = (
+            padding if isinstance(padding, str) else sizes(name, "padding", padding, 0, self.axes)
+        )
+        self.dilation = sizes(name, "dilation", dilation, 1, self.axes)
+        self.groups = groups
+        if padding == "same" and set(self.stride) != {1}:
+            raise ArgumentError(f"[{name}] padding='same' takes stride 1, got {self.stride}")
+        ends = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
+        shape = (ends[0], ends[1] // groups, *kernel)
+        self.weight = Parameter(init.kaiming_uniform(shape))
+        fan_in, _ = init.fan_in_and_out(shape)
+        self.bias = Parameter(init.fan_in_uniform((out_channels,), fan_in)) if bias else None
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}, padding={self.padding!r}, dilation={self.dilation}, "
+            f"groups={self.groups}, bias={self.bias is not None}"
+        )
+
+
+class _Forward(_Convolution):
+    """A convolution, by the function of its number of axes."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size | str = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+    ) -> None:
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        function = (functional.conv1d, functional.conv2d, functional.conv3d)[self.axes - 1]
+        return function(  # type: ignore[no-any-return]
+            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        )
+
+
+class Conv1d(_Forward):
+    """Cross-correlation of sequences with learned filters.
+
+    Args:
+        in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode:
+            as in :class:`Conv2d`, along one axis.
+
+    Shape:
+        (N, in_channels, L) to (N, out_channels, OL); ``weight`` is (out_channels, in_channels / groups, KL).
+
+    Raises:
+        ArgumentError: a size is too small or groups do not divide the channels.
+    """
+
+    axes = 1
+
+
+class Conv2d(_Forward):
+    """Cross-correlation of images with learned filters.
+
+    Args:
+        in_channels, out_channels: channels of the input and the output.
+        kernel_size, stride, padding, dilation: one int for both axes or a pair (vertical, horizontal);
+            the padding may also be ``"same"`` or ``"valid"``.
+        groups: the channels are split into so many groups that do not see each other.
+        bias: whether there is a bias.
+        padding_mode: only ``"zeros"``.
+
+    Shape:
+        (N, in_channels, H, W) to (N, out_channels, OH, OW), see
+        :func:`~dl4all.nn.functional.conv2d`; ``weight`` is (out_channels, in_channels / groups, KH, KW).
+
+    Raises:
+        ArgumentError: a size is too small or groups do not divide the channels.
+    """
+
+    axes = 2
+
+
+class Conv3d(_Forward):
+    """Cross-correlation of volumes with learned filters.
+
+    Args:
+        in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode:
+            as in :class:`Conv2d`, along three axes.
+
+    Shape:
+        (N, in_channels, D, H, W) to (N, out_channels, OD, OH, OW); ``weight`` is
+        (out_channels, in_channels / groups, KD, KH, KW).
+
+    Raises:
+        ArgumentError: a size is too small or groups do not divide the channels.
+    """
+
+    axes = 3
+
+
+class _Transposed(_Convolution):
+    """A transposed convolution, by the function of its number of axes."""
+
+    transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size = 0,
+        output_padding: Size = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Size = 1,
+        padding_mode: str = "zeros",
+    ) -> None:
+        name = type(self).__name__
+        if isinstance(padding, str):
+            raise ArgumentError(f"[{name}] padding must be ints, got {padding!r}")
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode
+        )
+        self.output_padding = sizes(name, "output_padding", output_padding, 0, self.axes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        function = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[
+            self.axes - 1
+        ]
+        return function(  # type: ignore[no-any-return]
+            x,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.output_padding,
+            self.groups,
+            self.dilation,
+        )
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, output_padding={self.output_padding}"
+
+
+class ConvTranspose1d(_Transposed):
+    """Transposed convolution of sequences.
+
+    Args:
+        in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
+            padding_mode: as in :class:`ConvTranspose2d`, along one axis.
+
+    Shape:
+        (N, in_channels, L) to (N, out_channels, OL); ``weight`` is (in_channels, out_channels / groups, KL).
+
+    Raises:
+        ArgumentError: a size is too small or groups do not divide the channels.
+    """
+
+    axes = 1
+
+
+class ConvTranspose2d(_Transposed):
+    """Transposed convolution of images: each pixel adds the filters, scaled, to a larger image.
+
+    Args:
+        in_channels, out_channels: channels of the input and the output.
+        kernel_size, stride, padding, dilation: one int for both axes or a pair (vertical, horizontal).
+        output_padding: rows and columns that the result has beyond the least; less than the stride.
+        groups: the channels are split into so many groups that do not see each other.
+        bias: whether there is a bias.
+        padding_mode: only ``"zeros"``.
+
+    Shape:
+        (N, in_channels, H, W) to (N, out_channels, OH, OW), see
+        :func:`~dl4all.nn.functional.conv_transpose2d`; ``weight`` is
+        (in_channels, out_channels / groups, KH, KW).
+
+    Raises:
+        ArgumentError: a size is too small or groups do not divide the channels.
+    """
+
+    axes = 2
+
+
+class ConvTranspose3d(_Transposed):
+    """Transposed convolution of volumes.
+
+    Args:
+        in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
+            padding_mode: as in :class:`ConvTranspose2d`, along three axes.
+
+    Shape:
+        (N, in_channels, D, H, W) to (N, out_channels, OD, OH, OW); ``weight`` is
+        (in_channels, out_channels / groups, KD, KH, KW).
+
+    Raises:
+        ArgumentError: a size is too small or groups do not divide the channels.
+    """
+
+    axes = 3

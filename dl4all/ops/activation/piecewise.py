@@ -1,0 +1,315 @@
+"""Activation functions of straight pieces and exponentials, with those gradients that are worth a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.core.branchless import chosen, kept, not_negative
+from dl4all.ops.core.op import REGISTRY
+from dl4all.ops.core.tensor_base import Array, TensorBase
+from dl4all.ops.elementwise.comparison import gt, le
+from dl4all.ops.elementwise.declare import elementwise
+from dl4all.ops.elementwise.logic import where
+from dl4all.ops.memory.views import reshape
+
+
+@elementwise(
+    glsl="b <= 0.0 ? 0.0 : a",
+    promotion="float",
+    grad=(lambda g, output: REGISTRY["relu_backward"](g, output), None),
+)
+def relu_backward(grad: Array, output: Array) -> Array:
+    """The gradient of :func:`relu`: `grad`, that of its result, where `output`, the result, is positive.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.relu_backward(dl.tensor([5.0, 5.0]), dl.tensor([0.0, 2.0])).tolist()
+        [0.0, 5.0]
+    """
+    return kept(grad, ~(output <= 0))
+
+
+# max(x, 0.0) would turn nan into 0 on some drivers; a comparison with nan is false everywhere.
+@elementwise(
+    glsl={"float32": "x < 0.0 ? 0.0 : x", "int32": "max(x, 0)"},
+    grad=lambda g, result: relu_backward(g, result),
+)
+def relu(input: Array) -> Array:
+    """Rectified linear unit: each element where it is positive, 0 elsewhere; nan stays nan.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.relu(dl.tensor([-1.0, 2.0])).tolist()
+        [0.0, 2.0]
+    """
+    return not_negative(input)
+
+
+@elementwise(
+    glsl="b > 0.0 ? a : a * p.negative_slope",
+    promotion="float",
+    grad=(
+        lambda g, input, negative_slope: REGISTRY["leaky_relu_backward"](g, input, negative_slope),
+        None,
+    ),
+)
+def leaky_relu_backward(grad: Array, input: Array, negative_slope: float = 0.01) -> Array:
+    """The gradient of :func:`leaky_relu`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.leaky_relu_backward(dl.tensor([2.0, 2.0]), dl.tensor([1.0, -1.0]), 0.5).tolist()
+        [2.0, 1.0]
+    """
+    return chosen(input > 0, grad, grad * grad.dtype.type(negative_slope))
+
+
+@elementwise(
+    glsl="x > 0.0 ? x : x * p.negative_slope",
+    promotion="float",
+    grad=lambda g, input, negative_slope: leaky_relu_backward(g, input, negative_slope),
+)
+def leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
+    """Each element where it is positive, `negative_slope` times it elsewhere.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.leaky_relu(dl.tensor([-1.0, 2.0]), 0.5).tolist()
+        [-0.5, 2.0]
+    """
+    return chosen(input > 0, input, input * input.dtype.type(negative_slope))
+
+
+def _elu_curvature(g: Any, grad: Any, input: Any, result: Any, input_scale: float) -> Any:
+    return g * where(gt(input, 0), 0.0, result * input_scale)
+
+
+@elementwise(
+    glsl="b > 0.0 ? a * p.scale : a * (p.alpha * p.scale * p.input_scale * expf(b * p.input_scale))",
+    promotion="float",
+    grad=(
+        lambda g, input, alpha, scale, input_scale: REGISTRY["elu_backward"](
+            g, input, alpha, scale, input_scale
+        ),
+        _elu_curvature,
+    ),
+)
+def elu_backward(
+    grad: Array, input: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
+) -> Array:
+    """The gradient of :func:`elu`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.elu_backward(dl.tensor([2.0, 2.0]), dl.tensor([1.0, 0.0]), 0.5).tolist()
+        [2.0, 1.0]
+    """
+    slope = np.exp(np.minimum(input, 0) * grad.dtype.type(input_scale))
+    factor = grad.dtype.type(alpha * scale * input_scale)
+    return chosen(input > 0, grad * grad.dtype.type(scale), grad * factor * slope)
+
+
+@elementwise(
+    glsl="x > 0.0 ? x * p.scale : p.alpha * p.scale * expm1f(x * p.input_scale)",
+    promotion="float",
+    grad=lambda g, input, alpha, scale, input_scale: elu_backward(g, input, alpha, scale, input_scale),
+)
+def elu(input: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Array:
+    """Exponential linear unit: each element where it is positive, ``alpha * (exp(element) - 1)`` elsewhere.
+
+    `scale` multiplies all results, `input_scale` the elements that are not positive.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.elu(dl.tensor([0.0, 2.0])).tolist()
+        [0.0, 2.0]
+    """
+    number = input.dtype.type
+    low = np.expm1(np.minimum(input, 0) * number(input_scale)) * number(alpha * scale)
+    return chosen(input > 0, input * number(scale), low)
+
+
+def selu(input: TensorBase) -> Any:
+    """Scaled exponential linear unit, which keeps mean 0 and variance 1 (Klambauer et al., arXiv:1706.02515).
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.selu(dl.tensor([0.0])).tolist()
+        [0.0]
+    """
+    return elu(input, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
+
+
+def celu(input: TensorBase, alpha: float = 1.0) -> Any:
+    """Each element where it is positive, ``alpha * (exp(element / alpha) - 1)`` elsewhere.
+
+    Raises:
+        ArgumentError: alpha is 0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.celu(dl.tensor([0.0, 2.0]), 0.5).tolist()
+        [0.0, 2.0]
+    """
+    if alpha == 0:
+        raise ArgumentError("[celu] alpha must not be 0")
+    return elu(input, alpha, 1.0, 1 / alpha)
+
+
+# Straight pieces
+
+
+@elementwise(
+    glsl="b <= p.min_val || b >= p.max_val ? 0.0 : a",
+    promotion="float",
+    grad=(
+        lambda g, input, min_val, max_val: REGISTRY["hardtanh_backward"](g, input, min_val, max_val),
+        None,
+    ),
+)
+def hardtanh_backward(grad: Array, input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
+    """The gradient of :func:`hardtanh`: `grad` where `input` lies between the limits.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.hardtanh_backward(dl.tensor([4.0, 4.0]), dl.tensor([0.0, 2.0])).tolist()
+        [4.0, 0.0]
+    """
+    return kept(grad, ~((input <= min_val) | (input >= max_val)))
+
+
+@elementwise(
+    glsl="smaller(larger(x, p.min_val), p.max_val)",
+    promotion="float",
+    grad=lambda g, input, min_val, max_val: hardtanh_backward(g, input, min_val, max_val),
+)
+def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
+    """The elements, no less than `min_val` and no more than `max_val`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.hardtanh(dl.tensor([-2.0, 0.5, 2.0])).tolist()
+        [-1.0, 0.5, 1.0]
+    """
+    number = input.dtype.type
+    return np.minimum(np.maximum(input, number(min_val)), number(max_val))
+
+
+def relu6(input: TensorBase) -> Any:
+    """The elements, no less than 0 and no more than 6.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.relu6(dl.tensor([-1.0, 2.0, 8.0])).tolist()
+        [0.0, 2.0, 6.0]
+    """
+    return hardtanh(input, 0.0, 6.0)
+
+
+@elementwise(
+    glsl="b > -3.0 && b < 3.0 ? a / 6.0 : 0.0",
+    promotion="float",
+    grad=(lambda g, input: REGISTRY["hardsigmoid_backward"](g, input), None),
+)
+def hardsigmoid_backward(grad: Array, input: Array) -> Array:
+    """The gradient of :func:`hardsigmoid`: a sixth of `grad` where `input` lies between -3 and 3.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.hardsigmoid_backward(dl.tensor([3.0, 3.0]), dl.tensor([0.0, 4.0])).tolist()
+        [0.5, 0.0]
+    """
+    return kept(grad / 6, (input > -3) & (input < 3))
+
+
+@elementwise(
+    glsl="smaller(larger(x + 3.0, 0.0), 6.0) / 6.0",
+    promotion="float",
+    grad=lambda g, input: hardsigmoid_backward(g, input),
+)
+def hardsigmoid(input: Array) -> Array:
+    """A sixth of 3 + each element, between 0 and 1.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.hardsigmoid(dl.tensor([-4.0, 0.0, 4.0])).tolist()
+        [0.0, 0.5, 1.0]
+    """
+    return np.minimum(np.maximum(input + 3, np.zeros((), input.dtype)), input.dtype.type(6)) / 6
+
+
+def _hardswish_curvature(g: Any, grad: Any, input: Any) -> Any:
+    return hardsigmoid_backward(g * grad, input) * 2
+
+
+@elementwise(
+    glsl="b < -3.0 ? 0.0 : b <= 3.0 ? a * (b / 3.0 + 0.5) : a",
+    promotion="float",
+    grad=(lambda g, input: REGISTRY["hardswish_backward"](g, input), _hardswish_curvature),
+)
+def hardswish_backward(grad: Array, input: Array) -> Array:
+    """The gradient of :func:`hardswish`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.hardswish_backward(dl.tensor([4.0, 4.0]), dl.tensor([0.0, 4.0])).tolist()
+        [2.0, 4.0]
+    """
+    middle = chosen(input <= 3, grad * (input / 3 + input.dtype.type(0.5)), grad)
+    return kept(middle, ~(input < -3))
+
+
+@elementwise(
+    glsl="x * smaller(larger(x + 3.0, 0.0), 6.0) / 6.0",
+    promotion="float",
+    grad=lambda g, input: hardswish_backward(g, input),
+)
+def hardswish(input: Array) -> Array:
+    """Each element times its :func:`hardsigmoid`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.hardswish(dl.tensor([-4.0, 0.0, 4.0])).tolist()
+        [-0.0, 0.0, 4.0]
+    """
+    return input * np.minimum(np.maximum(input + 3, np.zeros((), input.dtype)), input.dtype.type(6)) / 6
+
+
+def threshold(input: TensorBase, threshold: float, value: float) -> Any:
+    """Each element where it is above the threshold, `value` elsewhere; nan stays nan.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.threshold(dl.tensor([0.5, 2.0]), 1.0, -1.0).tolist()
+        [-1.0, 2.0]
+    """
+    return where(le(input, threshold), value, input)
+
+
+def prelu(input: Any, weight: TensorBase) -> Any:
+    """Each element where it is positive, `weight` times it elsewhere (He et al., arXiv:1502.01852).
+
+    Args:
+        input: any shape.
+        weight: one number, or one for each channel, which is axis 1 of the input.
+
+    Raises:
+        ShapeError: there is another number of weights than of channels.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.prelu(dl.tensor([[-1.0, -1.0]]), dl.tensor([0.5, 0.25])).tolist()
+        [[-0.5, -0.25]]
+    """
+    shape = input.shape
+    channels = shape[1] if len(shape) > 1 else 1
+    if len(weight.shape) > 1 or weight.numel() not in (1, channels):
+        raise ShapeError(
+            f"[prelu] expected a weight of shape (1,) or ({channels},) for an input of shape {shape}, "
+            f"got {weight.shape}"
+        )
+    along = (-1, *(1,) * (len(shape) - 2)) if weight.numel() > 1 else ()
+    return where(gt(input, 0), input, input * reshape(weight, along))

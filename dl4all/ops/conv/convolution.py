@@ -1,0 +1,498 @@
+"""Convolution along one, two or three axes.
+
+The convolution y = conv(x, w) is linear in each of x and w, and with the gradient g of y the three sums
+over y g, x conv_input(g, w) and w conv_weight(g, x) are one and the same. So each of the three functions
+has the other two as its gradients, and all of them can be differentiated as often as is wanted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.conv import host, im2col
+from dl4all.ops.conv.problem import problem
+from dl4all.ops.conv.window import Window, placed, sizes, window
+from dl4all.ops.core.checks import check_float, check_images
+from dl4all.ops.core.op import REGISTRY, Kernel, Op, Result, example, op
+from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
+from dl4all.ops.memory.views import contiguous, reshape
+from dl4all.ops.reduce.sums import sum_to
+
+FILTERS = {1: "KL", 2: "KH, KW", 3: "KD, KH, KW"}
+
+
+def _check_weight(name: str, weight: TensorBase, axes: int, groups: int) -> None:
+    """Raise unless `weight` is one, whose filters split into groups.
+
+    Raises:
+        ShapeError, ArgumentError
+    """
+    if len(weight.shape) != axes + 2:
+        raise ShapeError(
+            f"[{name}] expected a weight of shape (out, in / groups, {FILTERS[axes]}), got {weight.shape}"
+        )
+    if groups < 1 or weight.shape[0] % groups:
+        raise ArgumentError(f"[{name}] {weight.shape[0]} filters do not split into {groups} groups")
+
+
+def _shape(
+    name: str,
+    axes: int,
+    input: TensorBase,
+    weight: TensorBase,
+    bias: TensorBase | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Result:
+    check_images(name, input, axes)
+    check_float(name, input, weight, bias)
+    _check_weight(name, weight, axes, groups)
+    filters, channels = weight.shape[:2]
+    if input.shape[1] != channels * groups:
+        raise ShapeError(
+            f"[{name}] the weight {weight.shape} with {groups} group{'s' * (groups > 1)} takes "
+            f"{channels * groups} channels, the input {input.shape} has {input.shape[1]}"
+        )
+    if bias is not None and bias.shape != (filters,):
+        raise ShapeError(f"[{name}] bias must have shape ({filters},), got {bias.shape}")
+    win = window(name, weight.shape[2:], stride, padding, dilation, axes)
+    return (input.shape[0], filters, *placed(name, input.shape, win)), input.dtype
+
+
+def _infer(name: str, axes: int) -> Any:
+    def infer(input: TensorBase, weight: TensorBase, bias: TensorBase | None, **given: Any) -> Result:
+        return _shape(name, axes, input, weight, bias, **given)
+
+    return infer
+
+
+def _flops(name: str, axes: int) -> Any:
+    def flops(input: TensorBase, weight: TensorBase, bias: TensorBase | None, **given: Any) -> int:
+        shape, _ = _shape(name, axes, input, weight, bias, **given)
+        return 2 * math.prod(shape) * math.prod(weight.shape[1:])
+
+    return flops
+
+
+def _window(kernel: Any, stride: Any, padding: Any, dilation: Any) -> Window:
+    """Of numbers that have been checked."""
+    return window("convolution", tuple(kernel), stride, padding, dilation, len(kernel))
+
+
+def _run(
+    out: TensorBase,
+    input: TensorBase,
+    weight: TensorBase,
+    bias: TensorBase | None,
+    *,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> None:
+    x, w = contiguous(input), contiguous(weight)
+    win = _window(w.shape[2:], stride, padding, dilation)
+    bias = None if bias is None else contiguous(bias)
+    im2col.forward(out, x, w, bias, problem(x, out, win, groups))
+
+
+def _input_of(g: Any, weight: Any, shapes: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    return REGISTRY["conv_input"](g, weight, shapes[0][2:], stride, padding, dilation, groups)
+
+
+def _weight_of(g: Any, input: Any, shapes: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    return REGISTRY["conv_weight"](g, input, shapes[1][2:], stride, padding, dilation, groups)
+
+
+def _bias_of(g: Any) -> Any:
+    ones = (1,) * (len(g.shape) - 2)
+    return reshape(sum_to(g, (1, g.shape[1], *ones)), g.shape[1])
+
+
+GRADIENT = (_input_of, _weight_of, _bias_of)
+KERNEL = Kernel(_run, im2col.FORWARD_SHADERS)
+
+
+@op(
+    infer=_infer("conv1d", 1),
+    flops=_flops("conv1d", 1),
+    kernel=KERNEL,
+    examples=(
+        example((2, 3, 13), (5, 3, 3), (5,), padding=1),
+        example((1, 4, 11), (6, 2, 2), None, stride=2, padding=2, dilation=3, groups=2),
+        example((2, 2, 7), (4, 1, 4), (4,), padding="same", groups=2),
+        example((0, 3, 5), (4, 3, 3), (4,)),
+    ),
+    grad=GRADIENT,
+)
+def conv1d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Array:
+    """Cross-correlation of sequences with filters, as neural networks call convolution.
+
+    Args:
+        input: floats of shape (N, C, L).
+        weight: shape (F, C / groups, KL).
+        bias: shape (F,), or None.
+        stride, padding, dilation, groups: as in :func:`conv2d`, along one axis.
+
+    Returns:
+        Shape (N, F, OL), OL = (L + 2 padding - dilation (KL - 1) - 1) // stride + 1.
+
+    Raises:
+        ShapeError: shapes do not fit each other, or the window does not fit into the input.
+        ArgumentError: a size is not an int or too small.
+        DTypeError: the operands are not floats of one dtype.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.tensor([[[1.0, 2.0, 4.0]]])
+        >>> dl.nn.functional.conv1d(x, dl.tensor([[[1.0, -1.0]]])).tolist()
+        [[[-1.0, -2.0]]]
+    """
+    return host.forward(input, weight, bias, _window(weight.shape[2:], stride, padding, dilation), groups)
+
+
+@op(
+    infer=_infer("conv2d", 2),
+    flops=_flops("conv2d", 2),
+    kernel=KERNEL,
+    examples=(
+        example((2, 3, 13, 11), (5, 3, 3, 3), (5,), padding=1),
+        example((1, 3, 23, 29), (8, 3, 7, 7), None, stride=2, padding=3),
+        example((2, 8, 7, 7), (12, 8, 1, 1), (12,)),
+        example((1, 4, 9, 5), (6, 4, 1, 1), None, stride=2),
+        example((2, 6, 11, 13), (9, 2, 3, 2), (9,), stride=(2, 1), padding=(0, 2), dilation=(1, 3), groups=3),
+        example((1, 5, 7, 7), (5, 1, 3, 3), (5,), padding=1, groups=5),
+        example((2, 3, 5, 7), (6, 1, 3, 2), None, stride=2, padding=(2, 0), groups=3),
+        example((1, 1, 1, 1), (1, 1, 1, 1), (1,)),
+        example((3, 64, 14, 14), (67, 64, 3, 3), (67,), padding=1),
+        example((8, 8, 8, 8), (3, 8, 3, 3), (3,), padding=1),
+        example((8, 64, 2, 2), (3, 64, 3, 3), None, padding=1),
+        example((1, 2, 5, 5), (2, 2, 2, 3), (2,), padding="same", dilation=(1, 2)),
+        example((2, 2, 4, 3), (2, 1, 3, 2), (2,), stride=(2, 1), padding=1, groups=2),
+        example((0, 3, 5, 5), (4, 3, 3, 3), (4,)),
+        example((2, 0, 5, 5), (4, 0, 3, 3), (4,)),
+    ),
+    grad=GRADIENT,
+)
+def conv2d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Array:
+    """Cross-correlation of images with filters, as neural networks call convolution.
+
+    Args:
+        input: floats of shape (N, C, H, W).
+        weight: shape (F, C / groups, KH, KW).
+        bias: shape (F,), or None.
+        stride, padding, dilation: one int for both axes or a pair (vertical, horizontal); the
+            padding is zeros. The padding ``"valid"`` is none, and ``"same"`` as much as gives the
+            result the input's size, with an odd one behind.
+        groups: filters and channels are split into so many groups that do not see each other.
+
+    Returns:
+        Shape (N, F, OH, OW), OH = (H + 2 padding - dilation (KH - 1) - 1) // stride + 1.
+
+    Raises:
+        ShapeError: shapes do not fit each other, or the window does not fit into the input.
+        ArgumentError: a size is not an int or too small.
+        DTypeError: the operands are not floats of one dtype.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.tensor([[[[1.0, 2.0, 3.0]]]])
+        >>> dl.nn.functional.conv2d(x, dl.tensor([[[[1.0, -1.0]]]])).tolist()
+        [[[[-1.0, -1.0]]]]
+    """
+    return host.forward(input, weight, bias, _window(weight.shape[2:], stride, padding, dilation), groups)
+
+
+@op(
+    infer=_infer("conv3d", 3),
+    flops=_flops("conv3d", 3),
+    kernel=KERNEL,
+    examples=(
+        example((2, 3, 5, 7, 6), (5, 3, 3, 2, 3), (5,), padding=1),
+        example((1, 4, 4, 5, 7), (6, 2, 2, 3, 1), None, stride=(1, 2, 3), padding=(1, 0, 2), groups=2),
+        example((1, 2, 3, 2, 3), (2, 2, 2, 1, 2), (2,), dilation=(2, 1, 1)),
+        example((1, 3, 4, 5, 3), (3, 1, 3, 3, 3), (3,), padding="same", groups=3),
+        example((1, 2, 1, 5, 3), (2, 2, 3, 2, 2), None, padding=(1, 0, 0)),
+        example((0, 3, 5, 5, 5), (4, 3, 3, 3, 3), (4,)),
+    ),
+    grad=GRADIENT,
+)
+def conv3d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Array:
+    """Cross-correlation of volumes with filters, as neural networks call convolution.
+
+    Args:
+        input: floats of shape (N, C, D, H, W).
+        weight: shape (F, C / groups, KD, KH, KW).
+        bias: shape (F,), or None.
+        stride, padding, dilation, groups: as in :func:`conv2d`, along three axes.
+
+    Returns:
+        Shape (N, F, OD, OH, OW), OD = (D + 2 padding - dilation (KD - 1) - 1) // stride + 1.
+
+    Raises:
+        ShapeError: shapes do not fit each other, or the window does not fit into the input.
+        ArgumentError: a size is not an int or too small.
+        DTypeError: the operands are not floats of one dtype.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.tensor([[[[[1.0, 2.0]], [[3.0, 5.0]]]]])
+        >>> dl.nn.functional.conv3d(x, dl.tensor([[[[[1.0]], [[1.0]]]]])).tolist()
+        [[[[[4.0, 7.0]]]]]
+    """
+    return host.forward(input, weight, bias, _window(weight.shape[2:], stride, padding, dilation), groups)
+
+
+CONVOLUTIONS: dict[int, Op[...]] = {3: conv1d, 4: conv2d, 5: conv3d}
+
+
+def convolve(input: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    """:func:`conv1d`, :func:`conv2d` or :func:`conv3d`, whichever fits."""
+    return CONVOLUTIONS[len(input.shape)](input, weight, None, stride, padding, dilation, groups)
+
+
+def _check_output(name: str, g: TensorBase, shape: Shape, win: Window) -> None:
+    """Raise unless an input of `shape` is convolved to the size of `g`.
+
+    Raises:
+        ShapeError
+    """
+    expected = placed(name, shape, win)
+    if g.shape[2:] != expected:
+        raise ShapeError(f"[{name}] an input of shape {shape} has results of {expected}, got {g.shape}")
+
+
+def _conv_input_shape(
+    grad: TensorBase,
+    weight: TensorBase,
+    *,
+    input_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Result:
+    axes = len(input_size)
+    check_images("conv_input", grad, axes)
+    check_float("conv_input", grad, weight)
+    _check_weight("conv_input", weight, axes, groups)
+    if grad.shape[1] != weight.shape[0]:
+        raise ShapeError(f"[conv_input] {weight.shape} has no {grad.shape[1]} filters, as {grad.shape} has")
+    size = sizes("conv_input", "input_size", tuple(input_size), 1, axes)
+    shape = (grad.shape[0], weight.shape[1] * groups, *size)
+    win = window("conv_input", weight.shape[2:], stride, padding, dilation, axes)
+    _check_output("conv_input", grad, shape, win)
+    return shape, grad.dtype
+
+
+def _conv_input_run(
+    out: TensorBase,
+    grad: TensorBase,
+    weight: TensorBase,
+    *,
+    input_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> None:
+    g, w = contiguous(grad), contiguous(weight)
+    win = _window(w.shape[2:], stride, padding, dilation)
+    im2col.input_gradient(out, g, w, problem(out, g, win, groups))
+
+
+def _conv_input_flops(grad: TensorBase, weight: TensorBase, **_: Any) -> int:
+    return 2 * grad.numel() * math.prod(weight.shape[1:])
+
+
+@op(
+    infer=_conv_input_shape,
+    flops=_conv_input_flops,
+    kernel=Kernel(_conv_input_run, im2col.INPUT_SHADERS),
+    examples=(
+        example((2, 5, 13, 11), (5, 3, 3, 3), input_size=(13, 11), padding=1),
+        example((2, 2, 3, 3), (2, 3, 2, 3), input_size=(6, 5), stride=2, padding=(0, 1)),
+        example((2, 12, 7, 7), (12, 8, 1, 1), input_size=(7, 7)),
+        example((3, 3, 6, 6), (3, 32, 3, 3), input_size=(6, 6), padding=1),
+        example((3, 3, 8, 8), (3, 16, 3, 3), input_size=(8, 8), padding=1),
+        example((1, 6, 6), (6, 2, 2), input_size=(11,), stride=2, padding=2, dilation=3, groups=2),
+        example((2, 4, 3, 2), (4, 1, 3, 2), input_size=(6, 3), stride=(2, 1), padding=(1, 0), groups=2),
+        example((1, 2, 2, 3, 2), (2, 2, 2, 1, 2), input_size=(3, 3, 3)),
+        example((2, 3, 9, 7), (3, 2, 7, 6), input_size=(13, 10), padding=1),
+        example((0, 4, 3, 3), (4, 3, 3, 3), input_size=(5, 5)),
+    ),
+    grad=(
+        lambda g, weight, stride, padding, dilation, groups: convolve(
+            g, weight, stride, padding, dilation, groups
+        ),
+        lambda g, grad, shapes, stride, padding, dilation, groups: REGISTRY["conv_weight"](
+            grad, g, shapes[1][2:], stride, padding, dilation, groups
+        ),
+    ),
+)
+def conv_input(
+    grad: Array,
+    weight: Array,
+    input_size: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Array:
+    """The gradient of a convolution with respect to its input; also what is called transposed convolution.
+
+    Args:
+        grad: the gradient of the result, floats of shape (N, F, ...) with one to three axes more.
+        weight: shape (F, C / groups, ...).
+        input_size: sizes of the input's axes after the first two.
+        stride, padding, dilation, groups: those of the convolution.
+
+    Returns:
+        Shape (N, C, *input_size).
+
+    Raises:
+        ShapeError: the convolution of such an input has not the shape of `grad`.
+        ArgumentError, DTypeError
+
+    Example:
+        >>> import dl4all as dl
+        >>> g, w = dl.tensor([[[1.0, 10.0]]]), dl.tensor([[[2.0, 3.0]]])
+        >>> dl.ops.conv_input(g, w, (3,)).tolist()
+        [[[2.0, 23.0, 30.0]]]
+    """
+    win = _window(weight.shape[2:], stride, padding, dilation)
+    return host.input_gradient(grad, weight, tuple(input_size), win, groups)
+
+
+def _conv_weight_shape(
+    grad: TensorBase,
+    input: TensorBase,
+    *,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Result:
+    axes = len(kernel_size)
+    check_images("conv_weight", input, axes)
+    check_images("conv_weight", grad, axes)
+    check_float("conv_weight", grad, input)
+    win = window("conv_weight", tuple(kernel_size), stride, padding, dilation, axes)
+    if grad.shape[0] != input.shape[0]:
+        raise ShapeError(f"[conv_weight] the images differ in number: {grad.shape} and {input.shape}")
+    if groups < 1 or grad.shape[1] % groups or input.shape[1] % groups:
+        raise ArgumentError(
+            f"[conv_weight] {grad.shape[1]} filters and {input.shape[1]} channels do not split into "
+            f"{groups} groups"
+        )
+    _check_output("conv_weight", grad, input.shape, win)
+    return (grad.shape[1], input.shape[1] // groups, *win.kernel), grad.dtype
+
+
+def _conv_weight_run(
+    out: TensorBase,
+    grad: TensorBase,
+    input: TensorBase,
+    *,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> None:
+    g, x = contiguous(grad), contiguous(input)
+    win = _window(kernel_size, stride, padding, dilation)
+    im2col.weight_gradient(out, g, x, problem(x, g, win, groups))
+
+
+def _conv_weight_flops(grad: TensorBase, input: TensorBase, **given: Any) -> int:
+    per_element: int = input.shape[1] // given["groups"] * math.prod(given["kernel_size"])
+    return 2 * grad.numel() * per_element
+
+
+@op(
+    infer=_conv_weight_shape,
+    flops=_conv_weight_flops,
+    kernel=Kernel(_conv_weight_run, im2col.WEIGHT_SHADERS),
+    examples=(
+        example((2, 5, 13, 11), (2, 3, 13, 11), kernel_size=(3, 3), padding=1),
+        example((2, 2, 3, 3), (2, 3, 6, 5), kernel_size=(2, 3), stride=2, padding=(0, 1)),
+        example((2, 12, 7, 7), (2, 8, 7, 7), kernel_size=(1, 1)),
+        example((8, 3, 2, 2), (8, 64, 2, 2), kernel_size=(3, 3), padding=1),
+        example((8, 5, 4, 4), (8, 24, 4, 4), kernel_size=(3, 3), padding=1),
+        example((1, 8, 4, 4), (1, 8, 4, 4), kernel_size=(1, 1)),
+        example((1, 6, 6), (1, 4, 11), kernel_size=(2,), stride=2, padding=2, dilation=3, groups=2),
+        example((1, 4, 3, 2), (1, 2, 6, 3), kernel_size=(3, 2), stride=(2, 1), padding=(1, 0), groups=2),
+        example((1, 2, 2, 3, 2), (1, 2, 3, 3, 3), kernel_size=(2, 1, 2)),
+        example((2, 3, 9, 7), (2, 2, 13, 10), kernel_size=(7, 6), padding=1),
+        example((3, 4, 3, 3), (3, 0, 5, 5), kernel_size=(3, 3)),
+    ),
+    grad=(
+        lambda g, input, stride, padding, dilation, groups: convolve(
+            input, g, stride, padding, dilation, groups
+        ),
+        lambda g, grad, shapes, stride, padding, dilation, groups: conv_input(
+            grad, g, shapes[1][2:], stride, padding, dilation, groups
+        ),
+    ),
+)
+def conv_weight(
+    grad: Array,
+    input: Array,
+    kernel_size: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Array:
+    """The gradient of a convolution with respect to its weight.
+
+    Args:
+        grad: the gradient of the result, floats of shape (N, F, ...) with one to three axes more.
+        input: shape (N, C, ...).
+        kernel_size: sizes of the weight's axes after the first two.
+        stride, padding, dilation, groups: those of the convolution.
+
+    Returns:
+        Shape (F, C / groups, *kernel_size).
+
+    Raises:
+        ShapeError: the convolution of the input has not the shape of `grad`.
+        ArgumentError, DTypeError
+
+    Example:
+        >>> import dl4all as dl
+        >>> g, x = dl.tensor([[[1.0, 10.0]]]), dl.tensor([[[2.0, 3.0, 4.0]]])
+        >>> dl.ops.conv_weight(g, x, (2,)).tolist()
+        [[[32.0, 43.0]]]
+    """
+    return host.weight_gradient(grad, input, _window(kernel_size, stride, padding, dilation), groups)

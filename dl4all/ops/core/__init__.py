@@ -1,0 +1,1 @@
+"""The declaration of ops, and what all of them stand on: tensors without methods, gradients, launches."""

@@ -1,0 +1,31 @@
+"""Checks of operands that several families share."""
+
+from __future__ import annotations
+
+from dl4all.errors import DTypeError, ShapeError
+from dl4all.ops.core.tensor_base import TensorBase
+
+AXES = {1: "(N, C, L)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}
+
+
+def check_images(op: str, x: TensorBase, axes: int = 2) -> None:
+    """Raise unless `x` is a batch of float images of so many axes.
+
+    Raises:
+        ShapeError, DTypeError
+    """
+    if len(x.shape) != axes + 2:
+        raise ShapeError(f"[{op}] expected an input of shape {AXES[axes]}, got {x.shape}")
+    check_float(op, x)
+
+
+def check_float(op: str, *tensors: TensorBase | None) -> None:
+    """Raise unless the tensors are floats of one dtype.
+
+    Raises:
+        DTypeError
+    """
+    dtypes = {t.dtype for t in tensors if t is not None}
+    if len(dtypes) != 1 or next(iter(dtypes)).kind != "f":
+        names = ", ".join(sorted(map(str, dtypes)))
+        raise DTypeError(f"[{op}] expected floats of one dtype, got {names}; convert with .to(dtype)")

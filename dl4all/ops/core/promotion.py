@@ -1,0 +1,71 @@
+"""Which dtype an op computes in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+
+from dl4all.errors import ArgumentError, DTypeError
+from dl4all.ops.core.op import NUMBERS
+from dl4all.ops.core.tensor_base import DTYPES
+
+Promotion = Literal["common", "float"]
+LIMITS = {
+    dtype: (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for dtype in DTYPES if dtype.kind in "iu"
+}
+
+
+def promote(name: str, operands: Iterable[Any], promotion: Promotion) -> np.dtype[Any]:
+    """The dtype to compute in, by PyTorch's rules: bool < integers < floats, and among tensors of
+    the highest kind the widest; a number counts only where its kind is higher than every tensor's.
+
+    Raises:
+        DTypeError: an operand has a dtype that tensors cannot have.
+    """
+    best: np.dtype[Any] | None = None
+    values = list(operands)
+    for value in values:
+        if isinstance(value, NUMBERS):
+            continue
+        dtype = value.dtype
+        if dtype not in DTYPES:
+            raise DTypeError(
+                f"[{name}] dtype {dtype} is not supported; use one of {', '.join(map(str, DTYPES))}"
+            )
+        if best is None or _kind(dtype) > _kind(best):
+            best = dtype
+        elif _kind(dtype) == _kind(best):
+            best = np.promote_types(best, dtype)
+    for value in values:
+        if isinstance(value, NUMBERS) and (best is None or _kind(_number(value)) > _kind(best)):
+            best = _number(value)
+    assert best is not None
+    return np.dtype(np.float32) if promotion == "float" and best.kind != "f" else best
+
+
+def _kind(dtype: np.dtype[Any]) -> int:
+    return {"b": 0, "u": 1, "i": 1, "f": 2}[dtype.kind]
+
+
+def _number(value: Any) -> np.dtype[Any]:
+    if isinstance(value, (bool, np.bool_)):
+        return np.dtype(np.bool_)
+    return np.dtype(np.int64 if isinstance(value, (int, np.integer)) else np.float32)
+
+
+def check_fits(name: str, value: Any, dtype: np.dtype[Any]) -> None:
+    """Raise unless a number can be computed with in `dtype`; a float may round to infinity.
+
+    Raises:
+        ArgumentError
+    """
+    if dtype.kind in "iu":
+        low, high = LIMITS[dtype]
+        fits = bool(low <= value <= high)
+    else:
+        fits = not isinstance(value, int) or abs(value) <= sys.float_info.max
+    if not fits:
+        raise ArgumentError(f"[{name}] the number {value} does not fit into {dtype}; convert the tensor")

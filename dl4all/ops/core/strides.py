@@ -1,0 +1,198 @@
+"""Arithmetic on shapes, strides and offsets: what views are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.core.tensor_base import Shape, contiguous_strides
+
+
+def sizes(op: str, given: tuple[Any, ...]) -> Shape:
+    """Sizes or axes as ints: ``f(2, 3)`` and ``f((2, 3))`` mean the same.
+
+    >>> sizes("zeros", ((2, 3),))
+    (2, 3)
+
+    Raises:
+        ArgumentError: one of them is not an int.
+    """
+    listed = given[0] if len(given) == 1 and isinstance(given[0], (tuple, list)) else given
+    if not all(isinstance(size, (int, np.integer)) for size in listed):
+        raise ArgumentError(f"[{op}] expected ints, got {listed}")
+    return tuple(int(size) for size in listed)
+
+
+def axis(op: str, dim: int, ndim: int) -> int:
+    """An axis counted from the front.
+
+    >>> axis("sum", -1, 3)
+    2
+
+    Raises:
+        ArgumentError: there is no such axis.
+    """
+    if not -ndim <= dim < ndim:
+        raise ArgumentError(f"[{op}] axis {dim} is out of range for {ndim} axes")
+    return dim % ndim
+
+
+def complete_shape(wanted: Shape, shape: Shape, op: str = "reshape") -> Shape:
+    """`wanted` with its -1 replaced by what the elements of `shape` leave for it.
+
+    >>> complete_shape((3, -1), (2, 3, 4))
+    (3, 8)
+
+    Raises:
+        ShapeError: the numbers of elements differ, or -1 is not determined.
+    """
+    total = math.prod(shape)
+    known = math.prod(size for size in wanted if size != -1)
+    if wanted.count(-1) == 1 and known > 0 and total % known == 0:
+        wanted = tuple(total // known if size == -1 else size for size in wanted)
+    if min(wanted, default=0) < 0 or math.prod(wanted) != total:
+        raise ShapeError(f"[{op}] {total} elements of shape {shape} do not fill shape {wanted}")
+    return wanted
+
+
+def view_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
+    """Strides by which a view shows the elements in another shape; None where there are none.
+
+    >>> view_strides((2, 3, 4), (24, 4, 1), (2, 12))
+    (24, 1)
+    >>> view_strides((2, 3), (1, 2), (6,)) is None
+    True
+    """
+    if 0 in shape:
+        return contiguous_strides(wanted)
+    # Axes of the old shape in blocks, from the last on, that lie in memory as one axis would.
+    blocks: list[tuple[int, int]] = []
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size == 1:
+            continue
+        if blocks and stride == blocks[-1][0] * blocks[-1][1]:
+            blocks[-1] = (blocks[-1][0] * size, blocks[-1][1])
+        else:
+            blocks.append((size, stride))
+    found: list[int] = []
+    left, step = (1, 1) if not blocks else blocks.pop(0)
+    for size in reversed(wanted):
+        if left == 1 and size != 1 and blocks:
+            left, step = blocks.pop(0)
+        if left % size:
+            return None
+        found.append(step)
+        left, step = left // size, step * size
+    return tuple(reversed(found))
+
+
+def diagonal(shape: Shape, strides: Shape, start: int, offset: int, dim1: int, dim2: int) -> Any:
+    """Shape, strides and offset of the view of a diagonal; `start` is where the whole begins."""
+    rows, columns = shape[dim1], shape[dim2]
+    length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
+    if length:
+        start += offset * strides[dim2] if offset >= 0 else -offset * strides[dim1]
+    rest = [axis for axis in range(len(shape)) if axis not in (dim1, dim2)]
+    return (
+        (*(shape[axis] for axis in rest), length),
+        (*(strides[axis] for axis in rest), strides[dim1] + strides[dim2]),
+        start,
+    )
+
+
+def expanded(wanted: Shape, shape: Shape, strides: Shape) -> tuple[Shape, Shape]:
+    """Shape and strides of a view in which axes of size 1 repeat.
+
+    Raises:
+        ShapeError
+    """
+    missing = len(wanted) - len(shape)
+    sizes, steps = (1,) * missing + shape, (0,) * missing + strides
+    result = tuple(old if new == -1 else new for new, old in zip(wanted, sizes, strict=False))
+    if (
+        missing < 0
+        or -1 in wanted[:missing]
+        or min(wanted, default=0) < -1
+        or any(old not in (1, new) for new, old in zip(result, sizes, strict=True))
+    ):
+        raise ShapeError(f"[expand] shape {shape} does not expand to {wanted}: only axes of size 1 repeat")
+    return result, tuple(
+        step if new == old else 0 for new, old, step in zip(result, sizes, steps, strict=True)
+    )
+
+
+def basic(key: Any, shape: Shape, strides: Shape, offset: int) -> tuple[Shape, Shape, int]:
+    """Shape, strides and offset of the view that an index of ints, slices, None and ... selects.
+
+    Raises:
+        ArgumentError: the index is of another kind, or out of range.
+    """
+    keys = list(key) if isinstance(key, tuple) else [key]
+    named = sum(1 for k in keys if k is not None and k is not Ellipsis)
+    ellipses = sum(1 for k in keys if k is Ellipsis)
+    if ellipses > 1 or named > len(shape):
+        raise ArgumentError(f"[index] {key} selects more axes than shape {shape} has")
+    if not ellipses:
+        keys.append(Ellipsis)
+    place = next(i for i, k in enumerate(keys) if k is Ellipsis)
+    keys[place : place + 1] = [slice(None)] * (len(shape) - named)
+
+    sizes: list[int] = []
+    steps: list[int] = []
+    at = 0
+    for k in keys:
+        if k is None:
+            sizes.append(1)
+            steps.append(0)
+            continue
+        size, stride = shape[at], strides[at]
+        if isinstance(k, (int, np.integer)) and not isinstance(k, bool):
+            if not -size <= k < size:
+                raise ArgumentError(f"[index] {k} is out of range for axis {at} of shape {shape}")
+            offset += (int(k) % size) * stride
+        elif isinstance(k, slice):
+            try:
+                span = range(*k.indices(size))
+            except (TypeError, ValueError) as error:
+                raise ArgumentError(f"[index] {k}: {error}") from None
+            if span.step < 1:
+                raise ArgumentError(f"[index] a slice's step must be positive, got {k.step}")
+            offset += span.start * stride if span else 0
+            sizes.append(len(span))
+            steps.append(stride * span.step)
+        else:
+            raise ArgumentError(
+                f"[index] {k!r} is not an int, a slice, None or ...; index .numpy() for other kinds"
+            )
+        at += 1
+    return tuple(sizes), tuple(steps), offset
+
+
+def merge_axes(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shape]]:
+    """The same elements in the same order with as few axes as possible.
+
+    Two neighbouring axes become one where, for every operand, the outer one's stride is the inner
+    one's times its size. Axes of size 1 vanish.
+
+    >>> merge_axes((2, 1, 3, 5), [(15, 7, 5, 1), (0, 0, 5, 1)])
+    ((2, 15), [(15, 1), (0, 1)])
+    """
+    sizes: list[int] = []
+    merged: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        here = [s[axis] for s in strides]
+        if sizes and all(m[-1] == stride * size for m, stride in zip(merged, here, strict=True)):
+            sizes[-1] *= size
+            for m, stride in zip(merged, here, strict=True):
+                m[-1] = stride
+        else:
+            sizes.append(size)
+            for m, stride in zip(merged, here, strict=True):
+                m.append(stride)
+    return tuple(sizes), [tuple(m) for m in merged]

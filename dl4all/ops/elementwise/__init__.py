@@ -1,0 +1,1 @@
+"""Ops on elements at the same place, with broadcasting."""

@@ -1,0 +1,213 @@
+"""Arithmetic on elements, with broadcasting."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dl4all.ops.core.op import NUMBERS, REGISTRY, example
+from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.elementwise.declare import Number, each, elementwise
+from dl4all.ops.elementwise.kernels import COPY_RANKS
+
+
+def _times(value: Any, factor: Any) -> Any:
+    return value if factor == 1 else value * factor
+
+
+@elementwise(
+    glsl=each("a + p.alpha * b"),
+    grad=(lambda g: g, lambda g, alpha: _times(g, alpha)),
+)
+def add(input: Array, other: Array, *, alpha: Number = 1) -> Array:
+    """Sum of each pair of elements, those of `other` times `alpha`; one operand may be a number.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.add(dl.tensor([[1.0], [2.0]]), dl.tensor([10.0, 20.0])).tolist()
+        [[11.0, 21.0], [12.0, 22.0]]
+    """
+    return np.add(input, _times(other, alpha))
+
+
+@elementwise(
+    glsl=each("a - p.alpha * b"),
+    kinds="iuf",
+    grad=(lambda g: g, lambda g, alpha: _times(-g, alpha)),
+)
+def sub(input: Array, other: Array, *, alpha: Number = 1) -> Array:
+    """Difference of each pair of elements, those of `other` times `alpha`; one operand may be a number.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.sub(1.0, dl.tensor([1.0, 3.0])).tolist()
+        [0.0, -2.0]
+    """
+    return np.subtract(input, _times(other, alpha))
+
+
+@elementwise(glsl=each("a * b"), grad=(lambda g, other: g * other, lambda g, input: g * input))
+def mul(input: Array, other: Array) -> Array:
+    """Product of each pair of elements; shapes broadcast, and one operand may be a number.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.mul(dl.tensor([1.5, 2.0]), 2).tolist()
+        [3.0, 4.0]
+    """
+    return np.multiply(input, other)
+
+
+@elementwise(
+    glsl="a / b",
+    promotion="float",
+    grad=(lambda g, other: g / other, lambda g, other, result: -g * result / other),
+)
+def div(input: Array, other: Array) -> Array:
+    """Quotient of each pair of elements, always a float; division by zero gives inf or nan.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.div(dl.tensor([1, 3]), 2).tolist()
+        [0.5, 1.5]
+    """
+    return np.divide(input, other)
+
+
+@elementwise(glsl=each("-x"), kinds="iuf", grad=lambda g: -g)
+def neg(input: Array) -> Array:
+    """Each element with the opposite sign.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.neg(dl.tensor([1.0, -2.0])).tolist()
+        [-1.0, 2.0]
+    """
+    return np.negative(input)
+
+
+@elementwise(
+    glsl=each("x", "uint8", "bool"),
+    ranks=COPY_RANKS,
+    examples=(example((8, 12)), example((4, 5, 3, 8))),
+    grad=lambda g: g,
+)
+def clone(input: Array) -> Array:
+    """A contiguous copy.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.clone(dl.tensor([[1.0, 2.0], [3.0, 4.0]]).T).tolist()
+        [[1.0, 3.0], [2.0, 4.0]]
+    """
+    return np.array(input, order="C")
+
+
+# Products with a sum
+
+
+@elementwise(
+    glsl="a + p.value * b * c",
+    grad=(
+        lambda g: g,
+        lambda g, tensor2, value: _times(g * tensor2, value),
+        lambda g, tensor1, value: _times(g * tensor1, value),
+    ),
+)
+def addcmul(input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) -> Array:
+    """``input + value * tensor1 * tensor2``, for each three elements.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.addcmul(dl.tensor([1.0]), dl.tensor([2.0]), dl.tensor([3.0]), value=0.5).tolist()
+        [4.0]
+    """
+    return np.add(input, np.multiply(_times(tensor1, value), tensor2))
+
+
+@elementwise(
+    glsl="a + p.value * (b / c)",
+    promotion="float",
+    grad=(
+        lambda g: g,
+        lambda g, tensor2, value: _times(g / tensor2, value),
+        lambda g, tensor1, tensor2, value: _times(-g * tensor1 / (tensor2 * tensor2), value),
+    ),
+)
+def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) -> Array:
+    """``input + value * tensor1 / tensor2``, for each three elements.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.addcdiv(dl.tensor([1.0]), dl.tensor([3.0]), dl.tensor([2.0]), value=2.0).tolist()
+        [4.0]
+    """
+    return np.add(input, _times(np.divide(tensor1, tensor2), value))
+
+
+# From the nearer end, so that both ends are met exactly.
+@elementwise(
+    glsl="abs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1.0 - c)",
+    promotion="float",
+    grad=(
+        lambda g, weight: g * (1 - weight),
+        lambda g, weight: g * weight,
+        lambda g, input, end: g * (end - input),
+    ),
+)
+def lerp(input: Array, end: Array, weight: Array) -> Array:
+    """``input + weight * (end - input)``, for each three elements; the weight may be a number.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.lerp(dl.tensor([0.0, 1.0]), dl.tensor([10.0, 2.0]), 0.5).tolist()
+        [5.0, 1.5]
+    """
+    away = end - input
+    return np.where(np.abs(weight) < 0.5, input + weight * away, end - away * (1 - weight))
+
+
+# Powers
+
+
+def _power_gradient(g: Any, input: Any, other: Any) -> Any:
+    if isinstance(other, NUMBERS):
+        if other in (0, 1, 2):
+            return g * (other if other < 2 else input * 2)
+        return g * (REGISTRY["pow"](input, other - 1) * other)
+    slope = other * REGISTRY["pow"](input, other - 1)
+    return g * REGISTRY["where"](other == 0, 0.0, slope)
+
+
+def _exponent_gradient(g: Any, input: Any, other: Any, result: Any) -> Any:
+    if isinstance(input, NUMBERS):
+        logarithm = math.log(input) if input > 0 else -math.inf if input == 0 else math.nan
+    else:
+        logarithm = REGISTRY["log"](input)
+    slope = result * logarithm
+    # The power of 0 stays 0 whatever the exponent, if only that is not below 0.
+    settled = REGISTRY["logical_and"](input == 0, other >= 0)
+    return g * REGISTRY["where"](settled, 0.0, slope)
+
+
+@elementwise(
+    glsl="powf(a, b)",
+    kinds="iuf",
+    domain={"input": (0.2, 3)},
+    grad=(_power_gradient, _exponent_gradient),
+)
+def pow(input: Array, other: Array) -> Array:
+    """Each element to the power of another, as ``**``; nan for fractional powers of negative elements.
+
+    Example:
+        >>> import dl4all as dl
+        >>> (dl.tensor([2.0, 3.0]) ** 2).tolist()
+        [4.0, 9.0]
+    """
+    if input.dtype.kind != "i":
+        return np.power(input, other)
+    whole = np.power(input, np.maximum(other, 0))  # NumPy refuses negative powers
+    inverse = np.where(np.abs(input) == 1, np.where(other % 2 == 0, 1, input), 0)
+    return np.where(other < 0, inverse, whole)

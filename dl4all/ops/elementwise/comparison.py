@@ -1,0 +1,300 @@
+"""Comparisons of elements, which give bools, and what follows from them: the larger, the smaller, limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dl4all.errors import ArgumentError
+from dl4all.ops.core.op import REGISTRY
+from dl4all.ops.core.tensor_base import Array, TensorBase
+from dl4all.ops.elementwise.declare import each, elementwise
+from dl4all.ops.elementwise.logic import where
+
+BYTES = ("uint8", "bool")
+
+
+@elementwise(glsl=each("a == b", *BYTES, "int64"), result="bool")
+def eq(input: Array, other: Array) -> Array:
+    """Whether elements are equal, as ``==``; nan equals nothing.
+
+    Example:
+        >>> import dl4all as dl
+        >>> (dl.tensor([1.0, 2.0]) == 2).tolist()
+        [False, True]
+    """
+    return np.equal(input, other)
+
+
+# Not a != b, which some compilers of GLSL make false for nan.
+@elementwise(glsl=each("!(a == b)", *BYTES, "int64"), result="bool")
+def ne(input: Array, other: Array) -> Array:
+    """Whether elements differ, as ``!=``; nan differs from everything.
+
+    Example:
+        >>> import dl4all as dl
+        >>> (dl.tensor([1.0, 2.0]) != 2).tolist()
+        [True, False]
+    """
+    return np.not_equal(input, other)
+
+
+@elementwise(glsl=each("a < b", *BYTES) | {"int64": "less(a, b)"}, result="bool")
+def lt(input: Array, other: Array) -> Array:
+    """Whether elements are less than others, as ``<``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> (dl.tensor([1.0, 2.0]) < 2).tolist()
+        [True, False]
+    """
+    return np.less(input, other)
+
+
+@elementwise(glsl=each("a <= b", *BYTES) | {"int64": "!less(b, a)"}, result="bool")
+def le(input: Array, other: Array) -> Array:
+    """Whether elements are less than others or equal, as ``<=``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> (dl.tensor([1.0, 3.0]) <= 2).tolist()
+        [True, False]
+    """
+    return np.less_equal(input, other)
+
+
+@elementwise(glsl=each("a > b", *BYTES) | {"int64": "less(b, a)"}, result="bool")
+def gt(input: Array, other: Array) -> Array:
+    """Whether elements are greater than others, as ``>``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> (dl.tensor([1.0, 3.0]) > 2).tolist()
+        [False, True]
+    """
+    return np.greater(input, other)
+
+
+@elementwise(glsl=each("a >= b", *BYTES) | {"int64": "!less(a, b)"}, result="bool")
+def ge(input: Array, other: Array) -> Array:
+    """Whether elements are greater than others or equal, as ``>=``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> (dl.tensor([1.0, 2.0]) >= 2).tolist()
+        [False, True]
+    """
+    return np.greater_equal(input, other)
+
+
+@elementwise(glsl={"float32": "is_nan(x)"} | dict.fromkeys(("int32", *BYTES), "false"), result="bool")
+def isnan(input: Array) -> Array:
+    """Whether elements are nan.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.isnan(dl.tensor([1.0, float("nan")])).tolist()
+        [False, True]
+    """
+    return np.isnan(input)
+
+
+@elementwise(glsl={"float32": "is_inf(x)"} | dict.fromkeys(("int32", *BYTES), "false"), result="bool")
+def isinf(input: Array) -> Array:
+    """Whether elements are infinite.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.isinf(dl.tensor([1.0, -float("inf")])).tolist()
+        [False, True]
+    """
+    return np.isinf(input)
+
+
+@elementwise(glsl={"float32": "is_finite(x)"} | dict.fromkeys(("int32", *BYTES), "true"), result="bool")
+def isfinite(input: Array) -> Array:
+    """Whether elements are neither infinite nor nan.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.isfinite(dl.tensor([1.0, float("nan")])).tolist()
+        [True, False]
+    """
+    return np.isfinite(input)
+
+
+# The larger and the smaller
+
+
+@elementwise(
+    glsl="b < c ? 0.0 : b == c ? 0.5 * a : a",
+    promotion="float",
+    grad=(lambda g, input, other: REGISTRY["maximum_backward"](g, input, other), None, None),
+)
+def maximum_backward(grad: Array, input: Array, other: Array) -> Array:
+    """The gradient of :func:`maximum` for `input`: half of it where both are the same.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.maximum_backward(dl.tensor([1.0, 1.0]), 2.0, dl.tensor([2.0, 3.0])).tolist()
+        [0.5, 0.0]
+    """
+    return np.where(input < other, grad.dtype.type(0), np.where(input == other, grad / 2, grad))
+
+
+@elementwise(
+    glsl=each("larger(a, b)", *BYTES),
+    grad=(
+        lambda g, input, other: maximum_backward(g, input, other),
+        lambda g, input, other: maximum_backward(g, other, input),
+    ),
+)
+def maximum(input: Array, other: Array) -> Array:
+    """The larger of each pair of elements; nan if one of them is.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.maximum(dl.tensor([1.0, 3.0]), dl.tensor([2.0, 2.0])).tolist()
+        [2.0, 3.0]
+    """
+    return np.maximum(input, other)
+
+
+@elementwise(
+    glsl=each("smaller(a, b)", *BYTES),
+    grad=(
+        lambda g, input, other: maximum_backward(g, other, input),
+        lambda g, input, other: maximum_backward(g, input, other),
+    ),
+)
+def minimum(input: Array, other: Array) -> Array:
+    """The smaller of each pair of elements; nan if one of them is.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.minimum(dl.tensor([1.0, 3.0]), dl.tensor([2.0, 2.0])).tolist()
+        [1.0, 2.0]
+    """
+    return np.minimum(input, other)
+
+
+# Limits
+
+
+@elementwise(glsl=each("a >= b && a <= c", *BYTES), result="bool")
+def between(input: Array, min: Array, max: Array) -> Array:
+    """Whether elements lie between two limits or on one.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.between(dl.tensor([0.0, 1.0, 2.0]), 1, 1.5).tolist()
+        [False, True, False]
+    """
+    return (input >= min) & (input <= max)
+
+
+def _lower_gradient(g: Any, input: Any, min: Any, max: Any) -> Any:
+    return where((input < min) & (min < max), g, 0.0)
+
+
+def _upper_gradient(g: Any, input: Any, min: Any, max: Any) -> Any:
+    return where((input > max) | (max < min), g, 0.0)
+
+
+@elementwise(
+    glsl=each("smaller(larger(a, b), c)", *BYTES),
+    grad=(
+        lambda g, input, min, max: where(between(input, min, max), g, 0.0),
+        _lower_gradient,
+        _upper_gradient,
+    ),
+)
+def limit(input: Array, min: Array, max: Array) -> Array:
+    """The elements, no less than `min` and no more than `max`: :func:`clamp` with both.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.limit(dl.tensor([-1.0, 0.5, 2.0]), 0.0, 1.0).tolist()
+        [0.0, 0.5, 1.0]
+    """
+    return np.minimum(np.maximum(input, min), max)
+
+
+@elementwise(
+    glsl=each("larger(a, b)", *BYTES),
+    grad=(
+        lambda g, input, min: where(input >= min, g, 0.0),
+        lambda g, input, min: where(input < min, g, 0.0),
+    ),
+)
+def clamp_min(input: Array, min: Array) -> Array:
+    """The elements, no less than `min`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.clamp_min(dl.tensor([-1.0, 2.0]), 0.0).tolist()
+        [0.0, 2.0]
+    """
+    return np.maximum(input, min)
+
+
+@elementwise(
+    glsl=each("smaller(a, b)", *BYTES),
+    grad=(
+        lambda g, input, max: where(input <= max, g, 0.0),
+        lambda g, input, max: where(input > max, g, 0.0),
+    ),
+)
+def clamp_max(input: Array, max: Array) -> Array:
+    """The elements, no more than `max`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.clamp_max(dl.tensor([-1.0, 2.0]), 1.0).tolist()
+        [-1.0, 1.0]
+    """
+    return np.minimum(input, max)
+
+
+def clamp(input: TensorBase, min: Any = None, max: Any = None) -> Any:
+    """The elements, no less than `min` and no more than `max`, which are numbers, tensors or left out.
+
+    Where `min` is more than `max`, the result is `max`; nan stays nan.
+
+    Raises:
+        ArgumentError: both limits are left out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.clamp(dl.tensor([-1.0, 0.5, 2.0]), 0.0, 1.0).tolist()
+        [0.0, 0.5, 1.0]
+    """
+    if min is None and max is None:
+        raise ArgumentError("[clamp] expected min, max or both")
+    if max is None:
+        return clamp_min(input, min)
+    return clamp_max(input, max) if min is None else limit(input, min, max)
+
+
+def nan_to_num(
+    input: TensorBase, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Any:
+    """The elements with numbers in the place of nan and of infinities.
+
+    Args:
+        input: any shape.
+        nan: stands for nan.
+        posinf, neginf: stand for the infinities; by default the largest and the smallest finite number.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nan_to_num(dl.tensor([float("nan"), 1.0, float("inf")]), posinf=9.0).tolist()
+        [0.0, 1.0, 9.0]
+    """
+    if input.dtype.kind != "f":
+        return REGISTRY["clone"](input)
+    largest = float(np.finfo(input.dtype).max)
+    found = where(isnan(input), nan, input)
+    found = where(eq(input, np.inf), largest if posinf is None else posinf, found)
+    return where(eq(input, -np.inf), -largest if neginf is None else neginf, found)

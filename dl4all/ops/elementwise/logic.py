@@ -1,0 +1,161 @@
+"""Bools and bits, and the choice between two tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dl4all.errors import DTypeError
+from dl4all.ops.core.op import REGISTRY
+from dl4all.ops.core.tensor_base import Array, TensorBase
+from dl4all.ops.elementwise.declare import each, elementwise
+
+
+def _truth(expression: str) -> dict[str, str]:
+    """An expression over ``A`` and ``B``, which say whether a and b are not 0; nan is not."""
+    floats = expression.replace("A", "!(a == 0.0)").replace("B", "!(b == 0.0)")
+    ints = expression.replace("A", "(a != 0)").replace("B", "(b != 0)")
+    return {"float32": floats, **dict.fromkeys(("int32", "uint8", "bool"), ints)}
+
+
+@elementwise(glsl=_truth("A && B"), result="bool")
+def logical_and(input: Array, other: Array) -> Array:
+    """Whether both elements are true, that is, not 0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.logical_and(dl.tensor([True, True]), dl.tensor([True, False])).tolist()
+        [True, False]
+    """
+    return np.logical_and(input, other)
+
+
+@elementwise(glsl=_truth("A || B"), result="bool")
+def logical_or(input: Array, other: Array) -> Array:
+    """Whether one of both elements is true, that is, not 0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.logical_or(dl.tensor([True, False]), dl.tensor([False, False])).tolist()
+        [True, False]
+    """
+    return np.logical_or(input, other)
+
+
+@elementwise(glsl=_truth("A != B"), result="bool")
+def logical_xor(input: Array, other: Array) -> Array:
+    """Whether just one of both elements is true, that is, not 0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.logical_xor(dl.tensor([True, True]), dl.tensor([True, False])).tolist()
+        [False, True]
+    """
+    return np.logical_xor(input, other)
+
+
+@elementwise(
+    glsl={"float32": "x == 0.0", **dict.fromkeys(("int32", "uint8", "bool"), "x == 0")}, result="bool"
+)
+def logical_not(input: Array) -> Array:
+    """Whether elements are false, that is, 0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.logical_not(dl.tensor([0.0, 2.0])).tolist()
+        [True, False]
+    """
+    return np.logical_not(input)
+
+
+WHOLE = ("int32", "uint8", "bool")
+
+
+@elementwise(glsl=dict.fromkeys(WHOLE, "a & b"), kinds="biu")
+def bitwise_and(input: Array, other: Array) -> Array:
+    """The bits that are set in both elements, as ``&``; of bools, whether both are true.
+
+    Example:
+        >>> import dl4all as dl
+        >>> (dl.tensor([6, 5]) & 3).tolist()
+        [2, 1]
+    """
+    return np.bitwise_and(input, other)
+
+
+@elementwise(glsl=dict.fromkeys(WHOLE, "a | b"), kinds="biu")
+def bitwise_or(input: Array, other: Array) -> Array:
+    """The bits that are set in one of both elements, as ``|``; of bools, whether one is true.
+
+    Example:
+        >>> import dl4all as dl
+        >>> (dl.tensor([6, 5]) | 3).tolist()
+        [7, 7]
+    """
+    return np.bitwise_or(input, other)
+
+
+@elementwise(glsl=dict.fromkeys(WHOLE, "a ^ b"), kinds="biu")
+def bitwise_xor(input: Array, other: Array) -> Array:
+    """The bits that are set in just one of both elements, as ``^``; of bools, whether just one is true.
+
+    Example:
+        >>> import dl4all as dl
+        >>> (dl.tensor([6, 5]) ^ 3).tolist()
+        [5, 6]
+    """
+    return np.bitwise_xor(input, other)
+
+
+@elementwise(glsl={"int32": "~x", "uint8": "~x", "bool": "x == 0"}, kinds="biu")
+def bitwise_not(input: Array) -> Array:
+    """The opposite of each bit, as ``~``; of bools, the opposite of each.
+
+    Example:
+        >>> import dl4all as dl
+        >>> (~dl.tensor([True, False])).tolist()
+        [False, True]
+    """
+    return np.bitwise_not(input)
+
+
+@elementwise(
+    glsl=each("a != 0 ? b : c", "uint8", "bool"),
+    conditions=("condition",),
+    grad=(
+        None,
+        lambda g, condition: REGISTRY["where"](condition, g, 0.0),
+        lambda g, condition: REGISTRY["where"](condition, 0.0, g),
+    ),
+)
+def where(condition: Array, input: Array, other: Array) -> Array:
+    """The elements of `input` where `condition`, of bools, is true, and those of `other` elsewhere.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.tensor([1.0, -2.0])
+        >>> dl.where(x > 0, x, 0.0).tolist()
+        [1.0, 0.0]
+    """
+    return np.where(condition, input, other)
+
+
+def masked_fill(input: TensorBase, mask: TensorBase, value: Any) -> Any:
+    """The elements with `value`, a number or a tensor of one element, where `mask` is true.
+
+    Raises:
+        DTypeError: the mask is not bool, or the value is of a higher kind than the input.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.tensor([1.0, -2.0])
+        >>> dl.masked_fill(x, x < 0, 0.0).tolist()
+        [1.0, 0.0]
+    """
+    filled = where(mask, value, input)
+    if filled.dtype != input.dtype:
+        raise DTypeError(
+            f"[masked_fill] the value {value!r} does not fit into {input.dtype}; convert the input first"
+        )
+    return filled

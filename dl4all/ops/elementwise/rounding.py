@@ -1,0 +1,176 @@
+"""Signs and whole numbers: what changes in steps, and so has a gradient of 0 or 1, and remainders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dl4all.ops.core.op import REGISTRY
+from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.elementwise.declare import elementwise
+
+
+@elementwise(glsl="0.0", promotion="float", grad=lambda g: REGISTRY["zero"](g))
+def zero(input: Array) -> Array:
+    """Zeros of the same shape: the gradient of what changes in steps, even where that of the result is nan.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.zero(dl.tensor([1.0, float("nan")])).tolist()
+        [0.0, 0.0]
+    """
+    return np.zeros_like(input)
+
+
+@elementwise(
+    glsl={"float32": "abs(x)", "int32": "abs(x)", "uint8": "x"},
+    kinds="iuf",
+    grad=lambda g, input: g * REGISTRY["sign"](input),
+)
+def abs(input: Array) -> Array:
+    """The size of each element, without its sign.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.abs(dl.tensor([-1.5, 2.0])).tolist()
+        [1.5, 2.0]
+    """
+    return np.abs(input)
+
+
+@elementwise(
+    glsl={
+        "float32": "x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : 0.0",
+        "int32": "sign(x)",
+        "uint8": "x != 0",
+        "bool": "x",
+    },
+    grad=lambda g: zero(g),
+)
+def sign(input: Array) -> Array:
+    """1 for elements above 0, -1 for those below, and 0 for 0 and nan.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.sign(dl.tensor([-1.5, 0.0, 2.0])).tolist()
+        [-1.0, 0.0, 1.0]
+    """
+    return np.asarray(np.greater(input, 0).astype(np.int8) - np.less(input, 0), input.dtype)
+
+
+WHOLE = {"int32": "x", "uint8": "x"}
+
+
+@elementwise(glsl={"float32": "floor(x)"} | WHOLE, kinds="iuf", grad=lambda g: zero(g))
+def floor(input: Array) -> Array:
+    """The largest whole number that is not above each element.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.floor(dl.tensor([-1.5, 1.5])).tolist()
+        [-2.0, 1.0]
+    """
+    return np.floor(input) if input.dtype.kind == "f" else input
+
+
+@elementwise(glsl={"float32": "ceil(x)"} | WHOLE, kinds="iuf", grad=lambda g: zero(g))
+def ceil(input: Array) -> Array:
+    """The smallest whole number that is not below each element.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ceil(dl.tensor([-1.5, 1.5])).tolist()
+        [-1.0, 2.0]
+    """
+    return np.ceil(input) if input.dtype.kind == "f" else input
+
+
+@elementwise(glsl={"float32": "trunc(x)"} | WHOLE, kinds="iuf", grad=lambda g: zero(g))
+def trunc(input: Array) -> Array:
+    """Each element without its fraction.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.trunc(dl.tensor([-1.5, 1.5])).tolist()
+        [-1.0, 1.0]
+    """
+    return np.trunc(input) if input.dtype.kind == "f" else input
+
+
+@elementwise(glsl={"float32": "roundEven(x)"} | WHOLE, kinds="iuf", grad=lambda g: zero(g))
+def round_even(input: Array) -> Array:
+    """The nearest whole number, of two the even one: :func:`round` without decimals.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.round_even(dl.tensor([0.5, 1.5, 2.6])).tolist()
+        [0.0, 2.0, 3.0]
+    """
+    return np.rint(input) if input.dtype.kind == "f" else input
+
+
+def round(input: Any, *, decimals: int = 0) -> Any:
+    """The nearest number with so many decimals, of two the even one; its gradient is 0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.round(dl.tensor([0.5, 1.5, -2.6])).tolist()
+        [0.0, 2.0, -3.0]
+    """
+    if decimals == 0 or input.dtype.kind != "f":
+        return round_even(input)
+    if decimals < 0:
+        return round_even(input / 10.0**-decimals) * 10.0**-decimals
+    return round_even(input * 10.0**decimals) / 10.0**decimals
+
+
+# Remainders
+
+
+def _in_ints(function: str) -> dict[str, str]:
+    return dict.fromkeys(("float32", "int32", "uint8"), f"{function}(a, b)")
+
+
+@elementwise(
+    glsl=_in_ints("remainderf"),
+    kinds="iuf",
+    grad=(lambda g: g, lambda g, input, other: -g * REGISTRY["floor_divide"](input, other)),
+)
+def remainder(input: Array, other: Array) -> Array:
+    """What is left of a division whose quotient is rounded down, as ``%``: it has the divisor's sign.
+
+    Example:
+        >>> import dl4all as dl
+        >>> (dl.tensor([5.0, -5.0]) % 3).tolist()
+        [2.0, 1.0]
+    """
+    return np.remainder(input, other)
+
+
+@elementwise(
+    glsl=_in_ints("fmodf"),
+    kinds="iuf",
+    grad=(lambda g: g, lambda g, input, other: -g * trunc(REGISTRY["div"](input, other))),
+)
+def fmod(input: Array, other: Array) -> Array:
+    """What is left of a division whose quotient lost its fraction: it has the dividend's sign.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.fmod(dl.tensor([5.0, -5.0]), 3).tolist()
+        [2.0, -2.0]
+    """
+    return np.fmod(input, other)
+
+
+@elementwise(glsl=_in_ints("floor_dividef"), kinds="iuf", grad=(lambda g: zero(g), lambda g: zero(g)))
+def floor_divide(input: Array, other: Array) -> Array:
+    """The quotient of each pair of elements, rounded down, as ``//``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> (dl.tensor([5.0, -5.0]) // 3).tolist()
+        [1.0, -2.0]
+    """
+    return np.floor_divide(input, other)

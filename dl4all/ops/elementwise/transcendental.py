@@ -1,0 +1,368 @@
+"""Roots, exponentials, logarithms, trigonometric functions and their like.
+
+Vulkan asks little of its built-in functions; the kernels use those in ``shaders/include/math``, which are
+exact to a few units in the last place on every device that adds and multiplies as IEEE 754 has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.ops.core.op import REGISTRY
+from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.elementwise.arithmetic import mul
+from dl4all.ops.elementwise.declare import elementwise
+
+
+@elementwise(
+    glsl="sqrt(x)", promotion="float", domain={"input": (0.1, 8)}, grad=lambda g, result: g / (result * 2)
+)
+def sqrt(input: Array) -> Array:
+    """The square root of each element, nan below 0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.sqrt(dl.tensor([1.0, 9.0])).tolist()
+        [1.0, 3.0]
+    """
+    return np.sqrt(input)
+
+
+@elementwise(
+    glsl="1.0 / sqrt(x)",
+    promotion="float",
+    domain={"input": (0.1, 8)},
+    grad=lambda g, result: g * (result * result * result) * -0.5,
+)
+def rsqrt(input: Array) -> Array:
+    """The inverse of each element's square root.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.rsqrt(dl.tensor([1.0, 4.0])).tolist()
+        [1.0, 0.5]
+    """
+    return 1 / np.sqrt(input)
+
+
+@elementwise(glsl="1.0 / x", promotion="float", grad=lambda g, result: -g * (result * result))
+def reciprocal(input: Array) -> Array:
+    """1 divided by each element.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.reciprocal(dl.tensor([2.0, -4.0])).tolist()
+        [0.5, -0.25]
+    """
+    return 1 / input
+
+
+@elementwise(glsl="expf(x)", promotion="float", grad=lambda g, result: g * result)
+def exp(input: Array) -> Array:
+    """e to the power of each element.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.exp(dl.tensor([0.0, 1.0])).tolist()[0]
+        1.0
+    """
+    return np.exp(input)
+
+
+@elementwise(glsl="exp2f(x)", promotion="float", grad=lambda g, result: g * result * math.log(2))
+def exp2(input: Array) -> Array:
+    """2 to the power of each element.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.exp2(dl.tensor([0.0, 3.0])).tolist()
+        [1.0, 8.0]
+    """
+    return np.exp2(input)
+
+
+@elementwise(glsl="expm1f(x)", promotion="float", grad=lambda g, result: g * (result + 1))
+def expm1(input: Array) -> Array:
+    """e to the power of each element, minus 1, exact for small ones, too.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.expm1(dl.tensor([0.0])).tolist()
+        [0.0]
+    """
+    return np.expm1(input)
+
+
+@elementwise(glsl="logf(x)", promotion="float", domain={"input": (0.1, 8)}, grad=lambda g, input: g / input)
+def log(input: Array) -> Array:
+    """The natural logarithm of each element, nan below 0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.log(dl.tensor([1.0])).tolist()
+        [0.0]
+    """
+    return np.log(input)
+
+
+@elementwise(
+    glsl="log2f(x)",
+    promotion="float",
+    domain={"input": (0.1, 8)},
+    grad=lambda g, input: g / (input * math.log(2)),
+)
+def log2(input: Array) -> Array:
+    """The logarithm to the base 2 of each element, nan below 0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.log2(dl.tensor([1.0, 8.0])).tolist()
+        [0.0, 3.0]
+    """
+    return np.log2(input)
+
+
+@elementwise(
+    glsl="log10f(x)",
+    promotion="float",
+    domain={"input": (0.1, 8)},
+    grad=lambda g, input: g / (input * math.log(10)),
+)
+def log10(input: Array) -> Array:
+    """The logarithm to the base 10 of each element, nan below 0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.log10(dl.tensor([1.0])).tolist()
+        [0.0]
+    """
+    return np.log10(input)
+
+
+@elementwise(
+    glsl="log1pf(x)", promotion="float", domain={"input": (-0.9, 8)}, grad=lambda g, input: g / (input + 1)
+)
+def log1p(input: Array) -> Array:
+    """The natural logarithm of 1 + each element, exact for small ones, too.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.log1p(dl.tensor([0.0])).tolist()
+        [0.0]
+    """
+    return np.log1p(input)
+
+
+@elementwise(glsl="sinf(x)", promotion="float", grad=lambda g, input: g * REGISTRY["cos"](input))
+def sin(input: Array) -> Array:
+    """The sine of each element, in radians.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.sin(dl.tensor([0.0])).tolist()
+        [0.0]
+    """
+    return np.sin(input)
+
+
+@elementwise(glsl="cosf(x)", promotion="float", grad=lambda g, input: -g * sin(input))
+def cos(input: Array) -> Array:
+    """The cosine of each element, in radians.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.cos(dl.tensor([0.0])).tolist()
+        [1.0]
+    """
+    return np.cos(input)
+
+
+@elementwise(
+    glsl="tanf(x)",
+    promotion="float",
+    domain={"input": (-1.2, 1.2)},
+    grad=lambda g, result: g * (result * result + 1),
+)
+def tan(input: Array) -> Array:
+    """The tangent of each element, in radians.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tan(dl.tensor([0.0])).tolist()
+        [0.0]
+    """
+    return np.tan(input)
+
+
+@elementwise(
+    glsl="asinf(x)",
+    promotion="float",
+    domain={"input": (-0.9, 0.9)},
+    grad=lambda g, input: g * rsqrt(1 - input * input),
+)
+def asin(input: Array) -> Array:
+    """The angle between -pi/2 and pi/2 whose sine is each element.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.asin(dl.tensor([0.0])).tolist()
+        [0.0]
+    """
+    return np.arcsin(input)
+
+
+@elementwise(
+    glsl="acosf(x)",
+    promotion="float",
+    domain={"input": (-0.9, 0.9)},
+    grad=lambda g, input: -g * rsqrt(1 - input * input),
+)
+def acos(input: Array) -> Array:
+    """The angle between 0 and pi whose cosine is each element.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.acos(dl.tensor([1.0])).tolist()
+        [0.0]
+    """
+    return np.arccos(input)
+
+
+@elementwise(glsl="atanf(x)", promotion="float", grad=lambda g, input: g / (input * input + 1))
+def atan(input: Array) -> Array:
+    """The angle between -pi/2 and pi/2 whose tangent is each element.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.atan(dl.tensor([0.0])).tolist()
+        [0.0]
+    """
+    return np.arctan(input)
+
+
+@elementwise(glsl="sinhf(x)", promotion="float", grad=lambda g, input: g * REGISTRY["cosh"](input))
+def sinh(input: Array) -> Array:
+    """The hyperbolic sine of each element.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.sinh(dl.tensor([0.0])).tolist()
+        [0.0]
+    """
+    return np.sinh(input)
+
+
+@elementwise(glsl="coshf(x)", promotion="float", grad=lambda g, input: g * sinh(input))
+def cosh(input: Array) -> Array:
+    """The hyperbolic cosine of each element.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.cosh(dl.tensor([0.0])).tolist()
+        [1.0]
+    """
+    return np.cosh(input)
+
+
+@elementwise(
+    glsl="a * (1.0 - b * b)",
+    promotion="float",
+    grad=(
+        lambda g, output: REGISTRY["tanh_backward"](g, output),
+        lambda g, grad, output: g * grad * output * -2,
+    ),
+)
+def tanh_backward(grad: Array, output: Array) -> Array:
+    """The gradient of :func:`tanh`, whose result is `output`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.tanh_backward(dl.tensor([1.0]), dl.tensor([0.5])).tolist()
+        [0.75]
+    """
+    return grad * (1 - output * output)
+
+
+@elementwise(glsl="tanhf(x)", promotion="float", grad=lambda g, result: tanh_backward(g, result))
+def tanh(input: Array) -> Array:
+    """The hyperbolic tangent of each element.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tanh(dl.tensor([0.0])).tolist()
+        [0.0]
+    """
+    return np.tanh(input)
+
+
+def square(input: Array) -> Array:
+    """Each element times itself.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.square(dl.tensor([1.5, -2.0])).tolist()
+        [2.25, 4.0]
+    """
+    return mul(input, input)
+
+
+@elementwise(
+    glsl="atan2f(a, b)",
+    promotion="float",
+    grad=(
+        lambda g, input, other: g * other / (input * input + other * other),
+        lambda g, input, other: -g * input / (input * input + other * other),
+    ),
+)
+def atan2(input: Array, other: Array) -> Array:
+    """The angle between -pi and pi of each point (`other`, `input`).
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.atan2(dl.tensor([0.0]), dl.tensor([2.0])).tolist()
+        [0.0]
+    """
+    return np.arctan2(input, other)
+
+
+def each_of(function: Callable[[float], float], array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A function of one number, such as those of Python's math, of each element."""
+    found = np.fromiter(map(function, array.ravel().tolist()), np.float64, array.size)
+    return found.reshape(array.shape).astype(array.dtype)
+
+
+@elementwise(
+    glsl="erff(x)",
+    promotion="float",
+    grad=lambda g, input: g * exp(-input * input) * (2 / math.sqrt(math.pi)),
+)
+def erf(input: Array) -> Array:
+    """The error function of each element: how much of a bell curve's area lies within its distance.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.erf(dl.tensor([0.0])).tolist()
+        [0.0]
+    """
+    return each_of(math.erf, input)
+
+
+@elementwise(
+    glsl="erfcf(x)",
+    promotion="float",
+    grad=lambda g, input: g * exp(-input * input) * (-2 / math.sqrt(math.pi)),
+)
+def erfc(input: Array) -> Array:
+    """1 - :func:`erf` of each element, exact where that is close to 1, too.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.erfc(dl.tensor([0.0])).tolist()
+        [1.0]
+    """
+    return each_of(math.erfc, input)

@@ -1,0 +1,1 @@
+"""Reading and writing by indices, concatenation, padding, changes in place."""

@@ -1,0 +1,82 @@
+"""The dot product of two vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dl4all.errors import ShapeError
+from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.launch import ceil_div, pack, run, shader
+from dl4all.ops.core.op import Kernel, Result, empty, example, op
+from dl4all.ops.core.tensor_base import Array, TensorBase
+from dl4all.ops.reduce.reduction_kernel import BUSY, LEAST_RUN, WORKGROUP
+from dl4all.ops.reduce.sums import SUM, total
+
+DOT = shader("linalg/dot.comp", ATOMIC=0)
+ATOMIC = shader("linalg/dot.comp", ATOMIC=1)
+DOT_SHADERS = (DOT, SUM.merge)
+
+
+def _shape(input: TensorBase, tensor: TensorBase) -> Result:
+    if len(input.shape) != 1 or input.shape != tensor.shape:
+        raise ShapeError(
+            f"[dot] expected two vectors of one length, got shapes {input.shape} and {tensor.shape}; "
+            "dl.matmul takes matrices"
+        )
+    if input.dtype != tensor.dtype:
+        check_float("dot", input, tensor)
+    return (), input.dtype
+
+
+def _slices(input: TensorBase, tensor: TensorBase) -> tuple[int, bytes]:
+    """How many workgroups share the work, and the kernel's push constants."""
+    size = input.shape[0]
+    slices = max(1, min(BUSY, ceil_div(size, WORKGROUP) // LEAST_RUN))
+    slice = ceil_div(size, slices)
+    return slices, pack(size, slice, input.offset, input.strides[0], tensor.offset, tensor.strides[0])
+
+
+def atomic_dot(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
+    """Fill `out` by atomic additions, in another order each time: for comparison, no op does it."""
+    slices, push = _slices(input, tensor)
+    out.device.fill(out.storage, 0)
+    run(ATOMIC, (slices, 1, 1), push, input, tensor, out)
+
+
+def dot_run(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
+    """Fill `out`, of one element, on a device."""
+    slices, push = _slices(input, tensor)
+    if slices == 1:
+        run(DOT, (1, 1, 1), push, input, tensor, out)
+        return
+    states = empty(type(out).result_class, (slices,), out.dtype, out.device)
+    run(DOT, (slices, 1, 1), push, input, tensor, states)
+    SUM.join(out, states, slices)
+
+
+@op(
+    infer=_shape,
+    kernel=Kernel(dot_run, DOT_SHADERS),
+    examples=(example((13,), (13,)), example((70001,), (70001,)), example((1,), (1,)), example((0,), (0,))),
+    grad=(lambda g, tensor: g * tensor, lambda g, input: g * input),
+)
+def dot(input: Array, tensor: Array) -> Array:
+    """The sum of the products of two vectors' elements.
+
+    Args:
+        input, tensor: vectors of one length and dtype.
+
+    Returns:
+        A tensor of shape ().
+
+    Raises:
+        ShapeError: they are no vectors, or not of one length.
+        DTypeError: the dtypes differ.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.dot(dl.tensor([1.0, 2.0]), dl.tensor([3.0, 4.0])).item()
+        11.0
+    """
+    wide = input if input.dtype != np.float16 else input.astype(np.float32)
+    return total(wide * tensor, (0,), False, wide.dtype).astype(input.dtype)

@@ -1,0 +1,230 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dl4all.errors import ShapeError
+from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.launch import MOST_GROUPS
+from dl4all.ops.core.op import Kernel, Result, example, op
+from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
+from dl4all.ops.linalg.dot_product import DOT_SHADERS, dot_run
+from dl4all.ops.linalg.gemm import GEMM_SHADERS
+from dl4all.ops.linalg.matvec import MATVEC, WORKGROUP, matvec
+from dl4all.ops.linalg.strided_matmul import multiply
+from dl4all.ops.memory.views import contiguous, reshape, transpose
+from dl4all.ops.reduce.sums import sum_to
+
+LINEAR_MOST = 4  # rows; with more, the tiles of gemm are faster
+
+
+def _matmul_shapes(a: Shape, b: Shape) -> tuple[Shape, Shape, Shape]:
+    """Operands as (..., M, K) and (..., K, N), and the shape of their product.
+
+    Raises:
+        ShapeError
+    """
+    if not a or not b:
+        raise ShapeError(f"[matmul] operands need at least one axis, got {a} @ {b}")
+    left = (1, *a) if len(a) == 1 else a
+    right = (*b, 1) if len(b) == 1 else b
+    if left[-1] != right[-2]:
+        raise ShapeError(f"[matmul] inner sizes differ: {a} @ {b}")
+    try:
+        batch = np.broadcast_shapes(left[:-2], right[:-2])
+    except ValueError:
+        raise ShapeError(f"[matmul] batch axes do not broadcast: {a} @ {b}") from None
+    rows = left[-2:-1] if len(a) > 1 else ()
+    columns = right[-1:] if len(b) > 1 else ()
+    return left, right, (*batch, *rows, *columns)
+
+
+def _matmul_infer(input: TensorBase, other: TensorBase) -> Result:
+    check_float("matmul", input, other)
+    return _matmul_shapes(input.shape, other.shape)[2], input.dtype
+
+
+def _matmul_run(out: TensorBase, input: TensorBase, other: TensorBase) -> None:
+    if len(input.shape) == len(other.shape) == 1:
+        dot_run(out, input, other)
+        return
+    left, right, _ = _matmul_shapes(input.shape, other.shape)
+    row = input.strides if len(input.shape) == len(left) else (0, *input.strides)
+    column = other.strides if len(other.shape) == len(right) else (*other.strides, 0)
+    a = input.as_strided(left, row, input.offset)
+    multiply(out, a, other.as_strided(right, column, other.offset))
+
+
+def _matmul_flops(input: TensorBase, other: TensorBase) -> int:
+    return 2 * math.prod(_matmul_shapes(input.shape, other.shape)[2]) * input.shape[-1]
+
+
+def _input_gradient(g: Any, other: Any, shapes: tuple[Shape, Shape]) -> Any:
+    left, right, _ = _matmul_shapes(*shapes)
+    if len(right) == 2:  # the matrix is the same for all of the batch: one product
+        rows = math.prod(left[:-1])
+        found = matmul(_shaped(g, (rows, right[1])), transpose(_shaped(other, right), 0, 1))
+    else:
+        found = matmul(_product_shaped(g, left, right), transpose(_shaped(other, right), -1, -2))
+    return _shaped(_summed(found, left), shapes[0])
+
+
+def _other_gradient(g: Any, input: Any, shapes: tuple[Shape, Shape]) -> Any:
+    left, right, _ = _matmul_shapes(*shapes)
+    if len(right) == 2:
+        rows = math.prod(left[:-1])
+        found = matmul(transpose(_shaped(input, (rows, left[-1])), 0, 1), _shaped(g, (rows, right[1])))
+    else:
+        found = matmul(transpose(_shaped(input, left), -1, -2), _product_shaped(g, left, right))
+    return _shaped(_summed(found, right), shapes[1])
+
+
+def _product_shaped(g: Any, left: Shape, right: Shape) -> Any:
+    """With the axes that vectors do not have."""
+    return _shaped(g, (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1]))
+
+
+def _summed(gradient: Any, shape: Shape) -> Any:
+    """Over the axes of the batch that were repeated, unless the product has summed over them."""
+    return gradient if math.prod(gradient.shape) == math.prod(shape) else sum_to(gradient, shape)
+
+
+def _shaped(tensor: Any, shape: Shape) -> Any:
+    """Reshaped only if need be, which may make a copy."""
+    return tensor if tensor.shape == shape else reshape(tensor, *shape)
+
+
+@op(
+    infer=_matmul_infer,
+    flops=_matmul_flops,
+    kernel=Kernel(_matmul_run, (*GEMM_SHADERS, *DOT_SHADERS)),
+    examples=(
+        example((13, 7), (7, 11)),
+        example((64, 36), (36, 200)),
+        example((1, 1), (1, 1)),
+        example((67,), (67, 5)),
+        example((3, 67), (67,)),
+        example((5,), (5,)),
+        example((3, 5003), (5003, 7)),
+        example((2, 3, 5, 7), (3, 7, 4)),
+        example((2, 1, 5, 7), (3, 7, 4)),
+        example((4, 5, 7), (7, 3)),
+        example((1, 7), (7, 5)),
+        example((13, 7), (7, 8)),
+        example((3, 0), (0, 5)),
+        example((0, 3), (3, 5)),
+    ),
+    grad=(_input_gradient, _other_gradient),
+)
+def matmul(input: Array, other: Array) -> Array:
+    """Matrix product over the last two axes; axes before them broadcast.
+
+    Args:
+        input: floats of shape (..., M, K) or (K,).
+        other: floats of shape (..., K, N) or (K,).
+
+    Returns:
+        Shape (..., M, N); the M or N of a one-dimensional operand is left out.
+
+    Raises:
+        ShapeError: the inner sizes differ or the axes in front do not broadcast.
+        DTypeError: the operands are not floats of one dtype.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.matmul(dl.tensor([[1.0, 2.0]]), dl.tensor([[3.0], [4.0]])).tolist()
+        [[11.0]]
+    """
+    return _product(input, other)
+
+
+def _product(left: Any, right: Any) -> Any:
+    """NumPy's, as one product where all matrices of the left meet the same one."""
+    if right.ndim != 2 or left.ndim < 3 or not left.flags.c_contiguous:
+        return np.matmul(left, right)
+    rows = left.reshape(math.prod(left.shape[:-1]), left.shape[-1])
+    return np.matmul(rows, right).reshape(*left.shape[:-1], right.shape[1])
+
+
+def _linear_infer(input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> Result:
+    check_float("linear", input, weight, bias)
+    if len(weight.shape) != 2:
+        raise ShapeError(f"[linear] weight must have shape (out, in), got {weight.shape}")
+    if not input.shape or input.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"[linear] the input's last axis must have the weight's {weight.shape[1]} features, "
+            f"got {input.shape} for a weight of shape {weight.shape}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ShapeError(f"[linear] bias must have shape ({weight.shape[0]},), got {bias.shape}")
+    return (*input.shape[:-1], weight.shape[0]), input.dtype
+
+
+def _linear_run(out: TensorBase, input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> None:
+    x = contiguous(input)
+    w = weight if bias is None else contiguous(weight)
+    b = None if bias is None else contiguous(bias)
+    features, inner = w.shape
+    rows = out.numel() // features
+    if rows > LINEAR_MOST or features > MOST_GROUPS * WORKGROUP:
+        matrix = x.as_strided((rows, inner), (inner, 1), x.offset)
+        multiply(out, matrix, w.as_strided((inner, features), w.strides[::-1], w.offset), b)
+        return
+    matvec(out, x, contiguous(w), b, rows)
+
+
+def _linear_flops(input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> int:
+    return 2 * input.numel() * weight.shape[0]
+
+
+def _linear_weight_gradient(g: Any, input: Any, shapes: tuple[Shape, ...]) -> Any:
+    features, inner = shapes[1]
+    rows = math.prod(shapes[0][:-1])
+    return matmul(transpose(_shaped(g, (rows, features)), 0, 1), _shaped(input, (rows, inner)))
+
+
+@op(
+    infer=_linear_infer,
+    flops=_linear_flops,
+    kernel=Kernel(_linear_run, (*MATVEC.values(), *GEMM_SHADERS)),
+    examples=(
+        example((1, 512), (1000, 512), (1000,)),
+        example((7, 13), (5, 13), (5,)),
+        example((2, 5003), (3, 5003), (3,)),
+        example((2, 2, 8), (67, 8), None),
+        example((9,), (4, 9), (4,)),
+        example((67, 36), (29, 36), (29,)),
+        example((5, 11, 7), (3, 7), None),
+        example((3, 0), (5, 0), (5,)),
+        example((0, 3), (5, 3), (5,)),
+    ),
+    grad=(lambda g, weight: matmul(g, weight), _linear_weight_gradient, lambda g: g),
+)
+def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
+    """Affine map of the last axis: ``input @ weight.T + bias``.
+
+    Args:
+        input: floats of shape (..., in).
+        weight: shape (out, in).
+        bias: shape (out,), or None.
+
+    Returns:
+        Shape (..., out).
+
+    Raises:
+        ShapeError, DTypeError
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, w = dl.tensor([[1.0, 2.0]]), dl.tensor([[3.0, 4.0], [5.0, 6.0]])
+        >>> dl.nn.functional.linear(x, w, dl.tensor([0.5, 0.25])).tolist()
+        [[11.5, 17.25]]
+    """
+    product = _product(input, weight.T)
+    if bias is not None:
+        product += bias
+    return product

@@ -1,0 +1,133 @@
+"""Losses of pairs: what should be alike, different, or larger than the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dl4all.errors import ShapeError
+from dl4all.ops.elementwise.comparison import clamp_min
+from dl4all.ops.elementwise.logic import where
+from dl4all.ops.elementwise.transcendental import rsqrt
+from dl4all.ops.loss.losses import check_reduction, check_tensors, reduced
+from dl4all.ops.memory.views import reshape
+from dl4all.ops.reduce.sums import sum
+
+
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+    """The cosine of the angle between vectors.
+
+    Args:
+        x1, x2: floats whose shapes broadcast.
+        dim: the axis along which vectors lie.
+        eps: the least length that a vector is taken to have.
+
+    Returns:
+        The common shape without axis `dim`.
+
+    Raises:
+        ShapeError, ArgumentError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.cosine_similarity(dl.tensor([[3.0, 4.0]]), dl.tensor([[-6.0, -8.0]])).item()
+        -1.0
+    """
+    check_tensors("cosine_similarity", x1, x2)
+    product = x1 * x2
+    rank = len(product.shape)  # what is broadcast gets axes in front
+    first, second = (reshape(x, *(1,) * (rank - len(x.shape)), *x.shape) for x in (x1, x2))
+    shorter = [rsqrt(clamp_min(sum(x * x, dim, keepdim=True), eps * eps)) for x in (first, second)]
+    # Vectors are scaled before they are multiplied: the product of two large lengths may overflow.
+    return sum((first * shorter[0]) * (second * shorter[1]), dim)
+
+
+def cosine_embedding_loss(
+    input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
+) -> Any:
+    """How far pairs of vectors are from being alike (target 1) or different (target -1).
+
+    ``1 - cos`` for pairs that should be alike, ``max(0, cos - margin)`` for the others.
+
+    Args:
+        input1, input2: floats of shape (N, D) or (D,).
+        target: 1 and -1, of shape (N,) or ().
+        margin: the cosine up to which vectors are different enough.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each pair.
+
+    Returns:
+        A 0-d tensor; with ``"none"`` the target's shape.
+
+    Raises:
+        ShapeError, ArgumentError
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.tensor([[1.0, 0.0]])
+        >>> dl.nn.functional.cosine_embedding_loss(x, x, dl.tensor([-1.0]), margin=0.25).item()
+        0.75
+    """
+    name = "cosine_embedding_loss"
+    check_reduction(name, reduction)
+    check_tensors(name, input1, input2, target)
+    if input1.shape != input2.shape or input1.shape[:-1] != target.shape or not input1.shape:
+        raise ShapeError(
+            f"[{name}] expected shapes (N, D), (N, D) and (N,), or without N, got "
+            f"{input1.shape}, {input2.shape} and {target.shape}"
+        )
+    cosine = cosine_similarity(input1, input2, dim=-1, eps=1e-6)
+    alike = where(target == 1, 1.0 - cosine, 0.0)
+    return reduced(alike + where(target == -1, clamp_min(cosine - margin, 0.0), 0.0), reduction)
+
+
+def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
+    """A distance itself where it should be small (target 1), what it lacks to `margin` where not (target -1).
+
+    Args:
+        input: floats of any shape.
+        target: 1 and -1, of the same shape.
+        margin: the distance that is large enough.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each element.
+
+    Returns:
+        A 0-d tensor; with ``"none"`` the input's shape.
+
+    Raises:
+        ShapeError, ArgumentError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.hinge_embedding_loss(dl.tensor([0.25, 0.25]), dl.tensor([1.0, -1.0])).item()
+        0.5
+    """
+    check_reduction("hinge_embedding_loss", reduction)
+    check_tensors("hinge_embedding_loss", input, target)
+    far = where(target == 1, 0.0, clamp_min(margin - input, 0.0))
+    return reduced(far + where(target == -1, 0.0, input), reduction)
+
+
+def margin_ranking_loss(
+    input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
+) -> Any:
+    """``max(0, -target * (input1 - input2) + margin)``: which of two should be larger.
+
+    Args:
+        input1, input2: floats of any shape.
+        target: 1 where `input1` should be larger, -1 where `input2`.
+        margin: by how much.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each pair.
+
+    Returns:
+        A 0-d tensor; with ``"none"`` the input's shape.
+
+    Raises:
+        ShapeError, ArgumentError
+
+    Example:
+        >>> import dl4all as dl
+        >>> a, b = dl.tensor([1.0, 4.0]), dl.tensor([2.0, 2.0])
+        >>> dl.nn.functional.margin_ranking_loss(a, b, dl.tensor([1.0, 1.0])).item()
+        0.5
+    """
+    check_reduction("margin_ranking_loss", reduction)
+    check_tensors("margin_ranking_loss", input1, input2, target)
+    return reduced(clamp_min(target * (input2 - input1) + margin, 0.0), reduction)

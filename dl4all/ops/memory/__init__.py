@@ -1,0 +1,1 @@
+"""Copies, views and conversions between dtypes."""

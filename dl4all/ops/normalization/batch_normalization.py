@@ -1,0 +1,417 @@
+"""The ops of batch normalisation: statistics of channels, what is done with them, and their gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dl4all.errors import ShapeError
+from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.launch import pack, run, shader, spread
+from dl4all.ops.core.op import Kernel, Result, empty, example, op
+from dl4all.ops.core.tensor_base import Array, TensorBase
+from dl4all.ops.elementwise.transcendental import rsqrt
+from dl4all.ops.memory.views import contiguous, reshape
+from dl4all.ops.normalization import host
+from dl4all.ops.normalization.host import along_channels
+from dl4all.ops.reduce.channel_sums import (
+    STATISTICS_SHADERS,
+    SUMS_SHADERS,
+    launch_statistics,
+    launch_sums,
+    width_of,
+)
+from dl4all.ops.reduce.sums import sum_to
+
+WORKGROUP = 64
+
+APPLY = {
+    (bias, width): shader("normalization/batch_norm.comp", BIAS=int(bias), FOURS=width // 4)
+    for bias in (False, True)
+    for width in (1, 4)
+}
+FOLD = {weight: shader("normalization/batch_norm_fold.comp", WEIGHT=int(weight)) for weight in (False, True)}
+BACKWARD = {width: shader("normalization/batch_norm_backward.comp", FOURS=width // 4) for width in (1, 4)}
+BACKWARD_FOLD = {
+    weight: shader("normalization/batch_norm_backward_fold.comp", WEIGHT=int(weight))
+    for weight in (False, True)
+}
+
+
+def elements_of_a_channel(input: TensorBase) -> int:
+    """How many there are; 1 if there are none, for the sake of divisions."""
+    return max(input.numel() // max(input.shape[1], 1), 1)
+
+
+def check_channels(name: str, input: TensorBase, **given: TensorBase | None) -> None:
+    """Raise unless the input has channels and what is given for each of them fits.
+
+    Raises:
+        ShapeError, DTypeError
+    """
+    check_float(name, input, *given.values())
+    if len(input.shape) < 2:
+        raise ShapeError(f"[{name}] expected an input of shape (N, C, ...), got {input.shape}")
+    for operand, tensor in given.items():
+        if tensor is not None and tensor.shape != (input.shape[1],):
+            raise ShapeError(
+                f"[{name}] {operand} must have shape ({input.shape[1]},) for an input of shape "
+                f"{input.shape}, got {tensor.shape}"
+            )
+
+
+def folded(mean: TensorBase, var: TensorBase, weight: TensorBase | None, eps: float) -> TensorBase:
+    """On a device, the means and behind them ``weight / sqrt(var + eps)``."""
+    mean, var = contiguous(mean), contiguous(var)
+    weight = None if weight is None else contiguous(weight)
+    count = mean.numel()
+    out: TensorBase = empty(type(mean).result_class, (2, count), mean.dtype, mean.device)
+    push = pack(count, float(eps), mean.offset, var.offset, 0 if weight is None else weight.offset)
+    operands = (mean, var) if weight is None else (mean, var, weight)
+    run(FOLD[weight is not None], spread(count, WORKGROUP), push, *operands, out)
+    return out
+
+
+# Statistics
+
+
+def _stats_shape(input: TensorBase) -> Result:
+    check_channels("batch_norm_stats", input)
+    return (2, input.shape[1]), input.dtype
+
+
+def _stats_grad(g: Any, input: Any, result: Any) -> Any:
+    rank, count = len(input.shape), elements_of_a_channel(input)
+    away = input - along_channels(result[0], rank)
+    return along_channels(g[0] / count, rank) + away * along_channels(g[1] * (2 / count), rank)
+
+
+@op(
+    infer=_stats_shape,
+    kernel=Kernel(launch_statistics, STATISTICS_SHADERS),
+    examples=(
+        example((2, 5, 7, 3)),
+        example((7, 13)),
+        example((3, 2, 67)),
+        example((3, 5, 12)),
+        example((4099, 2)),
+        example((3, 2, 1499)),
+        example((3, 2, 1500)),
+        example((5, 0)),
+    ),
+    grad=_stats_grad,
+)
+def batch_norm_stats(input: Array) -> Array:
+    """Mean and variance of each channel.
+
+    Args:
+        input: floats of shape (N, C, ...).
+
+    Returns:
+        Shape (2, C): the means, and the mean squares of the distances from them.
+
+    Raises:
+        ShapeError, DTypeError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.batch_norm_stats(dl.tensor([[1.0], [5.0]])).tolist()
+        [[3.0], [4.0]]
+    """
+    return host.statistics(input)
+
+
+# The normalised input
+
+
+def _apply_shape(
+    input: TensorBase,
+    mean: TensorBase,
+    var: TensorBase,
+    weight: TensorBase | None,
+    bias: TensorBase | None,
+    *,
+    eps: float,
+) -> Result:
+    check_channels("batch_norm_apply", input, mean=mean, var=var, weight=weight, bias=bias)
+    return input.shape, input.dtype
+
+
+def _apply_run(
+    out: TensorBase,
+    input: TensorBase,
+    mean: TensorBase,
+    var: TensorBase,
+    weight: TensorBase | None,
+    bias: TensorBase | None,
+    *,
+    eps: float,
+) -> None:
+    x = contiguous(input)
+    fold = folded(mean, var, weight, eps)
+    bias = None if bias is None else contiguous(bias)
+    elements, channels, inner = out.numel(), x.shape[1], math.prod(x.shape[2:])
+    width = width_of(inner, x)
+    words, offset = elements // width, 0 if bias is None else bias.offset
+    push = pack(words, channels, inner // width, x.offset // width, offset)
+    operands = (x, fold) if bias is None else (x, fold, bias)
+    run(APPLY[bias is not None, width], spread(words, WORKGROUP), push, *operands, out)
+
+
+def _apply_grad(
+    g: Any, input: Any, mean: Any, var: Any, weight: Any, eps: float, needs: tuple[bool, ...]
+) -> tuple[Any, ...]:
+    deviation = rsqrt(var + eps)
+    scale = deviation if weight is None else deviation * weight
+    of_input = g * along_channels(scale, len(input.shape)) if needs[0] else None
+    if not any(needs[1:]):
+        return of_input, None, None, None, None
+    sums = batch_norm_sums(g, input, mean, var, eps=eps)
+    of_mean = -sums[0] * scale if needs[1] else None
+    of_var = sums[1] * scale * deviation * -0.5 if needs[2] else None
+    return of_input, of_mean, of_var, sums[1], sums[0]
+
+
+@op(
+    infer=_apply_shape,
+    kernel=Kernel(_apply_run, (*APPLY.values(), *FOLD.values())),
+    examples=(
+        example((2, 5, 7, 3), (5,), (5,), (5,), (5,)),
+        example((3, 7), (7,), (7,), None, None, eps=1e-2),
+        example((2, 3, 11), (3,), (3,), (3,), (3,), eps=1e-3),
+        example((2, 3, 12), (3,), (3,), (3,), (3,)),
+        example((2, 3, 12), (3,), (3,), (3,), None),
+        example((2, 3, 5), (3,), (3,), (3,), None),
+        example((2, 3, 5), (3,), (3,), None, (3,)),
+        example((0, 3, 5), (3,), (3,), (3,), (3,)),
+    ),
+    grad=_apply_grad,
+)
+def batch_norm_apply(
+    input: Array,
+    mean: Array,
+    var: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+) -> Array:
+    """Each channel normalised by a mean and a variance that are given.
+
+    ``(input - mean) / sqrt(var + eps) * weight + bias``, the second half of
+    :func:`~dl4all.nn.functional.batch_norm`.
+
+    Args:
+        input: floats of shape (N, C, ...).
+        mean, var, weight, bias: shape (C,).
+        eps: keeps the square root away from 0.
+
+    Returns:
+        The input's shape.
+
+    Raises:
+        ShapeError, DTypeError
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, mean, var = dl.tensor([[1.0], [5.0]]), dl.tensor([3.0]), dl.tensor([4.0])
+        >>> dl.ops.batch_norm_apply(x, mean, var, eps=0.0).tolist()
+        [[-1.0], [1.0]]
+    """
+    scale = 1 / np.sqrt(var + np.asarray(eps, input.dtype))
+    if weight is not None:
+        scale = scale * weight
+    return host.apply(input, mean, scale, bias)
+
+
+# Sums for the gradients
+
+
+def _sums_shape(
+    grad: TensorBase, input: TensorBase, mean: TensorBase, var: TensorBase, *, eps: float
+) -> Result:
+    check_channels("batch_norm_sums", input, mean=mean, var=var)
+    check_float("batch_norm_sums", grad, input)
+    return (2, input.shape[1]), input.dtype
+
+
+def _sums_run(
+    out: TensorBase, grad: TensorBase, input: TensorBase, mean: TensorBase, var: TensorBase, *, eps: float
+) -> None:
+    launch_sums(out, grad, input, folded(mean, var, None, eps))
+
+
+def _sums_grad(
+    g: Any, grad: Any, input: Any, mean: Any, var: Any, eps: float, result: Any, needs: tuple[bool, ...]
+) -> tuple[Any, ...]:
+    deviation = rsqrt(var + eps)
+    scale = g[1] * deviation
+    return (
+        batch_norm_apply(input, mean, var, g[1], g[0], eps=eps) if needs[0] else None,
+        grad * along_channels(scale, len(input.shape)) if needs[1] else None,
+        -scale * result[0],
+        scale * deviation * result[1] * -0.5,
+    )
+
+
+@op(
+    infer=_sums_shape,
+    kernel=Kernel(_sums_run, (*SUMS_SHADERS[False], FOLD[False])),
+    examples=(
+        example((2, 5, 7, 3), (2, 5, 7, 3), (5,), (5,)),
+        example((5, 7), (5, 7), (7,), (7,), eps=1e-3),
+        example((3, 2, 5), (3, 2, 5), (2,), (2,)),
+        example((3, 5, 12), (3, 5, 12), (5,), (5,)),
+        example((4099, 2), (4099, 2), (2,), (2,)),
+        example((3, 2, 1499), (3, 2, 1499), (2,), (2,)),
+        example((2, 0), (2, 0), (0,), (0,)),
+        example((0, 3, 5), (0, 3, 5), (3,), (3,)),
+    ),
+    grad=_sums_grad,
+)
+def batch_norm_sums(grad: Array, input: Array, mean: Array, var: Array, eps: float = 1e-5) -> Array:
+    """The gradients of bias and weight of :func:`batch_norm_apply`: sums over each channel.
+
+    Args:
+        grad: the result's gradient.
+        input, mean, var, eps: as they were.
+
+    Returns:
+        Shape (2, C): sums of `grad`, and of `grad` times the normalised input.
+
+    Raises:
+        ShapeError, DTypeError
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, mean, var = dl.tensor([[1.0], [5.0]]), dl.tensor([3.0]), dl.tensor([4.0])
+        >>> dl.ops.batch_norm_sums(dl.tensor([[1.0], [2.0]]), x, mean, var, eps=0.0).tolist()
+        [[3.0], [1.0]]
+    """
+    deviation = 1 / np.sqrt(var + np.asarray(eps, input.dtype))
+    return host.gradient_sums(grad, input, mean, deviation)
+
+
+def _backward_shape(
+    grad: TensorBase,
+    input: TensorBase,
+    mean: TensorBase,
+    var: TensorBase,
+    sums: TensorBase,
+    weight: TensorBase | None,
+    *,
+    eps: float,
+) -> Result:
+    check_channels("batch_norm_backward", input, mean=mean, var=var, weight=weight)
+    check_float("batch_norm_backward", grad, input, sums, weight)
+    return input.shape, input.dtype
+
+
+def _backward_run(
+    out: TensorBase,
+    grad: TensorBase,
+    input: TensorBase,
+    mean: TensorBase,
+    var: TensorBase,
+    sums: TensorBase,
+    weight: TensorBase | None,
+    *,
+    eps: float,
+) -> None:
+    g, x, sums = contiguous(grad), contiguous(input), contiguous(sums)
+    weight = None if weight is None else contiguous(weight)
+    elements, channels, inner = out.numel(), x.shape[1], math.prod(x.shape[2:])
+    fold = folded(mean, var, None, eps)
+    factors = empty(type(out), (4, channels), out.dtype, out.device)
+    offset = 0 if weight is None else weight.offset
+    operands = (fold, sums) if weight is None else (fold, sums, weight)
+    push = pack(channels, elements / channels, sums.offset, offset)
+    run(BACKWARD_FOLD[weight is not None], spread(channels, WORKGROUP), push, *operands, factors)
+    width = width_of(inner, g, x)
+    words = elements // width
+    push = pack(words, channels, inner // width, g.offset // width, x.offset // width)
+    run(BACKWARD[width], spread(words, WORKGROUP), push, g, x, factors, out)
+
+
+def _backward_grad(
+    v: Any,
+    grad: Any,
+    input: Any,
+    mean: Any,
+    var: Any,
+    sums: Any,
+    weight: Any,
+    eps: float,
+    needs: tuple[bool, ...],
+) -> tuple[Any, ...]:
+    """The result is ``scale * (grad - sums[0] / n - normalised * sums[1] / n)``."""
+    rank, channels = len(input.shape), input.shape[1]
+    n = elements_of_a_channel(input)
+    one = (1, channels) + (1,) * (rank - 2)
+    deviation = rsqrt(var + eps)
+    scale = deviation if weight is None else deviation * weight
+    scaled = v * along_channels(scale, rank)
+    found = batch_norm_sums(scaled, input, mean, var, eps=eps)  # and those times the normalised input
+    slope = deviation * sums[1] * (-1 / n)  # of the result's factor by the input
+    plain = batch_norm_backward(grad, input, mean, var, sums, eps=eps)
+    of_plain = reshape(sum_to(v * plain, one), channels)
+    of_var = of_plain if weight is None else of_plain * weight
+    return (
+        scaled,
+        scaled * along_channels(slope, rank),
+        -found[0] * slope,
+        (of_var + found[1] * sums[1] * (-1 / n)) * deviation * deviation * -0.5,
+        found * (-1 / n),
+        of_plain if needs[5] else None,
+    )
+
+
+@op(
+    infer=_backward_shape,
+    kernel=Kernel(_backward_run, (*BACKWARD.values(), *BACKWARD_FOLD.values(), FOLD[False])),
+    examples=(
+        example((2, 5, 7, 3), (2, 5, 7, 3), (5,), (5,), (2, 5), (5,)),
+        example((3, 7), (3, 7), (7,), (7,), (2, 7), None, eps=1e-2),
+        example((2, 3, 5), (2, 3, 5), (3,), (3,), (2, 3), (3,)),
+        example((2, 3, 12), (2, 3, 12), (3,), (3,), (2, 3), (3,)),
+        example((0, 3, 5), (0, 3, 5), (3,), (3,), (2, 3), (3,)),
+    ),
+    grad=_backward_grad,
+)
+def batch_norm_backward(
+    grad: Array,
+    input: Array,
+    mean: Array,
+    var: Array,
+    sums: Array,
+    weight: Array | None = None,
+    eps: float = 1e-5,
+) -> Array:
+    """The gradient of batch normalisation by the batch's own mean and variance, with respect to the input.
+
+    Ioffe and Szegedy, arXiv:1502.03167, section 3.
+
+    Args:
+        grad: the result's gradient, of the input's shape.
+        input, mean, var, weight, eps: as they were.
+        sums: shape (2, C), from :func:`batch_norm_sums`.
+
+    Returns:
+        The input's shape.
+
+    Raises:
+        ShapeError, DTypeError
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, g = dl.tensor([[1.0], [5.0], [3.0]]), dl.tensor([[1.0], [0.0], [0.0]])
+        >>> mean, var = dl.ops.batch_norm_stats(x)
+        >>> sums = dl.ops.batch_norm_sums(g, x, mean, var)
+        >>> dl.ops.batch_norm_backward(g, x, mean, var, sums).shape
+        (3, 1)
+    """
+    n = input.size // max(input.shape[1], 1)
+    deviation = 1 / np.sqrt(var + np.asarray(eps, input.dtype))
+    scale = deviation if weight is None else deviation * weight
+    return host.backward(grad, input, mean, scale, sums[0] / n, sums[1] * deviation / n)

@@ -1,0 +1,311 @@
+"""Normalisation, with PyTorch's names: by the statistics of a batch, a layer, a group or an instance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dl4all.errors import ArgumentError, DTypeError, ShapeError
+from dl4all.ops.core import tape
+from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.elementwise.arithmetic import pow
+from dl4all.ops.elementwise.comparison import clamp_min
+from dl4all.ops.elementwise.rounding import abs
+from dl4all.ops.elementwise.transcendental import rsqrt
+from dl4all.ops.indexing.inplace import copy_
+from dl4all.ops.memory.views import reshape
+from dl4all.ops.normalization.batch_normalization import (
+    batch_norm_apply,
+    batch_norm_backward,
+    batch_norm_stats,
+    batch_norm_sums,
+    check_channels,
+)
+from dl4all.ops.normalization.group_normalization import check_groups, grouped_norm
+from dl4all.ops.reduce.extrema import amax
+from dl4all.ops.reduce.sums import sum, sum_to
+
+
+def batch_norm(
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Batch normalisation: each channel is brought to mean 0 and variance 1, then scaled and shifted.
+
+    ``(input - mean) / sqrt(var + eps) * weight + bias`` (Ioffe and Szegedy, arXiv:1502.03167). In training
+    mean and variance are the batch's own, and the running ones move towards them by the share `momentum`,
+    in place, the variance with n - 1 in its denominator. Otherwise the running ones are used.
+
+    Args:
+        input: floats of shape (N, C, ...).
+        running_mean, running_var: shape (C,); needed unless `training`.
+        weight, bias: shape (C,).
+        training: whether to use the batch's statistics.
+        momentum: the share of the batch in the running statistics.
+        eps: keeps the square root away from 0.
+
+    Returns:
+        The input's shape.
+
+    Raises:
+        ShapeError: shapes do not fit, or there is one element for each channel in training.
+        DTypeError: the operands are not floats of one dtype.
+        ArgumentError: running statistics are missing.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, mean, var = dl.tensor([[1.0], [5.0]]), dl.tensor([3.0]), dl.tensor([4.0])
+        >>> dl.nn.functional.batch_norm(x, mean, var, eps=0.0).tolist()
+        [[-1.0], [1.0]]
+    """
+    _check_tensors("batch_norm", input, running_mean, running_var, weight, bias)
+    given = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    check_channels("batch_norm", input, **given)
+    _check_running("batch_norm", running_mean, running_var, needed=not training)
+    if not training:
+        return batch_norm_apply(input, running_mean, running_var, weight, bias, eps=eps)
+    count = input.numel() // max(input.shape[1], 1)
+    if count < 2:
+        raise ShapeError(
+            f"[batch_norm] training needs more than 1 element for each channel, got shape {input.shape}"
+        )
+    with tape.gradients(False):
+        stats = batch_norm_stats(input)
+        result = batch_norm_apply(input, stats[0], stats[1], weight, bias, eps=eps)
+        if running_mean is not None:
+            _move(running_mean, stats[0], momentum)
+            _move(running_var, stats[1] * (count / (count - 1)), momentum)
+
+    def backward(grads: Any, saved: tuple[Any, ...], needs: tuple[bool, ...]) -> list[Any]:
+        g, (x, w, kept) = grads[0], saved
+        mean, var = batch_norm_stats(x) if tape.state.enabled else kept  # from x, to be differentiated again
+        sums = batch_norm_sums(g, x, mean, var, eps=eps)
+        of_input = batch_norm_backward(g, x, mean, var, sums, w, eps=eps) if needs[0] else None
+        return [of_input, sums[1], sums[0]]
+
+    tape.attach("batch_norm", [input, weight, bias], [result], backward, [input, weight, stats])
+    return result
+
+
+def instance_norm(
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Each channel of each sample, normalised by itself (Ulyanov et al., arXiv:1607.08022).
+
+    Args:
+        input: floats of shape (N, C, L, ...).
+        running_mean, running_var: shape (C,); move towards the samples' average as in :func:`batch_norm`.
+        weight, bias: shape (C,).
+        use_input_stats: False takes the running statistics instead.
+        momentum: the share of the input in the running statistics.
+        eps: keeps the square root away from 0.
+
+    Returns:
+        The input's shape.
+
+    Raises:
+        ShapeError, DTypeError, ArgumentError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.instance_norm(dl.tensor([[[1.0, 5.0], [2.0, 2.0]]]), eps=0.25).shape
+        (1, 2, 2)
+    """
+    _check_tensors("instance_norm", input, running_mean, running_var, weight, bias)
+    given = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    check_channels("instance_norm", input, **given)
+    _check_running("instance_norm", running_mean, running_var, needed=not use_input_stats)
+    if not use_input_stats:
+        return batch_norm_apply(input, running_mean, running_var, weight, bias, eps=eps)
+    samples, channels, count = input.shape[0], input.shape[1], math.prod(input.shape[2:])
+    if count < 2:
+        raise ShapeError(
+            f"[instance_norm] expected more than 1 element for each channel, got shape {input.shape}"
+        )
+    result = grouped_norm(input, weight, bias, groups=channels, eps=eps)
+    if running_mean is not None and samples:
+        with tape.gradients(False):
+            stats = batch_norm_stats(reshape(input, 1, samples * channels, count))
+            average = sum_to(reshape(stats, 2, samples, channels), (2, 1, channels)) * (1 / samples)
+            _move(running_mean, average[0, 0], momentum)
+            _move(running_var, average[1, 0] * (count / (count - 1)), momentum)
+    return result
+
+
+def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    """The channels of each sample in groups, each group normalised by itself (Wu and He, arXiv:1803.08494).
+
+    Args:
+        input: floats of shape (N, C, ...).
+        num_groups: into how many groups the channels are split.
+        weight, bias: shape (C,).
+        eps: keeps the square root away from 0.
+
+    Returns:
+        The input's shape.
+
+    Raises:
+        ShapeError, DTypeError
+        ArgumentError: the channels do not split into so many groups.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.group_norm(dl.tensor([[1.0, 5.0, 2.0, 4.0]]), 2, eps=0.0).tolist()
+        [[-1.0, 1.0, -1.0, 1.0]]
+    """
+    _check_tensors("group_norm", input, weight, bias)
+    check_channels("group_norm", input, weight=weight, bias=bias)
+    check_groups("group_norm", input.shape[1], num_groups)
+    return grouped_norm(input, weight, bias, groups=num_groups, eps=eps)
+
+
+def layer_norm(
+    input: Any,
+    normalized_shape: int | Sequence[int],
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalised over the last axes (Ba et al., arXiv:1607.06450).
+
+    Args:
+        input: floats of shape (..., *normalized_shape).
+        normalized_shape: the sizes of the last axes.
+        weight, bias: of shape `normalized_shape`.
+        eps: keeps the square root away from 0.
+
+    Returns:
+        The input's shape.
+
+    Raises:
+        ShapeError, DTypeError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.layer_norm(dl.tensor([[1.0, 5.0], [2.0, 4.0]]), (2,), eps=0.0).tolist()
+        [[-1.0, 1.0], [-1.0, 1.0]]
+    """
+    return _over_last_axes("layer_norm", input, normalized_shape, weight, bias, eps, center=True)
+
+
+def rms_norm(
+    input: Any, normalized_shape: int | Sequence[int], weight: Any = None, eps: float | None = None
+) -> Any:
+    """Divided by the root mean square over the last axes (Zhang and Sennrich, arXiv:1910.07467).
+
+    Args:
+        input: floats of shape (..., *normalized_shape).
+        normalized_shape: the sizes of the last axes.
+        weight: of shape `normalized_shape`.
+        eps: is added to the mean of the squares; by default the dtype's distance from 1 to the next number.
+
+    Returns:
+        The input's shape.
+
+    Raises:
+        ShapeError, DTypeError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.rms_norm(dl.tensor([3.0, -3.0]), 2, eps=0.0).tolist()
+        [1.0, -1.0]
+    """
+    if eps is None:
+        eps = float(np.finfo(input.dtype).eps) if getattr(input, "dtype", np.dtype(int)).kind == "f" else 0.0
+    return _over_last_axes("rms_norm", input, normalized_shape, weight, None, eps, center=False)
+
+
+def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Any:
+    """Vectors divided by their length.
+
+    Args:
+        input: floats of any shape.
+        p: of the norm that is the length, ``sum(abs(x)**p)**(1/p)``; ``inf`` for the largest element's size.
+        dim: the axis along which vectors lie.
+        eps: the least length that a vector is taken to have.
+
+    Returns:
+        The input's shape.
+
+    Raises:
+        ArgumentError: there is no such axis, or `p` is not positive.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.normalize(dl.tensor([[3.0, 4.0]])).numpy().round(3).tolist()
+        [[0.6000000238418579, 0.800000011920929]]
+    """
+    _check_tensors("normalize", input)
+    check_float("normalize", input)
+    if not p > 0:
+        raise ArgumentError(f"[normalize] p must be positive, got {p}")
+    if p == 2:
+        return input * rsqrt(clamp_min(sum(input * input, dim, keepdim=True), eps * eps))
+    size = abs(input)
+    if p == math.inf:
+        length = amax(size, dim, keepdim=True)
+    elif p == 1:
+        length = sum(size, dim, keepdim=True)
+    else:
+        length = pow(sum(pow(size, p), dim, keepdim=True), 1 / p)
+    return input / clamp_min(length, eps)
+
+
+def _over_last_axes(
+    name: str, input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float, *, center: bool
+) -> Any:
+    _check_tensors(name, input, weight, bias)
+    sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if not sizes or input.shape[len(input.shape) - len(sizes) :] != sizes or len(sizes) > len(input.shape):
+        raise ShapeError(f"[{name}] expected an input of shape (..., {str(sizes)[1:-1]}), got {input.shape}")
+    for operand, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.shape != sizes:
+            raise ShapeError(f"[{name}] {operand} must have shape {sizes}, got {tensor.shape}")
+    columns = math.prod(sizes)
+    rows = reshape(input, math.prod(input.shape[: len(input.shape) - len(sizes)]), columns)
+    weight, bias = (None if tensor is None else reshape(tensor, columns) for tensor in (weight, bias))
+    check_channels(name, rows, weight=weight, bias=bias)
+    return reshape(grouped_norm(rows, weight, bias, eps=eps, center=center), input.shape)
+
+
+def _check_tensors(name: str, *operands: Any) -> None:
+    """
+    Raises:
+        DTypeError: an operand is neither a tensor nor, but for the first, None.
+    """
+    for place, operand in enumerate(operands):
+        if not isinstance(operand, TensorBase) and (operand is not None or place == 0):
+            raise DTypeError(
+                f"[{name}] expected a tensor, got {type(operand).__name__}; make one with dl.tensor(...)"
+            )
+
+
+def _check_running(name: str, mean: Any, var: Any, *, needed: bool) -> None:
+    if (mean is None) != (var is None):
+        raise ArgumentError(f"[{name}] running_mean and running_var go together: pass both or neither")
+    if needed and mean is None:
+        raise ArgumentError(
+            f"[{name}] running_mean and running_var are needed, or the input's own statistics"
+        )
+
+
+def _move(running: Any, value: Any, share: float) -> None:
+    """Move running statistics towards a value, in place."""
+    copy_(running, running * (1 - share) + value * share)

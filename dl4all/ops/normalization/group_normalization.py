@@ -1,0 +1,411 @@
+"""The ops behind layer, group, instance and RMS normalisation: all work on rows of neighbouring elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dl4all.errors import ArgumentError
+from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.launch import pack
+from dl4all.ops.core.op import Kernel, Result, empty, example, op
+from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
+from dl4all.ops.elementwise.transcendental import rsqrt
+from dl4all.ops.memory.views import contiguous, reshape
+from dl4all.ops.normalization.batch_normalization import check_channels
+from dl4all.ops.normalization.host import along_channels, channel_axes, row_sums, summed
+from dl4all.ops.reduce.channel_sums import SUMS_SHADERS, launch_sums
+from dl4all.ops.reduce.row_kernels import RowShaders, of_rows, row_shaders
+from dl4all.ops.reduce.sums import sum_to
+from dl4all.scheduler.device import Launch
+
+ROWS = {
+    (weight, bias, center): row_shaders(
+        "normalization/rows.comp", WEIGHT=int(weight), BIAS=int(bias), CENTER=int(center)
+    )
+    for weight in (False, True)
+    for bias in (False, True)
+    for center in (False, True)
+}
+ROWS_FOLD = {
+    center: row_shaders("normalization/rows.comp", FOLD=1, CENTER=int(center)) for center in (False, True)
+}
+ROWS_BACKWARD = {
+    (weight, center): row_shaders("normalization/rows_backward.comp", WEIGHT=int(weight), CENTER=int(center))
+    for weight in (False, True)
+    for center in (False, True)
+}
+
+
+def check_groups(name: str, channels: int, groups: int) -> None:
+    """Raise unless the channels can be split.
+
+    Raises:
+        ArgumentError
+    """
+    if not isinstance(groups, int) or groups < 1 or channels % groups:
+        raise ArgumentError(f"[{name}] {channels} channels do not split into {groups!r} groups")
+
+
+def _rows(shape: Shape, groups: int) -> tuple[int, int]:
+    """How many rows are normalised, each by itself, and their length."""
+    count = shape[0] * groups
+    return count, math.prod(shape) // count if count else 0
+
+
+def _normalised(x: Any, groups: int, eps: float, center: bool) -> tuple[Any, Any]:
+    """NumPy's rows, normalised, of the shape that x has, and 1 / deviation of each."""
+    rows = x.reshape(_rows(x.shape, groups))
+    length = rows.shape[1]
+    away = rows - row_sums(rows) / length if center else rows
+    scale = 1 / np.sqrt(row_sums(away * away) / length + np.asarray(eps, x.dtype))
+    return np.multiply(away, scale, out=away if center else None).reshape(x.shape), scale
+
+
+def _launch(
+    shaders: RowShaders,
+    out: TensorBase,
+    operands: Sequence[TensorBase],
+    of_channels: Sequence[TensorBase | None],
+    groups: int,
+    eps: float,
+) -> None:
+    """Launch a kernel of rows on operands of one shape and on what belongs to its channels."""
+    shape = operands[0].shape
+    count, length = _rows(shape, groups)
+    channels, each = shape[1], math.prod(shape[2:])
+    sources = [contiguous(t) for t in operands]
+    given = [None if t is None else contiguous(t) for t in of_channels]
+    others = [t for t in given if t is not None]
+    along = each == 1 and bool(others)
+    by_four = all(t.offset % 4 == 0 for t in others) if along else each % 4 == 0 or not others
+    rows = of_rows(shaders, count, length, 1, *sources, by_four=by_four)
+    width = rows.width if along else 1
+    push = rows.push + pack(
+        channels // width, each, float(eps),
+        *(t.offset // rows.width for t in sources), *(0 if t is None else t.offset // width for t in given),
+    )  # fmt: skip
+    launch = Launch(rows.code, rows.groups, push, (int(along),) if others else ())
+    out.device.launch(launch, *(t.storage for t in (*sources, *others, out)))
+
+
+def _norm_shape(
+    input: TensorBase,
+    weight: TensorBase | None,
+    bias: TensorBase | None,
+    *,
+    groups: int,
+    eps: float,
+    center: bool,
+) -> Result:
+    check_channels("grouped_norm", input, weight=weight, bias=bias)
+    check_groups("grouped_norm", input.shape[1], groups)
+    return input.shape, input.dtype
+
+
+def _norm_run(
+    out: TensorBase,
+    input: TensorBase,
+    weight: TensorBase | None,
+    bias: TensorBase | None,
+    *,
+    groups: int,
+    eps: float,
+    center: bool,
+) -> None:
+    shaders = ROWS[weight is not None, bias is not None, center]
+    _launch(shaders, out, [input], [weight, bias], groups, eps)
+
+
+def _norm_grad(
+    g: Any, input: Any, weight: Any, groups: int, eps: float, center: bool, needs: tuple[bool, ...]
+) -> tuple[Any, ...]:
+    given: dict[str, Any] = {"groups": groups, "eps": eps, "center": center}
+    of_input = grouped_norm_backward(g, input, weight, **given) if needs[0] else None
+    if not (needs[1] or needs[2]):
+        return of_input, None, None
+    sums = grouped_norm_sums(g, input, **given)
+    return of_input, sums[1], sums[0]
+
+
+@op(
+    infer=_norm_shape,
+    kernel=Kernel(_norm_run, tuple(code for rows in ROWS.values() for code in rows.values())),
+    examples=(
+        example((3, 6, 5), (6,), (6,), groups=3),
+        example((5, 13), (13,), (13,)),
+        example((2, 7), (7,), None, center=False, eps=1e-3),
+        example((2, 7), None, (7,)),
+        example((3, 7), (7,), None),
+        example((3, 2, 5), None, None, groups=2),
+        example((2, 5, 3), None, None, center=False),
+        example((2, 5, 3), (5,), (5,), center=False),
+        example((2, 5, 3), None, (5,), center=False),
+        example((2, 4, 11, 13), (4,), (4,), groups=2),
+        example((7, 131), None, None),
+        # Rows of fours, whose channels change with each element, or every four, or in between.
+        example((3, 132), (132,), (132,)),
+        example((3, 24), (24,), (24,), groups=2),
+        example((2, 4, 12), (4,), (4,), groups=2),
+        example((2, 4, 6), (4,), (4,), groups=2),
+        example((3, 132), None, None),
+        example((3, 132), (132,), None),
+        example((3, 132), None, (132,)),
+        example((3, 132), (132,), None, center=False),
+        example((3, 132), (132,), (132,), center=False),
+        example((3, 132), None, (132,), center=False),
+        example((3, 132), None, None, center=False),
+        example((0, 5), (5,), (5,)),
+        example((3, 5, 0), (5,), (5,)),
+    ),
+    grad=_norm_grad,
+)
+def grouped_norm(
+    input: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    groups: int = 1,
+    eps: float = 1e-5,
+    center: bool = True,
+) -> Array:
+    """Every group of channels of every sample, normalised by itself.
+
+    ``(input - mean) / sqrt(var + eps) * weight + bias``; what :func:`~dl4all.nn.functional.layer_norm`,
+    ``group_norm``, ``instance_norm`` and ``rms_norm`` are made of.
+
+    Args:
+        input: floats of shape (N, C, ...).
+        weight, bias: shape (C,).
+        groups: into how many the channels are split.
+        eps: keeps the square root away from 0.
+        center: whether the mean is subtracted; otherwise the mean of the squares takes the variance's place.
+
+    Returns:
+        The input's shape.
+
+    Raises:
+        ShapeError, DTypeError
+        ArgumentError: the channels do not split into so many groups.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.grouped_norm(dl.tensor([[1.0, 5.0]]), eps=0.0).tolist()
+        [[-1.0, 1.0]]
+    """
+    result = _normalised(input, groups, eps, center)[0]
+    if weight is not None:
+        result *= along_channels(weight, input.ndim)
+    if bias is not None:
+        result += along_channels(bias, input.ndim)
+    return result
+
+
+# Gradients
+
+
+def _backward_shape(
+    grad: TensorBase, input: TensorBase, weight: TensorBase | None, *, groups: int, eps: float, center: bool
+) -> Result:
+    check_channels("grouped_norm_backward", input, weight=weight)
+    check_float("grouped_norm_backward", grad, input, weight)
+    check_groups("grouped_norm_backward", input.shape[1], groups)
+    return input.shape, input.dtype
+
+
+def _backward_run(
+    out: TensorBase,
+    grad: TensorBase,
+    input: TensorBase,
+    weight: TensorBase | None,
+    *,
+    groups: int,
+    eps: float,
+    center: bool,
+) -> None:
+    _launch(ROWS_BACKWARD[weight is not None, center], out, [grad, input], [weight], groups, eps)
+
+
+def _backward_grad(
+    v: Any,
+    grad: Any,
+    input: Any,
+    weight: Any,
+    groups: int,
+    eps: float,
+    center: bool,
+    needs: tuple[bool, ...],
+) -> tuple[Any, ...]:
+    """Seen as a function of ``h = grad * weight`` the result is linear and symmetric: B(h).
+
+    With n elements in a row, the normalised row y and r = 1 / deviation, the derivative of ``v * B(h)`` by
+    the input is ``-r * (mean(v * B(h)) * y + mean(h * y) * B(v) + mean(v * y) * B(h))``.
+    """
+    shape, rank = input.shape, len(input.shape)
+    given: dict[str, Any] = {"groups": groups, "eps": eps, "center": center}
+    of_plain = grouped_norm_backward(v, input, None, **given)
+    w = None if weight is None else along_channels(weight, rank)
+    of_grad = of_plain if w is None else of_plain * w
+    of_weight = None
+    if needs[2]:
+        one = (1, shape[1]) + (1,) * (rank - 2)
+        of_weight = reshape(sum_to(grad * of_plain, one), shape[1])
+    if not needs[1]:
+        return of_grad, None, of_weight
+
+    count, length = _rows(shape, groups)
+
+    def mean(tensor: Any) -> Any:
+        return sum_to(reshape(tensor, count, length), (count, 1)) * (1 / max(length, 1))
+
+    def in_rows(tensor: Any) -> Any:
+        return reshape(tensor, count, length)
+
+    h = grad if w is None else grad * w
+    x = in_rows(input)
+    away = x - mean(input) if center else x
+    deviation = rsqrt(mean(away * away) + eps)
+    y = away * deviation
+    back = in_rows(grouped_norm_backward(grad, input, weight, **given))
+    of_input = (
+        y * mean(in_rows(v) * back) + in_rows(of_plain) * mean(in_rows(h) * y) + back * mean(in_rows(v) * y)
+    ) * -deviation
+    return of_grad, reshape(of_input, shape), of_weight
+
+
+@op(
+    infer=_backward_shape,
+    kernel=Kernel(_backward_run, tuple(code for rows in ROWS_BACKWARD.values() for code in rows.values())),
+    examples=(
+        example((3, 6, 2), (3, 6, 2), (6,), groups=2),
+        example((2, 13), (2, 13), (13,)),
+        example((2, 7), (2, 7), (7,), center=False, eps=1e-3),
+        example((2, 3, 5), (2, 3, 5), None, groups=3),
+        example((2, 5, 3), (2, 5, 3), None, center=False),
+        example((3, 132), (3, 132), (132,)),
+        example((2, 4, 12), (2, 4, 12), (4,), groups=2),
+        example((3, 132), (3, 132), None),
+        example((3, 132), (3, 132), (132,), center=False),
+        example((3, 132), (3, 132), None, center=False),
+        example((0, 5), (0, 5), (5,)),
+    ),
+    grad=_backward_grad,
+)
+def grouped_norm_backward(
+    grad: Array,
+    input: Array,
+    weight: Array | None = None,
+    groups: int = 1,
+    eps: float = 1e-5,
+    center: bool = True,
+) -> Array:
+    """The gradient of :func:`grouped_norm` with respect to its input.
+
+    Args:
+        grad: the result's gradient, of the input's shape.
+        input, weight, groups, eps, center: as they were.
+
+    Returns:
+        The input's shape.
+
+    Raises:
+        ShapeError, DTypeError, ArgumentError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.grouped_norm_backward(dl.ones(2, 3), dl.tensor([[1.0, 2.0, 3.0]] * 2)).tolist()
+        [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    rows = _rows(input.shape, groups)
+    normalised, scale = _normalised(input, groups, eps, center)
+    y = normalised.reshape(rows)
+    h = (grad if weight is None else grad * along_channels(weight, input.ndim)).reshape(rows)
+    found = h * y
+    np.multiply(y, row_sums(found) / rows[1], out=y)
+    np.subtract(h, y, out=found)
+    if center:
+        found -= row_sums(h) / rows[1]
+    found *= scale
+    return found.reshape(input.shape)
+
+
+def _sums_shape(grad: TensorBase, input: TensorBase, *, groups: int, eps: float, center: bool) -> Result:
+    check_channels("grouped_norm_sums", input)
+    check_float("grouped_norm_sums", grad, input)
+    check_groups("grouped_norm_sums", input.shape[1], groups)
+    return (2, input.shape[1]), input.dtype
+
+
+def _sums_run(
+    out: TensorBase, grad: TensorBase, input: TensorBase, *, groups: int, eps: float, center: bool
+) -> None:
+    x = contiguous(input)
+    rows, length = _rows(x.shape, groups)
+    fold = empty(type(out), (2, rows), out.dtype, out.device)
+    if rows and length:
+        _launch(ROWS_FOLD[center], fold, [x], [None, None], groups, eps)
+    launch_sums(out, grad, x, fold, max(length, 1))
+
+
+def _sums_grad(
+    v: Any, grad: Any, input: Any, groups: int, eps: float, center: bool, needs: tuple[bool, ...]
+) -> tuple[Any, ...]:
+    given: dict[str, Any] = {"groups": groups, "eps": eps, "center": center}
+    return (
+        grouped_norm(input, v[1], v[0], **given) if needs[0] else None,
+        grouped_norm_backward(grad, input, v[1], **given) if needs[1] else None,
+    )
+
+
+@op(
+    infer=_sums_shape,
+    kernel=Kernel(
+        _sums_run,
+        (
+            *(code for rows in ROWS_FOLD.values() for code in rows.values()),
+            *SUMS_SHADERS[True],
+        ),
+    ),
+    examples=(
+        example((3, 6, 2), (3, 6, 2), groups=2),
+        example((5, 7), (5, 7)),
+        example((3, 13), (3, 13), center=False, eps=1e-3),
+        example((2, 3, 5), (2, 3, 5), groups=3, center=False),
+        example((2, 6, 12), (2, 6, 12), groups=3, center=False),
+        example((2, 6, 4, 5), (2, 6, 4, 5), groups=2),
+        example((4099, 5), (4099, 5)),
+        example((2, 3, 1499), (2, 3, 1499)),
+        example((5000, 2, 1), (5000, 2, 1), center=False),
+        example((2, 4099, 1), (2, 4099, 1), center=False),
+        example((0, 5), (0, 5)),
+        example((2, 0), (2, 0)),
+        example((2, 5, 0), (2, 5, 0)),
+    ),
+    grad=_sums_grad,
+)
+def grouped_norm_sums(
+    grad: Array, input: Array, groups: int = 1, eps: float = 1e-5, center: bool = True
+) -> Array:
+    """The gradients of bias and weight of :func:`grouped_norm`: sums over each channel.
+
+    Args:
+        grad: the result's gradient.
+        input, groups, eps, center: as they were.
+
+    Returns:
+        Shape (2, C): sums of `grad`, and of `grad` times the normalised input.
+
+    Raises:
+        ShapeError, DTypeError, ArgumentError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.grouped_norm_sums(dl.ones(1, 2), dl.tensor([[1.0, 5.0]]), eps=0.0).tolist()
+        [[1.0, 1.0], [-1.0, 1.0]]
+    """
+    axes = channel_axes(input.ndim)
+    normalised = _normalised(input, groups, eps, center)[0]
+    np.multiply(grad, normalised, out=normalised)
+    return np.stack([summed(grad, axes), summed(normalised, axes)])

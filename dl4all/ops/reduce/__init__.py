@@ -1,0 +1,1 @@
+"""Reductions over axes, running sums, softmax."""

@@ -1,0 +1,84 @@
+"""How many elements along axes are true, that is, not 0; whether any or all of them are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dl4all.ops.core.op import Kernel, Result, example, op
+from dl4all.ops.core.tensor_base import Array, TensorBase
+from dl4all.ops.elementwise.comparison import eq, gt, ne
+from dl4all.ops.memory.conversion import cast
+from dl4all.ops.reduce.reduction_kernel import axes_of, reduced
+from dl4all.ops.reduce.sums import COUNT, sum
+
+
+def _count_shape(input: TensorBase, *, dim: Any) -> Result:
+    axes = axes_of("count_nonzero", dim, len(input.shape))
+    return reduced(input.shape, axes, False), np.dtype(np.int64)
+
+
+def _count_run(out: TensorBase, input: TensorBase, *, dim: Any) -> None:
+    x = input if input.dtype == np.float32 else ne(input, 0)
+    COUNT(out, x, axes_of("count_nonzero", dim, len(input.shape)))
+
+
+@op(
+    infer=_count_shape,
+    kernel=Kernel(_count_run, COUNT.shaders, ("int64",)),
+    examples=(
+        example((7, 13), dim=None),
+        example((5, 3, 7), dim=1),
+        example((2, 3, 5, 7), dim=(0, 2)),
+        example((5, 12), dim=1),
+        example((2, 3, 5, 4), dim=(1, 3)),
+        example((70001,)),
+        example((2, 3, 2, 2, 2, 2), dim=(0, 1, 3, 5)),
+        example((0, 5), dim=0),
+    ),
+    grad=(None,),
+)
+def count_nonzero(input: Array, dim: Any = None) -> Array:
+    """How many elements along axes are not 0; nan is not.
+
+    Args:
+        input: any shape and dtype.
+        dim: an axis or several; all by default.
+
+    Returns:
+        int64, of the input's shape without the axes.
+
+    Raises:
+        ArgumentError: there is no such axis, or it is named twice.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.count_nonzero(dl.tensor([[0.0, 2.0], [3.0, 4.0]]), dim=0).tolist()
+        [1, 2]
+    """
+    return np.asarray(np.count_nonzero(input, axis=axes_of("count_nonzero", dim, input.ndim)), np.int64)
+
+
+def any(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Whether some element along axes is true, that is, not 0: bool, but uint8 of uint8.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.any(dl.tensor([[True, False], [False, False]]), dim=1).tolist()
+        [True, False]
+    """
+    found = gt(sum(ne(input, 0), dim, keepdim, dtype="float32"), 0)
+    return cast(found, "uint8") if input.dtype == np.uint8 else found
+
+
+def all(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Whether every element along axes is true, that is, not 0: bool, but uint8 of uint8.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.all(dl.tensor([[True, True], [False, True]]), dim=1).tolist()
+        [True, False]
+    """
+    found = eq(sum(eq(input, 0), dim, keepdim, dtype="float32"), 0)
+    return cast(found, "uint8") if input.dtype == np.uint8 else found

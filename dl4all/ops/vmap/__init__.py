@@ -1,0 +1,1 @@
+"""How ops take all samples of ``vmap`` at once."""

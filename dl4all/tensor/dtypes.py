@@ -1,0 +1,144 @@
+"""What dtypes are, and which one comes of several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.errors import DTypeError
+from dl4all.ops.core.op import NUMBERS
+from dl4all.ops.core.promotion import promote
+from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.indexing.inplace import KINDS
+from dl4all.tensor.creation import checked_dtype
+
+finfo = np.finfo
+iinfo = np.iinfo
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether something is a tensor.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.is_tensor(dl.zeros(2)), dl.is_tensor([0.0])
+        (True, False)
+    """
+    return isinstance(obj, TensorBase)
+
+
+def is_floating_point(input: TensorBase) -> bool:
+    """Whether the elements are floats.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.is_floating_point(dl.tensor([1.0])), dl.is_floating_point(dl.tensor([1]))
+        (True, False)
+    """
+    return bool(input.dtype.kind == "f")
+
+
+def is_complex(input: TensorBase) -> bool:
+    """False: there are no complex numbers.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.is_complex(dl.zeros(2))
+        False
+    """
+    return False
+
+
+def is_signed(input: TensorBase) -> bool:
+    """Whether the element type has numbers below 0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.is_signed(dl.tensor([1])), dl.is_signed(dl.tensor([True]))
+        (True, False)
+    """
+    return input.dtype.kind in "fi"
+
+
+def is_same_size(input: TensorBase, other: TensorBase) -> bool:
+    """Whether two tensors have one shape.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.is_same_size(dl.zeros(2, 3), dl.zeros(3, 2))
+        False
+    """
+    return input.shape == other.shape
+
+
+def numel(input: TensorBase) -> int:
+    """How many elements there are.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.numel(dl.zeros(2, 3))
+        6
+    """
+    return input.numel()
+
+
+def result_type(tensor1: Any, tensor2: Any) -> np.dtype[Any]:
+    """The dtype that arithmetic on two tensors, or a tensor and a number, gives.
+
+    A tensor without axes counts as all tensors do; PyTorch takes it for a number.
+
+    Raises:
+        DTypeError: one of them is neither.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.result_type(dl.tensor([1]), 2.5)
+        dtype('float32')
+    """
+    for operand in (tensor1, tensor2):
+        if not isinstance(operand, (TensorBase, *NUMBERS)):
+            raise DTypeError(
+                f"[result_type] expected a tensor or a number, got {type(operand).__name__}; "
+                "of dtypes there is promote_types"
+            )
+    given = [x for x in (tensor1, tensor2) if isinstance(x, TensorBase)]
+    return promote("result_type", (tensor1, tensor2), "common") if given else _of_numbers(tensor1, tensor2)
+
+
+def _of_numbers(*numbers: Any) -> np.dtype[Any]:
+    kinds = [np.asarray(number).dtype.kind for number in numbers]
+    return np.dtype("float32" if "f" in kinds else "int64" if set(kinds) & {"i", "u"} else "bool")
+
+
+def promote_types(type1: npt.DTypeLike, type2: npt.DTypeLike) -> np.dtype[Any]:
+    """The smallest dtype of the higher kind that holds both.
+
+    Raises:
+        DTypeError: tensors cannot have one of them.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.promote_types(dl.int64, dl.float16), dl.promote_types(dl.uint8, dl.int8)
+        (dtype('float16'), dtype('int16'))
+    """
+    first, second = checked_dtype(type1), checked_dtype(type2)
+    if KINDS[first.kind] != KINDS[second.kind]:
+        return max(first, second, key=lambda dtype: KINDS[dtype.kind])
+    return np.promote_types(first, second)
+
+
+def can_cast(from_: npt.DTypeLike, to: npt.DTypeLike) -> bool:
+    """Whether a dtype's kind is not above another's: bool, integers, floats.
+
+    Raises:
+        DTypeError: tensors cannot have one of them.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.can_cast(dl.int64, dl.float16), dl.can_cast(dl.float32, dl.int64)
+        (True, False)
+    """
+    first, second = checked_dtype(from_), checked_dtype(to)
+    return KINDS[first.kind] <= KINDS[second.kind]

@@ -1,0 +1,153 @@
+"""What a device would answer with undefined behaviour, refused before it gets there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from dl4all.errors import ArgumentError, DeviceError
+from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.protocols import (
+    Bytes,
+    Capabilities,
+    Command,
+    Copy,
+    Dispatch,
+    MemoryKind,
+    Span,
+    check_copy,
+)
+
+
+class Owner(Protocol):
+    """A backend that knows what it has made."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def info(self) -> DeviceInfo: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def buffers(self) -> Collection[Any]: ...
+
+    @property
+    def programs(self) -> Collection[Any]: ...
+
+
+def check_allocation(backend: Owner, nbytes: int, kind: MemoryKind) -> None:
+    """Refuse sizes and kinds of memory that there are not.
+
+    Raises:
+        ArgumentError
+    """
+    if nbytes <= 0 or kind not in ("device", "host"):
+        raise ArgumentError(
+            f"[{backend.name}] expected more than 0 bytes of kind device or host, got {nbytes} of {kind!r}"
+        )
+
+
+def check_command(backend: Owner, command: Command) -> None:
+    """Refuse a command that does not fit the device or what it works on.
+
+    Raises:
+        ArgumentError: something does not fit.
+        DeviceError: something was freed.
+    """
+    if isinstance(command, Dispatch):
+        _check_dispatch(backend, command)
+        return
+    check_span(backend, command.target)
+    if isinstance(command, Copy):
+        check_span(backend, command.source)
+        check_copy(command)
+    elif not 0 <= command.word < 2**32:
+        raise ArgumentError(f"[fill] {command.word} is no 32-bit word")
+
+
+def check_replay(commands: Sequence[Command], push: Mapping[int, bytes]) -> None:
+    """Refuse new push constants that do not fit the recorded commands, by whose index they are given.
+
+    Raises:
+        ArgumentError: there is no dispatch of that index, or it takes another number of bytes.
+    """
+    for index, data in push.items():
+        command = commands[index] if 0 <= index < len(commands) else None
+        if not isinstance(command, Dispatch):
+            raise ArgumentError(f"[replay] command {index} of {len(commands)} is no dispatch")
+        takes = command.program.module.interface.push_bytes
+        if len(data) != takes:
+            raise ArgumentError(
+                f"[replay] command {index} takes {takes} bytes of push constants, got {len(data)}"
+            )
+
+
+def check_transfer(backend: Owner, span: Span, data: Bytes) -> None:
+    """Refuse an upload or download that is larger than its span.
+
+    Raises:
+        ArgumentError, DeviceError
+    """
+    _check_place(backend, span)
+    if data.size > span.nbytes:
+        raise ArgumentError(f"[{backend.name}] {data.size} bytes do not fit a span of {span.nbytes}")
+
+
+def check_span(backend: Owner, span: Span) -> None:
+    """Refuse a span of what is not there.
+
+    Raises:
+        ArgumentError: it does not lie within its buffer.
+        DeviceError: that was freed.
+    """
+    _check_place(backend, span)
+    buffer, offset, nbytes = span
+    end = offset + nbytes
+    if offset % 4 or (nbytes % 4 and end != buffer.nbytes):
+        raise ArgumentError(f"[{backend.name}] {nbytes} bytes from {offset} on: both must be multiples of 4")
+
+
+def _check_place(backend: Owner, span: Span) -> None:
+    buffer, offset, nbytes = span
+    if buffer not in backend.buffers:
+        raise DeviceError(f"[{backend.name}] the buffer was freed, or belongs to another device")
+    end = offset + nbytes
+    if offset < 0 or nbytes < 0 or end > buffer.nbytes:
+        raise ArgumentError(
+            f"[{backend.name}] bytes {offset} to {end} do not fit into a buffer of {buffer.nbytes}"
+        )
+
+
+def _check_dispatch(backend: Owner, command: Dispatch) -> None:
+    program, spans, groups, push, _ = command
+    if program not in backend.programs:
+        raise DeviceError(f"[{backend.name}] the program was freed, or belongs to another device")
+    interface = program.module.interface
+    if len(spans) != len(interface.bindings) or len(push) != interface.push_bytes:
+        raise ArgumentError(
+            f"[{backend.name}] {program.module.name} binds {len(interface.bindings)} buffers and takes "
+            f"{interface.push_bytes} bytes of push constants, got {len(spans)} and {len(push)}"
+        )
+    limits, alignment = backend.info.limits, backend.capabilities.offset_alignment
+    for span in spans:
+        check_span(backend, span)
+        if span.offset and (not alignment or span.offset % alignment):
+            raise ArgumentError(
+                f"[{backend.name}] {program.module.name} is given a span from byte {span.offset} on, "
+                f"the device binds at multiples of {alignment}"
+            )
+        if span.nbytes > limits.storage_buffer_range:
+            raise ArgumentError(
+                f"[{backend.name}] {program.module.name} binds {span.nbytes} bytes, the device allows "
+                f"{limits.storage_buffer_range}"
+            )
+    x, y, z = groups
+    most_x, most_y, most_z = limits.workgroup_count
+    if not (0 <= x <= most_x and 0 <= y <= most_y and 0 <= z <= most_z):
+        raise ArgumentError(
+            f"[{backend.name}] {program.module.name}: {groups} workgroups do not fit into "
+            f"{limits.workgroup_count}"
+        )
