@@ -17,8 +17,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if config.rootpath != Path(__file__).parent:
         return
-    from tests import validation
-    from tests.conformance.ways import OWN
+    from tests.conformance.targets import OWN
+    from tests.support import validation
 
     config.pluginmanager.register(validation, "validation")
     config.stash[WAYS] = OWN

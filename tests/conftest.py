@@ -21,7 +21,7 @@ from dl4all.allocator.guard import set_guard
 from dl4all.allocator.storage import Storage
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.device import device as open_device
-from tests.validation import write_layer_settings as write_layer_settings
+from tests.support.validation import write_layer_settings as write_layer_settings
 
 os.environ.setdefault("DL4ALL_CALIBRATE", "0")  # tests choose their devices; some switch it on again
 os.environ.setdefault("DL4ALL_DEVICE", "cpu")  # nor must it matter how fast this machine was measured to be

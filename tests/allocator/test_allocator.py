@@ -15,7 +15,7 @@ from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.device_info import Limits
-from tests.allocator.fake import LIMITS, MIB, FakeBackend, make
+from tests.support.fake_backend import LIMITS, MIB, FakeBackend, make
 
 STRATEGIES = ("pool", "best_fit")
 

@@ -13,7 +13,7 @@ from dl4all.allocator.allocation import Piece
 from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.planner import Lifetime, plan
 from dl4all.allocator.storage import Storage
-from tests.allocator.fake import MIB, FakeStream, make
+from tests.support.fake_backend import MIB, FakeStream, make
 
 SIZES = st.one_of(
     st.sampled_from([1000, 50_000, 2 * MIB, 20 * MIB]),  # that come again

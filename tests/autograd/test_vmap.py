@@ -14,7 +14,7 @@ import dl4all as dl
 from dl4all.errors import ArgumentError
 from dl4all.nn import functional as F
 from dl4all.ops.vmap import batched_tensor
-from tests.autograd.vmap_cases import (
+from tests.support.vmap_cases import (
     BOTH,
     IMAGES,
     PLACES,

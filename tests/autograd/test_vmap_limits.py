@@ -13,7 +13,7 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, GradientError, ShapeError
 from dl4all.nn import functional as F
 from dl4all.runtime.profiler import recorder
-from tests.autograd.vmap_cases import (
+from tests.support.vmap_cases import (
     N,
     X,
     Y,

@@ -12,10 +12,10 @@ import pytest
 import dl4all as dl
 from dl4all.ops.core.op import REGISTRY, Example, Op
 from dl4all.ops.vmap import batched_tensor
-from tests.autograd.vmap_cases import looped
-from tests.ops.cases import CASES, draw, generator, numbers
-from tests.ops.composite_cases import Call, floating
-from tests.ops.test_composite_gradients import CASES as COMPOSITES
+from tests.ops.composite.test_gradients import CASES as COMPOSITES
+from tests.support.composite_cases import Call, floating
+from tests.support.operands import CASES, draw, generator, numbers
+from tests.support.vmap_cases import looped
 
 N = 3
 MOST = 5000  # elements of an operand: the longest examples are for kernels

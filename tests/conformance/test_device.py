@@ -19,7 +19,7 @@ from dl4all.runtime.vulkan.instance import check
 from dl4all.runtime.vulkan.timestamps import Ticks
 from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import Kernels, step, words, write_shaders
-from tests.conformance.ways import VULKAN
+from tests.conformance.targets import VULKAN
 from tests.conftest import need
 
 N = 100

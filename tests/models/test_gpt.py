@@ -10,7 +10,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, ShapeError
 from tests.conftest import need
-from tests.ops.cases import close, generator
+from tests.support.operands import close, generator
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
 F = torch.nn.functional

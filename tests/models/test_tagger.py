@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from tests.ops.cases import close, generator
+from tests.support.operands import close, generator
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
 rnn = torch.nn.utils.rnn

@@ -10,13 +10,13 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from tests.ops.cases import LAYOUTS, NDArray, close, generator, numbers
+from tests.support.operands import LAYOUTS, NDArray, close, generator, numbers
 
 torch = pytest.importorskip("torch", reason="results are compared with PyTorch's")
 ours: Any = dl.nn.functional.scaled_dot_product_attention
 theirs = torch.nn.functional.scaled_dot_product_attention
 
-TOLERANCE = 1e-5  # as in tests/ops/cases.py
+TOLERANCE = 1e-5  # as in tests/support/operands.py
 GRADIENT = 3e-5  # a gradient takes two sums more
 
 

@@ -11,7 +11,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.nn.utils import clip_grad_norm_, clip_grad_value_
-from tests.ops.cases import generator
+from tests.support.operands import generator
 
 torch = pytest.importorskip("torch", reason="gradients are compared with PyTorch's")
 

@@ -9,7 +9,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from tests.ops.cases import close, generator, numbers
+from tests.support.operands import close, generator, numbers
 
 torch = pytest.importorskip("torch", reason="layers are compared with PyTorch's")
 

@@ -10,7 +10,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, ShapeError
-from tests.nn.test_more_functions import COMPARED
+from tests.nn.test_functional import COMPARED
 
 torch = pytest.importorskip("torch", reason="layers are compared with PyTorch's")
 
@@ -145,7 +145,9 @@ def test_output(name: str, args: Any, kwargs: Any, shape: Any, device: str) -> N
     expected = theirs(torch.from_numpy(x)).detach().numpy()
     assert got.device is dl.device(device)
     assert got.shape == expected.shape
-    assert np.abs(got.numpy() - expected).max() <= 1e-5 * np.abs(expected).max()  # see tests/ops/cases.py
+    assert (
+        np.abs(got.numpy() - expected).max() <= 1e-5 * np.abs(expected).max()
+    )  # see tests/support/operands.py
 
 
 @pytest.mark.parametrize(

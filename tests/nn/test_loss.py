@@ -9,7 +9,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
-from tests.nn.test_more_functions import COMPARED
+from tests.nn.test_functional import COMPARED
 
 torch = pytest.importorskip("torch", reason="layers are compared with PyTorch's")
 

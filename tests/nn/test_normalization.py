@@ -53,7 +53,9 @@ def pair(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
 def assert_close(got: Any, expected: Any) -> None:
     expected = expected.detach().numpy()
     assert got.shape == expected.shape
-    assert np.abs(got.numpy() - expected).max() <= 2e-5 * np.abs(expected).max()  # see tests/ops/cases.py
+    assert (
+        np.abs(got.numpy() - expected).max() <= 2e-5 * np.abs(expected).max()
+    )  # see tests/support/operands.py
 
 
 @every_layer

@@ -9,7 +9,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, ShapeError
-from tests.ops.cases import generator, numbers
+from tests.support.operands import generator, numbers
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

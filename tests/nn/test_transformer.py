@@ -9,11 +9,11 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
-from tests.ops.cases import close, generator, numbers
+from tests.support.operands import close, generator, numbers
 
 torch = pytest.importorskip("torch", reason="layers are compared with PyTorch's")
 
-TOLERANCE = 2e-5  # two layers of normalised sums, each rounded as tests/ops/cases.py explains
+TOLERANCE = 2e-5  # two layers of normalised sums, each rounded as tests/support/operands.py explains
 GRADIENT = 5e-5
 
 

@@ -21,8 +21,7 @@ from dl4all.ops.core.op import Example, Op, example, register
 from dl4all.ops.core.tensor_base import DTYPES, Array
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.runtime.cpu.backend import CpuBackend
-from tests.each import each
-from tests.ops.cases import (
+from tests.support.operands import (
     CASES,
     IDS,
     LAYOUTS,
@@ -39,6 +38,7 @@ from tests.ops.cases import (
     reference,
     transposed,
 )
+from tests.support.subcases import each
 
 OPS = list(REGISTRY.values())
 ELEMENTWISE = [op for op in OPS if isinstance(op, Elementwise)]

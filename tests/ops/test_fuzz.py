@@ -21,7 +21,7 @@ import dl4all as dl
 from dl4all.errors import Dl4allError
 from dl4all.ops import REGISTRY
 from dl4all.ops.elementwise.declare import Elementwise
-from tests.ops.cases import LAYOUTS, NDArray, compare, draw, generator, reference
+from tests.support.operands import LAYOUTS, NDArray, compare, draw, generator, reference
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Case = tuple[str, list[NDArray], dict[str, Any]]  # an op's name, its operands, its arguments

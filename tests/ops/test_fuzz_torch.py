@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 import dl4all as dl
 from dl4all.errors import Dl4allError
-from tests.ops.beside_torch import both, torch
-from tests.ops.cases import LAYOUTS, generator, numbers
 from tests.ops.test_fuzz import Draw, fuzzed
+from tests.support.compare_torch import both, torch
+from tests.support.operands import LAYOUTS, generator, numbers
 
 NDArray = npt.NDArray[Any]
 Case = tuple[str, Callable[..., Any], list[NDArray]]

@@ -12,8 +12,8 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError, ShapeError
 from dl4all.ops.core.op import Example, Op
 from tests.conftest import need
-from tests.each import each
-from tests.ops.cases import CASES, IDS, LAYOUTS, operands_of
+from tests.support.operands import CASES, IDS, LAYOUTS, operands_of
+from tests.support.subcases import each
 
 F = dl.nn.functional
 

@@ -20,8 +20,8 @@ from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.ops.pool.windows import sliding
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.null.backend import NullBackend, describe
-from tests.each import each
-from tests.ops.cases import CASES, IDS, LAYOUTS, completed, draw, generator, operands_of
+from tests.support.operands import CASES, IDS, LAYOUTS, completed, draw, generator, operands_of
+from tests.support.subcases import each
 
 SHUFFLE = frozenset({"subgroup_shuffle"})
 # What ops choose their kernels by.

@@ -22,7 +22,7 @@ from dl4all.runtime import spirv
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.shaders import ROOT
 from tests.conftest import need
-from tests.ops.cases import (
+from tests.support.operands import (
     CASES,
     LAYOUTS,
     arrays,

@@ -14,7 +14,7 @@ import dl4all as dl
 from dl4all.errors import TooLargeError
 from dl4all.ops import REGISTRY
 from dl4all.ops.core.op import Example, Op
-from tests.ops.cases import CASES, IDS, LAYOUTS, compare, operands_of, reference
+from tests.support.operands import CASES, IDS, LAYOUTS, compare, operands_of, reference
 
 F = dl.nn.functional
 BOUND = 16  # bytes that the device binds here

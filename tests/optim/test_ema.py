@@ -11,7 +11,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError
 from dl4all.optim import EMA
-from tests.ops.cases import generator
+from tests.support.operands import generator
 
 SHAPES = ((7, 5), (13,), (), (0, 3), (1031,))
 

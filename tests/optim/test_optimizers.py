@@ -10,7 +10,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.optim import SGD, Adadelta, Adagrad, Adam, AdamW, Lion, RMSprop
-from tests.ops.cases import generator
+from tests.support.operands import generator
 
 torch = pytest.importorskip("torch", reason="steps are compared with PyTorch's")
 

@@ -17,7 +17,9 @@ from tests.runtime.test_machines import FOLDERS, SAME_ADDRESS
 
 pytestmark = [pytest.mark.slow, pytest.mark.vulkan]
 
-SOFTMAX = "tests/ops/test_against_torch.py::test_softmax_of_extremes"  # SwiftShader's exp(nan) is a number
+SOFTMAX = (
+    "tests/ops/test_every_op_in_torch.py::test_softmax_of_extremes"  # SwiftShader's exp(nan) is a number
+)
 
 FACTS = """
 import json, dataclasses
@@ -142,7 +144,7 @@ def test_conformance_on_both(found: dict[str, Any], drivers: dict[str, str]) -> 
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "vulkan and not slow"),
             *("tests/conformance", "dl4all/testing/conformance"),
-            *("tests/ops/test_gemm.py", "tests/ops/test_shaders.py", SOFTMAX),
+            *("tests/ops/linalg/test_gemm.py", "tests/ops/test_shaders.py", SOFTMAX),
             # All layouts with all tiles, and all shaders on all hardware, take minutes on each driver.
             *("-k", "not turned_operands and not rows_apart and not launch_the_shaders"),
         ],

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from tests.ops.cases import NDArray, generator
+from tests.support.operands import NDArray, generator
 
 torch = pytest.importorskip("torch", reason="losses are compared with PyTorch's")
 torch_resnet = pytest.importorskip("benchmarks.torch_resnet")

@@ -11,7 +11,7 @@ import pytest
 import dl4all as dl
 from dl4all import nn
 from tests.conftest import need
-from tests.ops.cases import NDArray
+from tests.support.operands import NDArray
 
 GPUS = [pytest.param(name, marks=pytest.mark.vulkan) for name in ("vulkan:0", "kompute:0")]
 EPOCHS = 3

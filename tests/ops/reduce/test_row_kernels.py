@@ -1,0 +1,129 @@
+"""Kernels of rows of all lengths, in every variant, not only those that a device chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import dl4all as dl
+from dl4all.runtime.device_info import DeviceInfo
+from tests.support.operands import TOLERANCE, close, generator, numbers
+from tests.support.subcases import each
+
+NDArray = npt.NDArray[Any]
+SPECIAL = (np.nan, np.inf, -np.inf)
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.vulkan) for name in ("vulkan:0", "kompute:0")])
+def device(request: pytest.FixtureRequest) -> str:
+    """Only devices that run kernels."""
+    name = str(request.param)
+    try:
+        dl.device(name)
+    except dl.Dl4allError as error:
+        pytest.skip(str(error))
+    return name
+
+
+@pytest.fixture(params=("as chosen", "without subgroups"))
+def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "without subgroups":
+        monkeypatch.setattr(DeviceInfo, "short_subgroups", property(lambda info: False))
+
+
+def softmax(x: NDArray) -> NDArray:
+    exponentials = np.exp(x - x.max(-1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(-1, keepdims=True))
+
+
+def layer_norm(x: NDArray) -> NDArray:
+    away = x - x.mean(-1, keepdims=True)
+    return np.asarray(away / np.sqrt((away**2).mean(-1, keepdims=True) + 1e-5))
+
+
+OPS: dict[str, tuple[Callable[[dl.Tensor], dl.Tensor], Callable[[NDArray], NDArray]]] = {
+    "softmax": (lambda x: dl.nn.functional.softmax(x, -1), softmax),
+    "log_softmax": (lambda x: dl.nn.functional.log_softmax(x, -1), lambda x: np.log(softmax(x))),
+    "layer_norm": (lambda x: dl.nn.functional.layer_norm(x, x.shape[-1]), layer_norm),
+    "sum": (lambda x: x.sum(-1), lambda x: x.sum(-1)),
+    "amax": (lambda x: x.amax(-1), lambda x: x.max(-1)),
+    "var": (lambda x: x.var(-1), lambda x: x.var(-1, ddof=1)),
+    "logsumexp": (
+        lambda x: x.logsumexp(-1),
+        lambda x: np.asarray(np.log(np.exp(x - x.max()).sum(-1)) + x.max()),
+    ),
+    "cumsum": (lambda x: x.cumsum(-1), lambda x: x.cumsum(-1)),
+}
+
+
+COLUMNS: dict[str, Callable[[dl.Tensor], dl.Tensor]] = {
+    "softmax": lambda x: dl.nn.functional.softmax(x, 1),
+    "log_softmax": lambda x: dl.nn.functional.log_softmax(x, 1),
+    "sum": lambda x: x.sum(1),
+    "amax": lambda x: x.amax(1),
+    "var": lambda x: x.var(1),
+    "logsumexp": lambda x: x.logsumexp(1),
+    "cumsum": lambda x: x.cumsum(1),
+}
+
+
+# What one invocation takes, a subgroup, a workgroup, and slices; by fours and not.
+@each("shape", [(2, 4), (5001, 8), (7, 68), (3, 516), (2, 8196), (1, 70004), (5001, 7), (7, 61), (3, 2053)])
+@pytest.mark.parametrize("name", list(OPS))
+@pytest.mark.usefixtures("variant")
+def test_lengths(name: str, shape: tuple[int, ...], device: str) -> None:
+    op, reference = OPS[name]
+    x = numbers(generator(name, shape), shape)
+    close(
+        op(dl.tensor(x, device=device)).numpy().astype(np.float64),
+        reference(x.astype(np.float64)),
+        TOLERANCE["float32"],
+    )
+
+
+@each("shape", [(3, 5, 40), (2, 300, 12), (2, 61, 3)])
+@pytest.mark.parametrize("name", list(COLUMNS))
+@pytest.mark.usefixtures("variant")
+def test_columns(name: str, shape: tuple[int, ...], device: str) -> None:
+    op, reference = COLUMNS[name], OPS[name][1]
+    x = numbers(generator(name, shape), shape)
+    expected = reference(x.astype(np.float64).transpose(0, 2, 1))
+    found = op(dl.tensor(x, device=device)).numpy().astype(np.float64)
+    close(found, expected.transpose(0, 2, 1) if expected.ndim == 3 else expected, TOLERANCE["float32"])
+
+
+@each("first", [0, 1, 2, 4])
+@pytest.mark.parametrize("name", list(OPS))
+@pytest.mark.usefixtures("variant")
+def test_rows_that_begin_anywhere(name: str, first: int, device: str) -> None:
+    op, reference = OPS[name]
+    x = numbers(generator(name, first), (6 * 20,))
+    part = dl.tensor(x, device=device)[first : first + 100].reshape(5, 20)
+    exact = x[first : first + 100].reshape(5, 20).astype(np.float64)
+    close(op(part).numpy().astype(np.float64), reference(exact), TOLERANCE["float32"])
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp", "amax"])
+@pytest.mark.usefixtures("variant")
+def test_nan_and_infinity(name: str, device: str) -> None:
+    """In each place of four, alone and with others, against the host."""
+    x = np.tile(numbers(generator(name), (12,)), (4 * len(SPECIAL) + 4, 1))
+    for place in range(4):
+        for which, special in enumerate(SPECIAL):
+            x[len(SPECIAL) * place + which, 4 + place] = special
+    x[-4], x[-3], x[-2, 1:], x[-1, ::2] = -np.inf, np.inf, -np.inf, -np.inf
+    with np.errstate(all="ignore"):
+        expected = OPS[name][0](dl.tensor(x, device="cpu")).numpy()
+    found = OPS[name][0](dl.tensor(x, device=device)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("variant")
+def test_layer_norm_far_from_zero(device: str) -> None:
+    x = numbers(generator(), (5, 132)) + np.float32(4096)
+    found = dl.nn.functional.layer_norm(dl.tensor(x, device=device), 132).numpy()
+    np.testing.assert_allclose(found, layer_norm(x.astype(np.float64)), atol=2e-3)
