@@ -167,7 +167,7 @@ from dl4all.ops.composite.unary import (
 from dl4all.ops.conv.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from dl4all.ops.conv.convolution import conv1d, conv2d, conv3d, conv_input, conv_weight
 from dl4all.ops.core.op import REGISTRY, all_shaders
-from dl4all.ops.elementwise.arithmetic import add, addcdiv, addcmul, clone, div, lerp, mul, neg, pow, sub
+from dl4all.ops.elementwise.arithmetic import add, addcdiv, addcmul, clone, div, lerp, mul, neg, sub
 from dl4all.ops.elementwise.comparison import (
     between,
     clamp,
@@ -239,6 +239,7 @@ from dl4all.ops.elementwise.transcendental import (
     log1p,
     log2,
     log10,
+    pow,
     reciprocal,
     rsqrt,
     sin,

@@ -391,7 +391,7 @@ def score_bias(query: Any, key: Any, mask: Any, causal: bool, repeats: int) -> A
     infer=_backward_shape,
     kernel=Kernel(_backward_run, (*BACKWARD.values(), *FORWARD.values(), *materialized.SHADERS)),
     examples=(
-        example((6,), (1, 2, 2), (1, 2, 2), (1, 2, 2), (1, 1, 2), scale=0.7),
+        example((6,), (1, 2, 2), (1, 2, 2), (1, 2, 2), (1, 1, 2), scale=0.5),
         example((84,), (2, 7, 2), (2, 13, 2), (2, 13, 5), None, scale=0.7),
         example((760,), (4, 5, 37), (4, 7, 37), (4, 7, 37), (2, 5, 7), scale=0.1, repeats=2),
         example((264,), (4, 11, 3), (4, 7, 3), (4, 7, 5), (2, 11, 1), scale=0.5),

@@ -10,12 +10,12 @@ from dl4all.ops.activation.smooth import sigmoid
 from dl4all.ops.composite.unary import floats, signbit
 from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.elementwise.arithmetic import div, mul, pow, sub
+from dl4all.ops.elementwise.arithmetic import div, mul, sub
 from dl4all.ops.elementwise.comparison import eq, ge, gt, isinf, isnan, le, maximum, minimum
 from dl4all.ops.elementwise.declare import broadcast_shapes, promote
 from dl4all.ops.elementwise.logic import logical_and, logical_or, where
 from dl4all.ops.elementwise.rounding import abs
-from dl4all.ops.elementwise.transcendental import exp, exp2, log, log1p, sqrt
+from dl4all.ops.elementwise.transcendental import exp, exp2, log, log1p, pow, sqrt
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import expand
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.elementwise.arithmetic import div, mul, pow
+from dl4all.ops.elementwise.arithmetic import div, mul
+from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.indexing.padding import pad
 from dl4all.ops.linalg.contractions import tensordot
 from dl4all.ops.memory.views import narrow, reshape, transpose, unsqueeze

@@ -19,7 +19,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, TooLargeError
 from dl4all.ops.core import tape
-from dl4all.ops.core.gradient import Grad, Gradient
+from dl4all.ops.core.gradient import Function, Grad, Gradient
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.runtime.kompute import copies
@@ -94,8 +94,7 @@ class Op(Generic[P]):
         self.arguments = tuple(p.name for p in parameters if p.name not in self.arrays)
         self.elementwise = elementwise
         self.flops = flops
-        self.grad = grad
-        self._gradient = Gradient(self.name, grad)
+        self._set_gradient(grad)
         optional = {p.name: p.default for p in parameters if p.default is not p.empty}
         self.optional = {name for name in self.arrays if name in optional}  # None may stand for these
         self._defaults = {name: optional[name] for name in self.arguments if name in optional}
@@ -104,6 +103,21 @@ class Op(Generic[P]):
 
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature}>"
+
+    def defgrad(self, *functions: Function | None) -> None:
+        """Define the gradient after the op, where it calls ops that are declared later.
+
+        Args:
+            functions: as ``grad`` in a declaration: one for each operand, None for an operand without a
+                gradient, or a single one that returns all gradients.
+        """
+        if self.grad is not None:
+            raise ValueError(f"[{self.name}] has two gradients: one in its declaration, one in defgrad")
+        self._set_gradient(functions[0] if len(functions) == 1 else functions)
+
+    def _set_gradient(self, grad: Grad) -> None:
+        self.grad = grad
+        self._gradient = Gradient(self.name, grad)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """An op in a class body is a method."""
@@ -185,7 +199,7 @@ class Op(Generic[P]):
 
     def _in_float32(self, operands: list[Any], arguments: dict[str, Any], dtype: np.dtype[Any]) -> Any:
         """Operands of float16 are widened, and a result of float16 is rounded, both on the device."""
-        cast = REGISTRY["cast"]
+        cast = primitives.cast
         wide = [
             cast._compute([o], {"dtype": "float32"})
             if isinstance(o, TensorBase) and o.dtype == np.float16
@@ -297,9 +311,9 @@ class Op(Generic[P]):
 def _fitted(gradient: TensorBase, shape: Shape, dtype: np.dtype[Any]) -> TensorBase:
     """A gradient as its operand needs it: summed where that was broadcast, in its dtype."""
     if gradient.shape != shape:
-        gradient = REGISTRY["sum_to"](gradient, shape)
+        gradient = primitives.sum_to(gradient, shape)
     if gradient.dtype != dtype:
-        gradient = REGISTRY["cast"](gradient, dtype.name)
+        gradient = primitives.cast(gradient, dtype.name)
     return gradient
 
 
@@ -310,6 +324,16 @@ def empty(cls: type[TensorBase], shape: Shape, dtype: np.dtype[Any], device: Any
         nbytes *= size
     return cls(device.allocate(nbytes, tag), shape, dtype, device)
 
+
+class Primitives:
+    """The ops that ops of the lowest layers call, set where each is declared, further up."""
+
+    cast: Op[...]
+    clone: Op[...]
+    sum_to: Op[...]
+
+
+primitives = Primitives()
 
 REGISTRY: dict[str, Op[...]] = {}
 """Every op by name: what tests, benchmarks and the wheel's list of shaders go through."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core.op import NUMBERS, REGISTRY, example
+from dl4all.ops.core.op import example, primitives
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.declare import Number, each, elementwise
 from dl4all.ops.elementwise.kernels import COPY_RANKS
@@ -105,6 +104,9 @@ def clone(input: Array) -> Array:
     return np.array(input, order="C")
 
 
+primitives.clone = clone
+
+
 # Products with a sum
 
 
@@ -167,47 +169,3 @@ def lerp(input: Array, end: Array, weight: Array) -> Array:
     """
     away = end - input
     return np.where(np.abs(weight) < 0.5, input + weight * away, end - away * (1 - weight))
-
-
-# Powers
-
-
-def _power_gradient(g: Any, input: Any, other: Any) -> Any:
-    if isinstance(other, NUMBERS):
-        if other in (0, 1, 2):
-            return g * (other if other < 2 else input * 2)
-        return g * (REGISTRY["pow"](input, other - 1) * other)
-    slope = other * REGISTRY["pow"](input, other - 1)
-    return g * REGISTRY["where"](other == 0, 0.0, slope)
-
-
-def _exponent_gradient(g: Any, input: Any, other: Any, result: Any) -> Any:
-    if isinstance(input, NUMBERS):
-        logarithm = math.log(input) if input > 0 else -math.inf if input == 0 else math.nan
-    else:
-        logarithm = REGISTRY["log"](input)
-    slope = result * logarithm
-    # The power of 0 stays 0 whatever the exponent, if only that is not below 0.
-    settled = REGISTRY["logical_and"](input == 0, other >= 0)
-    return g * REGISTRY["where"](settled, 0.0, slope)
-
-
-@elementwise(
-    glsl="powf(a, b)",
-    kinds="iuf",
-    domain={"input": (0.2, 3)},
-    grad=(_power_gradient, _exponent_gradient),
-)
-def pow(input: Array, other: Array) -> Array:
-    """Each element to the power of another, as ``**``; nan for fractional powers of negative elements.
-
-    Example:
-        >>> import dl4all as dl
-        >>> (dl.tensor([2.0, 3.0]) ** 2).tolist()
-        [4.0, 9.0]
-    """
-    if input.dtype.kind != "i":
-        return np.power(input, other)
-    whole = np.power(input, np.maximum(other, 0))  # NumPy refuses negative powers
-    inverse = np.where(np.abs(input) == 1, np.where(other % 2 == 0, 1, input), 0)
-    return np.where(other < 0, inverse, whole)

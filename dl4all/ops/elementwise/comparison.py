@@ -9,6 +9,7 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import Array, TensorBase
+from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.elementwise.declare import each, elementwise
 from dl4all.ops.elementwise.logic import where
 
@@ -293,7 +294,7 @@ def nan_to_num(
         [0.0, 1.0, 9.0]
     """
     if input.dtype.kind != "f":
-        return REGISTRY["clone"](input)
+        return clone(input)
     largest = float(np.finfo(input.dtype).max)
     found = where(isnan(input), nan, input)
     found = where(eq(input, np.inf), largest if posinf is None else posinf, found)

@@ -16,7 +16,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core.gradient import Grad
-from dl4all.ops.core.op import REFUSALS, REGISTRY, Example, Kernel, Op, P, Result, empty, example, register
+from dl4all.ops.core.op import REFUSALS, Example, Kernel, Op, P, Result, empty, example, primitives, register
 from dl4all.ops.core.promotion import Promotion, check_fits
 from dl4all.ops.core.promotion import promote as promote
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
@@ -293,5 +293,5 @@ def _given(operand: Any, dtype: np.dtype[Any], beside: TensorBase) -> Any:
 
 def _converted(tensor: TensorBase, dtype: np.dtype[Any]) -> TensorBase:
     """The elements in the dtype to compute in; gradients are the business of the op that asks."""
-    converted: TensorBase = REGISTRY["cast"]._compute([tensor], {"dtype": dtype.name})
+    converted: TensorBase = primitives.cast._compute([tensor], {"dtype": dtype.name})
     return converted

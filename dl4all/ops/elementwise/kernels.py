@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from dl4all.ops.core import launch as launching
 from dl4all.ops.core.launch import MOST_GROUPS, shader, spread
-from dl4all.ops.core.op import REGISTRY
+from dl4all.ops.core.op import primitives
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.elementwise.transpose_copy import TURN, turning
@@ -246,7 +246,7 @@ def _copy(tensor: TensorBase) -> TensorBase:
     """The elements in row-major order; by way of the host where not even clone has enough axes."""
     axes, _ = merge_axes(tensor.shape, [tensor.strides])
     copied: TensorBase = (
-        REGISTRY["clone"](tensor)
+        primitives.clone(tensor)
         if len(axes) <= max(COPY_RANKS)
         else from_host(type(tensor).result_class, tensor.on_host(), tensor.device, copy=True)
     )

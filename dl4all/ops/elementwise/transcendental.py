@@ -1,4 +1,4 @@
-"""Roots, exponentials, logarithms, trigonometric functions and their like.
+"""Powers, roots, exponentials, logarithms, trigonometric functions and their like.
 
 Vulkan asks little of its built-in functions; the kernels use those in ``shaders/include/math``, which are
 exact to a few units in the last place on every device that adds and multiplies as IEEE 754 has it.
@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.ops.core.op import REGISTRY
+from dl4all.ops.core.op import NUMBERS, REGISTRY
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.elementwise.declare import elementwise
+from dl4all.ops.elementwise.logic import logical_and, where
 
 
 @elementwise(
@@ -366,3 +367,49 @@ def erfc(input: Array) -> Array:
         [1.0]
     """
     return each_of(math.erfc, input)
+
+
+# Powers
+
+
+def _power_gradient(g: Any, input: Any, other: Any) -> Any:
+    if isinstance(other, NUMBERS):
+        if other in (0, 1, 2):
+            return g * (other if other < 2 else input * 2)
+        return g * (pow(input, other - 1) * other)
+    slope = other * pow(input, other - 1)
+    return g * where(other == 0, 0.0, slope)
+
+
+def _exponent_gradient(g: Any, input: Any, other: Any, result: Any) -> Any:
+    if isinstance(input, NUMBERS):
+        logarithm = math.log(input) if input > 0 else -math.inf if input == 0 else math.nan
+    else:
+        logarithm = log(input)
+    slope = result * logarithm
+    # The power of 0 stays 0 whatever the exponent, if only that is not below 0.
+    settled = logical_and(input == 0, other >= 0)
+    return g * where(settled, 0.0, slope)
+
+
+@elementwise(
+    glsl="powf(a, b)",
+    kinds="iuf",
+    domain={"input": (0.2, 3)},
+)
+def pow(input: Array, other: Array) -> Array:
+    """Each element to the power of another, as ``**``; nan for fractional powers of negative elements.
+
+    Example:
+        >>> import dl4all as dl
+        >>> (dl.tensor([2.0, 3.0]) ** 2).tolist()
+        [4.0, 9.0]
+    """
+    if input.dtype.kind != "i":
+        return np.power(input, other)
+    whole = np.power(input, np.maximum(other, 0))  # NumPy refuses negative powers
+    inverse = np.where(np.abs(input) == 1, np.where(other % 2 == 0, 1, input), 0)
+    return np.where(other < 0, inverse, whole)
+
+
+pow.defgrad(_power_gradient, _exponent_gradient)

@@ -12,7 +12,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides as indexing
 from dl4all.ops.core import tape
-from dl4all.ops.core.op import REGISTRY
+from dl4all.ops.core.op import primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import clone
@@ -110,7 +110,7 @@ def _region(whole: TensorBase, place: int, start: int, end: int) -> tuple[Shape,
 
 
 def _as(tensor: TensorBase, dtype: np.dtype[Any]) -> TensorBase:
-    made: TensorBase = tensor if tensor.dtype == dtype else REGISTRY["cast"](tensor, dtype.name)
+    made: TensorBase = tensor if tensor.dtype == dtype else primitives.cast(tensor, dtype.name)
     return made
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
-from dl4all.ops.core.op import NUMBERS, REGISTRY, Op
+from dl4all.ops.core.op import NUMBERS, REGISTRY, Op, primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.indexing import advanced_indexing
 from dl4all.ops.indexing.indices import Indices, joint
@@ -127,9 +127,9 @@ def _check_broadcast(name: str, shape: Shape, wanted: Shape) -> None:
 
 def _fitted(gradient: Any, shape: Shape, dtype: np.dtype[Any], place: Any) -> Any:
     if gradient.shape != shape:
-        gradient = REGISTRY["sum_to"](gradient, shape)
+        gradient = primitives.sum_to(gradient, shape)
     if gradient.dtype != dtype:
-        gradient = REGISTRY["cast"](gradient, dtype.name)
+        gradient = primitives.cast(gradient, dtype.name)
     return gradient if gradient.device is place else gradient.to(place)
 
 
@@ -250,7 +250,7 @@ def _check_result(name: str, target: TensorBase, shape: Shape, dtype: np.dtype[A
 
 def _elsewhere(other: TensorBase, target: TensorBase) -> TensorBase:
     """An operand that does not share the target's memory."""
-    made: TensorBase = REGISTRY["clone"](other) if other.storage is target.storage else other
+    made: TensorBase = primitives.clone(other) if other.storage is target.storage else other
     return made
 
 
@@ -397,7 +397,7 @@ def _write_picks(view: TensorBase, picks: advanced_indexing.Picks, value: Any) -
     inner = int(np.prod(others, dtype=np.int64))
     with tape.gradients(False):
         if wide.dtype != view.dtype:
-            wide = REGISTRY["cast"](wide, view.dtype.name)
+            wide = primitives.cast(wide, view.dtype.name)
         rows = reshape(permute(wide, *order), flat.size, inner)
         if rows.storage is view.storage:
             rows = fresh_copy(rows)

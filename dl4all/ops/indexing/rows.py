@@ -8,7 +8,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core.launch import pack, run, shader, spread
-from dl4all.ops.core.op import REGISTRY, Kernel, Result, example, op
+from dl4all.ops.core.op import REGISTRY, Kernel, Result, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.memory.copy import LARGEST, MOVED, copy_into, stretched, word_shaders
@@ -194,7 +194,7 @@ def put_rows(target: TensorBase, source: TensorBase, places: Indices) -> None:
     if 0 in rows.shape:
         return
     if rows.dtype != target.dtype:
-        rows = REGISTRY["cast"](rows, target.dtype.name)
+        rows = primitives.cast(rows, target.dtype.name)
     push = pack(rows.numel(), rows.offset, *rows.strides, target.offset, rows.shape[1])
     code = PUT[target.dtype.itemsize]
     run(code, spread(rows.numel(), WORKGROUP), push, rows, places.on(target), target)

@@ -11,9 +11,9 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.activation.smooth import logsigmoid, softplus
 from dl4all.ops.core.tensor_base import from_host
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.elementwise.arithmetic import pow
 from dl4all.ops.elementwise.comparison import clamp_min, minimum
 from dl4all.ops.elementwise.logic import where
+from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.indexing.gather_scatter import gather, index_select
 from dl4all.ops.indexing.indices import checked
 from dl4all.ops.linalg.contractions import pairwise_distance

@@ -6,7 +6,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core import float16
-from dl4all.ops.core.op import Kernel, Result, example, op
+from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tensor_base import DTYPES, Array, TensorBase, from_host
 from dl4all.ops.elementwise.kernels import LONG, RANKS, WORDS, Variants, launch, variants
 from dl4all.ops.memory.views import contiguous
@@ -92,3 +92,6 @@ def cast(input: Array, dtype: str) -> Array:
         [0, 1, -2]
     """
     return np.asarray(input).astype(dtype)
+
+
+primitives.cast = cast

@@ -13,7 +13,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.launch import pack, shader, spread
-from dl4all.ops.core.op import REGISTRY, SHARED, Kernel
+from dl4all.ops.core.op import SHARED, Kernel, primitives
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
@@ -83,7 +83,7 @@ def copy_into(target: TensorBase, source: TensorBase) -> None:
 
 def _casting() -> Kernel:
     """The kernel of cast, which also knows element types smaller than a word."""
-    kernel = REGISTRY["cast"].kernel
+    kernel: Kernel | None = primitives.cast.kernel
     assert kernel is not None
     return kernel
 
@@ -161,7 +161,7 @@ def _assign(target: TensorBase, values: Any) -> None:
 
 def _converted(source: TensorBase, dtype: np.dtype[Any]) -> TensorBase:
     without = source.as_strided(source.shape, source.strides, source.offset)  # no history to record
-    made: TensorBase = REGISTRY["cast"](without, dtype.name)
+    made: TensorBase = primitives.cast(without, dtype.name)
     return made
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides as indexing
 from dl4all.ops.core import tape
-from dl4all.ops.core.op import REGISTRY, Kernel, Result, example, op
+from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.memory.copy import COPY, MOVED, copy_into, fill_with, fresh_copy, new_like
@@ -173,7 +173,7 @@ def expand(input: T, *shape: int | Shape) -> T:
     before = input.shape
     wanted, strides = indexing.expanded(indexing.sizes("expand", shape), before, input.strides)
     view: T = input.as_strided(wanted, strides, input.offset)
-    tape.attach("expand", [input], [view], lambda grads, saved, needs: [REGISTRY["sum_to"](grads[0], before)])
+    tape.attach("expand", [input], [view], lambda grads, saved, needs: [primitives.sum_to(grads[0], before)])
     return view
 
 

@@ -12,10 +12,9 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.elementwise.arithmetic import pow
 from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.rounding import abs
-from dl4all.ops.elementwise.transcendental import rsqrt
+from dl4all.ops.elementwise.transcendental import pow, rsqrt
 from dl4all.ops.indexing.inplace import copy_
 from dl4all.ops.memory.views import reshape
 from dl4all.ops.normalization.batch_normalization import (

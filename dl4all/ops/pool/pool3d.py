@@ -7,7 +7,8 @@ from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.conv.window import sizes
-from dl4all.ops.elementwise.arithmetic import div, mul, pow
+from dl4all.ops.elementwise.arithmetic import div, mul
+from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.indexing.gather_scatter import gather
 from dl4all.ops.memory.views import reshape
 from dl4all.ops.pool.avg_pool import adaptive_avg_pool2d, avg_pool2d

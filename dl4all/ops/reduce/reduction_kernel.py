@@ -10,7 +10,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.core import launch
 from dl4all.ops.core.launch import ceil_div, pack, shader
-from dl4all.ops.core.op import REGISTRY, empty
+from dl4all.ops.core.op import empty, primitives
 from dl4all.ops.core.strides import axis, merge_axes
 from dl4all.ops.core.tensor_base import DTYPES, Shape, TensorBase
 from dl4all.ops.memory.views import contiguous, permute
@@ -130,7 +130,7 @@ class Reduction:
     def __call__(self, out: TensorBase, x: TensorBase, axes: tuple[int, ...], number: float = 1.0) -> None:
         """Fill `out` with the reduction of `x` over the axes."""
         if x.dtype != np.float32:
-            x = REGISTRY["cast"](x, "float32")
+            x = primitives.cast(x, "float32")
         x, layout = _arranged(x, axes, self._ordered)
         subgroups = out.device.info.short_subgroups and _by_four(layout, x.offset)
         width = 4 if subgroups else 1
@@ -222,7 +222,7 @@ def _arranged(x: TensorBase, axes: tuple[int, ...], ordered: bool) -> tuple[Tens
     layout = _layout(x, kept, axes, ordered)
     if layout is None:
         turned = permute(x, *kept, *axes)
-        x = REGISTRY["clone"](turned)
+        x = primitives.clone(turned)
         first = len(kept)
         layout = _layout(x, tuple(range(first)), tuple(range(first, len(x.shape))), ordered)
     assert layout is not None

@@ -10,7 +10,7 @@ import numpy as np
 from dl4all.ops.core import launch
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.launch import ceil_div, pack, run
-from dl4all.ops.core.op import REGISTRY, Kernel, Result, empty, example, op
+from dl4all.ops.core.op import REGISTRY, Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.arithmetic import div, mul
 from dl4all.ops.elementwise.comparison import eq, gt
@@ -43,7 +43,7 @@ EXAMPLES = (
 
 
 def _scan(products: bool, backwards: bool, out: TensorBase, input: TensorBase, dim: int) -> None:
-    x = contiguous(input if input.dtype == np.float32 else REGISTRY["cast"](input, "float32"))
+    x = contiguous(input if input.dtype == np.float32 else primitives.cast(input, "float32"))
     shape = out.shape or (1,)
     axis = one_axis("cumsum", dim, len(shape))
     size, inner = shape[axis], math.prod(shape[axis + 1 :])

@@ -9,7 +9,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.op import Kernel, Result, example, op
+from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tape import repeated_axes
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.elementwise.comparison import eq
@@ -131,6 +131,9 @@ def sum_to(input: Array, shape: Any) -> Array:
         [4.0, 6.0]
     """
     return total(input, repeated_axes(tuple(shape), input.shape), True, input.dtype).reshape(shape)
+
+
+primitives.sum_to = sum_to
 
 
 def _sum_shape(input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> Result:

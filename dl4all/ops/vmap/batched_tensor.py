@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
-from dl4all.ops.core.op import REGISTRY, empty
+from dl4all.ops.core.op import REGISTRY, empty, primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.concatenation import stack
@@ -139,7 +139,7 @@ class Batched(TensorBase):
             if not result.levels:
                 result = wrapped(reshape(result, *sizes(levels), *shape), levels)
             if result.dtype != dtype:
-                result = REGISTRY["cast"](result, dtype.name)
+                result = primitives.cast(result, dtype.name)
         if tape.state.enabled and dtype.kind == "f" and any(map(tape.wants_gradient, operands)):
             if op.name in BATCHES and not any(o.levels for o in operands[1:] if o is not None):
                 _record_batch(op, operands, arguments, result, levels)
