@@ -84,9 +84,9 @@ def moving(rows: int) -> dict[str, Task]:
         "tril": task(matrix, diagonal=0),
         "triu": task(matrix, diagonal=0),
         "random_dropout": task(matrix, p=0.5, seed=1, offset=0),
-        "pick": Task(((1, rows, ROW),), {"index": chosen}, nbytes),
-        "pick_backward": task((1, *half), index=chosen, size=rows),
-        "put": Task((matrix, half), {"index": tuple(range(0, 2 * (rows // 2), 2))}, 2 * nbytes),
+        "take_rows": Task(((1, rows, ROW),), {"index": chosen}, nbytes),
+        "take_rows_backward": task((1, *half), index=chosen, size=rows),
+        "put_rows": Task((matrix, half), {"index": tuple(range(0, 2 * (rows // 2), 2))}, 2 * nbytes),
         "index_backward": task(half, key=(slice(0, rows // 2), slice(None)), shape=matrix),
     }
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dl4all import ops
 from dl4all.errors import GradientError
 from dl4all.ops.core import tape
 from dl4all.ops.core.tape import Edge, Gradient, Hook, Node
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.elementwise.arithmetic import add, clone
 from dl4all.ops.vmap import batched_tensor
 
 Place = tuple[Any, int]
@@ -52,7 +52,7 @@ class _Gathered:
 
 
 def _sum(present: Gradient, more: TensorBase) -> TensorBase:
-    total: TensorBase = more if present is None else ops.add(present, more)
+    total: TensorBase = more if present is None else add(present, more)
     return total
 
 
@@ -166,7 +166,7 @@ def _after_hooks(hooks: Iterable[Hook], gradient: TensorBase) -> TensorBase:
 def _retain(node: Node, output: int, gradient: TensorBase) -> None:
     tensor = node.retained[output]() if output in node.retained else None
     if tensor is not None:
-        tensor.record.grad = gradient if tensor.record.grad is None else ops.add(tensor.record.grad, gradient)
+        tensor.record.grad = gradient if tensor.record.grad is None else add(tensor.record.grad, gradient)
 
 
 def _accumulate(leaf: TensorBase, gradient: TensorBase, own: set[int]) -> None:
@@ -175,8 +175,8 @@ def _accumulate(leaf: TensorBase, gradient: TensorBase, own: set[int]) -> None:
     if gradient.levels and not leaf.levels:
         gradient = batched_tensor.settled(gradient, batched_tensor.levels_of([gradient]), ended=False)
     if record.grad is not None:
-        record.grad = ops.add(record.grad, gradient)
+        record.grad = add(record.grad, gradient)
         return
     shared = id(gradient.storage) in own or not gradient.is_contiguous() or gradient.record is not None
     own.add(id(gradient.storage))
-    record.grad = ops.clone(gradient) if shared and gradient.record is None else gradient
+    record.grad = clone(gradient) if shared and gradient.record is None else gradient

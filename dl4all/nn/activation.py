@@ -214,7 +214,7 @@ class Softmax2d(Activation):
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim not in (3, 4):
             raise ShapeError(f"[Softmax2d] expected shape (N, C, H, W) or (C, H, W), got {x.shape}")
-        return functional.softmax(x, -3)  # type: ignore[no-any-return]
+        return functional.softmax(x, -3)
 
 
 class Hardshrink(Activation):

@@ -147,7 +147,7 @@ class MultiheadAttention(Module):
         size, whole, bias = self.embed_dim, self.in_proj_weight, self.in_proj_bias
         if whole is not None and query is key and key is value:
             return list(functional.linear(query, whole, bias).chunk(3, -1))
-        weights = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
+        weights: list[Any] = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
         if whole is not None:
             weights = [whole[i * size : (i + 1) * size] for i in range(3)]
         biases = [None if bias is None else bias[i * size : (i + 1) * size] for i in range(3)]

@@ -90,9 +90,7 @@ class _Forward(_Convolution):
 
     def forward(self, x: Tensor) -> Tensor:
         function = (functional.conv1d, functional.conv2d, functional.conv3d)[self.axes - 1]
-        return function(  # type: ignore[no-any-return]
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+        return function(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 class Conv1d(_Forward):

@@ -29,7 +29,7 @@ class Linear(Module):
         self.bias = Parameter(init.fan_in_uniform((out_features,), in_features)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight, self.bias)  # type: ignore[no-any-return]
+        return functional.linear(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"

@@ -113,7 +113,7 @@ class AvgPool2d(AvgPool1d):
 
     def forward(self, x: Tensor) -> Tensor:
         given = (*self.arguments, self.divisor_override)
-        return functional.avg_pool2d(x, *given)  # type: ignore[no-any-return]
+        return functional.avg_pool2d(x, *given)
 
 
 class AvgPool3d(AvgPool2d):
@@ -146,7 +146,7 @@ class AdaptiveAvgPool2d(_Adaptive):
     """:func:`~dl4all.nn.functional.adaptive_avg_pool2d` as a layer; size 1 is the global mean."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.adaptive_avg_pool2d(x, self.output_size)  # type: ignore[no-any-return]
+        return functional.adaptive_avg_pool2d(x, self.output_size)
 
 
 class AdaptiveAvgPool3d(_Adaptive):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.multi_tensor import Job, Together
+from dl4all.ops.core.multi_tensor import Job, MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fresh_copy
 from dl4all.optim.optimizer import Kernels
@@ -53,7 +53,7 @@ class EMA:
         self.decay = decay
         self.updates = 0
         self.shadow: list[Tensor] = [_copy(p) for p in self.params]
-        self._plans = Together()
+        self._plans = MultiTensor()
 
     def update(self) -> None:
         """Move the average towards the parameters, as they are now."""

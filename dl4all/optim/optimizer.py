@@ -22,8 +22,8 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.autograd import enable_grad, no_grad
 from dl4all.errors import ArgumentError, GradientError
-from dl4all.ops.core.launch import pack, run, shader, spread
-from dl4all.ops.core.multi_tensor import Job, Role, Together, side_by_side
+from dl4all.ops.core.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.multi_tensor import Job, MultiTensor, Role, side_by_side
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fill_with
@@ -51,7 +51,7 @@ class Kernels:
         self._roles = (Role(written=False), *state, Role(written=True))
 
     def launch(
-        self, device: Device, jobs: Sequence[Job], constants: Constants, plans: Together, slot: Hashable
+        self, device: Device, jobs: Sequence[Job], constants: Constants, plans: MultiTensor, slot: Hashable
     ) -> None:
         """Change the last tensor of each job by the others: the gradient and, if there is one, the state."""
         plan = plans.plan(jobs, self._roles, slot)
@@ -61,7 +61,7 @@ class Kernels:
         for number in plan.alone:
             job = jobs[number]
             push = pack(job[-1].numel(), job[-1].offset, job[0].offset, *constants)
-            run(self._alone, spread(job[-1].numel(), WORKGROUP), push, *job)
+            run(self._alone, strided_grid(job[-1].numel(), WORKGROUP), push, *job)
         for job in jobs:
             for changed in job[1:]:
                 changed.storage.version += 1
@@ -85,7 +85,7 @@ class Optimizer:
         self.defaults = defaults
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        self._plans = Together()
+        self._plans = MultiTensor()
         if isinstance(params, (TensorBase, Mapping)):
             raise ArgumentError(f"[{self._name}] expected a list of parameters, got {type(params).__name__}")
         given: list[Any] = list(params)

@@ -15,14 +15,16 @@ from dl4all.errors import ArgumentError, DTypeError, GradientError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.tensor_base import DTYPES, Shape, TensorBase, from_host
+from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.device import device as open_device
-from dl4all.tensor.further import Further
+from dl4all.tensor import beside, filling, interop, turning
+from dl4all.tensor.methods import Methods
 
 _hook_keys = itertools.count()
 
 
-class Tensor(Further):
+class Tensor(Methods):
     """An n-dimensional array on a device.
 
     Made by :func:`dl4all.tensor` and its relatives. Operators and methods carry PyTorch's names;
@@ -39,117 +41,14 @@ class Tensor(Further):
     __slots__ = ()
     __array_ufunc__ = None  # so that numpy_array + tensor is refused instead of running element by element
 
-    # Ops
-
-    add = ops.add
-    sub = ops.sub
-    mul = ops.mul
-    div = ops.divide
-    neg = ops.neg
-    clone = ops.clone
-    relu = ops.relu
-    softmax = ops.softmax
-    log_softmax = ops.log_softmax
-    matmul = ops.matmul
-    addmm = ops.addmm
-    baddbmm = ops.baddbmm
-    bmm = ops.bmm
-    dot = ops.dot
-    mm = ops.mm
-    mv = ops.mv
-    outer = ops.outer
-    amax = ops.amax
-    amin = ops.amin
-    argmax = ops.argmax
-    argmin = ops.argmin
-    max = ops.max
-    min = ops.min
-    all = ops.all
-    any = ops.any
-    count_nonzero = ops.count_nonzero
-    logsumexp = ops.logsumexp
-    norm = ops.norm
-    prod = ops.prod
-    std = ops.std
-    var = ops.var
-    cumprod = ops.cumprod
-    cumsum = ops.cumsum
-    sum = ops.sum
-    mean = ops.mean
-
-    # Element by element
-
-    abs = ops.abs
-    acos = ops.acos
-    addcdiv = ops.addcdiv
-    addcmul = ops.addcmul
-    asin = ops.asin
-    atan = ops.atan
-    atan2 = ops.atan2
-    bitwise_and = ops.bitwise_and
-    bitwise_not = ops.bitwise_not
-    bitwise_or = ops.bitwise_or
-    bitwise_xor = ops.bitwise_xor
-    ceil = ops.ceil
-    clamp = ops.clamp
-    clamp_max = ops.clamp_max
-    clamp_min = ops.clamp_min
-    cos = ops.cos
-    cosh = ops.cosh
-    eq = ops.eq
-    erf = ops.erf
-    erfc = ops.erfc
-    exp = ops.exp
-    exp2 = ops.exp2
-    expm1 = ops.expm1
-    floor = ops.floor
-    floor_divide = ops.floor_divide
-    fmod = ops.fmod
-    ge = ops.ge
-    gt = ops.gt
-    isfinite = ops.isfinite
-    isinf = ops.isinf
-    isnan = ops.isnan
-    le = ops.le
-    lerp = ops.lerp
-    log = ops.log
-    log10 = ops.log10
-    log1p = ops.log1p
-    log2 = ops.log2
-    logical_and = ops.logical_and
-    logical_not = ops.logical_not
-    logical_or = ops.logical_or
-    logical_xor = ops.logical_xor
-    lt = ops.lt
-    masked_fill = ops.masked_fill
-    maximum = ops.maximum
-    minimum = ops.minimum
-    nan_to_num = ops.nan_to_num
-    ne = ops.ne
-    pow = ops.pow
-    reciprocal = ops.reciprocal
-    remainder = ops.remainder
-    round = ops.round
-    rsqrt = ops.rsqrt
-    sigmoid = ops.sigmoid
-    sign = ops.sign
-    sin = ops.sin
-    sinh = ops.sinh
-    sqrt = ops.sqrt
-    square = ops.square
-    tan = ops.tan
-    tanh = ops.tanh
-    trunc = ops.trunc
-    clip = ops.clamp
-
     def where(self, condition: Tensor, other: Any) -> Tensor:
         """The elements where `condition` is true, those of `other` elsewhere."""
-        return ops.where(condition, self, other)  # type: ignore[no-any-return]
+        return ops.where(condition, self, other)
 
     __add__ = __radd__ = ops.add
     __sub__ = ops.sub
     __mul__ = __rmul__ = ops.mul
-    __truediv__ = ops.div
+    __truediv__ = ops.true_divide
     __neg__ = ops.neg
     __abs__ = ops.abs
     __pow__ = ops.pow
@@ -164,24 +63,30 @@ class Tensor(Further):
     __xor__ = __rxor__ = ops.bitwise_xor
     __invert__ = ops.bitwise_not
     __matmul__ = ops.matmul
+    __getitem__ = ops.getitem
+    __setitem__ = ops.setitem
+    __iadd__ = Methods.add_
+    __isub__ = Methods.sub_
+    __imul__ = Methods.mul_
+    __itruediv__ = Methods.div_
 
     def __rsub__(self, other: Any) -> Tensor:
-        return ops.sub(other, self)  # type: ignore[no-any-return]
+        return ops.sub(other, self)
 
     def __rtruediv__(self, other: Any) -> Tensor:
-        return ops.div(other, self)  # type: ignore[no-any-return]
+        return ops.true_divide(other, self)
 
     def __rpow__(self, other: Any) -> Tensor:
-        return ops.pow(other, self)  # type: ignore[no-any-return]
+        return ops.pow(other, self)
 
     def __rmod__(self, other: Any) -> Tensor:
-        return ops.remainder(other, self)  # type: ignore[no-any-return]
+        return ops.remainder(other, self)
 
     def __rfloordiv__(self, other: Any) -> Tensor:
-        return ops.floor_divide(other, self)  # type: ignore[no-any-return]
+        return ops.floor_divide(other, self)
 
     def __rmatmul__(self, other: Any) -> Tensor:
-        return ops.matmul(other, self)  # type: ignore[no-any-return]
+        return ops.matmul(other, self)
 
     # Facts
 
@@ -210,6 +115,43 @@ class Tensor(Further):
         """How many axes there are."""
         return len(self.shape)
 
+    def nelement(self) -> int:
+        """How many elements there are."""
+        return self.numel()
+
+    def ndimension(self) -> int:
+        """How many axes there are."""
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """How many bytes an element takes."""
+        return self.dtype.itemsize
+
+    def stride(self, dim: int | None = None) -> Any:
+        """How many elements on the next place of each axis lies in memory, or that of axis `dim`."""
+        return self.strides if dim is None else self.strides[strides.axis("stride", dim, len(self.shape))]
+
+    def storage_offset(self) -> int:
+        """How many elements before the first one lie in the memory that it is part of."""
+        return self.offset
+
+    def is_complex(self) -> bool:
+        """False: there are no complex numbers."""
+        return False
+
+    def is_signed(self) -> bool:
+        """Whether the element type has numbers below 0."""
+        return self.dtype.kind in "fi"
+
+    def is_same_size(self, other: Any) -> bool:
+        """Whether another tensor has the same shape."""
+        return bool(self.shape == other.shape)
+
+    def is_nonzero(self) -> bool:
+        """Whether the only element is not 0."""
+        return ops.is_nonzero(self)
+
     def __len__(self) -> int:
         if not self.shape:
             raise DTypeError("[len] a 0-d tensor has no length")
@@ -222,11 +164,11 @@ class Tensor(Further):
     # Python's default is gone with __eq__, and tensors are kept in sets and dicts by what they are.
     __hash__ = object.__hash__
 
-    def __eq__(self, other: object) -> Any:
-        return ops.eq(self, other) if isinstance(other, (TensorBase, *NUMBERS)) else NotImplemented
+    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
+        return eq(self, other) if isinstance(other, (TensorBase, *NUMBERS)) else NotImplemented
 
-    def __ne__(self, other: object) -> Any:
-        return ops.ne(self, other) if isinstance(other, (TensorBase, *NUMBERS)) else NotImplemented
+    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
+        return ne(self, other) if isinstance(other, (TensorBase, *NUMBERS)) else NotImplemented
 
     def __bool__(self) -> bool:
         return bool(self.item())
@@ -243,12 +185,6 @@ class Tensor(Further):
         extra += "" if self.dtype == np.float32 else f", dtype={self.dtype}"
         extra += "" if self.device.is_host else f", device={str(self.device)!r}"
         return f"tensor({body}{extra})"
-
-    # Random numbers, in place
-
-    bernoulli_ = ops.bernoulli_
-    normal_ = ops.normal_
-    uniform_ = ops.uniform_
 
     # To the host and between devices
 
@@ -329,16 +265,6 @@ class Tensor(Further):
         return made
 
     # Views
-
-    contiguous = ops.contiguous
-    reshape = ops.reshape
-    flatten = ops.flatten
-    squeeze = ops.squeeze
-    unsqueeze = ops.unsqueeze
-    permute = ops.permute
-    transpose = ops.transpose
-    expand = ops.expand
-    __getitem__ = ops.getitem
 
     @property
     def mT(self) -> Tensor:
@@ -456,6 +382,46 @@ class Tensor(Further):
         key = next(_hook_keys)
         hooks[key] = hook
         return lambda: hooks.pop(key, None) and None
+
+    # Tensors made after this one, and of its elements
+
+    new_empty = beside.new_empty
+    new_full = beside.new_full
+    new_ones = beside.new_ones
+    new_tensor = turning.new_tensor
+    new_zeros = beside.new_zeros
+    bool = beside.converter("bool")
+    byte = beside.converter("uint8")
+    char = beside.converter("int8")
+    half = beside.converter("float16")
+    int = beside.converter("int32")
+    long = beside.converter("int64")
+    short = beside.converter("int16")
+    type = beside.as_type
+    type_as = turning.type_as
+    sum_to_size = turning.sum_to_size
+    bernoulli = filling.bernoulli
+    multinomial = filling.multinomial
+
+    # Changes in place
+
+    squeeze_ = turning.changed(ops.squeeze)
+    swapaxes_ = swapdims_ = transpose_ = turning.changed(ops.transpose)
+    t_ = turning.changed(ops.t)
+    unsqueeze_ = turning.changed(ops.unsqueeze)
+    cauchy_ = filling.cauchy_
+    exponential_ = filling.exponential_
+    fill_diagonal_ = filling.fill_diagonal_
+    geometric_ = filling.geometric_
+    log_normal_ = filling.log_normal_
+    random_ = filling.random_
+
+    # Copies and other libraries
+
+    __deepcopy__ = interop.deepcopied
+    __dlpack__ = interop.dlpack
+    __dlpack_device__ = interop.dlpack_device
+    __reduce__ = interop.reduced
 
 
 Tensor.result_class = Tensor

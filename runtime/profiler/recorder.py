@@ -94,7 +94,7 @@ def short_name(shader: Shader) -> str:
     >>> short_name(Shader("elementwise/unary.comp", (("OP(x)", "(-x)"), ("PARAMS", ""), ("RANK", "4"))))
     'elementwise/unary (-x) RANK=4'
     >>> short_name(Shader("linalg/gemm.comp", (("SHUFFLE", "1"), ("VEC_A", "0"))))
-    'matmul/gemm SHUFFLE'
+    'linalg/gemm SHUFFLE'
     """
     words = [shader.path.removesuffix(".comp")]
     for name, value in shader.defines:

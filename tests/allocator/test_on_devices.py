@@ -14,7 +14,7 @@ import dl4all as dl
 from dl4all.allocator.planner import Lifetime
 from dl4all.allocator.staging import CHUNK
 from dl4all.errors import DeviceError, ShaderError
-from dl4all.ops import neg
+from dl4all.ops.elementwise.arithmetic import neg
 from dl4all.runtime import spirv
 from dl4all.runtime.spirv import Shader
 from dl4all.runtime.vulkan.backend import VulkanBackend

@@ -183,8 +183,8 @@ def test_saved_tensors_go_as_soon_as_they_are_used() -> None:
 
 def test_only_what_gradients_need_is_kept() -> None:
     x, number = leaf([1.0, 2.0]), 3.0
-    kept = [len((x * number).grad_fn._saved), len((x * x).grad_fn._saved), len((x + x).grad_fn._saved)]
-    assert kept == [0, 2, 0]
+    nodes = [made.grad_fn for made in (x * number, x * x, x + x)]
+    assert [len(node._saved) for node in nodes if node is not None] == [0, 2, 0]
 
 
 def test_hooks(device: str) -> None:
@@ -244,7 +244,7 @@ def test_anomalies_are_named_with_their_line() -> None:
         y = x / x  # the line
     with dl.autograd.detect_anomaly(), pytest.raises(GradientError) as caught:
         y.backward()
-    assert "[div] its gradient has nan or inf" in str(caught.value)
+    assert "[true_divide] its gradient has nan or inf" in str(caught.value)
     assert "y = x / x  # the line" in str(caught.value)
 
 

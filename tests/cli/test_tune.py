@@ -144,7 +144,7 @@ def test_a_problem_that_does_not_fit_stops_nothing(monkeypatch: pytest.MonkeyPat
 def test_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune_command, "LEAST", 0.0)
     monkeypatch.setattr(tune_command.time, "monotonic", iter([0.0, *[1e9] * 99]).__next__)
-    monkeypatch.setattr(tune_command.records, "alone", contextlib.nullcontext)
+    monkeypatch.setattr(tune_command.device_records, "alone", contextlib.nullcontext)
     text = invoke("--budget", "1")
     assert {row[-1] for row in rows(text)} == {"no time to tell"}
     assert "Some problems had no time: give a larger --budget." in text

@@ -141,7 +141,7 @@ def test_forward_with_fewer_workgroups_than_work(
     op: Op[...], case: Example, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kernels stride over what one grid does not hold, as they must for millions of elements."""
-    monkeypatch.setattr(launch, "MAX_GROUPS", 2)
+    monkeypatch.setattr(launch, "STRIDED_GRID_CAP", 2)
     tensors, elements = operands_of(op, case, contiguous, device)
     result = op(*tensors, **dict(case.arguments))
     compare(result, reference(op, list(elements), **dict(case.arguments)))

@@ -86,7 +86,7 @@ def test_rows_are_added_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     index = rng.permutation(np.repeat([-1, 0, 2, 3, 5, 6], [4, 1, 3, 4, 6, 29]))
     values = rng.standard_normal((2, len(index), 5)).astype(np.float32)
-    found = dl.ops.pick_backward(dl.tensor(values, device="vulkan:0"), index, 8).numpy()
+    found = dl.ops.take_rows_backward(dl.tensor(values, device="vulkan:0"), index, 8).numpy()
     expected = np.zeros((2, 8, 5))
     for place, row in zip(index, values.swapaxes(0, 1), strict=True):
         if place >= 0:

@@ -20,12 +20,12 @@ from tests.conftest import REPOSITORY
 WRITER = """
 import sys
 from pathlib import Path
-from dl4all.runtime import cache
+from dl4all.runtime import file_cache
 file = Path(sys.argv[1])
 print("ready", flush=True)
 while True:
     for letter in b"abcdefgh":
-        cache.write(file, bytes([letter]) * 300_000)
+        file_cache.write(file, bytes([letter]) * 300_000)
 """
 LETTERS = [bytes([letter]) * 300_000 for letter in b"abcdefgh"]
 

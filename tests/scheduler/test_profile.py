@@ -66,7 +66,7 @@ def test_ops_and_kernels_in_order(device: str) -> None:
     words = (
         ["matmul", "relu", "add"]
         if device == "cpu"
-        else ["matmul/gemm", "elementwise/unary (", "elementwise/binary (a + p.alpha * b)"]
+        else ["linalg/gemm", "elementwise/unary (", "elementwise/binary (a + p.alpha * b)"]
     )
     for event, word in zip(kernels, words, strict=True):
         assert event.name.startswith(word)

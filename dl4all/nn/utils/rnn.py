@@ -173,7 +173,7 @@ def _padded(data: Tensor, table: NDArray, value: float) -> Tensor:
     """The rows that a table names; where it names none, a number."""
     inner = data.shape[1:]
     three = ops.reshape(data, 1, data.shape[0], math.prod(inner))
-    made: Tensor = ops.reshape(ops.pick(three, Indices(table)), *table.shape, *inner)
+    made: Tensor = ops.reshape(ops.take_rows(three, Indices(table)), *table.shape, *inner)
     if value == 0 or (table >= 0).all():
         return made
     missing = np.where(table < 0, value, 0).reshape(*table.shape, *(1,) * len(inner))

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.core.branchless import chosen, kept, not_negative
+from dl4all.ops.core.branchless import clamp_negative, keep_where, select
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.comparison import gt, le
@@ -16,6 +17,7 @@ from dl4all.ops.elementwise.logic import where
 from dl4all.ops.memory.views import reshape
 
 
+@export()
 @elementwise(
     glsl="b <= 0.0 ? 0.0 : a",
     promotion="float",
@@ -29,10 +31,11 @@ def relu_backward(grad: Array, output: Array) -> Array:
         >>> dl.ops.relu_backward(dl.tensor([5.0, 5.0]), dl.tensor([0.0, 2.0])).tolist()
         [0.0, 5.0]
     """
-    return kept(grad, ~(output <= 0))
+    return keep_where(grad, ~(output <= 0))
 
 
 # max(x, 0.0) would turn nan into 0 on some drivers; a comparison with nan is false everywhere.
+@export("dl", "Tensor", "Tensor_", "F", "F_")
 @elementwise(
     glsl={"float32": "x < 0.0 ? 0.0 : x", "int32": "max(x, 0)"},
     grad=lambda g, result: relu_backward(g, result),
@@ -45,9 +48,10 @@ def relu(input: Array) -> Array:
         >>> dl.relu(dl.tensor([-1.0, 2.0])).tolist()
         [0.0, 2.0]
     """
-    return not_negative(input)
+    return clamp_negative(input)
 
 
+@export()
 @elementwise(
     glsl="b > 0.0 ? a : a * p.negative_slope",
     promotion="float",
@@ -64,9 +68,10 @@ def leaky_relu_backward(grad: Array, input: Array, negative_slope: float = 0.01)
         >>> dl.ops.leaky_relu_backward(dl.tensor([2.0, 2.0]), dl.tensor([1.0, -1.0]), 0.5).tolist()
         [2.0, 1.0]
     """
-    return chosen(input > 0, grad, grad * grad.dtype.type(negative_slope))
+    return select(input > 0, grad, grad * grad.dtype.type(negative_slope))
 
 
+@export("F", "F_")
 @elementwise(
     glsl="x > 0.0 ? x : x * p.negative_slope",
     promotion="float",
@@ -80,13 +85,14 @@ def leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
         >>> dl.nn.functional.leaky_relu(dl.tensor([-1.0, 2.0]), 0.5).tolist()
         [-0.5, 2.0]
     """
-    return chosen(input > 0, input, input * input.dtype.type(negative_slope))
+    return select(input > 0, input, input * input.dtype.type(negative_slope))
 
 
 def _elu_curvature(g: Any, grad: Any, input: Any, result: Any, input_scale: float) -> Any:
     return g * where(gt(input, 0), 0.0, result * input_scale)
 
 
+@export()
 @elementwise(
     glsl="b > 0.0 ? a * p.scale : a * (p.alpha * p.scale * p.input_scale * expf(b * p.input_scale))",
     promotion="float",
@@ -109,9 +115,10 @@ def elu_backward(
     """
     slope = np.exp(np.minimum(input, 0) * grad.dtype.type(input_scale))
     factor = grad.dtype.type(alpha * scale * input_scale)
-    return chosen(input > 0, grad * grad.dtype.type(scale), grad * factor * slope)
+    return select(input > 0, grad * grad.dtype.type(scale), grad * factor * slope)
 
 
+@export("F", "F_")
 @elementwise(
     glsl="x > 0.0 ? x * p.scale : p.alpha * p.scale * expm1f(x * p.input_scale)",
     promotion="float",
@@ -129,9 +136,10 @@ def elu(input: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float
     """
     number = input.dtype.type
     low = np.expm1(np.minimum(input, 0) * number(input_scale)) * number(alpha * scale)
-    return chosen(input > 0, input * number(scale), low)
+    return select(input > 0, input * number(scale), low)
 
 
+@export("dl", "F", "F_")
 def selu(input: TensorBase) -> Any:
     """Scaled exponential linear unit, which keeps mean 0 and variance 1 (Klambauer et al., arXiv:1706.02515).
 
@@ -143,6 +151,7 @@ def selu(input: TensorBase) -> Any:
     return elu(input, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
 
 
+@export("dl", "F", "F_")
 def celu(input: TensorBase, alpha: float = 1.0) -> Any:
     """Each element where it is positive, ``alpha * (exp(element / alpha) - 1)`` elsewhere.
 
@@ -162,6 +171,7 @@ def celu(input: TensorBase, alpha: float = 1.0) -> Any:
 # Straight pieces
 
 
+@export()
 @elementwise(
     glsl="b <= p.min_val || b >= p.max_val ? 0.0 : a",
     promotion="float",
@@ -178,9 +188,10 @@ def hardtanh_backward(grad: Array, input: Array, min_val: float = -1.0, max_val:
         >>> dl.ops.hardtanh_backward(dl.tensor([4.0, 4.0]), dl.tensor([0.0, 2.0])).tolist()
         [4.0, 0.0]
     """
-    return kept(grad, ~((input <= min_val) | (input >= max_val)))
+    return keep_where(grad, ~((input <= min_val) | (input >= max_val)))
 
 
+@export("F", "F_")
 @elementwise(
     glsl="smaller(larger(x, p.min_val), p.max_val)",
     promotion="float",
@@ -198,6 +209,7 @@ def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array
     return np.minimum(np.maximum(input, number(min_val)), number(max_val))
 
 
+@export("F")
 def relu6(input: TensorBase) -> Any:
     """The elements, no less than 0 and no more than 6.
 
@@ -209,6 +221,7 @@ def relu6(input: TensorBase) -> Any:
     return hardtanh(input, 0.0, 6.0)
 
 
+@export()
 @elementwise(
     glsl="b > -3.0 && b < 3.0 ? a / 6.0 : 0.0",
     promotion="float",
@@ -222,9 +235,10 @@ def hardsigmoid_backward(grad: Array, input: Array) -> Array:
         >>> dl.ops.hardsigmoid_backward(dl.tensor([3.0, 3.0]), dl.tensor([0.0, 4.0])).tolist()
         [0.5, 0.0]
     """
-    return kept(grad / 6, (input > -3) & (input < 3))
+    return keep_where(grad / 6, (input > -3) & (input < 3))
 
 
+@export("F")
 @elementwise(
     glsl="smaller(larger(x + 3.0, 0.0), 6.0) / 6.0",
     promotion="float",
@@ -245,6 +259,7 @@ def _hardswish_curvature(g: Any, grad: Any, input: Any) -> Any:
     return hardsigmoid_backward(g * grad, input) * 2
 
 
+@export()
 @elementwise(
     glsl="b < -3.0 ? 0.0 : b <= 3.0 ? a * (b / 3.0 + 0.5) : a",
     promotion="float",
@@ -258,10 +273,11 @@ def hardswish_backward(grad: Array, input: Array) -> Array:
         >>> dl.ops.hardswish_backward(dl.tensor([4.0, 4.0]), dl.tensor([0.0, 4.0])).tolist()
         [2.0, 4.0]
     """
-    middle = chosen(input <= 3, grad * (input / 3 + input.dtype.type(0.5)), grad)
-    return kept(middle, ~(input < -3))
+    middle = select(input <= 3, grad * (input / 3 + input.dtype.type(0.5)), grad)
+    return keep_where(middle, ~(input < -3))
 
 
+@export("F")
 @elementwise(
     glsl="x * smaller(larger(x + 3.0, 0.0), 6.0) / 6.0",
     promotion="float",
@@ -278,6 +294,7 @@ def hardswish(input: Array) -> Array:
     return input * np.minimum(np.maximum(input + 3, np.zeros((), input.dtype)), input.dtype.type(6)) / 6
 
 
+@export("F", "F_")
 def threshold(input: TensorBase, threshold: float, value: float) -> Any:
     """Each element where it is above the threshold, `value` elsewhere; nan stays nan.
 
@@ -289,6 +306,7 @@ def threshold(input: TensorBase, threshold: float, value: float) -> Any:
     return where(le(input, threshold), value, input)
 
 
+@export("dl", "Tensor", "F")
 def prelu(input: Any, weight: TensorBase) -> Any:
     """Each element where it is positive, `weight` times it elsewhere (He et al., arXiv:1502.01852).
 

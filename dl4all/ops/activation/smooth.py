@@ -9,7 +9,8 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides
-from dl4all.ops.core.branchless import chosen, logistic, logistic_slope
+from dl4all.ops.core.branchless import logistic, logistic_slope, select
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.comparison import gt
@@ -20,6 +21,7 @@ from dl4all.ops.elementwise.transcendental import each_of, exp, tanh
 from dl4all.ops.memory.views import index
 
 
+@export()
 @elementwise(
     glsl="a * b * (1.0 - b)",
     promotion="float",
@@ -39,6 +41,7 @@ def sigmoid_backward(grad: Array, output: Array) -> Array:
     return grad * output * (1 - output)
 
 
+@export("dl", "Tensor", "Tensor_", "F")
 @elementwise(
     glsl="sigmoidf(x)",
     promotion="float",
@@ -55,6 +58,7 @@ def sigmoid(input: Array) -> Array:
     return logistic(input)
 
 
+@export("F")
 @elementwise(
     glsl="min(x, 0.0) - log1pf(expf(-abs(x)))",
     promotion="float",
@@ -76,6 +80,7 @@ def _silu_curvature(g: Any, grad: Any, input: Any) -> Any:
     return g * grad * (s * (1 - s) * (input * (1 - s * 2) + 2))
 
 
+@export()
 @elementwise(
     glsl="a * sigmoidf(b) * (1.0 + b * sigmoidf(-b))",
     promotion="float",
@@ -95,6 +100,7 @@ def silu_backward(grad: Array, input: Array) -> Array:
     return grad * slope
 
 
+@export("F")
 @elementwise(
     glsl="x * sigmoidf(x)",
     promotion="float",
@@ -113,6 +119,7 @@ def silu(input: Array) -> Array:
     return found
 
 
+@export("F")
 def mish(input: TensorBase) -> Any:
     """Each element times the hyperbolic tangent of its :func:`softplus` (Misra, arXiv:1908.08681).
 
@@ -129,6 +136,7 @@ def _softplus_curvature(g: Any, grad: Any, input: Any, beta: float, threshold: f
     return where(gt(input * beta, threshold), 0.0, g * grad * (s * (1 - s) * beta))
 
 
+@export()
 @elementwise(
     glsl="b * p.beta > p.threshold ? a : a * sigmoidf(b * p.beta)",
     promotion="float",
@@ -146,9 +154,10 @@ def softplus_backward(grad: Array, input: Array, beta: float = 1.0, threshold: f
         [2.0]
     """
     scaled = input * input.dtype.type(beta)
-    return chosen(scaled > threshold, grad, grad * logistic(scaled))
+    return select(scaled > threshold, grad, grad * logistic(scaled))
 
 
+@export("F")
 @elementwise(
     glsl="x * p.beta > p.threshold ? x : log1pf(expf(x * p.beta)) / p.beta",
     promotion="float",
@@ -163,9 +172,10 @@ def softplus(input: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
         [0.0, 30.0]
     """
     scaled = input * input.dtype.type(beta)
-    return chosen(scaled > threshold, input, np.log1p(np.exp(scaled)) / input.dtype.type(beta))
+    return select(scaled > threshold, input, np.log1p(np.exp(scaled)) / input.dtype.type(beta))
 
 
+@export("F")
 def softsign(input: TensorBase) -> Any:
     """``element / (1 + abs(element))``: between -1 and 1.
 
@@ -218,6 +228,7 @@ def _area(x: Any) -> Any:
     return area.reshape(x.shape)
 
 
+@export()
 @elementwise(
     glsl="a * (0.5 * erfcf(-0.70710678 * b) + b * 0.39894228 * expf(-0.5 * b * b))",
     promotion="float",
@@ -238,6 +249,7 @@ def gelu_exact_backward(grad: Array, input: Array) -> Array:
     return grad * (_area(input) + input * density)
 
 
+@export()
 @elementwise(
     glsl="x * 0.5 * erfcf(-0.70710678 * x)",
     promotion="float",
@@ -271,6 +283,7 @@ def _gelu_tanh_curvature(g: Any, grad: Any, input: Any) -> Any:
     return g * grad * ((1 - t * t) * (slope + input * 0.5 * (bend - t * slope * slope * 2)))
 
 
+@export()
 @elementwise(
     glsl=f"a * (sigmoidf({INNER}) * (1.0 + b * {SLOPE} * sigmoidf(-{INNER})))",
     promotion="float",
@@ -291,6 +304,7 @@ def gelu_tanh_backward(grad: Array, input: Array) -> Array:
     return grad * found
 
 
+@export()
 @elementwise(
     glsl="x * sigmoidf(1.59576912 * x * (1.0 + 0.044715 * x * x))",
     promotion="float",
@@ -309,6 +323,7 @@ def gelu_tanh(input: Array) -> Array:
     return found
 
 
+@export("F")
 def gelu(input: TensorBase, approximate: str = "none") -> Any:
     """Gaussian error linear unit: each element times the area below it under the normal distribution.
 
@@ -329,6 +344,7 @@ def gelu(input: TensorBase, approximate: str = "none") -> Any:
     return gelu_exact(input) if approximate == "none" else gelu_tanh(input)
 
 
+@export("F")
 def glu(input: TensorBase, dim: int = -1) -> Any:
     """The first half of the elements along an axis times the :func:`sigmoid` of the second.
 

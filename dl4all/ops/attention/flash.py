@@ -13,9 +13,10 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops.attention import materialized
 from dl4all.ops.core import tape
-from dl4all.ops.core.branchless import kept
+from dl4all.ops.core.branchless import keep_where
 from dl4all.ops.core.checks import check_float
-from dl4all.ops.core.launch import ceil_div, check_rounds, pack, run, shader, spread
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import ceil_div, check_rounds, pack, run, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
@@ -161,7 +162,7 @@ def _forward_run(
     code = FORWARD[m is not None, _depth(columns)]
     operands = (q, joined) if m is None else (q, joined, m)
     flops = 2 * batch * queries * keys * (features + columns)
-    run(code, spread(batch * across, 1), push, *operands, out, flops=flops)
+    run(code, strided_grid(batch * across, 1), push, *operands, out, flops=flops)
 
 
 def _gradient_of(place: int) -> Any:
@@ -185,6 +186,7 @@ def split_flat(flat: Any, *shapes: Shape) -> list[Any]:
     return found
 
 
+@export()
 @op(
     infer=_forward_shape,
     kernel=Kernel(_forward_run, (*FORWARD.values(), *materialized.SHADERS)),
@@ -319,7 +321,7 @@ def _backward_run(
         operands = (joined,) if m is None else (joined, m)
         flops = 2 * batch * queries * keys * (features + columns + (0 if of == 2 else features))
         code = BACKWARD[of, m is not None, _depth(wide)]
-        run(code, spread(batch * across, 1), push, *operands, out, flops=flops)
+        run(code, strided_grid(batch * across, 1), push, *operands, out, flops=flops)
 
 
 def _second(place: int) -> Any:
@@ -387,6 +389,7 @@ def score_bias(query: Any, key: Any, mask: Any, causal: bool, repeats: int) -> A
     return from_host(type(query).result_class, parts, query.device, copy=False)
 
 
+@export()
 @op(
     infer=_backward_shape,
     kernel=Kernel(_backward_run, (*BACKWARD.values(), *FORWARD.values(), *materialized.SHADERS)),
@@ -455,7 +458,7 @@ def flash_attention_backward(
         of_scores -= delta
         of_scores *= shares
         of_scores *= factor
-        kept(of_scores, shares != 0, out=of_scores)  # 0 * nan is nan
+        keep_where(of_scores, shares != 0, out=of_scores)  # 0 * nan is nan
         of_query += np.matmul(of_scores, key[:, start:end])
         of_key[:, start:end] = np.matmul(of_scores.swapaxes(1, 2), query)
         of_value[:, start:end] = np.matmul(shares.swapaxes(1, 2), g)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dl4all.ops.core.launch import MOST_GROUPS, pack, run, shader, spread
+from dl4all.ops.core.launch import MAX_GRID_SIZE, pack, run, shader, strided_grid
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, Matrices, gemm
@@ -59,7 +59,7 @@ def forward(
         )  # fmt: skip
         operands = (scores, out) if mask is None else (mask, scores, out)
         code = SHARES[False, mask is not None, keys % 4 == 0]
-        run(code, spread(count * queries, WORKGROUP), push, *operands)
+        run(code, strided_grid(count * queries, WORKGROUP), push, *operands)
         product = Matrices(
             m=queries, n=columns, k=keys, lda=keys, ldb=columns, ldc=columns,
             b_offset=v.offset + first * keys * columns, c_offset=first * queries * columns,
@@ -105,7 +105,7 @@ def backward(
         )  # fmt: skip
         operands = (levels, shares, slopes) if mask is None else (mask, levels, shares, slopes)
         code = SHARES[True, mask is not None, keys % 4 == 0]
-        run(code, spread(count * queries, WORKGROUP), push, *operands)
+        run(code, strided_grid(count * queries, WORKGROUP), push, *operands)
         of_q = Matrices(
             m=queries, n=features, k=keys, lda=keys, ldb=features, ldc=features,
             b_offset=k.offset + first * keys * features, c_offset=first * queries * features,
@@ -123,7 +123,7 @@ def backward(
 
 def _portions(batch: int, queries: int, keys: int) -> Iterator[tuple[int, int]]:
     """The first batch, and how many, of those whose scores are in memory together."""
-    some = max(1, min(SCORE_BYTES // (4 * max(1, queries * keys)), MOST_GROUPS))
+    some = max(1, min(SCORE_BYTES // (4 * max(1, queries * keys)), MAX_GRID_SIZE))
     for first in range(0, batch, some):
         yield first, min(some, batch - first)
 

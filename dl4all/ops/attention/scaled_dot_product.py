@@ -10,6 +10,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.attention.flash import flash_attention, flash_attention_backward, score_bias, split_flat
 from dl4all.ops.core import tape
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.concatenation import cat
@@ -22,6 +23,7 @@ from dl4all.ops.reduce.softmax_function import softmax
 T = TypeVar("T", bound=TensorBase)
 
 
+@export("F")
 def scaled_dot_product_attention(
     query: T,
     key: T,

@@ -1,1 +1,223 @@
 """Functions made of other ops only."""
+
+from __future__ import annotations
+
+from dl4all.ops.composite.approximate_equality import allclose as allclose
+
+# Written by tools/exports.py from the @export declarations in dl4all/ops; run it after changing them.
+from dl4all.ops.composite.approximate_equality import equal as equal
+from dl4all.ops.composite.approximate_equality import isclose as isclose
+from dl4all.ops.composite.approximate_equality import isin as isin
+from dl4all.ops.composite.binary import copysign as copysign
+from dl4all.ops.composite.binary import float_power as float_power
+from dl4all.ops.composite.binary import fmax as fmax
+from dl4all.ops.composite.binary import fmin as fmin
+from dl4all.ops.composite.binary import heaviside as heaviside
+from dl4all.ops.composite.binary import hypot as hypot
+from dl4all.ops.composite.binary import ldexp as ldexp
+from dl4all.ops.composite.binary import logaddexp as logaddexp
+from dl4all.ops.composite.binary import logaddexp2 as logaddexp2
+from dl4all.ops.composite.binary import rsub as rsub
+from dl4all.ops.composite.binary import xlogy as xlogy
+from dl4all.ops.composite.channels import bilinear as bilinear
+from dl4all.ops.composite.channels import channel_shuffle as channel_shuffle
+from dl4all.ops.composite.channels import local_response_norm as local_response_norm
+from dl4all.ops.composite.cumulative import cummax as cummax
+from dl4all.ops.composite.cumulative import cummin as cummin
+from dl4all.ops.composite.cumulative import cumulative_trapezoid as cumulative_trapezoid
+from dl4all.ops.composite.cumulative import diff as diff
+from dl4all.ops.composite.cumulative import logcumsumexp as logcumsumexp
+from dl4all.ops.composite.cumulative import trapezoid as trapezoid
+from dl4all.ops.composite.cumulative import trapezoid as trapz
+from dl4all.ops.composite.division import div as div
+from dl4all.ops.composite.division import div as divide
+from dl4all.ops.composite.embedding_bags import embedding_bag as embedding_bag
+from dl4all.ops.composite.grid_sampler import affine_grid as affine_grid
+from dl4all.ops.composite.grid_sampler import grid_sample as grid_sample
+from dl4all.ops.composite.grid_sampler import upsample_bilinear as upsample_bilinear
+from dl4all.ops.composite.grid_sampler import upsample_nearest as upsample_nearest
+from dl4all.ops.composite.interpolation import fold as fold
+from dl4all.ops.composite.interpolation import interpolate as interpolate
+from dl4all.ops.composite.interpolation import pixel_shuffle as pixel_shuffle
+from dl4all.ops.composite.interpolation import pixel_unshuffle as pixel_unshuffle
+from dl4all.ops.composite.interpolation import unfold as unfold
+from dl4all.ops.composite.interpolation import upsample as upsample
+from dl4all.ops.composite.interpolation import window as window
+from dl4all.ops.composite.order_statistics import argwhere as argwhere
+from dl4all.ops.composite.order_statistics import bucketize as bucketize
+from dl4all.ops.composite.order_statistics import histc as histc
+from dl4all.ops.composite.order_statistics import kthvalue as kthvalue
+from dl4all.ops.composite.order_statistics import median as median
+from dl4all.ops.composite.order_statistics import mode as mode
+from dl4all.ops.composite.order_statistics import msort as msort
+from dl4all.ops.composite.order_statistics import nanmedian as nanmedian
+from dl4all.ops.composite.order_statistics import quantile as quantile
+from dl4all.ops.composite.order_statistics import unique_consecutive as unique_consecutive
+from dl4all.ops.composite.rearrange import adjoint as adjoint
+from dl4all.ops.composite.rearrange import atleast_1d as atleast_1d
+from dl4all.ops.composite.rearrange import atleast_2d as atleast_2d
+from dl4all.ops.composite.rearrange import atleast_3d as atleast_3d
+from dl4all.ops.composite.rearrange import block_diag as block_diag
+from dl4all.ops.composite.rearrange import broadcast_tensors as broadcast_tensors
+from dl4all.ops.composite.rearrange import cartesian_prod as cartesian_prod
+from dl4all.ops.composite.rearrange import column_stack as column_stack
+from dl4all.ops.composite.rearrange import diagflat as diagflat
+from dl4all.ops.composite.rearrange import dsplit as dsplit
+from dl4all.ops.composite.rearrange import dstack as dstack
+from dl4all.ops.composite.rearrange import fliplr as fliplr
+from dl4all.ops.composite.rearrange import flipud as flipud
+from dl4all.ops.composite.rearrange import hsplit as hsplit
+from dl4all.ops.composite.rearrange import ravel as ravel
+from dl4all.ops.composite.rearrange import renorm as renorm
+from dl4all.ops.composite.rearrange import rot90 as rot90
+from dl4all.ops.composite.rearrange import t as t
+from dl4all.ops.composite.rearrange import tensor_split as tensor_split
+from dl4all.ops.composite.rearrange import trace as trace
+from dl4all.ops.composite.rearrange import vander as vander
+from dl4all.ops.composite.rearrange import vsplit as vsplit
+from dl4all.ops.composite.scatter import as_strided as as_strided
+from dl4all.ops.composite.scatter import diagonal_scatter as diagonal_scatter
+from dl4all.ops.composite.scatter import index_copy as index_copy
+from dl4all.ops.composite.scatter import index_fill as index_fill
+from dl4all.ops.composite.scatter import index_put as index_put
+from dl4all.ops.composite.scatter import masked_scatter as masked_scatter
+from dl4all.ops.composite.scatter import scatter_reduce as scatter_reduce
+from dl4all.ops.composite.scatter import select_scatter as select_scatter
+from dl4all.ops.composite.scatter import slice_scatter as slice_scatter
+from dl4all.ops.composite.shrink import hardshrink as hardshrink
+from dl4all.ops.composite.shrink import rrelu as rrelu
+from dl4all.ops.composite.shrink import softshrink as softshrink
+from dl4all.ops.composite.shrink import tanhshrink as tanhshrink
+from dl4all.ops.composite.sort_and_count import argsort as argsort
+from dl4all.ops.composite.sort_and_count import bincount as bincount
+from dl4all.ops.composite.sort_and_count import searchsorted as searchsorted
+from dl4all.ops.composite.sort_and_count import sort as sort
+from dl4all.ops.composite.sort_and_count import topk as topk
+from dl4all.ops.composite.sort_and_count import unique as unique
+from dl4all.ops.composite.unary import acosh as acosh
+from dl4all.ops.composite.unary import acosh as arccosh
+from dl4all.ops.composite.unary import asinh as arcsinh
+from dl4all.ops.composite.unary import asinh as asinh
+from dl4all.ops.composite.unary import atanh as arctanh
+from dl4all.ops.composite.unary import atanh as atanh
+from dl4all.ops.composite.unary import deg2rad as deg2rad
+from dl4all.ops.composite.unary import frac as frac
+from dl4all.ops.composite.unary import is_nonzero as is_nonzero
+from dl4all.ops.composite.unary import isneginf as isneginf
+from dl4all.ops.composite.unary import isposinf as isposinf
+from dl4all.ops.composite.unary import isreal as isreal
+from dl4all.ops.composite.unary import logit as logit
+from dl4all.ops.composite.unary import positive as positive
+from dl4all.ops.composite.unary import rad2deg as rad2deg
+from dl4all.ops.composite.unary import signbit as signbit
+from dl4all.ops.composite.unary import sinc as sinc
+
+__all__ = [
+    "acosh",
+    "adjoint",
+    "affine_grid",
+    "allclose",
+    "arccosh",
+    "arcsinh",
+    "arctanh",
+    "argsort",
+    "argwhere",
+    "as_strided",
+    "asinh",
+    "atanh",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "bilinear",
+    "bincount",
+    "block_diag",
+    "broadcast_tensors",
+    "bucketize",
+    "cartesian_prod",
+    "channel_shuffle",
+    "column_stack",
+    "copysign",
+    "cummax",
+    "cummin",
+    "cumulative_trapezoid",
+    "deg2rad",
+    "diagflat",
+    "diagonal_scatter",
+    "diff",
+    "div",
+    "divide",
+    "dsplit",
+    "dstack",
+    "embedding_bag",
+    "equal",
+    "fliplr",
+    "flipud",
+    "float_power",
+    "fmax",
+    "fmin",
+    "fold",
+    "frac",
+    "grid_sample",
+    "hardshrink",
+    "heaviside",
+    "histc",
+    "hsplit",
+    "hypot",
+    "index_copy",
+    "index_fill",
+    "index_put",
+    "interpolate",
+    "is_nonzero",
+    "isclose",
+    "isin",
+    "isneginf",
+    "isposinf",
+    "isreal",
+    "kthvalue",
+    "ldexp",
+    "local_response_norm",
+    "logaddexp",
+    "logaddexp2",
+    "logcumsumexp",
+    "logit",
+    "masked_scatter",
+    "median",
+    "mode",
+    "msort",
+    "nanmedian",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "positive",
+    "quantile",
+    "rad2deg",
+    "ravel",
+    "renorm",
+    "rot90",
+    "rrelu",
+    "rsub",
+    "scatter_reduce",
+    "searchsorted",
+    "select_scatter",
+    "signbit",
+    "sinc",
+    "slice_scatter",
+    "softshrink",
+    "sort",
+    "t",
+    "tanhshrink",
+    "tensor_split",
+    "topk",
+    "trace",
+    "trapezoid",
+    "trapz",
+    "unfold",
+    "unique",
+    "unique_consecutive",
+    "upsample",
+    "upsample_bilinear",
+    "upsample_nearest",
+    "vander",
+    "vsplit",
+    "window",
+    "xlogy",
+]

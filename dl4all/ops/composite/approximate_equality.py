@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import sub
@@ -15,6 +16,7 @@ from dl4all.ops.elementwise.logic import logical_and, logical_or
 from dl4all.ops.elementwise.rounding import abs
 
 
+@export("dl", "Tensor")
 def equal(input: Any, other: Any) -> bool:
     """Whether two tensors have one shape and the same elements; nan equals nothing.
 
@@ -26,6 +28,7 @@ def equal(input: Any, other: Any) -> bool:
     return bool(input.shape == other.shape and eq(input, other).on_host().all())
 
 
+@export("dl", "Tensor")
 def isclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
     """Whether elements differ by no more than ``atol + rtol * abs(other)``.
 
@@ -56,6 +59,7 @@ def isclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equa
     return logical_or(same, logical_and(isfinite(allowed), le(abs(sub(input, other)), allowed)))
 
 
+@export("dl", "Tensor")
 def allclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
     """Whether all elements are close, as :func:`isclose` says.
 
@@ -70,6 +74,7 @@ def allclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equ
     return bool(isclose(input, other, rtol, atol, equal_nan).on_host().all())
 
 
+@export("dl")
 @reads("elements", "test_elements")
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
     """Whether elements come in another tensor; they are looked up on the host.

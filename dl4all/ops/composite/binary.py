@@ -9,8 +9,9 @@ from typing import Any
 from dl4all.ops.activation.smooth import sigmoid
 from dl4all.ops.composite.unary import floats, signbit
 from dl4all.ops.core import tape
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.elementwise.arithmetic import div, mul, sub
+from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import eq, ge, gt, isinf, isnan, le, maximum, minimum
 from dl4all.ops.elementwise.declare import broadcast_shapes, promote
 from dl4all.ops.elementwise.logic import logical_and, logical_or, where
@@ -20,6 +21,7 @@ from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import expand
 
 
+@export("dl", "Tensor")
 def fmax(input: Any, other: Any) -> Any:
     """The larger of each pair of elements, and of nan and a number the number.
 
@@ -31,6 +33,7 @@ def fmax(input: Any, other: Any) -> Any:
     return where(logical_or(ge(input, other), isnan(other)), input, other)
 
 
+@export("dl", "Tensor")
 def fmin(input: Any, other: Any) -> Any:
     """The smaller of each pair of elements, and of nan and a number the number.
 
@@ -42,6 +45,7 @@ def fmin(input: Any, other: Any) -> Any:
     return where(logical_or(le(input, other), isnan(other)), input, other)
 
 
+@export("dl", "Tensor", "Tensor_")
 def copysign(input: Any, other: Any) -> Any:
     """The size of each element with the sign of another, a tensor's or a number's.
 
@@ -56,6 +60,7 @@ def copysign(input: Any, other: Any) -> Any:
     return -size if math.copysign(1, other) < 0 else size
 
 
+@export("dl", "Tensor", "Tensor_")
 def heaviside(input: Any, values: Any) -> Any:
     """0 for elements below 0, 1 for those above, and for 0 that of `values`.
 
@@ -67,6 +72,7 @@ def heaviside(input: Any, values: Any) -> Any:
     return where(eq(input, 0), values, cast(gt(input, 0), input.dtype.name))
 
 
+@export("dl", "Tensor", "Tensor_")
 def xlogy(input: Any, other: Any) -> Any:
     """``input * log(other)``, which is 0 where `input` is 0; nan where `other` is.
 
@@ -79,6 +85,7 @@ def xlogy(input: Any, other: Any) -> Any:
     return mul(input, log(where(nothing, 1.0, other)))
 
 
+@export("dl", "Tensor", "Tensor_")
 def ldexp(input: Any, other: Any) -> Any:
     """``input`` times 2 to the power of `other`.
 
@@ -90,6 +97,7 @@ def ldexp(input: Any, other: Any) -> Any:
     return mul(input, pow(2.0, other))
 
 
+@export("dl", "Tensor")
 def float_power(input: Any, exponent: Any) -> Any:
     """Each element to the power of another, in float64.
 
@@ -114,10 +122,11 @@ def _alike(name: str, *operands: Any) -> list[Any]:
 
 def _hypot(a: Any, b: Any) -> Any:
     large, small = maximum(abs(a), abs(b)), minimum(abs(a), abs(b))
-    ratio = where(eq(large, small), 1.0, div(small, large))
+    ratio = where(eq(large, small), 1.0, true_divide(small, large))
     return where(logical_or(isinf(a), isinf(b)), math.inf, large * sqrt(ratio * ratio + 1))
 
 
+@export("dl", "Tensor", "Tensor_")
 def hypot(input: Any, other: Any) -> Any:
     """``sqrt(input ** 2 + other ** 2)``, without overflow on the way.
 
@@ -131,7 +140,7 @@ def hypot(input: Any, other: Any) -> Any:
         made = _hypot(a, b)
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        return [mul(grads[0], div(x, saved[2])) for x in saved[:2]]
+        return [mul(grads[0], true_divide(x, saved[2])) for x in saved[:2]]
 
     tape.attach("hypot", [a, b], [made], backward, (a, b, made))
     return made
@@ -154,6 +163,7 @@ def _added(name: str, input: Any, other: Any, two: Callable[[Any], Any], natural
     return made
 
 
+@export("dl", "Tensor")
 def logaddexp(input: Any, other: Any) -> Any:
     """``log(exp(input) + exp(other))``, without overflow on the way.
 
@@ -165,6 +175,7 @@ def logaddexp(input: Any, other: Any) -> Any:
     return _added("logaddexp", input, other, exp, 1.0)
 
 
+@export("dl", "Tensor")
 def logaddexp2(input: Any, other: Any) -> Any:
     """``log2(2 ** input + 2 ** other)``, without overflow on the way.
 
@@ -174,3 +185,15 @@ def logaddexp2(input: Any, other: Any) -> Any:
         [6.0]
     """
     return _added("logaddexp2", input, other, exp2, math.log(2))
+
+
+@export("dl")
+def rsub(input: Any, other: Any, *, alpha: float = 1) -> Any:
+    """``other - alpha * input``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.rsub(dl.tensor([1.0, 2.0]), 10.0, alpha=2).tolist()
+        [8.0, 6.0]
+    """
+    return sub(other, input, alpha=alpha)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.elementwise.arithmetic import div, mul
+from dl4all.ops.core.exports import export
+from dl4all.ops.elementwise.arithmetic import mul, true_divide
 from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.indexing.padding import pad
 from dl4all.ops.linalg.contractions import tensordot
@@ -13,6 +14,7 @@ from dl4all.ops.memory.views import narrow, reshape, transpose, unsqueeze
 from dl4all.ops.reduce.sums import sum
 
 
+@export("F")
 def channel_shuffle(input: Any, groups: int) -> Any:
     """Channels, axis 1, in another order: the first of each group, then the second of each, and so on.
 
@@ -33,6 +35,7 @@ def channel_shuffle(input: Any, groups: int) -> Any:
     return reshape(transpose(apart, 1, 2), *input.shape)
 
 
+@export("F")
 def local_response_norm(
     input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Any:
@@ -63,9 +66,10 @@ def local_response_norm(
     total = narrow(squares, 1, 0, channels)
     for place in range(1, size):
         total = total + narrow(squares, 1, place, channels)
-    return div(input, pow(total * (alpha / size) + k, beta))
+    return true_divide(input, pow(total * (alpha / size) + k, beta))
 
 
+@export("F")
 def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     """A product of two inputs with a matrix for each output: ``input1 @ weight[i] @ input2 + bias[i]``.
 

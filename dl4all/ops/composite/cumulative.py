@@ -9,6 +9,7 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.composite.binary import logaddexp
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.logic import logical_xor
@@ -21,6 +22,7 @@ from dl4all.ops.reduce.scan import cumsum
 from dl4all.ops.reduce.sums import sum
 
 
+@export("dl", "Tensor")
 @reads("input")
 def cummax(input: Any, dim: int) -> Extremes:
     """The largest of the elements up to each one along an axis, and where it is, of equal ones the last.
@@ -39,6 +41,7 @@ def cummax(input: Any, dim: int) -> Extremes:
     return _extreme_so_far("cummax", input, dim)
 
 
+@export("dl", "Tensor")
 @reads("input")
 def cummin(input: Any, dim: int) -> Extremes:
     """The smallest of the elements up to each one along an axis, and where it is, of equal ones the last.
@@ -70,6 +73,7 @@ def _extreme_so_far(name: str, input: Any, dim: int) -> Extremes:
     return Extremes(gather(input, axis, indices), indices)
 
 
+@export("dl", "Tensor")
 def logcumsumexp(input: Any, dim: int) -> Any:
     """The logarithm of the sum of the exponentials up to each element along an axis, without overflow.
 
@@ -96,6 +100,7 @@ def logcumsumexp(input: Any, dim: int) -> Any:
     return found
 
 
+@export("dl", "Tensor")
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """What each element is more than the one before along an axis.
 
@@ -145,6 +150,7 @@ def _areas(name: str, y: Any, x: Any, dx: float, dim: int) -> tuple[Any, int]:
     return twice * diff(x, dim=along) / 2, axis
 
 
+@export("dl", aliases=("trapz",))
 def trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
     """The area below points along an axis that straight lines join.
 
@@ -170,6 +176,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
 trapz = trapezoid
 
 
+@export("dl")
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
     """The area up to each point but the first; arguments as for :func:`trapezoid`.
 

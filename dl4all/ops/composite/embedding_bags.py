@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.gather_scatter import embedding
 from dl4all.ops.indexing.indices import Indices, integers
-from dl4all.ops.indexing.rows import pick, pick_backward
+from dl4all.ops.indexing.rows import take_rows, take_rows_backward
 from dl4all.ops.memory.views import reshape, unsqueeze
 from dl4all.ops.reduce.extrema import amax
 
 MODES = ("sum", "mean", "max")
 
 
+@export("F")
 @reads("input", "offsets")
 def embedding_bag(
     input: Any,
@@ -86,7 +88,7 @@ def embedding_bag(
                 f"got {per_sample_weights.shape}"
             )
         rows = rows * reshape(per_sample_weights, flat.size, 1)
-    found = pick_backward(unsqueeze(rows, 0), Indices(bag), len(starts))
+    found = take_rows_backward(unsqueeze(rows, 0), Indices(bag), len(starts))
     sums = reshape(found, len(starts), weight.shape[1])
     if mode == "sum":
         return sums
@@ -106,7 +108,7 @@ def _largest(rows: Any, bag: Any, bags: int) -> Any:
     lines = np.full((bags, longest), -1)
     firsts = np.cumsum(counts) - counts
     lines[bag[order], np.arange(len(order)) - firsts[bag[order]]] = order
-    taken = reshape(pick(unsqueeze(rows, 0), Indices(lines)), bags, longest, rows.shape[1])
+    taken = reshape(take_rows(unsqueeze(rows, 0), Indices(lines)), bags, longest, rows.shape[1])
     there = _there(rows, np.ascontiguousarray((lines >= 0)[:, :, None]))
     found = amax(where(there, taken, -np.inf), 1)
     return where(_there(rows, (counts > 0)[:, None]), found, 0.0)

@@ -12,19 +12,21 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.composite.interpolation import interpolate
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Shape, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.comparison import clamp
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.indexing.indices import Indices, NDArray
-from dl4all.ops.indexing.rows import pick
+from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.views import movedim, reshape, select, transpose, unsqueeze
 
 PADDINGS = ("zeros", "border", "reflection")
 
 
+@export("F")
 def affine_grid(theta: Any, size: Sequence[int], align_corners: bool = False) -> Any:
     """The places of an image's pixels after an affine map, for :func:`grid_sample`.
 
@@ -61,6 +63,7 @@ def affine_grid(theta: Any, size: Sequence[int], align_corners: bool = False) ->
     return reshape(matmul(base, transpose(theta, 1, 2)), size[0], *size[2:], axes)
 
 
+@export("F")
 @reads("grid")
 def grid_sample(
     input: Any,
@@ -171,13 +174,14 @@ def _picked(pixels: Any, places: list[NDArray], shape: Shape, wanted: Shape) -> 
             within = (place >= 0) & (place < size)
         inside &= within
         flat = flat * size + np.where(within, place, 0).astype(np.int64)
-    found = pick(pixels, Indices(np.where(inside, flat, -1)))
+    found = take_rows(pixels, Indices(np.where(inside, flat, -1)))
     return reshape(found, *wanted, shape[1])
 
 
 # PyTorch's older names for two ways of resizing
 
 
+@export("F")
 def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
     """:func:`interpolate` with the nearest pixels.
 
@@ -189,6 +193,7 @@ def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> 
     return interpolate(input, size, scale_factor, mode="nearest")
 
 
+@export("F")
 def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
     """:func:`interpolate` with means of four pixels, and the corners aligned.
 

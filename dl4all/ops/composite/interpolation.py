@@ -11,12 +11,13 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides as indexing
 from dl4all.ops.core import tape
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.elementwise.arithmetic import add, mul
 from dl4all.ops.indexing.concatenation import picked
 from dl4all.ops.indexing.indices import Indices, NDArray
 from dl4all.ops.indexing.padding import pad
-from dl4all.ops.indexing.rows import pick_backward
+from dl4all.ops.indexing.rows import take_rows_backward
 from dl4all.ops.memory.views import permute, reshape
 
 T = TypeVar("T", bound=TensorBase)
@@ -31,6 +32,7 @@ AXES = {
 CUBIC = -0.75  # PyTorch's
 
 
+@export("F")
 def interpolate(
     input: T,
     size: int | Sequence[int] | None = None,
@@ -145,6 +147,7 @@ def _weighted(input: T, axis: int, taps: list[tuple[NDArray, NDArray]]) -> T:
     return made
 
 
+@export("F")
 def upsample(
     input: T,
     size: int | Sequence[int] | None = None,
@@ -156,6 +159,7 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
+@export("dl", "F")
 def pixel_shuffle(input: T, upscale_factor: int) -> T:
     """Channels spread over squares of pixels: (..., C * r * r, H, W) becomes (..., C, H * r, W * r).
 
@@ -172,6 +176,7 @@ def pixel_shuffle(input: T, upscale_factor: int) -> T:
     return reshape(turned, (*batch, channels // (r * r), height * r, width * r))
 
 
+@export("dl", "F")
 def pixel_unshuffle(input: T, downscale_factor: int) -> T:
     """What undoes :func:`pixel_shuffle`.
 
@@ -191,6 +196,7 @@ def pixel_unshuffle(input: T, downscale_factor: int) -> T:
 # Windows
 
 
+@export("Tensor.unfold")
 def window(input: T, dimension: int, size: int, step: int) -> T:
     """A view of all windows of `size` places along an axis, each `step` further; they form a new last axis.
 
@@ -222,7 +228,7 @@ def window(input: T, dimension: int, size: int, step: int) -> T:
         side_by_side = permute(grads[0], back)
         outer, inner = math.prod(shape[:place]), math.prod(shape[place + 1 :])
         rows = reshape(side_by_side, outer, len(places), inner)
-        return [reshape(pick_backward(rows, places, shape[place]), shape)]
+        return [reshape(take_rows_backward(rows, places, shape[place]), shape)]
 
     tape.attach("unfold", [input], [made], backward)
     return made
@@ -255,6 +261,7 @@ def _corners(name: str, size: Any, kernel: Any, dilation: Any, padding: Any, str
     return found
 
 
+@export("F")
 def unfold(input: T, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> T:
     """Each window of an image as a column.
 
@@ -289,6 +296,7 @@ def unfold(input: T, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stri
     return reshape(together, n, c * len(rows) * len(columns_), rows.shape[1] * columns_.shape[1])
 
 
+@export("F")
 def fold(
     input: T, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> T:
@@ -321,9 +329,9 @@ def fold(
     p, q = _pair("fold", padding)
     apart = reshape(input, (n, c, len(rows), len(columns), rows.shape[1], columns.shape[1]))
     turned = reshape(permute(apart, 0, 1, 2, 4, 3, 5), n * c * rows.size, columns.size, 1)
-    lines = pick_backward(turned, Indices(columns), width + 2 * q)
+    lines = take_rows_backward(turned, Indices(columns), width + 2 * q)
     lines = reshape(lines, n * c, rows.size, width + 2 * q)
     image = reshape(
-        pick_backward(lines, Indices(rows), height + 2 * p), (n, c, height + 2 * p, width + 2 * q)
+        take_rows_backward(lines, Indices(rows), height + 2 * p), (n, c, height + 2 * p, width + 2 * q)
     )
     return pad(image, (-q, -q, -p, -p)) if p or q else image

@@ -9,6 +9,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.composite.sort_and_count import Sorted, searchsorted, sort
 from dl4all.ops.core import strides
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import lerp
@@ -48,6 +49,7 @@ def _lines(name: str, input: TensorBase, dim: int) -> tuple[NDArray, int]:
     return array, axis
 
 
+@export("dl", "Tensor")
 @reads("input")
 def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """The middle element, of an even number the lower one; nan if there is one.
@@ -71,6 +73,7 @@ def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     return _median("median", input, dim, keepdim)
 
 
+@export("dl", "Tensor")
 @reads("input")
 def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """The middle one of the elements that are not nan, of an even number the lower one.
@@ -98,6 +101,7 @@ def _median(name: str, input: Any, dim: int | None, keepdim: bool) -> Any:
     return _chosen(input, places, axis, keepdim)
 
 
+@export("dl", "Tensor")
 @reads("input")
 def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Sorted:
     """The `k` th smallest element along an axis, counted from 1; nan counts as the largest.
@@ -119,6 +123,7 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Sorted
     return _chosen(input, np.argsort(array, -1, kind="stable")[..., k - 1], axis, keepdim)
 
 
+@export("dl", "Tensor")
 @reads("input")
 def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Sorted:
     """The element that comes most often along an axis, of several the smallest, and where it is last.
@@ -145,6 +150,7 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Sorted:
     return _chosen(input, np.take_along_axis(order, last[..., None], -1)[..., 0], axis, keepdim)
 
 
+@export("dl", "Tensor")
 def msort(input: T) -> T:
     """The elements along the first axis in order.
 
@@ -156,6 +162,7 @@ def msort(input: T) -> T:
     return sort(input, 0).values  # type: ignore[no-any-return]
 
 
+@export("dl", "Tensor")
 @reads("input", "q")
 def quantile(
     input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
@@ -222,6 +229,7 @@ def _quantiles(lines: Any, shares: NDArray, interpolation: str) -> Any:
     return movedim(found, -1, 0) if shares.ndim else squeeze(found, -1)
 
 
+@export("dl", "Tensor")
 def argwhere(input: T) -> T:
     """The places of the elements that are not 0, a line for each; :func:`nonzero`.
 
@@ -233,6 +241,7 @@ def argwhere(input: T) -> T:
     return nonzero(input)  # type: ignore[no-any-return]
 
 
+@export("dl")
 def bucketize(input: Any, boundaries: TensorBase, *, right: bool = False) -> Any:
     """Between which boundaries elements lie: :func:`searchsorted` with its operands in the other order.
 
@@ -257,6 +266,7 @@ def bucketize(input: Any, boundaries: TensorBase, *, right: bool = False) -> Any
     return searchsorted(boundaries, input, right=right)
 
 
+@export("dl", "Tensor")
 @reads("input")
 def histc(input: T, bins: int = 100, min: float = 0, max: float = 0) -> T:
     """How many elements lie in each of equally wide bins; what lies outside does not count.
@@ -293,6 +303,7 @@ def histc(input: T, bins: int = 100, min: float = 0, max: float = 0) -> T:
     return made
 
 
+@export("dl", "Tensor")
 @reads("input")
 def unique_consecutive(
     input: T, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None

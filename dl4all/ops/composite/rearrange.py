@@ -9,6 +9,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.elementwise.declare import broadcast_shapes
@@ -24,6 +25,7 @@ from dl4all.ops.reduce.variance import norm
 T = TypeVar("T", bound=TensorBase)
 
 
+@export("dl", "Tensor")
 def t(input: T) -> T:
     """A view of a matrix with its axes swapped; of fewer axes the tensor itself.
 
@@ -40,6 +42,7 @@ def t(input: T) -> T:
     return transpose(input, 0, 1) if len(input.shape) == 2 else input
 
 
+@export("dl", "Tensor")
 def adjoint(input: T) -> T:
     """A view with the last two axes swapped.
 
@@ -51,6 +54,7 @@ def adjoint(input: T) -> T:
     return transpose(input, -2, -1)
 
 
+@export("dl", "Tensor")
 def fliplr(input: T) -> T:
     """A copy with the second axis in reverse order.
 
@@ -65,6 +69,7 @@ def fliplr(input: T) -> T:
     return flip(input, 1)
 
 
+@export("dl", "Tensor")
 def flipud(input: T) -> T:
     """A copy with the first axis in reverse order.
 
@@ -79,6 +84,7 @@ def flipud(input: T) -> T:
     return flip(input, 0)
 
 
+@export("dl", "Tensor")
 def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     """A copy turned by `k` quarters, from the first of two axes to the second.
 
@@ -104,6 +110,7 @@ def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
 # Splitting
 
 
+@export("dl", "Tensor")
 def tensor_split(input: T, indices_or_sections: Any, dim: int = 0) -> tuple[T, ...]:
     """Views of parts along an axis: so many, the first ones perhaps larger, or those between given places.
 
@@ -153,6 +160,7 @@ def _split(name: str, input: T, parts: Any, axis: int, least: int) -> tuple[T, .
     return tensor_split(input, parts, axis)
 
 
+@export("dl", "Tensor")
 def hsplit(input: T, indices_or_sections: Any) -> tuple[T, ...]:
     """:func:`tensor_split` along the second axis, along the only one of 1-d tensors, in equal parts.
 
@@ -167,6 +175,7 @@ def hsplit(input: T, indices_or_sections: Any) -> tuple[T, ...]:
     return _split("hsplit", input, indices_or_sections, 0 if len(input.shape) == 1 else 1, 1)
 
 
+@export("dl", "Tensor")
 def vsplit(input: T, indices_or_sections: Any) -> tuple[T, ...]:
     """:func:`tensor_split` of at least two axes along the first, in equal parts.
 
@@ -181,6 +190,7 @@ def vsplit(input: T, indices_or_sections: Any) -> tuple[T, ...]:
     return _split("vsplit", input, indices_or_sections, 0, 2)
 
 
+@export("dl", "Tensor")
 def dsplit(input: T, indices_or_sections: Any) -> tuple[T, ...]:
     """:func:`tensor_split` along the third axis, in equal parts.
 
@@ -198,6 +208,7 @@ def dsplit(input: T, indices_or_sections: Any) -> tuple[T, ...]:
 # Joining
 
 
+@export("dl")
 def atleast_1d(*tensors: Any) -> Any:
     """Tensors with at least one axis.
 
@@ -209,6 +220,7 @@ def atleast_1d(*tensors: Any) -> Any:
     return _with_axes(tensors, lambda x: reshape(x, 1) if not x.shape else x)
 
 
+@export("dl")
 def atleast_2d(*tensors: Any) -> Any:
     """Tensors with at least two axes; vectors become rows.
 
@@ -220,6 +232,7 @@ def atleast_2d(*tensors: Any) -> Any:
     return _with_axes(tensors, lambda x: reshape(x, 1, x.numel()) if len(x.shape) < 2 else x)
 
 
+@export("dl")
 def atleast_3d(*tensors: Any) -> Any:
     """Tensors with at least three axes: matrices get one behind, vectors one in front, too.
 
@@ -244,6 +257,7 @@ def _with_axes(tensors: tuple[Any, ...], grown: Any) -> Any:
     return tuple(map(grown, listed))
 
 
+@export("dl")
 def dstack(tensors: Sequence[Any]) -> Any:
     """:func:`cat` along the third axis, of what :func:`atleast_3d` makes of each.
 
@@ -255,6 +269,7 @@ def dstack(tensors: Sequence[Any]) -> Any:
     return cat([atleast_3d(x) for x in tensors], 2)
 
 
+@export("dl")
 def column_stack(tensors: Sequence[Any]) -> Any:
     """:func:`cat` along the second axis; vectors are columns.
 
@@ -266,6 +281,7 @@ def column_stack(tensors: Sequence[Any]) -> Any:
     return cat([reshape(x, x.numel(), 1) if len(x.shape) < 2 else x for x in tensors], 1)
 
 
+@export("dl")
 def broadcast_tensors(*tensors: T) -> tuple[T, ...]:
     """Views of tensors in the shape that their shapes broadcast to.
 
@@ -281,6 +297,7 @@ def broadcast_tensors(*tensors: T) -> tuple[T, ...]:
     return tuple(expand(x, shape) for x in tensors)
 
 
+@export("dl")
 def cartesian_prod(*tensors: Any) -> Any:
     """Every choice of one element of each vector, in a line of its own.
 
@@ -305,6 +322,7 @@ def cartesian_prod(*tensors: Any) -> Any:
     return stack(lines, 1)
 
 
+@export("dl")
 def block_diag(*tensors: Any) -> Any:
     """A matrix of matrices along its diagonal, with zeros around them; vectors are rows.
 
@@ -325,6 +343,7 @@ def block_diag(*tensors: Any) -> Any:
 # Rows and diagonals
 
 
+@export("dl", "Tensor")
 def trace(input: Any) -> Any:
     """The sum of a matrix's diagonal.
 
@@ -341,6 +360,7 @@ def trace(input: Any) -> Any:
     return sum(diagonal(input))
 
 
+@export("dl", "Tensor")
 def diagflat(input: Any, offset: int = 0) -> Any:
     """A matrix with the elements, in row-major order, on a diagonal.
 
@@ -352,6 +372,7 @@ def diagflat(input: Any, offset: int = 0) -> Any:
     return diag_embed(flatten(input), offset)
 
 
+@export("dl")
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     """The powers of each element in a line, the highest first.
 
@@ -382,6 +403,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     return stack(kept, 1) if kept else base.new_empty(x.shape[0], 0)
 
 
+@export("dl", "Tensor", "Tensor_")
 def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Any:
     """The parts along an axis, those whose norm is above `maxnorm` scaled down to it.
 
@@ -404,3 +426,15 @@ def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Any:
     size = norm(input, p, others, True)
     large = size > maxnorm
     return mul(input, where(large, maxnorm / (where(large, size, 1.0) + 1e-7), 1.0))
+
+
+@export("dl", "Tensor")
+def ravel(input: Any) -> Any:
+    """The elements in one axis, a view where that is possible.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ravel(dl.tensor([[1, 2], [3, 4]])).tolist()
+        [1, 2, 3, 4]
+    """
+    return reshape(input, -1)

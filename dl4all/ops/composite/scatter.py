@@ -9,16 +9,17 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.elementwise.arithmetic import add, clone, div
+from dl4all.ops.elementwise.arithmetic import add, clone, true_divide
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing import advanced_indexing
 from dl4all.ops.indexing.concatenation import stack
 from dl4all.ops.indexing.gather_scatter import mask_of, number, scatter_add
 from dl4all.ops.indexing.indices import Indices, NDArray, checked, integers, joint
 from dl4all.ops.indexing.inplace import setitem
-from dl4all.ops.indexing.rows import pick, pick_backward, put
+from dl4all.ops.indexing.rows import put_rows, take_rows, take_rows_backward
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import expand, flatten, movedim, narrow, permute, reshape
 from dl4all.ops.reduce.extrema import amax, amin
@@ -30,6 +31,7 @@ REDUCES = ("sum", "prod", "mean", "amax", "amin")
 # Lines along an axis
 
 
+@export("dl", "Tensor", "Tensor_")
 @reads("index")
 def index_copy(input: T, dim: int, index: Any, source: T) -> T:
     """The input with places of `source` along axis `dim` at those that an index names.
@@ -66,10 +68,11 @@ def _with_lines(input: T, place: int, places: Indices, source: T) -> T:
     front: Any = movedim(input, place, 0)
     inner = math.prod(front.shape[1:])
     rows = reshape(movedim(source, place, 0), len(places), inner)
-    made = put(reshape(front, front.shape[0], inner), rows, places)
+    made = put_rows(reshape(front, front.shape[0], inner), rows, places)
     return movedim(reshape(made, front.shape), 0, place)  # type: ignore[no-any-return]
 
 
+@export("dl", "Tensor", "Tensor_")
 @reads("index")
 def index_fill(input: T, dim: int, index: Any, value: Any) -> T:
     """The input with one number at the places along axis `dim` that an index names.
@@ -112,6 +115,7 @@ def _spread(name: str, like: T, value: Any, shape: Shape) -> T:
 # Elements
 
 
+@export("dl", "Tensor", "Tensor_")
 @reads("index")
 def scatter_reduce(
     input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
@@ -169,7 +173,7 @@ def _summed(input: Any, axis: int, places: NDArray, source: Any, reduce: str, in
     total = scatter_add(start, axis, places, source)
     if reduce == "sum":
         return total
-    return div(total, where(count > 0, count + float(include_self), 1.0))
+    return true_divide(total, where(count > 0, count + float(include_self), 1.0))
 
 
 def _by_rank(input: Any, axis: int, places: NDArray, source: Any, reduce: str, include_self: bool) -> Any:
@@ -186,7 +190,7 @@ def _by_rank(input: Any, axis: int, places: NDArray, source: Any, reduce: str, i
         rows = np.full(input.numel(), -1)
         rows[targets.reshape(-1)[come]] = come
         there = from_host(type(input).result_class, rows >= 0, input.device, copy=False)
-        taken = reshape(pick(reshape(flat, 1, flat.numel(), 1), Indices(rows)), input.shape)
+        taken = reshape(take_rows(reshape(flat, 1, flat.numel(), 1), Indices(rows)), input.shape)
         lines.append(where(reshape(there, input.shape), taken, neutral))
     if reduce == "prod":
         found = lines[0]
@@ -223,6 +227,7 @@ def _turns(places: NDArray, axis: int) -> NDArray:
     return np.moveaxis(made, -1, axis)
 
 
+@export("dl", "Tensor", "Tensor_")
 @reads("indices")
 def index_put(input: Any, indices: tuple[Any, ...], values: Any, accumulate: bool = False) -> Any:
     """The input with values at the places that indices into its first axes name together.
@@ -258,10 +263,11 @@ def index_put(input: Any, indices: tuple[Any, ...], values: Any, accumulate: boo
         raise ShapeError(f"[index_put] values of shape {values.shape} do not broadcast to {shape}")
     inner = math.prod(input.shape[count:])
     rows = reshape(expand(values, shape), 1, flat.size, inner)
-    sums = pick_backward(rows, Indices(flat), math.prod(input.shape[:count]))
+    sums = take_rows_backward(rows, Indices(flat), math.prod(input.shape[:count]))
     return add(input, reshape(sums, input.shape))
 
 
+@export("dl", "Tensor", "Tensor_")
 @reads("mask")
 def masked_scatter(input: T, mask: Any, source: T) -> T:
     """The input with elements of `source`, one after the other, where a mask is true.
@@ -300,13 +306,14 @@ def masked_scatter(input: T, mask: Any, source: T) -> T:
     if not len(places):
         return clone(whole)  # type: ignore[no-any-return]
     rows = reshape(narrow(flatten(source), 0, 0, len(places)), len(places), 1)
-    made: T = reshape(put(reshape(whole, whole.numel(), 1), rows, Indices(places)), shape)
+    made: T = reshape(put_rows(reshape(whole, whole.numel(), 1), rows, Indices(places)), shape)
     return made
 
 
 # Parts
 
 
+@export("dl", "Tensor")
 def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
     """The input with `src` at one place of axis `dim`.
 
@@ -322,6 +329,7 @@ def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
     return _with_part(input, (*(slice(None),) * axis, index), src)
 
 
+@export("dl", "Tensor")
 def slice_scatter(
     input: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Any:
@@ -339,6 +347,7 @@ def slice_scatter(
     return _with_part(input, (*(slice(None),) * axis, slice(start, end, step)), src)
 
 
+@export("dl", "Tensor")
 def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """The input with `src` on a diagonal.
 
@@ -378,6 +387,7 @@ def _with_part(input: Any, key: Any, src: Any) -> Any:
     return made
 
 
+@export("dl")
 def as_strided(input: T, size: Any, stride: Any, storage_offset: int | None = None) -> T:
     """A view of a tensor's memory with a shape and steps of one's own.
 
@@ -426,6 +436,6 @@ def _attach_strided(input: Any, view: Any, shown: NDArray) -> None:
     shape, count = input.shape, input.numel()
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        return [reshape(pick_backward(reshape(grads[0], 1, len(source), 1), source, count), shape)]
+        return [reshape(take_rows_backward(reshape(grads[0], 1, len(source), 1), source, count), shape)]
 
     tape.attach("as_strided", [input], [view], backward)

@@ -6,6 +6,7 @@ from typing import Any
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.activation.piecewise import leaky_relu
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import empty
 from dl4all.ops.elementwise.arithmetic import mul, sub
 from dl4all.ops.elementwise.comparison import ge, gt, le, lt
@@ -15,6 +16,7 @@ from dl4all.ops.elementwise.transcendental import tanh
 from dl4all.ops.random import generator
 
 
+@export("Tensor", "F")
 def hardshrink(input: Any, lambd: float = 0.5) -> Any:
     """The elements whose size is above a limit, 0 for the others.
 
@@ -26,6 +28,7 @@ def hardshrink(input: Any, lambd: float = 0.5) -> Any:
     return where(le(abs(input), lambd), 0.0, input)
 
 
+@export("F")
 def softshrink(input: Any, lambd: float = 0.5) -> Any:
     """The elements moved towards 0 by a distance, those that are nearer to 0 as 0.
 
@@ -43,6 +46,7 @@ def softshrink(input: Any, lambd: float = 0.5) -> Any:
     return where(gt(input, lambd), input - lambd, where(lt(input, -lambd), input + lambd, inside))
 
 
+@export("F")
 def tanhshrink(input: Any) -> Any:
     """Each element less its hyperbolic tangent.
 
@@ -54,6 +58,7 @@ def tanhshrink(input: Any) -> Any:
     return sub(input, tanh(input))
 
 
+@export("F", "F_")
 def rrelu(
     input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.core import strides
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.indexing.gather_scatter import gather, index_select
@@ -25,6 +26,7 @@ class Sorted(NamedTuple):
     indices: Any
 
 
+@export("dl", "Tensor")
 @reads("input")
 def sort(input: T, dim: int = -1, descending: bool = False, stable: bool = False) -> Sorted:
     """The elements along axis `dim` in order; equal ones keep theirs, nan counts as the largest.
@@ -49,6 +51,7 @@ def sort(input: T, dim: int = -1, descending: bool = False, stable: bool = False
     return _taken(input, _order("sort", input, dim, descending), dim)
 
 
+@export("dl", "Tensor")
 @reads("input")
 def argsort(input: T, dim: int = -1, descending: bool = False, stable: bool = False) -> T:
     """Where the elements along axis `dim` are in their order: the indices of :func:`sort`."""
@@ -90,6 +93,7 @@ class TopK(NamedTuple):
     indices: Any
 
 
+@export("dl", "Tensor")
 @reads("input")
 def topk(input: T, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """The `k` largest elements along axis `dim`, the largest first; equal ones in their order.
@@ -125,6 +129,7 @@ def topk(input: T, k: int, dim: int = -1, largest: bool = True, sorted: bool = T
     return TopK(*first_places("topk", input, k, place, largest))
 
 
+@export("dl", "Tensor")
 @reads("input")
 def unique(
     input: T,
@@ -165,6 +170,7 @@ def unique(
     return tuple(made) if len(made) > 1 else made[0]
 
 
+@export("dl")
 @reads("sorted_sequence", "values")
 def searchsorted(sorted_sequence: T, values: Any, *, right: bool = False) -> T:
     """Where values would have to be put into a sequence for it to stay in order, along the last axis.
@@ -199,6 +205,7 @@ def searchsorted(sorted_sequence: T, values: Any, *, right: bool = False) -> T:
     return made
 
 
+@export("dl", "Tensor")
 @reads("input", "weights")
 def bincount(input: T, weights: T | None = None, minlength: int = 0) -> T:
     """How often each int from 0 on comes in a 1-d tensor, or the sum of the weights that it comes with.

@@ -8,7 +8,8 @@ from typing import Any
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
-from dl4all.ops.elementwise.arithmetic import div, mul, sub
+from dl4all.ops.core.exports import export
+from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import clamp, eq, lt
 from dl4all.ops.elementwise.logic import logical_and, logical_or, where
 from dl4all.ops.elementwise.rounding import abs, sign, trunc, zero
@@ -35,12 +36,13 @@ def _curve(name: str, input: Any, forward: Callable[[Any], Any], slope: Callable
 def _asinh(x: Any) -> Any:
     size = abs(x)
     small = where(size > LARGE, 1.0, size)
-    near = log1p(small + div(small * small, sqrt(small * small + 1) + 1))
+    near = log1p(small + true_divide(small * small, sqrt(small * small + 1) + 1))
     far = log(where(size > LARGE, size, 1.0)) + math.log(2)
     # Added to x * 0, so that nan stays nan and -0.0 has its sign.
     return where(eq(x, 0), x, sign(x) * where(size > LARGE, far, near)) + where(eq(x, x), 0.0, x)
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("arcsinh",))
 def asinh(input: Any) -> Any:
     """The number whose hyperbolic sine each element is.
 
@@ -59,6 +61,7 @@ def _acosh(x: Any) -> Any:
     return where(x < 1, math.nan, where(x > LARGE, far, near))
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("arccosh",))
 def acosh(input: Any) -> Any:
     """The number from 0 on whose hyperbolic cosine each element is; nan below 1.
 
@@ -72,9 +75,12 @@ def acosh(input: Any) -> Any:
 
 def _atanh(x: Any) -> Any:
     size = abs(x)
-    return where(eq(x, 0), x, 0.5 * sign(x) * log1p(div(2 * size, 1 - size))) + where(eq(x, x), 0.0, x)
+    return where(eq(x, 0), x, 0.5 * sign(x) * log1p(true_divide(2 * size, 1 - size))) + where(
+        eq(x, x), 0.0, x
+    )
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("arctanh",))
 def atanh(input: Any) -> Any:
     """The number whose hyperbolic tangent each element is; infinite for 1 and -1, nan beyond.
 
@@ -91,6 +97,7 @@ arccosh = acosh
 arctanh = atanh
 
 
+@export("dl", "Tensor", "Tensor_")
 def frac(input: Any) -> Any:
     """The part of each element behind the point, with its sign.
 
@@ -102,6 +109,7 @@ def frac(input: Any) -> Any:
     return sub(input, trunc(input))
 
 
+@export("dl", "Tensor", "Tensor_")
 def deg2rad(input: Any) -> Any:
     """Angles in degrees as radians.
 
@@ -113,6 +121,7 @@ def deg2rad(input: Any) -> Any:
     return mul(input, math.pi / 180)
 
 
+@export("dl", "Tensor", "Tensor_")
 def rad2deg(input: Any) -> Any:
     """Angles in radians as degrees.
 
@@ -124,6 +133,7 @@ def rad2deg(input: Any) -> Any:
     return mul(input, 180 / math.pi)
 
 
+@export("dl", "Tensor", "Tensor_")
 def sinc(input: Any) -> Any:
     """``sin(pi x) / (pi x)`` of each element, 1 at 0.
 
@@ -135,9 +145,10 @@ def sinc(input: Any) -> Any:
     x = floats(input)
     origin = eq(x, 0)
     angle = where(origin, 1.0, x) * math.pi
-    return where(origin, 1.0, div(sin(angle), angle))
+    return where(origin, 1.0, true_divide(sin(angle), angle))
 
 
+@export("dl", "Tensor", "Tensor_")
 def logit(input: Any, eps: float | None = None) -> Any:
     """The logarithm of ``x / (1 - x)``, which :func:`sigmoid` turns back.
 
@@ -153,9 +164,10 @@ def logit(input: Any, eps: float | None = None) -> Any:
     x = floats(input)
     if eps is not None:
         x = clamp(x, eps, 1 - eps)
-    return log(div(x, 1 - x))
+    return log(true_divide(x, 1 - x))
 
 
+@export("dl", "Tensor")
 def signbit(input: Any) -> Any:
     """Whether elements are below 0, or -0.0 where the device keeps its sign.
 
@@ -170,6 +182,7 @@ def signbit(input: Any) -> Any:
     return logical_or(below, logical_and(eq(input, 0), lt(reciprocal(input), 0)))
 
 
+@export("dl", "Tensor")
 def isneginf(input: Any) -> Any:
     """Whether elements are minus infinity.
 
@@ -181,6 +194,7 @@ def isneginf(input: Any) -> Any:
     return eq(input, -math.inf)
 
 
+@export("dl", "Tensor")
 def isposinf(input: Any) -> Any:
     """Whether elements are plus infinity.
 
@@ -192,6 +206,7 @@ def isposinf(input: Any) -> Any:
     return eq(input, math.inf)
 
 
+@export("dl", "Tensor")
 def isreal(input: Any) -> Any:
     """True for every element, as there are no complex numbers.
 
@@ -203,6 +218,7 @@ def isreal(input: Any) -> Any:
     return eq(zero(input), 0)
 
 
+@export("dl")
 def is_nonzero(input: Any) -> bool:
     """Whether the only element is not 0.
 
@@ -217,3 +233,20 @@ def is_nonzero(input: Any) -> bool:
     if input.numel() != 1:
         raise ArgumentError(f"[is_nonzero] expected one element, the shape is {input.shape}")
     return bool(input.item())
+
+
+@export("dl", "Tensor")
+def positive(input: Any) -> Any:
+    """The input itself.
+
+    Raises:
+        ArgumentError: it is of bools.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.positive(dl.tensor([1.0, -2.0])).tolist()
+        [1.0, -2.0]
+    """
+    if input.dtype.kind == "b":
+        raise ArgumentError("[positive] expected numbers, got bool; convert with .to('int64')")
+    return input

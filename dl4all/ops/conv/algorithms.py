@@ -219,9 +219,9 @@ def _fits(device: Device, name: str, key: tuple[int | str, ...]) -> bool:
 
 def _prepare(device: Device, case: Case) -> autotune.Work[str]:
     part, q = case
-    x = autotune.made_up(device, q.images, q.channels, *q.size)
-    w = autotune.made_up(device, q.filters, q.channels // q.groups, *q.win.kernel)
-    g = autotune.made_up(device, q.images, q.filters, *q.out_size)
+    x = autotune.uninitialized(device, q.images, q.channels, *q.size)
+    w = autotune.uninitialized(device, q.filters, q.channels // q.groups, *q.win.kernel)
+    g = autotune.uninitialized(device, q.images, q.filters, *q.out_size)
     out, first, second = {"forward": (g, x, w), "input": (x, g, w), "weight": (w, g, x)}[part]
 
     def run(name: str) -> None:

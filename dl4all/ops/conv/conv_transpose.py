@@ -8,10 +8,12 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.conv.convolution import conv_input
 from dl4all.ops.conv.window import sizes, window
 from dl4all.ops.core.checks import check_float, check_images
+from dl4all.ops.core.exports import export
 from dl4all.ops.elementwise.arithmetic import add
 from dl4all.ops.memory.views import reshape
 
 
+@export("F")
 def conv_transpose1d(
     input: Any,
     weight: Any,
@@ -34,6 +36,7 @@ def conv_transpose1d(
     return _transposed("conv_transpose1d", 1, input, weight, bias, *given)
 
 
+@export("F")
 def conv_transpose2d(
     input: Any,
     weight: Any,
@@ -73,6 +76,7 @@ def conv_transpose2d(
     return _transposed("conv_transpose2d", 2, input, weight, bias, *given)
 
 
+@export("F")
 def conv_transpose3d(
     input: Any,
     weight: Any,

@@ -15,6 +15,7 @@ from dl4all.ops.conv import host, im2col
 from dl4all.ops.conv.problem import problem
 from dl4all.ops.conv.window import Window, placed, sizes, window
 from dl4all.ops.core.checks import check_float, check_images
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import REGISTRY, Kernel, Op, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.memory.views import contiguous, reshape
@@ -117,6 +118,7 @@ GRADIENT = (_input_of, _weight_of, _bias_of)
 KERNEL = Kernel(_run, im2col.FORWARD_SHADERS)
 
 
+@export("F")
 @op(
     infer=_infer("conv1d", 1),
     flops=_flops("conv1d", 1),
@@ -163,6 +165,7 @@ def conv1d(
     return host.forward(input, weight, bias, _window(weight.shape[2:], stride, padding, dilation), groups)
 
 
+@export("F")
 @op(
     infer=_infer("conv2d", 2),
     flops=_flops("conv2d", 2),
@@ -223,6 +226,7 @@ def conv2d(
     return host.forward(input, weight, bias, _window(weight.shape[2:], stride, padding, dilation), groups)
 
 
+@export("F")
 @op(
     infer=_infer("conv3d", 3),
     flops=_flops("conv3d", 3),
@@ -333,6 +337,7 @@ def _conv_input_flops(grad: TensorBase, weight: TensorBase, **_: Any) -> int:
     return 2 * grad.numel() * math.prod(weight.shape[1:])
 
 
+@export()
 @op(
     infer=_conv_input_shape,
     flops=_conv_input_flops,
@@ -439,6 +444,7 @@ def _conv_weight_flops(grad: TensorBase, input: TensorBase, **given: Any) -> int
     return 2 * grad.numel() * per_element
 
 
+@export()
 @op(
     infer=_conv_weight_shape,
     flops=_conv_weight_flops,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dl4all.ops.conv.filter_cache import add_up
 from dl4all.ops.conv.problem import Problem
-from dl4all.ops.core.launch import MOST_GROUPS, MOST_ROUNDS, ceil_div, pack, shader
+from dl4all.ops.core.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, pack, shader
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler.device import Launch
@@ -56,9 +56,9 @@ def can_direct(q: Problem) -> bool:
     return (
         not q.empty
         and span(q) <= LONGEST
-        and q.groups * ceil_div(filters, block(filters)) <= MOST_GROUPS
-        and ceil_div(fours(q), WORKGROUP) <= MOST_GROUPS
-        and q.channels // q.groups * depth * height <= MOST_ROUNDS
+        and q.groups * ceil_div(filters, block(filters)) <= MAX_GRID_SIZE
+        and ceil_div(fours(q), WORKGROUP) <= MAX_GRID_SIZE
+        and q.channels // q.groups * depth * height <= MAX_LOOP_ROUNDS
     )
 
 
@@ -68,12 +68,16 @@ def can_direct_weight(q: Problem) -> bool:
         return False
     groups = _grid_of_sums(q)
     rounds = ceil_div(q.images * fours(q), groups[0] * WORKGROUP)
-    return max(groups) <= MOST_GROUPS and rounds + MOST_SUMS <= MOST_ROUNDS
+    return max(groups) <= MAX_GRID_SIZE and rounds + MOST_SUMS <= MAX_LOOP_ROUNDS
 
 
 def can_implicit(q: Problem) -> bool:
     """Whether :func:`implicit` fits every device."""
-    return not q.empty and max(_implicit_grid(q)) <= MOST_GROUPS and ceil_div(q.inner, DEPTH) <= MOST_ROUNDS
+    return (
+        not q.empty
+        and max(_implicit_grid(q)) <= MAX_GRID_SIZE
+        and ceil_div(q.inner, DEPTH) <= MAX_LOOP_ROUNDS
+    )
 
 
 def direct(
@@ -92,8 +96,8 @@ def direct(
     by_four = win.stride[2] == 1 and 0 <= before <= span(q) - FOUR and not (width | x.offset) % FOUR
     constants = (some, win.kernel[2], win.stride[2], win.dilation[2], before & 0xFFFFFFFF, int(by_four))
     code = DIRECT[out.device.info.short_subgroups]
-    for first in range(0, q.images, MOST_GROUPS):
-        count = min(MOST_GROUPS, q.images - first)
+    for first in range(0, q.images, MAX_GRID_SIZE):
+        count = min(MAX_GRID_SIZE, q.images - first)
         push = pack(
             *win.kernel[:2], *win.stride[:2], *win.dilation[:2], *win.before[:2], *q.size, *q.out_size,
             q.channels // q.groups, filters, blocks,

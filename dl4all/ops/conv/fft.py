@@ -18,9 +18,9 @@ from typing import NamedTuple, TypeAlias
 
 from dl4all.ops.conv.problem import Problem
 from dl4all.ops.core.launch import (
-    MAX_GROUPS,
-    MOST_GROUPS,
-    MOST_ROUNDS,
+    MAX_GRID_SIZE,
+    MAX_LOOP_ROUNDS,
+    STRIDED_GRID_CAP,
     ceil_div,
     check_rounds,
     pack,
@@ -40,9 +40,7 @@ Codes: TypeAlias = Mapping[tuple[bool, bool], Shader]
 
 ROWS, COLUMNS = (
     {
-        (inverse, subgroups): shader(
-            f"conv/fourier_{axis}.comp", INVERSE=int(inverse), SUBGROUPS=int(subgroups)
-        )
+        (inverse, subgroups): shader(f"conv/fft_{axis}.comp", INVERSE=int(inverse), SUBGROUPS=int(subgroups))
         for inverse in (False, True)
         for subgroups in (False, True)
     }
@@ -133,7 +131,7 @@ def possible(info: DeviceInfo, q: Problem, part: str) -> bool:
     _, height, width = win.kernel
     # Of the loops that repair.
     rounds = inner * (height * (ceil_div(width, 4) + 1) + 1)
-    if part != "weight" and rounds > MOST_ROUNDS and info.driver_id == "mesa_llvmpipe":
+    if part != "weight" and rounds > MAX_LOOP_ROUNDS and info.driver_id == "mesa_llvmpipe":
         return False
     return inner * plan(q, part).nbytes <= 2 * BYTES
 
@@ -273,7 +271,7 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -
 
 def _portions(q: Problem, made: Plan, inner: int, outer: int) -> tuple[int, int, int]:
     """Groups, columns of products in a group, and tiles whose maps are made at a time."""
-    most = min(BYTES // made.nbytes, MOST_GROUPS)
+    most = min(BYTES // made.nbytes, MAX_GRID_SIZE)
     groups = max(1, min(q.groups, most // (inner * outer)))
     some = max(1, min(outer, most // inner))
     tiles = q.images * math.prod(made.grid)
@@ -434,7 +432,7 @@ def _repair_weight(
 
 
 def _grid(groups: int) -> Grid:
-    return min(groups, MAX_GROUPS), ceil_div(groups, MAX_GROUPS), 1
+    return min(groups, STRIDED_GRID_CAP), ceil_div(groups, STRIDED_GRID_CAP), 1
 
 
 def _words(q: Problem) -> Ints:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 
 from dl4all.allocator.storage import Storage
 from dl4all.ops.conv.problem import Problem
-from dl4all.ops.core.launch import ceil_div, pack, run, shader, spread
+from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import copy_into
@@ -116,7 +116,7 @@ def run_plane(code: Shader, rows: int, columns: int, push: bytes, *tensors: Tens
 
 def add_up(out: TensorBase, slots: TensorBase, size: int, count: int, offset: int) -> None:
     """Fill `size` elements of `out` from `offset` on with the sum of `count` slots."""
-    groups = spread(size, WORKGROUP)
+    groups = strided_grid(size, WORKGROUP)
     run(SUM, groups, pack(size, count, offset, groups[0] * WORKGROUP), slots, out)
 
 

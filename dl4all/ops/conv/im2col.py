@@ -15,7 +15,7 @@ from functools import partial
 from dl4all.ops.conv import algorithms, direct, fft, winograd
 from dl4all.ops.conv.filter_cache import SUM, add_up, aligned
 from dl4all.ops.conv.problem import Problem
-from dl4all.ops.core.launch import MOST_GROUPS, ceil_div, check_rounds, pack, run, shader, spread
+from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, check_rounds, pack, run, shader, strided_grid
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import PANEL, Matrices, gemm
@@ -112,7 +112,7 @@ def _portion(q: Problem, multiple: int) -> tuple[int, int]:
     """Pixels, a multiple of so many unless they are all, and images whose columns are made at a time."""
     most = COLUMN_BYTES // 4 // max(q.inner, 1)
     span = min(q.pixels, max(multiple, most // multiple * multiple))
-    return span, max(1, min(q.images, most // (ceil_div(span, multiple) * multiple), MOST_GROUPS))
+    return span, max(1, min(q.images, most // (ceil_div(span, multiple) * multiple), MAX_GRID_SIZE))
 
 
 def _unroll(
@@ -155,10 +155,10 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) ->
     channels, filters = q.channels // q.groups, q.filters // q.groups
     plain = q.win.moves_nothing
     most = COLUMN_BYTES // 4 // max(1, q.taps * q.pixels)  # channels of images
-    some = channels if plain else max(1, min(channels, most, MOST_GROUPS))
-    batch = q.images if plain else max(1, min(q.images, most // some, MOST_GROUPS))
+    some = channels if plain else max(1, min(channels, most, MAX_GRID_SIZE))
+    batch = q.images if plain else max(1, min(q.images, most // some, MAX_GRID_SIZE))
     shape = (batch, some * q.taps, q.pixels)
-    wide, _, _ = spread(q.plane, WORKGROUP)
+    wide, _, _ = strided_grid(q.plane, WORKGROUP)
     columns = out if plain else empty(type(out), shape, out.dtype, out.device)
     for first_image in range(0, q.images, batch):
         count = min(batch, q.images - first_image)
@@ -250,8 +250,8 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -
 
 
 def _depthwise(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, q: Problem) -> None:
-    rows, layers = min(q.filters, MOST_GROUPS), min(q.images, MOST_GROUPS)
-    wide, _, _ = spread(q.pixels, WORKGROUP)
+    rows, layers = min(q.filters, MAX_GRID_SIZE), min(q.images, MAX_GRID_SIZE)
+    wide, _, _ = strided_grid(q.pixels, WORKGROUP)
     _check_rounds(out, q.pixels, wide, q.taps)
     extra = (0, 0) if bias is None else (1, bias.offset)
     push = _depthwise_push(q, x.offset, w.offset, wide * WORKGROUP, rows, layers, *extra)
@@ -260,8 +260,8 @@ def _depthwise(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase |
 
 
 def _depthwise_input(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) -> None:
-    rows, layers = min(q.channels, MOST_GROUPS), min(q.images, MOST_GROUPS)
-    wide, _, _ = spread(q.plane, WORKGROUP)
+    rows, layers = min(q.channels, MAX_GRID_SIZE), min(q.images, MAX_GRID_SIZE)
+    wide, _, _ = strided_grid(q.plane, WORKGROUP)
     _check_rounds(out, q.plane, wide, q.taps * (q.filters // q.channels))
     push = _depthwise_push(q, g.offset, w.offset, wide * WORKGROUP, rows, layers, 0, 0)
     flops = 2 * g.numel() * q.taps
@@ -269,7 +269,7 @@ def _depthwise_input(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) 
 
 
 def _depthwise_weight(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -> None:
-    rows = min(q.filters, MOST_GROUPS)
+    rows = min(q.filters, MAX_GRID_SIZE)
     check_rounds(out.device, q.images * (ceil_div(q.pixels, WORKGROUP) + 1))
     push = _depthwise_push(q, g.offset, x.offset, rows)
     run(DEPTHWISE_WEIGHT, (q.taps, rows, 1), push, g, x, out, flops=2 * g.numel() * q.taps)

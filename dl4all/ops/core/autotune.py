@@ -135,19 +135,19 @@ def declare(space: Space[Q, C]) -> Space[Q, C]:
     return space
 
 
-class MadeUp(TensorBase):
+class UninitializedTensor(TensorBase):
     """A tensor that no user sees."""
 
     __slots__ = ()
 
 
-MadeUp.result_class = MadeUp
+UninitializedTensor.result_class = UninitializedTensor
 
 
-def made_up(device: Device, *shape: int) -> Any:
+def uninitialized(device: Device, *shape: int) -> Any:
     """A tensor of normally distributed numbers, for :class:`Work`."""
     block = np.random.default_rng(0).standard_normal(4093, np.float32)  # a prime: rows are not all alike
-    return from_host(MadeUp, np.resize(block, shape), device, copy=False)
+    return from_host(UninitializedTensor, np.resize(block, shape), device, copy=False)
 
 
 def choose(space: Space[Q, C], device: Device, problem: Q) -> C:
@@ -166,7 +166,7 @@ def _decide(space: Space[Q, C], device: Device, problem: Q, key: Key) -> C:
     with state.lock:
         found, final = None, True
         if state.mode != "off" and (space.name, key) not in state.unknown:
-            found = kept(space, device, key)
+            found = stored_choice(space, device, key)
         if found is None:
             state.unknown.add((space.name, key))
             if state.mode == "lazy" and state.seconds > 0:
@@ -322,7 +322,7 @@ def _fastest(found: Mapping[str, Sequence[float]], racing: Sequence[str], usual:
 # What is on disk
 
 
-def kept(space: Space[Q, C], device: Device, key: Key) -> str | None:
+def stored_choice(space: Space[Q, C], device: Device, key: Key) -> str | None:
     """What was found for a class of problems; None if nothing was that can be used."""
     words = _words(space, device, key)
     content = _read(device_records.file(_folder(device, space.name), words), words)

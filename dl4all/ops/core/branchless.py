@@ -15,13 +15,13 @@ import numpy.typing as npt
 LEAST_ZEROS, MOST_ZEROS = 64, 2**15  # in a row to compare with: some for a vector, few enough for the cache
 
 
-def kept(
+def keep_where(
     values: npt.NDArray[Any], mask: npt.NDArray[Any], out: npt.NDArray[Any] | None = None
 ) -> npt.NDArray[Any]:
     """The values where the mask is true, 0 elsewhere, whatever they are there; in `out`, if given.
 
     >>> import numpy as np
-    >>> kept(np.array([1.0, np.nan, 3.0]), np.array([True, False, True])).tolist()
+    >>> keep_where(np.array([1.0, np.nan, 3.0]), np.array([True, False, True])).tolist()
     [1.0, 0.0, 3.0]
     """
     words = f"u{values.dtype.itemsize}"
@@ -30,13 +30,13 @@ def kept(
     return found.view(values.dtype)
 
 
-def not_negative(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def clamp_negative(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The larger of each element and 0; nan stays nan.
 
     NumPy compares two rows of neighbours by vectors, but a row and a number one by one.
 
     >>> import numpy as np
-    >>> not_negative(np.array([-1.0, 2.0])).tolist()
+    >>> clamp_negative(np.array([-1.0, 2.0])).tolist()
     [0.0, 2.0]
     """
     rows = (x.shape[axis:] for axis in range(x.ndim))
@@ -46,11 +46,11 @@ def not_negative(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return found
 
 
-def chosen(mask: npt.NDArray[Any], values: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def select(mask: npt.NDArray[Any], values: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The values where the mask is true, the others, as the same dtype, elsewhere.
 
     >>> import numpy as np
-    >>> chosen(np.array([True, False]), np.array([1.0, 2.0]), np.array([3.0, np.nan])).tolist()
+    >>> select(np.array([True, False]), np.array([1.0, 2.0]), np.array([3.0, np.nan])).tolist()
     [1.0, nan]
     """
     words = f"u{values.dtype.itemsize}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dl4all.ops.core.launch import ceil_div, pack, run, shader, spread
+from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.spirv import Shader
 
@@ -27,7 +27,7 @@ def unpacked(x: TensorBase) -> TensorBase:
     first = (x.offset + sum(step for step in steps if step < 0)) // 2  # words
     words = ceil_div(x.offset + sum(step for step in steps if step > 0) + 1, 2) - first
     flat = made(x.device.allocate(8 * words, "unpack"), (2 * words,), FLOAT, x.device)
-    run(UNPACK, spread(words, WORKGROUP), pack(words, first), x, flat)
+    run(UNPACK, strided_grid(words, WORKGROUP), pack(words, first), x, flat)
     return made(flat.storage, x.shape, FLOAT, x.device, x.strides, x.offset - 2 * first)
 
 
@@ -35,4 +35,4 @@ def pack_into(out: TensorBase, x: TensorBase) -> None:
     """Fill `out`, float16 from the start of its memory on, with the elements of contiguous float32."""
     count = x.numel()
     if count:
-        run(PACK, spread(ceil_div(count, 2), WORKGROUP), pack(count, x.offset), x, out)
+        run(PACK, strided_grid(ceil_div(count, 2), WORKGROUP), pack(count, x.offset), x, out)

@@ -11,9 +11,9 @@ from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device import Device, Launch
 
-MOST_GROUPS = 65535  # along one side, on every device
-MAX_GROUPS = 32768  # of kernels that stride over what is left
-MOST_ROUNDS = 60_000  # of all loops of an invocation, on drivers that have a limit
+MAX_GRID_SIZE = 65535  # along one side, on every device
+STRIDED_GRID_CAP = 32768  # of kernels that stride over what is left
+MAX_LOOP_ROUNDS = 60_000  # of all loops of an invocation, on drivers that have a limit
 
 
 def shader(path: str, **defines: Any) -> Shader:
@@ -43,16 +43,16 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def spread(elements: int, workgroup: int) -> Grid:
+def strided_grid(elements: int, workgroup: int) -> Grid:
     """Workgroups for a kernel that strides over `elements` with `workgroup` invocations each."""
-    return min(ceil_div(elements, workgroup), MAX_GROUPS), 1, 1
+    return min(ceil_div(elements, workgroup), STRIDED_GRID_CAP), 1, 1
 
 
 class NoKernel(Exception):
     """An op has none for these operands; its body computes instead."""
 
 
-class TooLong(NoKernel):
+class LoopTooLong(NoKernel):
     """A device's driver would stop a kernel before its end."""
 
 
@@ -62,8 +62,8 @@ def check_rounds(device: Device, rounds: int) -> None:
     Raises:
         TooLong: the driver is llvmpipe, which leaves loops after 65535 rounds without a word.
     """
-    if rounds > MOST_ROUNDS and device.info.driver_id == "mesa_llvmpipe":
-        raise TooLong(f"an invocation would have {rounds} rounds of loops, the driver stops after 65535")
+    if rounds > MAX_LOOP_ROUNDS and device.info.driver_id == "mesa_llvmpipe":
+        raise LoopTooLong(f"an invocation would have {rounds} rounds of loops, the driver stops after 65535")
 
 
 def run(code: Shader, groups: Grid, push: bytes, *tensors: TensorBase, flops: int = 0) -> None:

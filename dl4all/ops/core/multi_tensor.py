@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dl4all.allocator.allocation import Piece, aligned
 from dl4all.allocator.storage import Storage
-from dl4all.ops.core.launch import MOST_GROUPS, ceil_div
+from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.protocols import Span
 from dl4all.scheduler.device import Device
@@ -27,7 +27,7 @@ Job = tuple[TensorBase, ...]
 """The tensors of one piece of work, one for each role: contiguous, of float32, with as many elements."""
 
 EACH = 1024  # elements that a workgroup goes through
-MOST_ROWS = MOST_GROUPS // 2  # so many tensors and all of their elements never need more workgroups
+MOST_ROWS = MAX_GRID_SIZE // 2  # so many tensors and all of their elements never need more workgroups
 LEAST_SAVED = 8  # dispatches; to plan and to write a table takes as long as asking for so many
 ROW = 5  # words of the table: the first workgroup, the elements, and a place for each of 3 roles
 
@@ -66,12 +66,12 @@ class Plan(NamedTuple):
     alone: tuple[int, ...]
 
 
-class Together:
+class MultiTensor:
     """Plans jobs, and keeps the last plan of each list. Copies and pickles of it begin without any.
 
     >>> import dl4all as dl
     >>> x = dl.tensor([1.0, 2.0], device="cpu")
-    >>> Together().plan([(x,)], [Role(written=True)])
+    >>> MultiTensor().plan([(x,)], [Role(written=True)])
     Plan(batches=(), alone=(0,))
     """
 
@@ -79,8 +79,8 @@ class Together:
         self._known: dict[Hashable, tuple[list[Any], Plan]] = {}
         self._tables: dict[tuple[Device, Hashable], Storage] = {}
 
-    def __reduce__(self) -> tuple[type[Together], tuple[()]]:
-        return Together, ()
+    def __reduce__(self) -> tuple[type[MultiTensor], tuple[()]]:
+        return MultiTensor, ()
 
     def plan(self, jobs: Sequence[Job], roles: Sequence[Role], slot: Hashable = None) -> Plan:
         """Who of the jobs goes together.
@@ -238,7 +238,7 @@ def _batch(
     """A dispatch, and its rows of the table from `start` on."""
     sizes = [jobs[number][-1].numel() for number in one.jobs]
     each = EACH
-    while sum(ceil_div(n, each) for n in sizes) > MOST_GROUPS:
+    while sum(ceil_div(n, each) for n in sizes) > MAX_GRID_SIZE:
         each *= 2
     group = 0
     for row, (number, n) in enumerate(zip(one.jobs, sizes, strict=True), start):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import example, primitives
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.declare import Number, each, elementwise
@@ -16,6 +17,7 @@ def _times(value: Any, factor: Any) -> Any:
     return value if factor == 1 else value * factor
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl=each("a + p.alpha * b"),
     grad=(lambda g: g, lambda g, alpha: _times(g, alpha)),
@@ -31,6 +33,7 @@ def add(input: Array, other: Array, *, alpha: Number = 1) -> Array:
     return np.add(input, _times(other, alpha))
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("subtract",))
 @elementwise(
     glsl=each("a - p.alpha * b"),
     kinds="iuf",
@@ -47,6 +50,7 @@ def sub(input: Array, other: Array, *, alpha: Number = 1) -> Array:
     return np.subtract(input, _times(other, alpha))
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("multiply",))
 @elementwise(glsl=each("a * b"), grad=(lambda g, other: g * other, lambda g, input: g * input))
 def mul(input: Array, other: Array) -> Array:
     """Product of each pair of elements; shapes broadcast, and one operand may be a number.
@@ -59,12 +63,13 @@ def mul(input: Array, other: Array) -> Array:
     return np.multiply(input, other)
 
 
+@export("dl", "Tensor", "Tensor_", "Tensor_.div")
 @elementwise(
     glsl="a / b",
     promotion="float",
     grad=(lambda g, other: g / other, lambda g, other, result: -g * result / other),
 )
-def div(input: Array, other: Array) -> Array:
+def true_divide(input: Array, other: Array) -> Array:
     """Quotient of each pair of elements, always a float; division by zero gives inf or nan.
 
     Example:
@@ -75,6 +80,7 @@ def div(input: Array, other: Array) -> Array:
     return np.divide(input, other)
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("negative",))
 @elementwise(glsl=each("-x"), kinds="iuf", grad=lambda g: -g)
 def neg(input: Array) -> Array:
     """Each element with the opposite sign.
@@ -87,6 +93,7 @@ def neg(input: Array) -> Array:
     return np.negative(input)
 
 
+@export("dl", "Tensor")
 @elementwise(
     glsl=each("x", "uint8", "bool"),
     ranks=COPY_RANKS,
@@ -110,6 +117,7 @@ primitives.clone = clone
 # Products with a sum
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl="a + p.value * b * c",
     grad=(
@@ -129,6 +137,7 @@ def addcmul(input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) 
     return np.add(input, np.multiply(_times(tensor1, value), tensor2))
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl="a + p.value * (b / c)",
     promotion="float",
@@ -150,6 +159,7 @@ def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) 
 
 
 # From the nearer end, so that both ends are met exactly.
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl="abs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1.0 - c)",
     promotion="float",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.arithmetic import clone
@@ -16,6 +17,7 @@ from dl4all.ops.elementwise.logic import where
 BYTES = ("uint8", "bool")
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl=each("a == b", *BYTES, "int64"), result="bool")
 def eq(input: Array, other: Array) -> Array:
     """Whether elements are equal, as ``==``; nan equals nothing.
@@ -29,6 +31,7 @@ def eq(input: Array, other: Array) -> Array:
 
 
 # Not a != b, which some compilers of GLSL make false for nan.
+@export("dl", "Tensor", "Tensor_", aliases=("not_equal",))
 @elementwise(glsl=each("!(a == b)", *BYTES, "int64"), result="bool")
 def ne(input: Array, other: Array) -> Array:
     """Whether elements differ, as ``!=``; nan differs from everything.
@@ -41,6 +44,7 @@ def ne(input: Array, other: Array) -> Array:
     return np.not_equal(input, other)
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("less",))
 @elementwise(glsl=each("a < b", *BYTES) | {"int64": "less(a, b)"}, result="bool")
 def lt(input: Array, other: Array) -> Array:
     """Whether elements are less than others, as ``<``.
@@ -53,6 +57,7 @@ def lt(input: Array, other: Array) -> Array:
     return np.less(input, other)
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("less_equal",))
 @elementwise(glsl=each("a <= b", *BYTES) | {"int64": "!less(b, a)"}, result="bool")
 def le(input: Array, other: Array) -> Array:
     """Whether elements are less than others or equal, as ``<=``.
@@ -65,6 +70,7 @@ def le(input: Array, other: Array) -> Array:
     return np.less_equal(input, other)
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("greater",))
 @elementwise(glsl=each("a > b", *BYTES) | {"int64": "less(b, a)"}, result="bool")
 def gt(input: Array, other: Array) -> Array:
     """Whether elements are greater than others, as ``>``.
@@ -77,6 +83,7 @@ def gt(input: Array, other: Array) -> Array:
     return np.greater(input, other)
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("greater_equal",))
 @elementwise(glsl=each("a >= b", *BYTES) | {"int64": "!less(a, b)"}, result="bool")
 def ge(input: Array, other: Array) -> Array:
     """Whether elements are greater than others or equal, as ``>=``.
@@ -89,6 +96,7 @@ def ge(input: Array, other: Array) -> Array:
     return np.greater_equal(input, other)
 
 
+@export("dl", "Tensor")
 @elementwise(glsl={"float32": "is_nan(x)"} | dict.fromkeys(("int32", *BYTES), "false"), result="bool")
 def isnan(input: Array) -> Array:
     """Whether elements are nan.
@@ -101,6 +109,7 @@ def isnan(input: Array) -> Array:
     return np.isnan(input)
 
 
+@export("dl", "Tensor")
 @elementwise(glsl={"float32": "is_inf(x)"} | dict.fromkeys(("int32", *BYTES), "false"), result="bool")
 def isinf(input: Array) -> Array:
     """Whether elements are infinite.
@@ -113,6 +122,7 @@ def isinf(input: Array) -> Array:
     return np.isinf(input)
 
 
+@export("dl", "Tensor")
 @elementwise(glsl={"float32": "is_finite(x)"} | dict.fromkeys(("int32", *BYTES), "true"), result="bool")
 def isfinite(input: Array) -> Array:
     """Whether elements are neither infinite nor nan.
@@ -128,6 +138,7 @@ def isfinite(input: Array) -> Array:
 # The larger and the smaller
 
 
+@export()
 @elementwise(
     glsl="b < c ? 0.0 : b == c ? 0.5 * a : a",
     promotion="float",
@@ -144,6 +155,7 @@ def maximum_backward(grad: Array, input: Array, other: Array) -> Array:
     return np.where(input < other, grad.dtype.type(0), np.where(input == other, grad / 2, grad))
 
 
+@export("dl", "Tensor")
 @elementwise(
     glsl=each("larger(a, b)", *BYTES),
     grad=(
@@ -162,6 +174,7 @@ def maximum(input: Array, other: Array) -> Array:
     return np.maximum(input, other)
 
 
+@export("dl", "Tensor")
 @elementwise(
     glsl=each("smaller(a, b)", *BYTES),
     grad=(
@@ -183,13 +196,14 @@ def minimum(input: Array, other: Array) -> Array:
 # Limits
 
 
+@export()
 @elementwise(glsl=each("a >= b && a <= c", *BYTES), result="bool")
-def between(input: Array, min: Array, max: Array) -> Array:
+def in_range(input: Array, min: Array, max: Array) -> Array:
     """Whether elements lie between two limits or on one.
 
     Example:
         >>> import dl4all as dl
-        >>> dl.ops.between(dl.tensor([0.0, 1.0, 2.0]), 1, 1.5).tolist()
+        >>> dl.ops.in_range(dl.tensor([0.0, 1.0, 2.0]), 1, 1.5).tolist()
         [False, True, False]
     """
     return (input >= min) & (input <= max)
@@ -203,25 +217,27 @@ def _upper_gradient(g: Any, input: Any, min: Any, max: Any) -> Any:
     return where((input > max) | (max < min), g, 0.0)
 
 
+@export()
 @elementwise(
     glsl=each("smaller(larger(a, b), c)", *BYTES),
     grad=(
-        lambda g, input, min, max: where(between(input, min, max), g, 0.0),
+        lambda g, input, min, max: where(in_range(input, min, max), g, 0.0),
         _lower_gradient,
         _upper_gradient,
     ),
 )
-def limit(input: Array, min: Array, max: Array) -> Array:
+def clamp_unchecked(input: Array, min: Array, max: Array) -> Array:
     """The elements, no less than `min` and no more than `max`: :func:`clamp` with both.
 
     Example:
         >>> import dl4all as dl
-        >>> dl.ops.limit(dl.tensor([-1.0, 0.5, 2.0]), 0.0, 1.0).tolist()
+        >>> dl.ops.clamp_unchecked(dl.tensor([-1.0, 0.5, 2.0]), 0.0, 1.0).tolist()
         [0.0, 0.5, 1.0]
     """
     return np.minimum(np.maximum(input, min), max)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl=each("larger(a, b)", *BYTES),
     grad=(
@@ -240,6 +256,7 @@ def clamp_min(input: Array, min: Array) -> Array:
     return np.maximum(input, min)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl=each("smaller(a, b)", *BYTES),
     grad=(
@@ -258,6 +275,7 @@ def clamp_max(input: Array, max: Array) -> Array:
     return np.minimum(input, max)
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("clip",))
 def clamp(input: TensorBase, min: Any = None, max: Any = None) -> Any:
     """The elements, no less than `min` and no more than `max`, which are numbers, tensors or left out.
 
@@ -275,9 +293,10 @@ def clamp(input: TensorBase, min: Any = None, max: Any = None) -> Any:
         raise ArgumentError("[clamp] expected min, max or both")
     if max is None:
         return clamp_min(input, min)
-    return clamp_max(input, max) if min is None else limit(input, min, max)
+    return clamp_max(input, max) if min is None else clamp_unchecked(input, min, max)
 
 
+@export("dl", "Tensor", "Tensor_")
 def nan_to_num(
     input: TensorBase, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Any:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from dl4all.ops.core import launch as launching
-from dl4all.ops.core.launch import MOST_GROUPS, shader, spread
+from dl4all.ops.core.launch import MAX_GRID_SIZE, shader, strided_grid
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
-from dl4all.ops.elementwise.transpose_copy import TURN, turning
+from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device import Launch
 
@@ -108,7 +108,7 @@ def launch(
         values.append(operand if numbers >> place & 1 else 0)
     push = _packed(variant, (count, *offsets, *(values if len(values) > 1 else ()), *axes, *arguments))
     constants: tuple[int, ...] = (numbers,) if numbers else ()
-    groups = spread(-(-count // variant.elements), WORKGROUP)
+    groups = strided_grid(-(-count // variant.elements), WORKGROUP)
     if variant.rank:
         length, used = axes[variant.rank - 1], sum(size != 1 for size in axes[: variant.rank])
         four, alike = variant is variants.get(FOURS), 0
@@ -125,8 +125,8 @@ def _over_rows(length: int, rows: int, *, several: bool) -> tuple[int, int, int]
     With `several`, short rows share a workgroup.
     """
     together = WORKGROUP >> min((length - 1).bit_length(), 7) if several else 1
-    y = min(-(-rows // together), MOST_GROUPS, launching.MAX_GROUPS)
-    x, _, _ = spread(length, WORKGROUP)
+    y = min(-(-rows // together), MAX_GRID_SIZE, launching.STRIDED_GRID_CAP)
+    x, _, _ = strided_grid(length, WORKGROUP)
     return min(x, max(1, ENOUGH // y)), y, 1
 
 
@@ -158,7 +158,7 @@ def _strided(
 def _turned(out: TensorBase, tensor: TensorBase) -> bool:
     """Copy the elements four by four, if they lie so."""
     shape, strides = merge_axes(out.shape, [tensor.strides, out.strides])
-    launch = turning(shape, strides[0], strides[1], (tensor.offset, out.offset))
+    launch = transpose_launch(shape, strides[0], strides[1], (tensor.offset, out.offset))
     if launch:
         out.device.launch(launch, tensor.storage, out.storage)
     return launch is not None
@@ -225,7 +225,7 @@ def variants(
     if "LONG" not in defines:
         made[FOURS] = variant(max(made), 4, FOURS=1)
     if TURNED in ranks and not result.several:
-        made[TURNED] = Variant(TURN, 0, struct.Struct(""), (), 16)
+        made[TURNED] = Variant(TRANSPOSE, 0, struct.Struct(""), (), 16)
     return made
 
 

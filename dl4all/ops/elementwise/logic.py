@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import DTypeError
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.declare import each, elementwise
@@ -19,6 +20,7 @@ def _truth(expression: str) -> dict[str, str]:
     return {"float32": floats, **dict.fromkeys(("int32", "uint8", "bool"), ints)}
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl=_truth("A && B"), result="bool")
 def logical_and(input: Array, other: Array) -> Array:
     """Whether both elements are true, that is, not 0.
@@ -31,6 +33,7 @@ def logical_and(input: Array, other: Array) -> Array:
     return np.logical_and(input, other)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl=_truth("A || B"), result="bool")
 def logical_or(input: Array, other: Array) -> Array:
     """Whether one of both elements is true, that is, not 0.
@@ -43,6 +46,7 @@ def logical_or(input: Array, other: Array) -> Array:
     return np.logical_or(input, other)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl=_truth("A != B"), result="bool")
 def logical_xor(input: Array, other: Array) -> Array:
     """Whether just one of both elements is true, that is, not 0.
@@ -55,6 +59,7 @@ def logical_xor(input: Array, other: Array) -> Array:
     return np.logical_xor(input, other)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl={"float32": "x == 0.0", **dict.fromkeys(("int32", "uint8", "bool"), "x == 0")}, result="bool"
 )
@@ -72,6 +77,7 @@ def logical_not(input: Array) -> Array:
 WHOLE = ("int32", "uint8", "bool")
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl=dict.fromkeys(WHOLE, "a & b"), kinds="biu")
 def bitwise_and(input: Array, other: Array) -> Array:
     """The bits that are set in both elements, as ``&``; of bools, whether both are true.
@@ -84,6 +90,7 @@ def bitwise_and(input: Array, other: Array) -> Array:
     return np.bitwise_and(input, other)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl=dict.fromkeys(WHOLE, "a | b"), kinds="biu")
 def bitwise_or(input: Array, other: Array) -> Array:
     """The bits that are set in one of both elements, as ``|``; of bools, whether one is true.
@@ -96,6 +103,7 @@ def bitwise_or(input: Array, other: Array) -> Array:
     return np.bitwise_or(input, other)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl=dict.fromkeys(WHOLE, "a ^ b"), kinds="biu")
 def bitwise_xor(input: Array, other: Array) -> Array:
     """The bits that are set in just one of both elements, as ``^``; of bools, whether just one is true.
@@ -108,6 +116,7 @@ def bitwise_xor(input: Array, other: Array) -> Array:
     return np.bitwise_xor(input, other)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl={"int32": "~x", "uint8": "~x", "bool": "x == 0"}, kinds="biu")
 def bitwise_not(input: Array) -> Array:
     """The opposite of each bit, as ``~``; of bools, the opposite of each.
@@ -120,6 +129,7 @@ def bitwise_not(input: Array) -> Array:
     return np.bitwise_not(input)
 
 
+@export("dl")
 @elementwise(
     glsl=each("a != 0 ? b : c", "uint8", "bool"),
     conditions=("condition",),
@@ -141,6 +151,7 @@ def where(condition: Array, input: Array, other: Array) -> Array:
     return np.where(condition, input, other)
 
 
+@export("dl", "Tensor", "Tensor_")
 def masked_fill(input: TensorBase, mask: TensorBase, value: Any) -> Any:
     """The elements with `value`, a number or a tensor of one element, where `mask` is true.
 

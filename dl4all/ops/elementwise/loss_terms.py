@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.ops.core.branchless import logistic
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import neg
 from dl4all.ops.elementwise.comparison import clamp_min
@@ -22,6 +23,7 @@ def _squared_gradient(g: Any, input: Any, target: Any) -> Any:
     return squared_error_backward(g, input, target)
 
 
+@export()
 @elementwise(
     glsl="2.0 * a * (b - c)",
     promotion="float",
@@ -42,6 +44,7 @@ def squared_error_backward(grad: Array, input: Array, target: Array) -> Array:
     return 2 * grad * (input - target)
 
 
+@export()
 @elementwise(
     glsl="(a - b) * (a - b)",
     promotion="float",
@@ -70,6 +73,7 @@ def _smooth_gradient(g: Any, input: Any, target: Any, beta: float) -> Any:
     return smooth_error_backward(g, input, target, beta=beta)
 
 
+@export()
 @elementwise(
     glsl="a * smaller(larger((b - c) / p.beta, -1.0), 1.0)",
     promotion="float",
@@ -90,6 +94,7 @@ def smooth_error_backward(grad: Array, input: Array, target: Array, beta: float 
     return grad * np.clip((input - target) / np.asarray(beta, input.dtype), -1, 1)
 
 
+@export()
 @elementwise(
     glsl="abs(a - b) < p.beta ? 0.5 * (a - b) * (a - b) / p.beta : abs(a - b) - 0.5 * p.beta",
     promotion="float",
@@ -119,6 +124,7 @@ def _logistic_gradient(g: Any, input: Any, target: Any) -> Any:
     return logistic_error_backward(g, input, target)
 
 
+@export()
 @elementwise(
     glsl="a * (sigmoidf(b) - c)",
     promotion="float",
@@ -139,6 +145,7 @@ def logistic_error_backward(grad: Array, input: Array, target: Array) -> Array:
     return grad * (logistic(input) - target)
 
 
+@export()
 @elementwise(
     glsl="larger(a, 0.0) - a * b + log1pf(expf(-abs(a)))",
     promotion="float",
@@ -170,6 +177,7 @@ def _binary_gradient(g: Any, input: Any, target: Any) -> Any:
     return binary_error_backward(g, input, target)
 
 
+@export()
 @elementwise(
     glsl=f"a * (b - c) / larger(b * (1.0 - b), {LEAST_VARIANCE})",
     promotion="float",
@@ -196,6 +204,7 @@ def _of_target(g: Any, input: Any) -> Any:
     return g * (binary_error(input, 1.0) - binary_error(input, 0.0))
 
 
+@export()
 @elementwise(
     glsl=f"-(b * larger(logf(a), {LEAST_LOG}) + (1.0 - b) * larger(log1pf(-a), {LEAST_LOG}))",
     promotion="float",

@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.elementwise.arithmetic import true_divide
 from dl4all.ops.elementwise.declare import elementwise
 
 
+@export()
 @elementwise(glsl="0.0", promotion="float", grad=lambda g: REGISTRY["zero"](g))
 def zero(input: Array) -> Array:
     """Zeros of the same shape: the gradient of what changes in steps, even where that of the result is nan.
@@ -23,6 +26,7 @@ def zero(input: Array) -> Array:
     return np.zeros_like(input)
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("absolute",))
 @elementwise(
     glsl={"float32": "abs(x)", "int32": "abs(x)", "uint8": "x"},
     kinds="iuf",
@@ -39,6 +43,7 @@ def abs(input: Array) -> Array:
     return np.abs(input)
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("sgn",))
 @elementwise(
     glsl={
         "float32": "x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : 0.0",
@@ -62,6 +67,7 @@ def sign(input: Array) -> Array:
 WHOLE = {"int32": "x", "uint8": "x"}
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl={"float32": "floor(x)"} | WHOLE, kinds="iuf", grad=lambda g: zero(g))
 def floor(input: Array) -> Array:
     """The largest whole number that is not above each element.
@@ -74,6 +80,7 @@ def floor(input: Array) -> Array:
     return np.floor(input) if input.dtype.kind == "f" else input
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl={"float32": "ceil(x)"} | WHOLE, kinds="iuf", grad=lambda g: zero(g))
 def ceil(input: Array) -> Array:
     """The smallest whole number that is not below each element.
@@ -86,6 +93,7 @@ def ceil(input: Array) -> Array:
     return np.ceil(input) if input.dtype.kind == "f" else input
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("fix",))
 @elementwise(glsl={"float32": "trunc(x)"} | WHOLE, kinds="iuf", grad=lambda g: zero(g))
 def trunc(input: Array) -> Array:
     """Each element without its fraction.
@@ -98,6 +106,7 @@ def trunc(input: Array) -> Array:
     return np.trunc(input) if input.dtype.kind == "f" else input
 
 
+@export()
 @elementwise(glsl={"float32": "roundEven(x)"} | WHOLE, kinds="iuf", grad=lambda g: zero(g))
 def round_even(input: Array) -> Array:
     """The nearest whole number, of two the even one: :func:`round` without decimals.
@@ -110,6 +119,7 @@ def round_even(input: Array) -> Array:
     return np.rint(input) if input.dtype.kind == "f" else input
 
 
+@export("dl", "Tensor", "Tensor_")
 def round(input: Any, *, decimals: int = 0) -> Any:
     """The nearest number with so many decimals, of two the even one; its gradient is 0.
 
@@ -132,6 +142,7 @@ def _in_ints(function: str) -> dict[str, str]:
     return dict.fromkeys(("float32", "int32", "uint8"), f"{function}(a, b)")
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl=_in_ints("remainderf"),
     kinds="iuf",
@@ -148,10 +159,11 @@ def remainder(input: Array, other: Array) -> Array:
     return np.remainder(input, other)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl=_in_ints("fmodf"),
     kinds="iuf",
-    grad=(lambda g: g, lambda g, input, other: -g * trunc(REGISTRY["div"](input, other))),
+    grad=(lambda g: g, lambda g, input, other: -g * trunc(true_divide(input, other))),
 )
 def fmod(input: Array, other: Array) -> Array:
     """What is left of a division whose quotient lost its fraction: it has the dividend's sign.
@@ -164,6 +176,7 @@ def fmod(input: Array, other: Array) -> Array:
     return np.fmod(input, other)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl=_in_ints("floor_dividef"), kinds="iuf", grad=(lambda g: zero(g), lambda g: zero(g)))
 def floor_divide(input: Array, other: Array) -> Array:
     """The quotient of each pair of elements, rounded down, as ``//``.

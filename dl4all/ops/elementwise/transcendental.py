@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import NUMBERS, REGISTRY
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul
@@ -20,6 +21,7 @@ from dl4all.ops.elementwise.declare import elementwise
 from dl4all.ops.elementwise.logic import logical_and, where
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl="sqrt(x)", promotion="float", domain={"input": (0.1, 8)}, grad=lambda g, result: g / (result * 2)
 )
@@ -34,6 +36,7 @@ def sqrt(input: Array) -> Array:
     return np.sqrt(input)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl="1.0 / sqrt(x)",
     promotion="float",
@@ -51,6 +54,7 @@ def rsqrt(input: Array) -> Array:
     return 1 / np.sqrt(input)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl="1.0 / x", promotion="float", grad=lambda g, result: -g * (result * result))
 def reciprocal(input: Array) -> Array:
     """1 divided by each element.
@@ -63,6 +67,7 @@ def reciprocal(input: Array) -> Array:
     return 1 / input
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl="expf(x)", promotion="float", grad=lambda g, result: g * result)
 def exp(input: Array) -> Array:
     """e to the power of each element.
@@ -75,6 +80,7 @@ def exp(input: Array) -> Array:
     return np.exp(input)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl="exp2f(x)", promotion="float", grad=lambda g, result: g * result * math.log(2))
 def exp2(input: Array) -> Array:
     """2 to the power of each element.
@@ -87,6 +93,7 @@ def exp2(input: Array) -> Array:
     return np.exp2(input)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl="expm1f(x)", promotion="float", grad=lambda g, result: g * (result + 1))
 def expm1(input: Array) -> Array:
     """e to the power of each element, minus 1, exact for small ones, too.
@@ -99,6 +106,7 @@ def expm1(input: Array) -> Array:
     return np.expm1(input)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl="logf(x)", promotion="float", domain={"input": (0.1, 8)}, grad=lambda g, input: g / input)
 def log(input: Array) -> Array:
     """The natural logarithm of each element, nan below 0.
@@ -111,6 +119,7 @@ def log(input: Array) -> Array:
     return np.log(input)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl="log2f(x)",
     promotion="float",
@@ -128,6 +137,7 @@ def log2(input: Array) -> Array:
     return np.log2(input)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl="log10f(x)",
     promotion="float",
@@ -145,6 +155,7 @@ def log10(input: Array) -> Array:
     return np.log10(input)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl="log1pf(x)", promotion="float", domain={"input": (-0.9, 8)}, grad=lambda g, input: g / (input + 1)
 )
@@ -159,6 +170,7 @@ def log1p(input: Array) -> Array:
     return np.log1p(input)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl="sinf(x)", promotion="float", grad=lambda g, input: g * REGISTRY["cos"](input))
 def sin(input: Array) -> Array:
     """The sine of each element, in radians.
@@ -171,6 +183,7 @@ def sin(input: Array) -> Array:
     return np.sin(input)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl="cosf(x)", promotion="float", grad=lambda g, input: -g * sin(input))
 def cos(input: Array) -> Array:
     """The cosine of each element, in radians.
@@ -183,6 +196,7 @@ def cos(input: Array) -> Array:
     return np.cos(input)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl="tanf(x)",
     promotion="float",
@@ -200,6 +214,7 @@ def tan(input: Array) -> Array:
     return np.tan(input)
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("arcsin",))
 @elementwise(
     glsl="asinf(x)",
     promotion="float",
@@ -217,6 +232,7 @@ def asin(input: Array) -> Array:
     return np.arcsin(input)
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("arccos",))
 @elementwise(
     glsl="acosf(x)",
     promotion="float",
@@ -234,6 +250,7 @@ def acos(input: Array) -> Array:
     return np.arccos(input)
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("arctan",))
 @elementwise(glsl="atanf(x)", promotion="float", grad=lambda g, input: g / (input * input + 1))
 def atan(input: Array) -> Array:
     """The angle between -pi/2 and pi/2 whose tangent is each element.
@@ -246,6 +263,7 @@ def atan(input: Array) -> Array:
     return np.arctan(input)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl="sinhf(x)", promotion="float", grad=lambda g, input: g * REGISTRY["cosh"](input))
 def sinh(input: Array) -> Array:
     """The hyperbolic sine of each element.
@@ -258,6 +276,7 @@ def sinh(input: Array) -> Array:
     return np.sinh(input)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(glsl="coshf(x)", promotion="float", grad=lambda g, input: g * sinh(input))
 def cosh(input: Array) -> Array:
     """The hyperbolic cosine of each element.
@@ -270,6 +289,7 @@ def cosh(input: Array) -> Array:
     return np.cosh(input)
 
 
+@export()
 @elementwise(
     glsl="a * (1.0 - b * b)",
     promotion="float",
@@ -289,6 +309,7 @@ def tanh_backward(grad: Array, output: Array) -> Array:
     return grad * (1 - output * output)
 
 
+@export("dl", "Tensor", "Tensor_", "F")
 @elementwise(glsl="tanhf(x)", promotion="float", grad=lambda g, result: tanh_backward(g, result))
 def tanh(input: Array) -> Array:
     """The hyperbolic tangent of each element.
@@ -301,6 +322,7 @@ def tanh(input: Array) -> Array:
     return np.tanh(input)
 
 
+@export("dl", "Tensor", "Tensor_")
 def square(input: Array) -> Array:
     """Each element times itself.
 
@@ -312,6 +334,7 @@ def square(input: Array) -> Array:
     return mul(input, input)
 
 
+@export("dl", "Tensor", "Tensor_", aliases=("arctan2",))
 @elementwise(
     glsl="atan2f(a, b)",
     promotion="float",
@@ -337,6 +360,7 @@ def each_of(function: Callable[[float], float], array: npt.NDArray[Any]) -> npt.
     return found.reshape(array.shape).astype(array.dtype)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl="erff(x)",
     promotion="float",
@@ -353,6 +377,7 @@ def erf(input: Array) -> Array:
     return each_of(math.erf, input)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl="erfcf(x)",
     promotion="float",
@@ -392,6 +417,7 @@ def _exponent_gradient(g: Any, input: Any, other: Any, result: Any) -> Any:
     return g * where(settled, 0.0, slope)
 
 
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl="powf(a, b)",
     kinds="iuf",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dl4all.ops.core.launch import MOST_GROUPS, ceil_div, pack, shader
+from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, pack, shader
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.scheduler.device import Launch
 
-TURN = shader("memory/transpose.comp")
+TRANSPOSE = shader("memory/transpose.comp")
 TILES = (4, 32)  # of 4 by 4 elements, that a workgroup copies
 OUTER = 2  # axes beside the two
 
 
-def turning(shape: Shape, source: Shape, target: Shape, offsets: Sequence[int]) -> Launch | None:
+def transpose_launch(shape: Shape, source: Shape, target: Shape, offsets: Sequence[int]) -> Launch | None:
     """The launch that copies elements of 4 bytes, or None where they are not by fours along two axes.
 
     Args:
@@ -30,7 +30,7 @@ def turning(shape: Shape, source: Shape, target: Shape, offsets: Sequence[int]) 
         return None
     along, across = shape[turned] // 4, shape[last] // 4
     groups = ceil_div(along, TILES[0]), ceil_div(across, TILES[1])
-    if max(groups) > MOST_GROUPS:
+    if max(groups) > MAX_GRID_SIZE:
         return None
     missing = OUTER - len(others)
     sizes = [*(1,) * missing, *(shape[axis] for axis in others)]
@@ -39,4 +39,4 @@ def turning(shape: Shape, source: Shape, target: Shape, offsets: Sequence[int]) 
         *(offset // 4 for offset in offsets), along, across, source[last] // 4, target[turned] // 4,
         *sizes, *strides[0], *strides[1],
     )  # fmt: skip
-    return Launch(TURN, (*groups, min(sizes[0] * sizes[1], MOST_GROUPS)), push)
+    return Launch(TRANSPOSE, (*groups, min(sizes[0] * sizes[1], MAX_GRID_SIZE)), push)

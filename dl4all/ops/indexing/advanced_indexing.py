@@ -13,10 +13,11 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import strides
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.indexing.indices import Indices, NDArray, joint
-from dl4all.ops.indexing.rows import pick
+from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.memory.views import index, permute, reshape
 
 T = TypeVar("T", bound=TensorBase)
@@ -42,6 +43,7 @@ def is_basic(key: Any) -> bool:
     )
 
 
+@export()
 def getitem(input: T, key: Any) -> T:
     """The elements that a key selects: a view for ints, slices, None and ``...``, else a copy.
 
@@ -75,7 +77,7 @@ def pick_from(view: T, picks: Picks) -> T:
     shape = view.shape
     outer, inner = shape[:first], shape[first + count :]
     rows = reshape(view, math.prod(outer), math.prod(shape[first : first + count]), math.prod(inner))
-    made: T = reshape(pick(rows, Indices(flat)), (*outer, *flat.shape, *inner))
+    made: T = reshape(take_rows(rows, Indices(flat)), (*outer, *flat.shape, *inner))
     return made
 
 

@@ -12,13 +12,14 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides as indexing
 from dl4all.ops.core import tape
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.elementwise.declare import promote
 from dl4all.ops.indexing.indices import Indices, integers
-from dl4all.ops.indexing.rows import pick
+from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.memory.copy import copy_into, new_like
 from dl4all.ops.memory.views import expand, flatten, narrow, reshape, select, unsqueeze
 
@@ -26,6 +27,13 @@ T = TypeVar("T", bound=TensorBase)
 NOTHING = (0,)  # a shape that fits every other one in cat
 
 
+@export(
+    "dl",
+    aliases=(
+        "concat",
+        "concatenate",
+    ),
+)
 def cat(tensors: Sequence[T], dim: int = 0) -> T:
     """Tensors one behind the other along axis `dim`, in their common dtype.
 
@@ -114,6 +122,7 @@ def _as(tensor: TensorBase, dtype: np.dtype[Any]) -> TensorBase:
     return made
 
 
+@export("dl")
 def stack(tensors: Sequence[T], dim: int = 0) -> T:
     """Tensors of one shape side by side along a new axis `dim`.
 
@@ -140,17 +149,20 @@ def _with_axes(tensor: T, ndim: int) -> T:
     return reshape(tensor, (*(1,) * missing, *tensor.shape)) if missing else tensor
 
 
+@export("dl")
 def hstack(tensors: Sequence[T]) -> T:
     """:func:`cat` along the second axis, along the only one of 1-d tensors."""
     parts = [_with_axes(part, 1) for part in _listed("hstack", tensors)]
     return cat(parts, 0 if len(parts[0].shape) == 1 else 1)
 
 
+@export("dl")
 def vstack(tensors: Sequence[T]) -> T:
     """:func:`cat` along the first axis; 1-d tensors are rows."""
     return cat([_with_axes(part, 2) for part in _listed("vstack", tensors)], 0)
 
 
+@export("dl", "Tensor")
 def split(input: T, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[T, ...]:
     """Views of parts along axis `dim`: of one size, the last perhaps smaller, or of given sizes.
 
@@ -177,6 +189,7 @@ def split(input: T, split_size_or_sections: int | Sequence[int], dim: int = 0) -
     return tuple(narrow(input, place, start, n) for start, n in zip(starts, sections, strict=False))
 
 
+@export("dl", "Tensor")
 def chunk(input: T, chunks: int, dim: int = 0) -> tuple[T, ...]:
     """At most `chunks` views of parts of one size along axis `dim`, the last perhaps smaller.
 
@@ -189,12 +202,14 @@ def chunk(input: T, chunks: int, dim: int = 0) -> tuple[T, ...]:
     return split(input, -(-size // chunks), dim) if size else split(input, [0] * chunks, dim)
 
 
+@export("dl", "Tensor")
 def unbind(input: T, dim: int = 0) -> tuple[T, ...]:
     """Views along axis `dim`, without it."""
     size = input.shape[indexing.axis("unbind", dim, len(input.shape))]
     return tuple(select(input, dim, i) for i in range(size))
 
 
+@export("Tensor")
 def repeat(input: T, *repeats: int | Shape) -> T:
     """Copies one behind the other, so many along each axis; there may be more of these in front.
 
@@ -218,12 +233,14 @@ def repeat(input: T, *repeats: int | Shape) -> T:
     return reshape(grown, tuple(n * old for n, old in pairs))
 
 
+@export("dl", "Tensor")
 def tile(input: T, *dims: int | Shape) -> T:
     """:func:`repeat`; with fewer numbers than axes for the last ones."""
     times = indexing.sizes("tile", dims)
     return repeat(input, (*(1,) * (len(input.shape) - len(times)), *times))
 
 
+@export("dl", "Tensor")
 @reads("repeats")
 def repeat_interleave(input: T, repeats: Any, dim: int | None = None) -> T:
     """Each place along axis `dim` several times in a row; without `dim`, each element.
@@ -253,10 +270,11 @@ def picked(input: T, place: int, places: Indices) -> T:
     """The places of an axis in another order."""
     shape = input.shape
     three = reshape(input, math.prod(shape[:place]), shape[place], math.prod(shape[place + 1 :]))
-    made: T = reshape(pick(three, places), (*shape[:place], len(places), *shape[place + 1 :]))
+    made: T = reshape(take_rows(three, places), (*shape[:place], len(places), *shape[place + 1 :]))
     return made
 
 
+@export("dl", "Tensor")
 def flip(input: T, *dims: int | Shape) -> T:
     """A copy with axes in reverse order.
 
@@ -282,6 +300,7 @@ def flip(input: T, *dims: int | Shape) -> T:
     return made
 
 
+@export("dl", "Tensor")
 def roll(input: T, shifts: int | Shape, dims: int | Shape | None = None) -> T:
     """The places of axes moved on, those that go over the end coming back at the front.
 

@@ -13,19 +13,21 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add
 from dl4all.ops.indexing.concatenation import picked
 from dl4all.ops.indexing.indices import Indices, NDArray, checked, integers
-from dl4all.ops.indexing.rows import pick, pick_backward, put
+from dl4all.ops.indexing.rows import put_rows, take_rows, take_rows_backward
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.memory.views import expand, flatten, narrow, reshape
 
 T = TypeVar("T", bound=TensorBase)
 
 
+@export("dl", "Tensor")
 @reads("index")
 def index_select(input: T, dim: int, index: Any) -> T:
     """The places of axis `dim` that an index names, in its order.
@@ -48,6 +50,7 @@ def index_select(input: T, dim: int, index: Any) -> T:
     return picked(input, place, Indices(checked("index_select", index, input.shape[place])))
 
 
+@export("dl", "Tensor", "Tensor_")
 @reads("index")
 def index_add(input: T, dim: int, index: Any, source: T, *, alpha: float = 1) -> T:
     """The input with places of `source` along axis `dim` added to those that an index names.
@@ -68,7 +71,7 @@ def index_add(input: T, dim: int, index: Any, source: T, *, alpha: float = 1) ->
     wanted = (*input.shape[:place], len(places), *input.shape[place + 1 :])
     if source.shape != wanted:
         raise ShapeError(f"[index_add] the source must have shape {wanted}, got {source.shape}")
-    sums = pick_backward(_three(source, place), places, input.shape[place])
+    sums = take_rows_backward(_three(source, place), places, input.shape[place])
     return add(input, _times(reshape(sums, input.shape), alpha))  # type: ignore[no-any-return]
 
 
@@ -102,6 +105,7 @@ def _along(name: str, shape: Shape, place: int, index: Any) -> NDArray:
     return flat
 
 
+@export("dl", "Tensor")
 @reads("index")
 def gather(input: T, dim: int, index: Any) -> T:
     """Each element from the place along axis `dim` that an index names for it.
@@ -127,10 +131,11 @@ def gather(input: T, dim: int, index: Any) -> T:
         return reshape(gather(reshape(input, 1), 0, np.atleast_1d(integers("gather", index))), ())
     place = strides.axis("gather", dim, len(input.shape))
     flat = _along("gather", input.shape, place, index)
-    made: T = reshape(pick(reshape(input, 1, input.numel(), 1), Indices(flat)), flat.shape)
+    made: T = reshape(take_rows(reshape(input, 1, input.numel(), 1), Indices(flat)), flat.shape)
     return made
 
 
+@export("dl", "Tensor", "Tensor_")
 @reads("index")
 def scatter(input: T, dim: int, index: Any, src: Any) -> T:
     """The input with elements put to the places along axis `dim` that an index names.
@@ -152,7 +157,7 @@ def scatter(input: T, dim: int, index: Any, src: Any) -> T:
     place = strides.axis("scatter", dim, len(input.shape))
     flat = _along("scatter", input.shape, place, index)
     rows = _source("scatter", input, src, flat.shape)
-    made: T = reshape(put(reshape(input, input.numel(), 1), rows, Indices(flat)), input.shape)
+    made: T = reshape(put_rows(reshape(input, input.numel(), 1), rows, Indices(flat)), input.shape)
     return made
 
 
@@ -180,6 +185,7 @@ def number(like: T, value: Any, shape: Shape) -> T:
     return expand(one, shape)
 
 
+@export("dl", "Tensor", "Tensor_")
 @reads("index")
 def scatter_add(input: T, dim: int, index: Any, src: T) -> T:
     """The input with elements added to the places along axis `dim` that an index names.
@@ -201,9 +207,10 @@ def scatter_add(input: T, dim: int, index: Any, src: T) -> T:
     place = strides.axis("scatter_add", dim, len(input.shape))
     flat = _along("scatter_add", input.shape, place, index)
     rows = reshape(_source("scatter_add", input, src, flat.shape), 1, flat.size, 1)
-    return add(input, reshape(pick_backward(rows, Indices(flat), input.numel()), input.shape))  # type: ignore[no-any-return]
+    return add(input, reshape(take_rows_backward(rows, Indices(flat), input.numel()), input.shape))  # type: ignore[no-any-return]
 
 
+@export("dl", "Tensor")
 @reads("index")
 def take(input: T, index: Any) -> T:
     """Elements by their number in row-major order, in the index's shape.
@@ -215,6 +222,7 @@ def take(input: T, index: Any) -> T:
     return reshape(picked(flatten(input), 0, Indices(flat)), flat.shape)
 
 
+@export("dl", "Tensor")
 @reads("indices")
 def take_along_dim(input: T, indices: Any, dim: int | None = None) -> T:
     """:func:`gather` with the other axes broadcast; without `dim`, elements by their number.
@@ -254,6 +262,7 @@ def mask_of(name: str, mask: Any) -> NDArray:
     return array
 
 
+@export("dl", "Tensor")
 @reads("mask")
 def masked_select(input: T, mask: Any) -> T:
     """The elements where a mask of bools, broadcast, is true, in row-major order.
@@ -278,6 +287,7 @@ def masked_select(input: T, mask: Any) -> T:
     return picked(flatten(expand(input, shape)), 0, Indices(places))
 
 
+@export("dl", "Tensor")
 @reads("input")
 def nonzero(input: T, as_tuple: bool = False) -> Any:
     """Where elements are not zero: int64 of shape (count, axes), or a tuple with one tensor for each axis.
@@ -296,6 +306,7 @@ def nonzero(input: T, as_tuple: bool = False) -> Any:
     return from_host(made, table, input.device, copy=False)
 
 
+@export("F")
 @reads("input")
 def embedding(input: Any, weight: T, padding_idx: int | None = None) -> T:
     """Rows of a table by their number.
@@ -326,7 +337,7 @@ def embedding(input: Any, weight: T, padding_idx: int | None = None) -> T:
     numbers = checked("embedding", input, rows)
     places = Indices(numbers)
     source = tape.alias(weight)
-    taken: T = pick(reshape(source, 1, rows, columns), places)
+    taken: T = take_rows(reshape(source, 1, rows, columns), places)
     made: T = reshape(taken, (*numbers.shape, columns))
     if padding_idx is None:
         counted = places
@@ -335,12 +346,13 @@ def embedding(input: Any, weight: T, padding_idx: int | None = None) -> T:
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
         g = reshape(grads[0], 1, len(counted), columns)
-        return [reshape(pick_backward(g, counted, rows), rows, columns)]
+        return [reshape(take_rows_backward(g, counted, rows), rows, columns)]
 
     tape.attach("embedding", [weight], [made], backward)
     return made
 
 
+@export("F")
 @reads("input")
 def one_hot(input: Any, num_classes: int = -1) -> Any:
     """A 1 at the place that each int names, 0 elsewhere, along a new last axis; int64.

@@ -7,7 +7,6 @@ view would leave the tensor it was made of without one: both are refused.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,19 +14,20 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
-from dl4all.ops.core.op import NUMBERS, REGISTRY, Op, primitives
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.op import NUMBERS, Op, primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.indexing import advanced_indexing
 from dl4all.ops.indexing.indices import Indices, joint
-from dl4all.ops.indexing.rows import put, put_rows
+from dl4all.ops.indexing.rows import put_rows, write_rows
 from dl4all.ops.memory.copy import (
-    MOVED,
+    MOVABLE_DTYPES,
+    broadcast_view,
     copy_into,
     fill_with,
     fresh_copy,
     overlaps_itself,
     owns_words,
-    stretched,
 )
 from dl4all.ops.memory.views import permute, reshape
 
@@ -84,6 +84,7 @@ def _history(target: TensorBase) -> TensorBase:
 # Whole tensors
 
 
+@export("Tensor")
 def copy_(input: T, src: Any, non_blocking: bool = False) -> T:
     """Write the elements of `src`, broadcast and converted, over those of the tensor; returns it.
 
@@ -133,6 +134,7 @@ def _fitted(gradient: Any, shape: Shape, dtype: np.dtype[Any], place: Any) -> An
     return gradient if gradient.device is place else gradient.to(place)
 
 
+@export("Tensor")
 def fill_(input: T, value: Any) -> T:
     """Write one number over all elements; returns the tensor.
 
@@ -159,6 +161,7 @@ def fill_(input: T, value: Any) -> T:
     return input
 
 
+@export("Tensor")
 def zero_(input: T) -> T:
     """Write zeros over all elements; returns the tensor."""
     return fill_(input, 0)
@@ -167,8 +170,9 @@ def zero_(input: T) -> T:
 # Ops
 
 
-def in_place(name: str) -> Callable[..., Any]:
-    """The method that applies an op and writes the result over its first operand.
+@export()
+def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method that calls a function of tensors and writes the result over its first operand.
 
     >>> import dl4all as dl
     >>> x = dl.tensor([1.0, 2.0])
@@ -176,10 +180,11 @@ def in_place(name: str) -> Callable[..., Any]:
     (True, [4.0, 7.0])
     """
 
+    name = function.__name__
+
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if name in REGISTRY:
-            return _apply(REGISTRY[name], self, args, kwargs)
-        function: Callable[..., Any] = getattr(sys.modules["dl4all.ops"], name)
+        if isinstance(function, Op):
+            return _apply(function, self, args, kwargs)
         return _replaced(name, function, self, args, kwargs)
 
     method.__name__ = method.__qualname__ = f"{name}_"
@@ -285,6 +290,7 @@ def _compute(
 # Parts
 
 
+@export()
 def setitem(input: TensorBase, key: Any, value: Any) -> None:
     """Write a number or a tensor, broadcast and converted, over the elements that a key selects.
 
@@ -387,7 +393,7 @@ def _write_picks(view: TensorBase, picks: advanced_indexing.Picks, value: Any) -
     _check_broadcast("setitem", shape, selected)
     if 0 in selected:
         return
-    wide = stretched(reshape(tape.alias(value), shape), selected)
+    wide = broadcast_view(reshape(tape.alias(value), shape), selected)
     order = (*range(front, front + flat.ndim), *range(front), *range(front + flat.ndim, len(selected)))
     turned = view.as_strided(
         tuple(view.shape[axis] for axis in (*picks.axes, *rest)),
@@ -403,13 +409,13 @@ def _write_picks(view: TensorBase, picks: advanced_indexing.Picks, value: Any) -
             rows = fresh_copy(rows)
         by_kernel = (
             not (view.levels or rows.levels or view.device.is_host)
-            and view.dtype.name in MOVED
+            and view.dtype.name in MOVABLE_DTYPES
             and turned.is_contiguous()
             and view.device.binds(rows.storage, turned.storage)
         )
         if by_kernel:
             target = turned.as_strided((int(np.prod(sizes)), inner), (inner, 1), turned.offset)
-            put_rows(target, rows, Indices(flat).last())
+            write_rows(target, rows, Indices(flat).last())
         else:
             whole = reshape(turned, int(np.prod(sizes)), inner)
-            copy_into(turned, reshape(put(whole, rows, Indices(flat)), turned.shape))
+            copy_into(turned, reshape(put_rows(whole, rows, Indices(flat)), turned.shape))

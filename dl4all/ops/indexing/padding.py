@@ -9,12 +9,13 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides, tape
-from dl4all.ops.core.launch import pack, run, spread
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import pack, run, strided_grid
 from dl4all.ops.core.op import REGISTRY, Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase, contiguous_strides
 from dl4all.ops.indexing.concatenation import picked
 from dl4all.ops.indexing.indices import Indices
-from dl4all.ops.memory.copy import MOVED, copy_into, fill_with, new_like, word_shaders
+from dl4all.ops.memory.copy import MOVABLE_DTYPES, copy_into, fill_with, new_like, word_shaders
 from dl4all.ops.memory.views import contiguous, index, place
 from dl4all.ops.memory.views import diagonal as diagonal_view
 
@@ -24,6 +25,7 @@ WORKGROUP = 128
 TRIANGLE = {upper: word_shaders("indexing/triangle.comp", UPPER=int(upper)) for upper in (False, True)}
 
 
+@export("F")
 def pad(input: T, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> T:
     """More places before and after the last axes.
 
@@ -116,7 +118,7 @@ def _triangle_run(upper: bool) -> Any:
         rows, columns = x.shape[-2:]
         far = max(min(diagonal, columns), -rows)  # beyond that nothing changes, and it fits 32 bits
         push = pack(x.numel(), x.offset, rows, columns, far)
-        run(TRIANGLE[upper][out.dtype.itemsize], spread(x.numel(), WORKGROUP), push, x, out)
+        run(TRIANGLE[upper][out.dtype.itemsize], strided_grid(x.numel(), WORKGROUP), push, x, out)
 
     return launch
 
@@ -127,9 +129,10 @@ TRIANGLES = (
 )  # fmt: skip
 
 
+@export("dl", "Tensor", "Tensor_")
 @op(
     infer=_triangle_shape("tril"),
-    kernel=Kernel(_triangle_run(False), (TRIANGLE[False][4],), MOVED),
+    kernel=Kernel(_triangle_run(False), (TRIANGLE[False][4],), MOVABLE_DTYPES),
     examples=TRIANGLES,
     grad=lambda g, diagonal: REGISTRY["tril"](g, diagonal),
 )
@@ -154,9 +157,10 @@ def tril(input: Array, diagonal: int = 0) -> Array:
     return np.tril(input, diagonal)
 
 
+@export("dl", "Tensor", "Tensor_")
 @op(
     infer=_triangle_shape("triu"),
-    kernel=Kernel(_triangle_run(True), (TRIANGLE[True][4],), MOVED),
+    kernel=Kernel(_triangle_run(True), (TRIANGLE[True][4],), MOVABLE_DTYPES),
     examples=TRIANGLES,
     grad=lambda g, diagonal: REGISTRY["triu"](g, diagonal),
 )
@@ -181,6 +185,7 @@ def triu(input: Array, diagonal: int = 0) -> Array:
     return np.triu(input, diagonal)
 
 
+@export("dl", "Tensor")
 def diag_embed(input: T, offset: int = 0) -> T:
     """Matrices with the last axis on a diagonal, `offset` places above the main one, and zeros elsewhere."""
     if not input.shape:
@@ -193,6 +198,7 @@ def diag_embed(input: T, offset: int = 0) -> T:
     )
 
 
+@export("dl", "Tensor")
 def diag(input: T, diagonal: int = 0) -> T:
     """The diagonal of a matrix, or the matrix that has a vector on its diagonal.
 

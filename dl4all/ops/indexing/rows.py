@@ -7,21 +7,25 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from dl4all.ops.core.launch import pack, run, shader, spread
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.op import REGISTRY, Kernel, Result, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.indexing.indices import Indices
-from dl4all.ops.memory.copy import LARGEST, MOVED, copy_into, stretched, word_shaders
+from dl4all.ops.memory.copy import MAX_WORD_BYTES, MOVABLE_DTYPES, broadcast_view, copy_into, word_shaders
 from dl4all.ops.memory.views import contiguous, expand, reshape
 
 WORKGROUP = 128
 MOST_TERMS = 1024  # that are added up one after the other; of more, sums of pieces
-PICK = {**word_shaders("indexing/take_rows.comp"), LARGEST: shader("indexing/take_rows.comp", WORD="uvec4")}
-PICK_BACKWARD = {
+TAKE_ROWS = {
+    **word_shaders("indexing/take_rows.comp"),
+    MAX_WORD_BYTES: shader("indexing/take_rows.comp", WORD="uvec4"),
+}
+TAKE_ROWS_BACKWARD = {
     1: shader("indexing/take_rows_backward.comp", VALUE="float"),
     4: shader("indexing/take_rows_backward.comp", VALUE="vec4"),
 }
-PUT = word_shaders("indexing/put_rows.comp")
+PUT_ROWS = word_shaders("indexing/put_rows.comp")
 
 
 def _three_axes(name: str, shape: Shape) -> Shape:
@@ -35,20 +39,20 @@ def _within(name: str, places: Indices, size: int) -> None:
         raise ArgumentError(f"[{name}] index {places.array.max()} is out of range for an axis of size {size}")
 
 
-def _pick_shape(input: TensorBase, index: Any) -> Result:
-    outer, size, inner = _three_axes("pick", input.shape)
+def _take_rows_shape(input: TensorBase, index: Any) -> Result:
+    outer, size, inner = _three_axes("take_rows", input.shape)
     places = Indices.of(index)
-    _within("pick", places, size)
+    _within("take_rows", places, size)
     return (outer, len(places), inner), input.dtype
 
 
-def _pick_run(out: TensorBase, input: TensorBase, index: Any) -> None:
+def _take_rows_run(out: TensorBase, input: TensorBase, index: Any) -> None:
     x, places = contiguous(input), Indices.of(index).on(input)
     _, size, inner = x.shape
-    width = _together(inner, x, LARGEST // out.dtype.itemsize)
+    width = _together(inner, x, MAX_WORD_BYTES // out.dtype.itemsize)
     words = out.numel() // width
     push = pack(words, x.offset // width, size, out.shape[1], inner // width)
-    run(PICK[width * out.dtype.itemsize], spread(words, WORKGROUP), push, x, places, out)
+    run(TAKE_ROWS[width * out.dtype.itemsize], strided_grid(words, WORKGROUP), push, x, places, out)
 
 
 def _together(inner: int, x: TensorBase, most: int) -> int:
@@ -56,9 +60,10 @@ def _together(inner: int, x: TensorBase, most: int) -> int:
     return 1 if inner % most or x.offset % most else most
 
 
+@export()
 @op(
-    infer=_pick_shape,
-    kernel=Kernel(_pick_run, (PICK[4], PICK[LARGEST]), MOVED),
+    infer=_take_rows_shape,
+    kernel=Kernel(_take_rows_run, (TAKE_ROWS[4], TAKE_ROWS[MAX_WORD_BYTES]), MOVABLE_DTYPES),
     examples=(
         example((3, 7, 5), index=(0, 6, 2, 2, -1, 3)),
         example((1, 5, 1), index=(4,)),
@@ -67,9 +72,9 @@ def _together(inner: int, x: TensorBase, most: int) -> int:
         example((2, 0, 5), index=(-1,)),
         example((2, 5, 12), index=(0, 4, 2, 2, -1)),
     ),
-    grad=lambda g, index, shapes: REGISTRY["pick_backward"](g, index, shapes[0][1]),
+    grad=lambda g, index, shapes: REGISTRY["take_rows_backward"](g, index, shapes[0][1]),
 )
-def pick(input: Array, index: Any) -> Array:
+def take_rows(input: Array, index: Any) -> Array:
     """Rows of the middle axis in the order of an index; zeros where that is negative.
 
     Args:
@@ -85,7 +90,7 @@ def pick(input: Array, index: Any) -> Array:
 
     Example:
         >>> import dl4all as dl
-        >>> dl.ops.pick(dl.tensor([[[1.0], [2.0]]]), (1, -1, 0)).tolist()
+        >>> dl.ops.take_rows(dl.tensor([[[1.0], [2.0]]]), (1, -1, 0)).tolist()
         [[[2.0], [0.0], [1.0]]]
     """
     places = Indices.of(index).array
@@ -97,16 +102,18 @@ def pick(input: Array, index: Any) -> Array:
     return rows
 
 
-def _pick_backward_shape(input: TensorBase, index: Any, size: int) -> Result:
-    outer, count, inner = _three_axes("pick_backward", input.shape)
+def _take_rows_backward_shape(input: TensorBase, index: Any, size: int) -> Result:
+    outer, count, inner = _three_axes("take_rows_backward", input.shape)
     places = Indices.of(index)
-    _within("pick_backward", places, size)
+    _within("take_rows_backward", places, size)
     if len(places) != count:
-        raise ShapeError(f"[pick_backward] {len(places)} indices do not fit an input of shape {input.shape}")
+        raise ShapeError(
+            f"[take_rows_backward] {len(places)} indices do not fit an input of shape {input.shape}"
+        )
     return (outer, size, inner), input.dtype
 
 
-def _pick_backward_run(out: TensorBase, input: TensorBase, index: Any, size: int) -> None:
+def _take_rows_backward_run(out: TensorBase, input: TensorBase, index: Any, size: int) -> None:
     x, places = contiguous(input), Indices.of(index)
     order, starts = places.plan(size)
     counts = np.diff(starts)
@@ -116,20 +123,21 @@ def _pick_backward_run(out: TensorBase, input: TensorBase, index: Any, size: int
         rank = np.arange(len(order)) - np.repeat(starts[:-1], counts)
         piece = np.full(len(places), -1, np.int32)
         piece[order] = np.repeat(np.cumsum(pieces) - pieces, counts) + rank // MOST_TERMS
-        sums = REGISTRY["pick_backward"](x, Indices(piece), int(pieces.sum()))
-        _pick_backward_run(out, sums, Indices(np.repeat(np.arange(size), pieces)), size)
+        sums = REGISTRY["take_rows_backward"](x, Indices(piece), int(pieces.sum()))
+        _take_rows_backward_run(out, sums, Indices(np.repeat(np.arange(size), pieces)), size)
         return
     host = np.concatenate((starts + np.int32(size + 1), order)).astype(np.int32)
     plan = from_host(type(input).result_class, host, input.device, copy=False)
     width = _together(x.shape[2], x, 4)
     words = out.numel() // width
     push = pack(words, x.offset // width, size, x.shape[1], x.shape[2] // width)
-    run(PICK_BACKWARD[width], spread(words, WORKGROUP), push, x, plan, out)
+    run(TAKE_ROWS_BACKWARD[width], strided_grid(words, WORKGROUP), push, x, plan, out)
 
 
+@export()
 @op(
-    infer=_pick_backward_shape,
-    kernel=Kernel(_pick_backward_run, tuple(PICK_BACKWARD.values())),
+    infer=_take_rows_backward_shape,
+    kernel=Kernel(_take_rows_backward_run, tuple(TAKE_ROWS_BACKWARD.values())),
     examples=(
         example((3, 6, 5), index=(0, 6, 2, 2, -1, 2), size=7),
         example((1, 7, 1), index=(4, 4, 4, 4, 4, 4, 4), size=5),
@@ -137,10 +145,10 @@ def _pick_backward_run(out: TensorBase, input: TensorBase, index: Any, size: int
         example((0, 2, 5), index=(0, 1), size=3),
         example((2, 5, 8), index=(0, 3, 2, -1, 2), size=5),
     ),
-    grad=lambda g, index: REGISTRY["pick"](g, index),
+    grad=lambda g, index: REGISTRY["take_rows"](g, index),
 )
-def pick_backward(input: Array, index: Any, size: int) -> Array:
-    """The gradient of :func:`pick`: each row added to the place that it was taken from.
+def take_rows_backward(input: Array, index: Any, size: int) -> Array:
+    """The gradient of :func:`take_rows`: each row added to the place that it was taken from.
 
     Args:
         input: shape (outer, count, inner).
@@ -156,7 +164,7 @@ def pick_backward(input: Array, index: Any, size: int) -> Array:
 
     Example:
         >>> import dl4all as dl
-        >>> dl.ops.pick_backward(dl.tensor([[[1.0], [2.0], [4.0]]]), (1, 0, 1), 2).tolist()
+        >>> dl.ops.take_rows_backward(dl.tensor([[[1.0], [2.0], [4.0]]]), (1, 0, 1), 2).tolist()
         [[[2.0], [5.0]]]
     """
     order, starts = Indices.of(index).plan(size)
@@ -167,47 +175,48 @@ def pick_backward(input: Array, index: Any, size: int) -> Array:
     return sums
 
 
-def _put_shape(input: TensorBase, source: TensorBase, index: Any) -> Result:
+def _put_rows_shape(input: TensorBase, source: TensorBase, index: Any) -> Result:
     places = Indices.of(index)
     if len(input.shape) != 2 or source.shape != (len(places), input.shape[1]):
         raise ShapeError(
-            f"[put] expected an input of shape (size, inner) and a source of shape ({len(places)}, inner), "
-            f"got {input.shape} and {source.shape}"
+            "[put_rows] expected an input of shape (size, inner) and a source of shape "
+            f"({len(places)}, inner), got {input.shape} and {source.shape}"
         )
     if source.dtype != input.dtype:
         raise DTypeError(
-            f"[put] expected operands of one dtype, got {input.dtype} and {source.dtype}; "
+            f"[put_rows] expected operands of one dtype, got {input.dtype} and {source.dtype}; "
             "convert with .to(dtype)"
         )
-    _within("put", places, input.shape[0])
+    _within("put_rows", places, input.shape[0])
     return input.shape, input.dtype
 
 
-def _put_run(out: TensorBase, input: TensorBase, source: TensorBase, index: Any) -> None:
+def _put_rows_run(out: TensorBase, input: TensorBase, source: TensorBase, index: Any) -> None:
     copy_into(out, input)
-    put_rows(out, source, Indices.of(index).last())
+    write_rows(out, source, Indices.of(index).last())
 
 
-def put_rows(target: TensorBase, source: TensorBase, places: Indices) -> None:
+def write_rows(target: TensorBase, source: TensorBase, places: Indices) -> None:
     """Write rows to contiguous memory on a device; no place may be named twice."""
-    rows = stretched(source, (len(places), target.shape[-1]))
+    rows = broadcast_view(source, (len(places), target.shape[-1]))
     if 0 in rows.shape:
         return
     if rows.dtype != target.dtype:
         rows = primitives.cast(rows, target.dtype.name)
     push = pack(rows.numel(), rows.offset, *rows.strides, target.offset, rows.shape[1])
-    code = PUT[target.dtype.itemsize]
-    run(code, spread(rows.numel(), WORKGROUP), push, rows, places.on(target), target)
+    code = PUT_ROWS[target.dtype.itemsize]
+    run(code, strided_grid(rows.numel(), WORKGROUP), push, rows, places.on(target), target)
 
 
 def _of_put_input(g: Any, index: Any) -> Any:
     zero = from_host(type(g).result_class, np.zeros((1, 1), g.dtype), g.device, copy=False)
-    return put(g, expand(zero, (len(Indices.of(index)), g.shape[1])), index)
+    return put_rows(g, expand(zero, (len(Indices.of(index)), g.shape[1])), index)
 
 
+@export()
 @op(
-    infer=_put_shape,
-    kernel=Kernel(_put_run, (PUT[4],), MOVED),
+    infer=_put_rows_shape,
+    kernel=Kernel(_put_rows_run, (PUT_ROWS[4],), MOVABLE_DTYPES),
     examples=(
         example((7, 5), (3, 5), index=(6, 0, 3)),
         example((5, 3), (4, 3), index=(1, 4, 1, -1)),
@@ -216,7 +225,7 @@ def _of_put_input(g: Any, index: Any) -> Any:
     ),
     grad=(_of_put_input, lambda g, index: _of_put_source(g, index)),
 )
-def put(input: Array, source: Array, index: Any) -> Array:
+def put_rows(input: Array, source: Array, index: Any) -> Array:
     """Rows with some of them replaced; of several for one place the last stays.
 
     Args:
@@ -234,7 +243,7 @@ def put(input: Array, source: Array, index: Any) -> Array:
 
     Example:
         >>> import dl4all as dl
-        >>> dl.ops.put(dl.zeros(3, 1), dl.tensor([[5.0]]), (1,)).tolist()
+        >>> dl.ops.put_rows(dl.zeros(3, 1), dl.tensor([[5.0]]), (1,)).tolist()
         [[0.0], [5.0], [0.0]]
     """
     places = Indices.of(index).last().array
@@ -244,5 +253,5 @@ def put(input: Array, source: Array, index: Any) -> Array:
 
 
 def _of_put_source(g: Any, index: Any) -> Any:
-    rows = pick(reshape(g, 1, *g.shape), Indices.of(index).last())
+    rows = take_rows(reshape(g, 1, *g.shape), Indices.of(index).last())
     return reshape(rows, rows.shape[1:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dl4all.errors import ShapeError
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.elementwise.arithmetic import add, mul
 from dl4all.ops.linalg.matrix_product import matmul
@@ -23,6 +24,7 @@ def _check_axes(op: str, *operands: tuple[Any, int]) -> None:
         raise ShapeError(f"[{op}] expected operands with {wanted} axes, got {shapes}; see matmul for others")
 
 
+@export("dl", "Tensor")
 def mm(input: Any, mat2: Any) -> Any:
     """Product of two matrices, (M, K) and (K, N).
 
@@ -38,6 +40,7 @@ def mm(input: Any, mat2: Any) -> Any:
     return matmul(input, mat2)
 
 
+@export("dl", "Tensor")
 def mv(input: Any, vec: Any) -> Any:
     """Product of a matrix (M, K) and a vector (K,).
 
@@ -53,6 +56,7 @@ def mv(input: Any, vec: Any) -> Any:
     return matmul(input, vec)
 
 
+@export("dl", "Tensor")
 def bmm(input: Any, mat2: Any) -> Any:
     """Products of the matrices of two batches of one size, (B, M, K) and (B, K, N).
 
@@ -70,6 +74,7 @@ def bmm(input: Any, mat2: Any) -> Any:
     return matmul(input, mat2)
 
 
+@export("dl", "Tensor", aliases=("ger",))
 def outer(input: Any, vec2: Any) -> Any:
     """Each element of a vector (M,) with each of another (N,): a matrix (M, N).
 
@@ -85,6 +90,7 @@ def outer(input: Any, vec2: Any) -> Any:
     return mul(reshape(input, input.shape[0], 1), vec2)
 
 
+@export("dl", "Tensor", "Tensor_")
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """``beta * input + alpha * mat1 @ mat2``, for matrices; `input` broadcasts.
 
@@ -100,6 +106,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1
     return _plus("addmm", input, matmul(mat1, mat2), beta, alpha)
 
 
+@export("dl", "Tensor", "Tensor_")
 def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """:func:`addmm` for batches of matrices.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides
+from dl4all.ops.core.exports import export
 from dl4all.ops.elementwise.arithmetic import mul, sub
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.linalg.blas import _plus, bmm, mv, outer
@@ -17,6 +18,7 @@ from dl4all.ops.reduce.sums import sum
 from dl4all.ops.reduce.variance import norm
 
 
+@export("dl", "Tensor")
 def inner(input: Any, other: Any) -> Any:
     """The sum of products along the last axes of two tensors, for each pair of the other places.
 
@@ -35,6 +37,7 @@ def inner(input: Any, other: Any) -> Any:
     return tensordot(input, other, ([-1], [-1]))
 
 
+@export("dl", "Tensor")
 def vdot(input: Any, other: Any) -> Any:
     """The sum of products of two vectors.
 
@@ -51,6 +54,7 @@ def vdot(input: Any, other: Any) -> Any:
     return matmul(input, other)
 
 
+@export("dl")
 def tensordot(a: Any, b: Any, dims: int | Sequence[Any] = 2) -> Any:
     """The sum of products along axes of two tensors, for each pair of the other places.
 
@@ -94,6 +98,7 @@ def tensordot(a: Any, b: Any, dims: int | Sequence[Any] = 2) -> Any:
     return reshape(matmul(one, other), (*rows, *columns))
 
 
+@export("dl", "Tensor")
 def kron(input: Any, other: Any) -> Any:
     """Each element times all of another tensor, in its place: the Kronecker product.
 
@@ -110,6 +115,7 @@ def kron(input: Any, other: Any) -> Any:
     return reshape(mul(apart, within), tuple(m * n for m, n in zip(a.shape, b.shape, strict=True)))
 
 
+@export("dl", "Tensor")
 def cross(input: Any, other: Any, dim: int | None = None) -> Any:
     """The vectors that stand on pairs of vectors in space.
 
@@ -138,6 +144,7 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Any:
 # With a sum
 
 
+@export("dl", "Tensor", "Tensor_")
 def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """``beta * input + alpha * (mat @ vec)``.
 
@@ -152,6 +159,7 @@ def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) 
     return _plus("addmv", input, mv(mat, vec), beta, alpha)
 
 
+@export("dl", "Tensor", "Tensor_")
 def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """``beta * input`` and `alpha` times the product of each pair of elements of two vectors.
 
@@ -166,6 +174,7 @@ def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1)
     return _plus("addr", input, outer(vec1, vec2), beta, alpha)
 
 
+@export("dl", "Tensor", "Tensor_")
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """``beta * input`` and `alpha` times the sum of the products of pairs of matrices.
 
@@ -183,6 +192,7 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: floa
 ger = outer
 
 
+@export("dl", "Tensor")
 def matrix_power(input: Any, n: int) -> Any:
     """A square matrix, or each of a batch, multiplied by itself so many times.
 
@@ -214,6 +224,7 @@ def matrix_power(input: Any, n: int) -> Any:
     return expand(unit, input.shape).clone()
 
 
+@export("dl")
 def chain_matmul(*matrices: Any) -> Any:
     """The product of matrices, in the order that takes the least arithmetic.
 
@@ -252,6 +263,7 @@ def chain_matmul(*matrices: Any) -> Any:
 # Distances
 
 
+@export("dl", "Tensor")
 def dist(input: Any, other: Any, p: float = 2) -> Any:
     """The norm of the difference of two tensors, whose shapes broadcast.
 
@@ -263,6 +275,7 @@ def dist(input: Any, other: Any, p: float = 2) -> Any:
     return norm(sub(input, other), p)
 
 
+@export("dl")
 def cdist(x1: Any, x2: Any, p: float = 2.0) -> Any:
     """The distance of each vector of one tensor from each of another.
 
@@ -290,6 +303,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0) -> Any:
     return norm(sub(unsqueeze(x1, -2), unsqueeze(x2, -3)), p, -1)
 
 
+@export("dl", "F")
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
     """The distance of each pair of vectors along the last axis.
 
@@ -308,6 +322,7 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
     return norm(sub(x1, x2) + eps, p, -1, keepdim)
 
 
+@export("dl", "F")
 def pdist(input: Any, p: float = 2.0) -> Any:
     """The distance of each pair of lines of a matrix: of the first from those after it, and so on.
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import ceil_div, pack, run, shader
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
@@ -54,6 +55,7 @@ def dot_run(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
     SUM.join(out, states, slices)
 
 
+@export("dl", "Tensor")
 @op(
     infer=_shape,
     kernel=Kernel(dot_run, DOT_SHADERS),

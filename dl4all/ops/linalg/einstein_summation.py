@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.core.exports import export
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.views import permute, reshape
@@ -16,6 +17,7 @@ Labelled = tuple[Any, str]
 """A tensor, and a letter for each of its axes."""
 
 
+@export("dl")
 def einsum(equation: str, *operands: Any) -> Any:
     """Sums of products of the operands' elements, as an equation says.
 

@@ -8,7 +8,7 @@ from itertools import product
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import autotune
-from dl4all.ops.core.launch import MOST_GROUPS, ceil_div, pack, shader
+from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, pack, shader
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.scheduler.device import Device, Launch
@@ -184,7 +184,7 @@ def _terms(g: Matrices, first: int) -> Matrices:
 
 def _parts(g: Matrices, tile: Tile) -> Iterator[Matrices]:
     """Products with no more workgroups than every device allows."""
-    most = (MOST_GROUPS, MOST_GROUPS * tile.rows, MOST_GROUPS * tile.columns)
+    most = (MAX_GRID_SIZE, MAX_GRID_SIZE * tile.rows, MAX_GRID_SIZE * tile.columns)
     if g.panel and g.n > most[2]:
         raise ArgumentError(f"[gemm] {g.n} columns in panels of {g.panel} are more than {most[2]}")
     for z, row, column in product(*map(range, (0, 0, 0), (g.batch, g.m, g.n), most)):
@@ -305,8 +305,8 @@ def _prepare(device: Device, g: Matrices) -> autotune.Work[Tile]:
         turn_a=g.turn_a, turn_b=g.turn_b, panel=g.panel, panel_step=g.k * g.panel,
     )  # fmt: skip
     counts = (g.batch if g.a_step else 1) * g.m * g.k, (g.batch if g.b_step else 1) * g.k * pitch
-    a, b = (autotune.made_up(device, count) for count in counts)
-    c = autotune.made_up(device, g.batch * g.m * g.n)
+    a, b = (autotune.uninitialized(device, count) for count in counts)
+    c = autotune.uninitialized(device, g.batch * g.m * g.n)
     return autotune.Work(lambda tile: multiply_with(tile, c, a, b, None, problem), c)
 
 

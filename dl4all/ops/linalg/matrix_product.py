@@ -9,7 +9,8 @@ import numpy as np
 
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float
-from dl4all.ops.core.launch import MOST_GROUPS
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import MAX_GRID_SIZE
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.linalg.dot_product import DOT_SHADERS, dot_run
@@ -98,6 +99,7 @@ def _shaped(tensor: Any, shape: Shape) -> Any:
     return tensor if tensor.shape == shape else reshape(tensor, *shape)
 
 
+@export("dl", "Tensor")
 @op(
     infer=_matmul_infer,
     flops=_matmul_flops,
@@ -170,7 +172,7 @@ def _linear_run(out: TensorBase, input: TensorBase, weight: TensorBase, bias: Te
     b = None if bias is None else contiguous(bias)
     features, inner = w.shape
     rows = out.numel() // features
-    if rows > LINEAR_MOST or features > MOST_GROUPS * WORKGROUP:
+    if rows > LINEAR_MOST or features > MAX_GRID_SIZE * WORKGROUP:
         matrix = x.as_strided((rows, inner), (inner, 1), x.offset)
         multiply(out, matrix, w.as_strided((inner, features), w.strides[::-1], w.offset), b)
         return
@@ -187,6 +189,7 @@ def _linear_weight_gradient(g: Any, input: Any, shapes: tuple[Shape, ...]) -> An
     return matmul(transpose(_shaped(g, (rows, features)), 0, 1), _shaped(input, (rows, inner)))
 
 
+@export("F")
 @op(
     infer=_linear_infer,
     flops=_linear_flops,

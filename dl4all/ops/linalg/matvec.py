@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from dl4all.ops.core import autotune
-from dl4all.ops.core.launch import MOST_GROUPS, ceil_div, pack, run, shader
+from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, pack, run, shader
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import Matrices, gemm
 from dl4all.runtime.device_info import DeviceInfo
@@ -74,13 +74,13 @@ def _rule(info: DeviceInfo, key: tuple[int | str, ...]) -> tuple[str, ...]:
 
 def _fits(device: Device, way: Way, key: tuple[int | str, ...]) -> bool:
     if way == "workgroup":
-        return int(key[1]) <= MOST_GROUPS.bit_length()
+        return int(key[1]) <= MAX_GRID_SIZE.bit_length()
     return way == "tiles" or int(key[2]) <= ROUNDS
 
 
 def _prepare(device: Device, q: Sizes) -> autotune.Work[Way]:
     shapes = (q.rows, q.inner), (q.features, q.inner), (q.rows, q.features)
-    x, w, out = (autotune.made_up(device, *shape) for shape in shapes)
+    x, w, out = (autotune.uninitialized(device, *shape) for shape in shapes)
     return autotune.Work(lambda way: matvec_with(way, out, x, w, None, q.rows), out)
 
 

@@ -8,11 +8,12 @@ import numpy as np
 
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float
-from dl4all.ops.core.launch import pack, run, shader, spread
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
 from dl4all.ops.indexing.indices import Indices
-from dl4all.ops.memory.copy import JOIN
+from dl4all.ops.memory.copy import CONCAT
 from dl4all.ops.memory.views import contiguous, reshape
 from dl4all.ops.reduce.row_kernels import of_rows, row_shaders
 from dl4all.ops.reduce.softmax_function import softmax
@@ -74,6 +75,7 @@ def _cross_entropy_grad(g: Any, input: Any, weight: Any, target: Any, label_smoo
     return cross_entropy_backward(g, input, weight, target=target, label_smoothing=label_smoothing)
 
 
+@export()
 @op(
     infer=_cross_entropy_shape,
     kernel=Kernel(_cross_entropy_run, tuple(code for rows in FORWARD.values() for code in rows.values())),
@@ -149,7 +151,7 @@ def _cross_entropy_backward_run(
         w = contiguous(weight)
         joined = empty(type(out), (rows + classes,), out.dtype, out.device)
         push = pack(rows + classes, rows, g.offset, w.offset)
-        run(JOIN, spread(rows + classes, WORKGROUP), push, g, w, joined)
+        run(CONCAT, strided_grid(rows + classes, WORKGROUP), push, g, w, joined)
         g = joined
     chosen = of_rows(BACKWARD[weight is not None], rows, classes, inner, x)
     push = chosen.push + pack(float(label_smoothing), g.offset, x.offset // chosen.width)
@@ -181,10 +183,11 @@ def _backward_of_input(
     return probabilities * (scaled - sum_to(scaled * probabilities, (count, 1, inner)))
 
 
+@export()
 @op(
     infer=_cross_entropy_backward_shape,
     kernel=Kernel(
-        _cross_entropy_backward_run, (*(code for rows in BACKWARD.values() for code in rows.values()), JOIN)
+        _cross_entropy_backward_run, (*(code for rows in BACKWARD.values() for code in rows.values()), CONCAT)
     ),
     examples=(
         example((3, 2), (3, 5, 2), (5,), target=(0, 4, -1, 2, 2, 1)),
@@ -241,13 +244,14 @@ def _nll_run(out: TensorBase, input: TensorBase, weight: TensorBase | None, *, t
     x, w = contiguous(input), None if weight is None else contiguous(weight)
     push = pack(out.numel(), x.shape[1], x.shape[2], x.offset, 0 if w is None else w.offset)
     operands = (x, Indices.of(target).on(x), *(() if w is None else (w,)))
-    run(NLL[w is not None], spread(out.numel(), WORKGROUP), push, *operands, out)
+    run(NLL[w is not None], strided_grid(out.numel(), WORKGROUP), push, *operands, out)
 
 
 def _nll_grad(g: Any, weight: Any, target: Any, shapes: Any) -> Any:
     return nll_backward(g, weight, target=target, classes=shapes[0][1])
 
 
+@export()
 @op(
     infer=_nll_shape,
     kernel=Kernel(_nll_run, tuple(NLL.values())),
@@ -300,9 +304,10 @@ def _nll_backward_run(
     g, w = contiguous(grad), None if weight is None else contiguous(weight)
     push = pack(out.numel(), classes, out.shape[2], g.offset, 0 if w is None else w.offset)
     operands = (g, Indices.of(target).on(g), *(() if w is None else (w,)))
-    run(NLL_BACKWARD[w is not None], spread(out.numel(), WORKGROUP), push, *operands, out)
+    run(NLL_BACKWARD[w is not None], strided_grid(out.numel(), WORKGROUP), push, *operands, out)
 
 
+@export()
 @op(
     infer=_nll_backward_shape,
     kernel=Kernel(_nll_backward_run, tuple(NLL_BACKWARD.values())),

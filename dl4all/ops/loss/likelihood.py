@@ -10,6 +10,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.composite.binary import logaddexp
 from dl4all.ops.core import tape
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.comparison import clamp_min, eq
@@ -23,6 +24,7 @@ from dl4all.ops.memory.views import expand, select, squeeze, unsqueeze
 from dl4all.ops.reduce.sums import mean
 
 
+@export("F")
 @reads("var")
 def gaussian_nll_loss(
     input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, *, reduction: str = "mean"
@@ -68,6 +70,7 @@ def gaussian_nll_loss(
     return reduced(each + 0.5 * math.log(2 * math.pi) if full else each, reduction)
 
 
+@export("F")
 def poisson_nll_loss(
     input: Any,
     target: Any,
@@ -106,6 +109,7 @@ def poisson_nll_loss(
     return reduced(each, reduction)
 
 
+@export("F")
 @reads("targets", "input_lengths", "target_lengths")
 def ctc_loss(
     log_probs: Any,

@@ -10,6 +10,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.ops.elementwise.logic import where
@@ -17,7 +18,7 @@ from dl4all.ops.elementwise.loss_terms import binary_error, logistic_error, smoo
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.elementwise.transcendental import exp, log
 from dl4all.ops.indexing.indices import Indices, integers
-from dl4all.ops.indexing.rows import pick
+from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.loss.cross_entropy_loss import cross_entropy_each, nll_each
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import reshape, unsqueeze
@@ -57,6 +58,7 @@ def check_tensors(name: str, *operands: Any) -> None:
 # Classes
 
 
+@export("F")
 def cross_entropy(
     input: Any,
     target: Any,
@@ -106,6 +108,7 @@ def cross_entropy(
     return _of_classes(reshape(each, shape), weight, places, reduction)
 
 
+@export("F")
 def nll_loss(
     input: Any, target: Any, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean"
 ) -> Any:
@@ -222,7 +225,7 @@ def _of_classes(each: Any, weight: Any, places: Indices, reduction: str) -> Any:
         return reduced(each, reduction)
     if weight is None:
         return sum(each) / int(np.count_nonzero(places.array >= 0))
-    return sum(each) / sum(pick(reshape(weight.detach(), 1, -1, 1), places))
+    return sum(each) / sum(take_rows(reshape(weight.detach(), 1, -1, 1), places))
 
 
 def _soft_cross_entropy(input: Any, target: Any, weight: Any, reduction: str, label_smoothing: float) -> Any:
@@ -247,6 +250,7 @@ def _soft_cross_entropy(input: Any, target: Any, weight: Any, reduction: str, la
 # Distances
 
 
+@export("F")
 def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
     """The mean squared error.
 
@@ -270,6 +274,7 @@ def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
     return reduced(squared_error(input, target), reduction)
 
 
+@export("F")
 def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
     """The mean absolute error.
 
@@ -288,6 +293,7 @@ def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
     return reduced(abs(input - target), reduction)
 
 
+@export("F")
 def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0) -> Any:
     """The absolute error less ``beta / 2``, and below `beta` a parabola that fits (arXiv:1504.08083).
 
@@ -310,6 +316,7 @@ def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: fl
     return reduced(each, reduction)
 
 
+@export("F")
 def huber_loss(
     input: Any, target: Any, *, reduction: str = "mean", delta: float = 1.0, weight: Any = None
 ) -> Any:
@@ -352,6 +359,7 @@ def _weighted(each: Any, weight: Any) -> Any:
 # Probabilities
 
 
+@export("F")
 def binary_cross_entropy(input: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> Any:
     """How improbable the right answers are: ``-(target log(input) + (1 - target) log(1 - input))``.
 
@@ -376,6 +384,7 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, *, reducti
     return reduced(_weighted(binary_error(input, target), weight), reduction)
 
 
+@export("F")
 def binary_cross_entropy_with_logits(
     input: Any, target: Any, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
 ) -> Any:
@@ -408,6 +417,7 @@ def binary_cross_entropy_with_logits(
     return reduced(_weighted(each, weight), reduction)
 
 
+@export("F")
 def kl_div(input: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> Any:
     """The Kullback-Leibler divergence of probabilities `target` from those whose logarithms are `input`.
 

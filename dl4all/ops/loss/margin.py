@@ -9,6 +9,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.activation.smooth import logsigmoid, softplus
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.comparison import clamp_min, minimum
@@ -24,6 +25,7 @@ from dl4all.ops.reduce.sums import mean, sum
 FAR = 40.0  # from here on, log(1 + exp(x)) is x in float64 too
 
 
+@export("F")
 def soft_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
     """``log(1 + exp(-target * input))``, for targets of 1 and -1.
 
@@ -45,6 +47,7 @@ def soft_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any
     return reduced(softplus(-target * input, threshold=FAR), reduction)
 
 
+@export("F")
 @reads("target")
 def multi_margin_loss(
     input: Any,
@@ -105,6 +108,7 @@ def _scores(name: str, input: Any, fits: bool, target: Any) -> Any:
     return input if len(input.shape) == 2 else unsqueeze(input, 0)
 
 
+@export("F")
 @reads("target")
 def multilabel_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
     """How far labels are from being 1 ahead of all classes that are none: sums, divided by the classes.
@@ -141,6 +145,7 @@ def multilabel_margin_loss(input: Any, target: Any, *, reduction: str = "mean") 
     return reduced(each if len(input.shape) == 2 else squeeze(each, 0), reduction)
 
 
+@export("F")
 def multilabel_soft_margin_loss(
     input: Any, target: Any, weight: Any = None, *, reduction: str = "mean"
 ) -> Any:
@@ -173,6 +178,7 @@ def multilabel_soft_margin_loss(
 # Triplets
 
 
+@export("F")
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,
@@ -215,6 +221,7 @@ def triplet_margin_loss(
     )
 
 
+@export("F")
 def triplet_margin_with_distance_loss(
     anchor: Any,
     positive: Any,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dl4all.errors import ShapeError
+from dl4all.ops.core.exports import export
 from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import rsqrt
@@ -13,6 +14,7 @@ from dl4all.ops.memory.views import reshape
 from dl4all.ops.reduce.sums import sum
 
 
+@export("F")
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """The cosine of the angle between vectors.
 
@@ -41,6 +43,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     return sum((first * shorter[0]) * (second * shorter[1]), dim)
 
 
+@export("F")
 def cosine_embedding_loss(
     input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
 ) -> Any:
@@ -79,6 +82,7 @@ def cosine_embedding_loss(
     return reduced(alike + where(target == -1, clamp_min(cosine - margin, 0.0), 0.0), reduction)
 
 
+@export("F")
 def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
     """A distance itself where it should be small (target 1), what it lacks to `margin` where not (target -1).
 
@@ -105,6 +109,7 @@ def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, *, reduct
     return reduced(far + where(target == -1, 0.0, input), reduction)
 
 
+@export("F")
 def margin_ranking_loss(
     input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
 ) -> Any:

@@ -6,6 +6,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core import float16
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tensor_base import DTYPES, Array, TensorBase, from_host
 from dl4all.ops.elementwise.kernels import LONG, RANKS, WORDS, Variants, launch, variants
@@ -58,6 +59,7 @@ def _cast_run(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
         launch(CASTS[input.dtype.name, target], out, [input])
 
 
+@export()
 @op(
     infer=_cast_shape,
     kernel=Kernel(

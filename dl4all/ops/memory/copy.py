@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.launch import pack, shader, spread
+from dl4all.ops.core.launch import pack, shader, strided_grid
 from dl4all.ops.core.op import SHARED, Kernel, primitives
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
-from dl4all.ops.elementwise.transpose_copy import TURN, turning
+from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device import Launch
 
@@ -25,7 +25,7 @@ WORKGROUP = 128
 WORDS = {4: "uint", 8: "uvec2"}
 """What stands for an element of so many bytes in a kernel that does not compute with it."""
 
-MOVED = ("float32", "int32", "float64", "int64")
+MOVABLE_DTYPES = ("float32", "int32", "float64", "int64")
 """Element types that kernels move; the others go by way of the host."""
 
 RANKS = (1, 4, 8)
@@ -38,18 +38,18 @@ def word_shaders(path: str, **defines: Any) -> dict[int, Shader]:
     return made
 
 
-JOIN = shader("memory/concat.comp")
+CONCAT = shader("memory/concat.comp")
 """Copies two tensors behind each other."""
 
-LARGEST = 16  # bytes that a kernel can move at once
+MAX_WORD_BYTES = 16  # bytes that a kernel can move at once
 COPY = {
     rank: {
         **word_shaders("memory/copy.comp", RANK=rank),
-        LARGEST: shader("memory/copy.comp", WORD="uvec4", RANK=rank),
+        MAX_WORD_BYTES: shader("memory/copy.comp", WORD="uvec4", RANK=rank),
     }
     for rank in RANKS
 }
-SHARED.extend((TURN, *(by_size[LARGEST] for by_size in COPY.values())))
+SHARED.extend((TRANSPOSE, *(by_size[MAX_WORD_BYTES] for by_size in COPY.values())))
 
 
 def copy_into(target: TensorBase, source: TensorBase) -> None:
@@ -60,7 +60,7 @@ def copy_into(target: TensorBase, source: TensorBase) -> None:
         target, source = (target if target.levels else source).together(target, source)  # type: ignore[attr-defined]
     if source.device is not target.device:
         source = from_host(type(source).result_class, source.on_host(), target.device, copy=True)
-    source = stretched(source, target.shape)
+    source = broadcast_view(source, target.shape)
     if target.device.is_host:
         _assign(target, source.on_host())
         return
@@ -71,7 +71,7 @@ def copy_into(target: TensorBase, source: TensorBase) -> None:
     shape, strides = merge_axes(target.shape, [source.strides, target.strides])
     if not target.device.binds(source.storage, target.storage):
         _through_host(target, source)
-    elif target.dtype.name in MOVED and len(shape) <= max(RANKS):
+    elif target.dtype.name in MOVABLE_DTYPES and len(shape) <= max(RANKS):
         _launch(target, source, shape, strides)
     elif (
         owns_words(target) and target.dtype.name in _casting().dtypes and min(source.strides, default=0) >= 0
@@ -121,7 +121,7 @@ def fill_with(target: TensorBase, value: Any) -> None:
         copy_into(target, from_host(type(target).result_class, element, target.device, copy=False))
 
 
-def stretched(tensor: TensorBase, shape: Shape) -> TensorBase:
+def broadcast_view(tensor: TensorBase, shape: Shape) -> TensorBase:
     """A view of `shape` in which the axes that broadcast have stride 0; no history."""
     if tensor.shape == shape:
         return tensor
@@ -168,18 +168,18 @@ def _converted(source: TensorBase, dtype: np.dtype[Any]) -> TensorBase:
 def _launch(target: TensorBase, source: TensorBase, shape: Shape, strides: Sequence[Shape]) -> None:
     offsets, itemsize = (source.offset, target.offset), target.dtype.itemsize
     if itemsize == 4:
-        turned = turning(shape, strides[0], strides[1], offsets)
+        turned = transpose_launch(shape, strides[0], strides[1], offsets)
         if turned:
             target.device.launch(turned, source.storage, target.storage)
             return
-    together = LARGEST // itemsize
+    together = MAX_WORD_BYTES // itemsize
     if shape and all(
         s[-1] == 1 and not any(n % together for n in (shape[-1], offset, *s[:-1]))
         for s, offset in zip(strides, offsets, strict=True)
     ):
         shape = (*shape[:-1], shape[-1] // together)
         strides = [(*(stride // together for stride in s[:-1]), 1) for s in strides]
-        offsets, itemsize = (source.offset // together, target.offset // together), LARGEST
+        offsets, itemsize = (source.offset // together, target.offset // together), MAX_WORD_BYTES
     rank = min(r for r in RANKS if r >= len(shape))
     missing = rank - len(shape)
     axes = [*(1,) * missing, *shape]
@@ -187,7 +187,7 @@ def _launch(target: TensorBase, source: TensorBase, shape: Shape, strides: Seque
         axes += [*(0,) * missing, *s]
     count = math.prod(shape)
     push = pack(count, *offsets, *axes)
-    launch = Launch(COPY[rank][itemsize], spread(count, WORKGROUP), push, (max(len(shape), 1),))
+    launch = Launch(COPY[rank][itemsize], strided_grid(count, WORKGROUP), push, (max(len(shape), 1),))
     target.device.launch(launch, source.storage, target.storage)
 
 

@@ -10,14 +10,16 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides as indexing
 from dl4all.ops.core import tape
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides
 from dl4all.ops.elementwise.arithmetic import clone
-from dl4all.ops.memory.copy import COPY, MOVED, copy_into, fill_with, fresh_copy, new_like
+from dl4all.ops.memory.copy import COPY, MOVABLE_DTYPES, copy_into, fill_with, fresh_copy, new_like
 
 T = TypeVar("T", bound=TensorBase)
 
 
+@export("Tensor")
 def contiguous(input: T) -> T:
     """Itself if the elements lie in row-major order, else a copy in which they do."""
     if input.is_contiguous():
@@ -31,6 +33,7 @@ def contiguous(input: T) -> T:
     return copied
 
 
+@export("dl", "Tensor")
 def reshape(input: T, *shape: int | Shape) -> T:
     """The same elements in another shape; one size may be -1. A view of a contiguous tensor.
 
@@ -50,11 +53,13 @@ def reshape(input: T, *shape: int | Shape) -> T:
     return view
 
 
+@export("Tensor")
 def reshape_as(input: T, other: TensorBase) -> T:
     """:func:`reshape` to the shape of another tensor."""
     return reshape(input, other.shape)
 
 
+@export("Tensor")
 def view(input: T, *shape: int | Shape) -> T:
     """:func:`reshape`, never with a copy: the result shares the memory of `input`.
 
@@ -74,11 +79,13 @@ def view(input: T, *shape: int | Shape) -> T:
     return made
 
 
+@export("Tensor")
 def view_as(input: T, other: TensorBase) -> T:
     """:func:`view` with the shape of another tensor."""
     return view(input, other.shape)
 
 
+@export("dl", "Tensor")
 def unflatten(input: T, dim: int, sizes: Shape) -> T:
     """The axis `dim` as several, of the given sizes; one may be -1."""
     place = indexing.axis("unflatten", dim, len(input.shape))
@@ -86,6 +93,7 @@ def unflatten(input: T, dim: int, sizes: Shape) -> T:
     return reshape(input, *input.shape[:place], *parts, *input.shape[place + 1 :])
 
 
+@export("dl", "Tensor")
 def flatten(input: T, start_dim: int = 0, end_dim: int = -1) -> T:
     """The axes from `start_dim` to `end_dim` as one."""
     shape = input.shape
@@ -97,6 +105,7 @@ def flatten(input: T, start_dim: int = 0, end_dim: int = -1) -> T:
     return reshape(input, *shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :])
 
 
+@export("dl", "Tensor")
 def squeeze(input: T, dim: int | Shape | None = None) -> T:
     """Without the axes of size 1: all of them, or those among `dim`."""
     ndim = len(input.shape)
@@ -107,12 +116,14 @@ def squeeze(input: T, dim: int | Shape | None = None) -> T:
     )
 
 
+@export("dl", "Tensor")
 def unsqueeze(input: T, dim: int) -> T:
     """With an axis of size 1 put in before axis `dim`."""
     place = indexing.axis("unsqueeze", dim, len(input.shape) + 1)
     return index(input, (*(slice(None),) * place, None))
 
 
+@export("dl", "Tensor")
 def permute(input: T, *dims: int | Shape) -> T:
     """A view with the axes in another order.
 
@@ -132,6 +143,14 @@ def permute(input: T, *dims: int | Shape) -> T:
     return view
 
 
+@export(
+    "dl",
+    "Tensor",
+    aliases=(
+        "swapaxes",
+        "swapdims",
+    ),
+)
 def transpose(input: T, dim0: int, dim1: int) -> T:
     """A view with two axes swapped."""
     order = list(range(len(input.shape)))
@@ -145,6 +164,7 @@ def transpose(input: T, dim0: int, dim1: int) -> T:
 swapaxes = transpose
 
 
+@export("dl", "Tensor", aliases=("moveaxis",))
 def movedim(input: T, source: int | Shape, destination: int | Shape) -> T:
     """A view with the axes `source` at the places `destination`, the others in their order.
 
@@ -164,6 +184,7 @@ def movedim(input: T, source: int | Shape, destination: int | Shape) -> T:
     return permute(input, *order[: len(input.shape)])
 
 
+@export("Tensor")
 def expand(input: T, *shape: int | Shape) -> T:
     """A view in which axes of size 1 are repeated without copying; -1 keeps a size.
 
@@ -177,22 +198,26 @@ def expand(input: T, *shape: int | Shape) -> T:
     return view
 
 
+@export("Tensor")
 def expand_as(input: T, other: TensorBase) -> T:
     """:func:`expand` to the shape of another tensor."""
     return expand(input, other.shape)
 
 
+@export("dl", "Tensor")
 def broadcast_to(input: T, shape: Shape) -> T:
     """A view of `shape` in which axes of size 1, and new ones in front, repeat."""
     return expand(input, shape)
 
 
+@export("dl", "Tensor")
 def select(input: T, dim: int, index: int) -> T:
     """A view without axis `dim`, of what is at `index` along it."""
     place = indexing.axis("select", dim, len(input.shape))
     return _index(input, (*(slice(None),) * place, index))
 
 
+@export("dl", "Tensor")
 def narrow(input: T, dim: int, start: int, length: int) -> T:
     """A view of `length` places along axis `dim`, from `start` on.
 
@@ -209,6 +234,7 @@ def narrow(input: T, dim: int, start: int, length: int) -> T:
     return index(input, (*(slice(None),) * place, slice(first, first + length)))
 
 
+@export("dl", "Tensor")
 def diagonal(input: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
     """A view of the diagonal of axes `dim1` and `dim2`, `offset` places above it; its axis comes last.
 
@@ -247,6 +273,7 @@ def take_region(input: T, region: Region) -> T:
     return made
 
 
+@export()
 def index(input: T, key: Any) -> T:
     """A view of a part: ints, slices with positive steps, ``None`` and ``...``.
 
@@ -277,9 +304,10 @@ def _index_backward_run(out: TensorBase, input: TensorBase, key: Any, shape: Sha
     copy_into(out.as_strided(*indexing.basic(key, out.shape, out.strides, out.offset)), input)
 
 
+@export()
 @op(
     infer=_index_backward_shape,
-    kernel=Kernel(_index_backward_run, tuple(by_size[4] for by_size in COPY.values()), MOVED),
+    kernel=Kernel(_index_backward_run, tuple(by_size[4] for by_size in COPY.values()), MOVABLE_DTYPES),
     examples=(
         example((3, 5), key=(slice(1, 4), slice(None)), shape=(7, 5)),
         example((2, 1, 2), key=(slice(0, 4, 2), None, slice(1, 3)), shape=(5, 3)),

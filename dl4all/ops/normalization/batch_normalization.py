@@ -9,7 +9,8 @@ import numpy as np
 
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float
-from dl4all.ops.core.launch import pack, run, shader, spread
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.transcendental import rsqrt
@@ -70,7 +71,7 @@ def folded(mean: TensorBase, var: TensorBase, weight: TensorBase | None, eps: fl
     out: TensorBase = empty(type(mean).result_class, (2, count), mean.dtype, mean.device)
     push = pack(count, float(eps), mean.offset, var.offset, 0 if weight is None else weight.offset)
     operands = (mean, var) if weight is None else (mean, var, weight)
-    run(FOLD[weight is not None], spread(count, WORKGROUP), push, *operands, out)
+    run(FOLD[weight is not None], strided_grid(count, WORKGROUP), push, *operands, out)
     return out
 
 
@@ -88,6 +89,7 @@ def _stats_grad(g: Any, input: Any, result: Any) -> Any:
     return along_channels(g[0] / count, rank) + away * along_channels(g[1] * (2 / count), rank)
 
 
+@export()
 @op(
     infer=_stats_shape,
     kernel=Kernel(launch_statistics, STATISTICS_SHADERS),
@@ -157,7 +159,7 @@ def _apply_run(
     words, offset = elements // width, 0 if bias is None else bias.offset
     push = pack(words, channels, inner // width, x.offset // width, offset)
     operands = (x, fold) if bias is None else (x, fold, bias)
-    run(APPLY[bias is not None, width], spread(words, WORKGROUP), push, *operands, out)
+    run(APPLY[bias is not None, width], strided_grid(words, WORKGROUP), push, *operands, out)
 
 
 def _apply_grad(
@@ -174,6 +176,7 @@ def _apply_grad(
     return of_input, of_mean, of_var, sums[1], sums[0]
 
 
+@export()
 @op(
     infer=_apply_shape,
     kernel=Kernel(_apply_run, (*APPLY.values(), *FOLD.values())),
@@ -255,6 +258,7 @@ def _sums_grad(
     )
 
 
+@export()
 @op(
     infer=_sums_shape,
     kernel=Kernel(_sums_run, (*SUMS_SHADERS[False], FOLD[False])),
@@ -327,11 +331,11 @@ def _backward_run(
     offset = 0 if weight is None else weight.offset
     operands = (fold, sums) if weight is None else (fold, sums, weight)
     push = pack(channels, elements / channels, sums.offset, offset)
-    run(BACKWARD_FOLD[weight is not None], spread(channels, WORKGROUP), push, *operands, factors)
+    run(BACKWARD_FOLD[weight is not None], strided_grid(channels, WORKGROUP), push, *operands, factors)
     width = width_of(inner, g, x)
     words = elements // width
     push = pack(words, channels, inner // width, g.offset // width, x.offset // width)
-    run(BACKWARD[width], spread(words, WORKGROUP), push, g, x, factors, out)
+    run(BACKWARD[width], strided_grid(words, WORKGROUP), push, g, x, factors, out)
 
 
 def _backward_grad(
@@ -367,6 +371,7 @@ def _backward_grad(
     )
 
 
+@export()
 @op(
     infer=_backward_shape,
     kernel=Kernel(_backward_run, (*BACKWARD.values(), *BACKWARD_FOLD.values(), FOLD[False])),

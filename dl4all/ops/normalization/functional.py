@@ -11,6 +11,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.rounding import abs
@@ -29,6 +30,7 @@ from dl4all.ops.reduce.extrema import amax
 from dl4all.ops.reduce.sums import sum, sum_to
 
 
+@export("F")
 def batch_norm(
     input: Any,
     running_mean: Any = None,
@@ -96,6 +98,7 @@ def batch_norm(
     return result
 
 
+@export("F")
 def instance_norm(
     input: Any,
     running_mean: Any = None,
@@ -148,6 +151,7 @@ def instance_norm(
     return result
 
 
+@export("F")
 def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
     """The channels of each sample in groups, each group normalised by itself (Wu and He, arXiv:1803.08494).
 
@@ -175,6 +179,7 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
     return grouped_norm(input, weight, bias, groups=num_groups, eps=eps)
 
 
+@export("F")
 def layer_norm(
     input: Any,
     normalized_shape: int | Sequence[int],
@@ -204,6 +209,7 @@ def layer_norm(
     return _over_last_axes("layer_norm", input, normalized_shape, weight, bias, eps, center=True)
 
 
+@export("F")
 def rms_norm(
     input: Any, normalized_shape: int | Sequence[int], weight: Any = None, eps: float | None = None
 ) -> Any:
@@ -231,6 +237,7 @@ def rms_norm(
     return _over_last_axes("rms_norm", input, normalized_shape, weight, None, eps, center=False)
 
 
+@export("F")
 def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Any:
     """Vectors divided by their length.
 

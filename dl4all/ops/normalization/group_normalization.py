@@ -10,6 +10,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import pack
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
@@ -131,6 +132,7 @@ def _norm_grad(
     return of_input, sums[1], sums[0]
 
 
+@export()
 @op(
     infer=_norm_shape,
     kernel=Kernel(_norm_run, tuple(code for rows in ROWS.values() for code in rows.values())),
@@ -275,6 +277,7 @@ def _backward_grad(
     return of_grad, reshape(of_input, shape), of_weight
 
 
+@export()
 @op(
     infer=_backward_shape,
     kernel=Kernel(_backward_run, tuple(code for rows in ROWS_BACKWARD.values() for code in rows.values())),
@@ -359,6 +362,7 @@ def _sums_grad(
     )
 
 
+@export()
 @op(
     infer=_sums_shape,
     kernel=Kernel(

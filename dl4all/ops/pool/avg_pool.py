@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dl4all.ops.core.checks import check_images
-from dl4all.ops.core.launch import check_rounds, pack, run, shader, spread
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import check_rounds, pack, run, shader, strided_grid
 from dl4all.ops.core.op import REGISTRY, Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.memory.views import contiguous
@@ -34,7 +35,7 @@ def _avg_run(what: int, out: TensorBase, pooling: Pooling, x: TensorBase) -> Non
         int(pooling.include_pad),
         pooling.divisor or 0,
     )
-    run(AVG_POOL[what, win is None], spread(out.numel(), WORKGROUP), push, x, out)
+    run(AVG_POOL[what, win is None], strided_grid(out.numel(), WORKGROUP), push, x, out)
 
 
 def _avg_pooling(
@@ -74,6 +75,7 @@ def _avg_pool_gradient(
     return REGISTRY["avg_pool_backward"](g, _avg_pooling(shapes[0], *given))
 
 
+@export("F")
 @op(
     infer=_avg_pool_shape,
     kernel=Kernel(_avg_pool_run, (AVG_POOL[0, False],)),
@@ -134,6 +136,7 @@ def _adaptive_avg_run(out: TensorBase, input: TensorBase, *, output_size: Any) -
     _avg_run(0, out, adaptive("adaptive_avg_pool2d", input.shape, output_size), contiguous(input))
 
 
+@export("F")
 @op(
     infer=_adaptive_avg_shape,
     kernel=Kernel(_adaptive_avg_run, (AVG_POOL[0, True],)),
@@ -190,6 +193,7 @@ def _avg_again(g: Any, pooling: Pooling) -> Any:
     return avg_pool2d(g, win.kernel, win.stride, win.before, *rest)
 
 
+@export()
 @op(
     infer=_avg_backward_shape,
     kernel=Kernel(_avg_backward_run, (AVG_POOL[1, False], AVG_POOL[1, True])),

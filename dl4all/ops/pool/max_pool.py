@@ -8,7 +8,8 @@ import numpy as np
 
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float, check_images
-from dl4all.ops.core.launch import check_rounds, pack, run, shader, spread
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import check_rounds, pack, run, shader, strided_grid
 from dl4all.ops.core.op import REGISTRY, Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
@@ -35,7 +36,7 @@ def _max_run(what: int, out: TensorBase, pooling: Pooling, *tensors: TensorBase)
     words = (1,) * 8 if pooling.win is None else pooling.win.words
     push = pack(out.numel(), tensors[0].offset, *pooling.size, *pooling.out_size, *words)
     code = MAX_POOL[what, pooling.win is None and what != AT]
-    run(code, spread(out.numel(), WORKGROUP), push, *tensors, out)
+    run(code, strided_grid(out.numel(), WORKGROUP), push, *tensors, out)
 
 
 def _small_tiles(pooling: Pooling) -> bool:
@@ -50,7 +51,7 @@ def _tiles_run(out: TensorBase, pooling: Pooling, x: TensorBase, *g: TensorBase)
     by_four = 4 % width == 0 and pooling.size[1] % 4 == 0 and x.offset % 4 == 0
     tiles = x.numel() // (height * width)
     push = pack(tiles, pooling.out_size[1], x.offset, *(tensor.offset for tensor in g or (out,)))
-    groups = spread(tiles // (4 // width if by_four else 1), WORKGROUP)
+    groups = strided_grid(tiles // (4 // width if by_four else 1), WORKGROUP)
     launch = Launch(TILES[bool(g)], groups, push, (height, width, int(by_four)))
     out.device.launch(launch, *(tensor.storage for tensor in (x, *g, out)))
 
@@ -90,6 +91,7 @@ def _max_pool_gradient(
     return REGISTRY["max_pool_backward"](g, input, pooling)
 
 
+@export("F")
 @op(
     infer=_max_pool_shape,
     kernel=Kernel(_max_pool_run, (MAX_POOL[LARGEST, False], TILES[False])),
@@ -148,6 +150,7 @@ def _adaptive_max_run(out: TensorBase, input: TensorBase, *, output_size: Any) -
     _max_run(LARGEST, out, pooling, contiguous(input))
 
 
+@export("F")
 @op(
     infer=_adaptive_max_shape,
     kernel=Kernel(_adaptive_max_run, (MAX_POOL[LARGEST, True],)),
@@ -202,6 +205,7 @@ _TILES = sliding("max_pool2d", (1, 1, 6, 10), (3, 2), None, 0, 1, False)
 _PARTS = adaptive("adaptive_max_pool2d", (1, 1, 5, 3), (3, 2))
 
 
+@export()
 @op(
     infer=_max_backward_shape,
     kernel=Kernel(
@@ -251,6 +255,7 @@ def _max_at_run(out: TensorBase, input: TensorBase, by: TensorBase, *, pooling: 
     _max_run(AT, out, pooling, contiguous(input), _places(contiguous(by), pooling))
 
 
+@export()
 @op(
     infer=_max_at_shape,
     kernel=Kernel(_max_at_run, (MAX_POOL[AT, False], *(MAX_POOL[PLACES, parts] for parts in (False, True)))),
@@ -287,6 +292,7 @@ def max_pool_at(input: Array, by: Array, pooling: Any) -> Array:
     return np.where(at < 0, np.zeros((), input.dtype), chosen.reshape(at.shape))
 
 
+@export("F")
 @reads("input")
 def max_pool2d_with_indices(
     input: Any,
@@ -303,6 +309,7 @@ def max_pool2d_with_indices(
     )
 
 
+@export("F")
 @reads("input")
 def adaptive_max_pool2d_with_indices(input: Any, output_size: Any) -> tuple[Any, Any]:
     """:func:`adaptive_max_pool2d`, and where each largest element is: int64, row * W + column."""

@@ -8,10 +8,12 @@ from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.conv.window import sizes
+from dl4all.ops.core.exports import export
 from dl4all.ops.indexing.gather_scatter import number, scatter
 from dl4all.ops.memory.views import reshape
 
 
+@export("F")
 def max_unpool1d(
     input: Any,
     indices: Any,
@@ -32,6 +34,7 @@ def max_unpool1d(
     return _unpooled("max_unpool1d", 1, input, indices, (kernel_size, stride, padding), output_size)
 
 
+@export("F")
 def max_unpool2d(
     input: Any,
     indices: Any,
@@ -62,6 +65,7 @@ def max_unpool2d(
     return _unpooled("max_unpool2d", 2, input, indices, (kernel_size, stride, padding), output_size)
 
 
+@export("F")
 def max_unpool3d(
     input: Any,
     indices: Any,

@@ -6,11 +6,13 @@ from typing import Any
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.checks import check_images
+from dl4all.ops.core.exports import export
 from dl4all.ops.memory.views import reshape
 from dl4all.ops.pool.avg_pool import adaptive_avg_pool2d, avg_pool2d
 from dl4all.ops.pool.max_pool import adaptive_max_pool2d, max_pool2d
 
 
+@export("F")
 def max_pool1d(
     input: Any,
     kernel_size: Any,
@@ -26,6 +28,7 @@ def max_pool1d(
     return _from_rows(max_pool2d(_rows("max_pool1d", input), kernel, step, pad, spacing, ceil_mode))
 
 
+@export("F")
 def avg_pool1d(
     input: Any,
     kernel_size: Any,
@@ -40,12 +43,14 @@ def avg_pool1d(
     return _from_rows(avg_pool2d(_rows("avg_pool1d", input), kernel, step, pad, ceil_mode, count_include_pad))
 
 
+@export("F")
 def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
     """:func:`adaptive_avg_pool2d` along the last axis of (N, C, L)."""
     rows = _rows("adaptive_avg_pool1d", input)
     return _from_rows(adaptive_avg_pool2d(rows, _along("adaptive_avg_pool1d", output_size, 1)))
 
 
+@export("F")
 def adaptive_max_pool1d(input: Any, output_size: Any) -> Any:
     """:func:`adaptive_max_pool2d` along the last axis of (N, C, L)."""
     rows = _rows("adaptive_max_pool1d", input)

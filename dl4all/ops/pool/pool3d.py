@@ -7,7 +7,8 @@ from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.conv.window import sizes
-from dl4all.ops.elementwise.arithmetic import div, mul
+from dl4all.ops.core.exports import export
+from dl4all.ops.elementwise.arithmetic import mul, true_divide
 from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.indexing.gather_scatter import gather
 from dl4all.ops.memory.views import reshape
@@ -63,6 +64,7 @@ def _back(columns: Any, layers: Any, single: bool) -> Any:
     return reshape(columns, *(shape[1:] if single else shape))
 
 
+@export("F")
 def avg_pool3d(
     input: Any,
     kernel_size: Any,
@@ -101,9 +103,10 @@ def avg_pool3d(
     columns = _columns(layers, x.shape[1])
     found = avg_pool2d(columns, (kernel[0], 1), (step[0], 1), (pad[0], 0), *more)
     made = _back(found, layers, single)
-    return made if divisor_override is None else div(made, divisor_override)
+    return made if divisor_override is None else true_divide(made, divisor_override)
 
 
+@export("F")
 def max_pool3d(
     input: Any,
     kernel_size: Any,
@@ -144,6 +147,7 @@ def max_pool3d(
     return _back(found, layers, single), _back(_places(x, within, depths), layers, single)
 
 
+@export("F")
 def max_pool3d_with_indices(
     input: Any,
     kernel_size: Any,
@@ -163,6 +167,7 @@ def _places(x: Any, within: Any, depths: Any) -> Any:
     return gather(columns, 2, depth) + depth * (x.shape[3] * x.shape[4])
 
 
+@export("F")
 def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
     """:func:`avg_pool3d` with windows that give a size: a number or three, None keeping an axis.
 
@@ -180,6 +185,7 @@ def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
     return _back(adaptive_avg_pool2d(_columns(layers, x.shape[1]), (size[0], None)), layers, single)
 
 
+@export("F")
 def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
     """:func:`max_pool3d` with windows that give a size: a number or three, None keeping an axis.
 
@@ -201,6 +207,7 @@ def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = Fal
     return _back(found, layers, single), _back(_places(x, within, depths), layers, single)
 
 
+@export("F")
 def adaptive_max_pool3d_with_indices(input: Any, output_size: Any) -> tuple[Any, Any]:
     """:func:`adaptive_max_pool3d`, and where in its volume each of the largest is."""
     return adaptive_max_pool3d(input, output_size, True)  # type: ignore[no-any-return]
@@ -209,6 +216,7 @@ def adaptive_max_pool3d_with_indices(input: Any, output_size: Any) -> tuple[Any,
 # Along one axis, with places
 
 
+@export("F")
 def max_pool1d_with_indices(
     input: Any,
     kernel_size: Any,
@@ -226,6 +234,7 @@ def max_pool1d_with_indices(
     return reshape(found, *shape), reshape(places, *shape)
 
 
+@export("F")
 def adaptive_max_pool1d_with_indices(input: Any, output_size: Any) -> tuple[Any, Any]:
     """:func:`adaptive_max_pool1d` of (N, C, L), and where each of the largest is."""
     rows = reshape(input, *input.shape[:-1], 1, input.shape[-1])
@@ -245,6 +254,7 @@ def _one(name: str, value: Any) -> Any:
 # By powers
 
 
+@export("F")
 def lp_pool1d(
     input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Any:
@@ -268,6 +278,7 @@ def lp_pool1d(
     return _root(means, kernel, norm_type)
 
 
+@export("F")
 def lp_pool2d(
     input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Any:
@@ -283,6 +294,7 @@ def lp_pool2d(
     return _root(means, height * width, norm_type)
 
 
+@export("F")
 def lp_pool3d(
     input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Any:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.conv.host import taps
 from dl4all.ops.conv.window import Window, placed, sizes, window
-from dl4all.ops.core.branchless import kept
+from dl4all.ops.core.branchless import keep_where
 from dl4all.ops.core.launch import ceil_div
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 
@@ -241,7 +241,7 @@ def spread_back(g: NDArray, at: NDArray, pooling: Pooling) -> NDArray:
     if pooling.win is not None:
         padded = _fitted(np.zeros((*g.shape[:2], *pooling.size), g.dtype), pooling, 0)
         for place, inside, part in _taps(pooling):
-            padded[part] += kept(g, (at == place) & inside)
+            padded[part] += keep_where(g, (at == place) & inside)
         return _cropped(padded, pooling)
     planes = g.shape[0] * g.shape[1]
     pixels = pooling.size[0] * pooling.size[1]
@@ -281,7 +281,7 @@ def _windows_gradient(g: NDArray, x: NDArray, pooling: Pooling) -> NDArray | Non
             wins = tap == best
             wins &= left
             left ^= wins
-            share, into = kept(parts[some], wins), gathered[index]
+            share, into = keep_where(parts[some], wins), gathered[index]
             if into is None:
                 gathered[index] = share
             else:

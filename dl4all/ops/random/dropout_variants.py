@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape
-from dl4all.ops.elementwise.arithmetic import div
+from dl4all.ops.elementwise.arithmetic import true_divide
 from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.transcendental import log, log1p
 from dl4all.ops.indexing.gather_scatter import scatter
@@ -21,6 +22,7 @@ from dl4all.ops.reduce.softmax_function import softmax
 LOWEST = -1.7580993408473766
 
 
+@export("F")
 def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """In training, zeros in the place of random channels of (N, C, L) or (C, L), as :func:`dropout2d`.
 
@@ -36,6 +38,7 @@ def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool =
     return _of_channels("dropout1d", input, p, training, 1)
 
 
+@export("F")
 def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """In training, zeros in the place of random channels of (N, C, D, H, W) or (C, D, H, W).
 
@@ -57,6 +60,7 @@ def _of_channels(name: str, input: Any, p: float, training: bool, axes: int) -> 
     return _dropped(name, input, p, training, max(math.prod(input.shape[-axes:]), 1))
 
 
+@export("F")
 def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
     """In training, what SELU gives for minus infinity in the place of random elements.
 
@@ -80,6 +84,7 @@ def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: b
     return _alpha("alpha_dropout", input, p, training, input.shape)
 
 
+@export("F")
 def feature_alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
     """:func:`alpha_dropout` of whole channels, which are axis 1.
 
@@ -111,6 +116,7 @@ def _alpha(name: str, input: Any, p: float, training: bool, shape: Shape) -> Any
     return input * (kept * scale) + ((1 - kept) * (LOWEST * scale) - LOWEST * scale * p)
 
 
+@export("F")
 def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Any:
     """A random choice among classes that can be differentiated: softmax of scores with Gumbel noise.
 
@@ -134,7 +140,7 @@ def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float =
     made = empty(type(logits).result_class, logits.shape, logits.dtype, logits.device)
     # The smallest number that the generator gives beside 0 is 2^-24; 0 would become an infinite score.
     waited = clamp_min(-log1p(-generator.uniform_(made)), 2.0**-25)
-    soft = softmax(div(logits - log(waited), tau), dim)
+    soft = softmax(true_divide(logits - log(waited), tau), dim)
     if not hard:
         return soft
     chosen = argmax(soft, dim, True)

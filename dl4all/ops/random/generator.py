@@ -19,7 +19,8 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, DTypeError, GradientError
 from dl4all.ops.core import philox, tape
 from dl4all.ops.core.checks import check_float
-from dl4all.ops.core.launch import ceil_div, pack, run, shader, spread
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED, Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
 from dl4all.ops.elementwise.arithmetic import mul
@@ -158,6 +159,7 @@ def replayed(state: State) -> Iterator[None]:
 # Filling tensors
 
 
+@export("Tensor")
 def uniform_(input: T, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> T:
     """Fill with random numbers, uniform in [low, high).
 
@@ -183,13 +185,14 @@ def uniform_(input: T, low: float = 0.0, high: float = 1.0, *, generator: Genera
         return np.minimum(dtype(low) + found * dtype(width), dtype(most))
 
     def on_device(push: tuple[int, ...], out: TensorBase) -> None:
-        groups = spread(ceil_div(out.numel(), 4), WORKGROUP)
+        groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP)
         run(UNIFORM, groups, pack(*push, float(low), width, most), out)
 
     _fill("uniform_", input, generator, on_host, on_device)
     return input
 
 
+@export("Tensor")
 def normal_(input: T, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> T:
     """Fill with random numbers, normal with a mean and a standard deviation.
 
@@ -212,13 +215,14 @@ def normal_(input: T, mean: float = 0.0, std: float = 1.0, *, generator: Generat
         return dtype(mean) + found.astype(dtype, copy=False) * dtype(std)
 
     def on_device(push: tuple[int, ...], out: TensorBase) -> None:
-        groups = spread(ceil_div(out.numel(), 4), WORKGROUP)
+        groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP)
         run(NORMAL, groups, pack(*push, float(mean), float(std)), _table(out.device), out)
 
     _fill("normal_", input, generator, on_host, on_device)
     return input
 
 
+@export("Tensor")
 def bernoulli_(input: T, p: Any = 0.5, *, generator: Generator | None = None) -> T:
     """Fill with ones, each with a probability of `p`, and zeros.
 
@@ -260,7 +264,7 @@ def bernoulli_(input: T, p: Any = 0.5, *, generator: Generator | None = None) ->
         x = contiguous(chances)
         if x.dtype != np.float32:
             x = from_host(type(x).result_class, x.on_host().astype(np.float32), x.device, copy=False)
-        groups = spread(ceil_div(out.numel(), 4), WORKGROUP)
+        groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP)
         run(BERNOULLI, groups, pack(*push, x.offset, int(not single)), x, out)
 
     _fill("bernoulli_", input, generator, on_host, on_device, kinds="fiub")
@@ -347,13 +351,14 @@ def _dropout_run(out: TensorBase, input: TensorBase, p: float, seed: int, offset
     counters = seed & philox.MASK, seed >> 32, offset & philox.MASK, offset >> 32
     push = pack(out.numel(), x.offset, *counters, threshold, scale, inner)
     invocations = ceil_div(out.numel(), 4) if inner == 1 else out.numel()
-    run(DROPOUT if inner == 1 else DROPOUT_GROUPS, spread(invocations, WORKGROUP), push, x, out)
+    run(DROPOUT if inner == 1 else DROPOUT_GROUPS, strided_grid(invocations, WORKGROUP), push, x, out)
 
 
 def _dropout_grad(g: Any, p: float, seed: int, offset: int, inner: int) -> Any:
     return random_dropout(g, p, seed, offset, inner)
 
 
+@export()
 @op(
     infer=_dropout_shape,
     kernel=Kernel(_dropout_run, (DROPOUT, DROPOUT_GROUPS)),
@@ -396,6 +401,7 @@ def random_dropout(input: Array, p: float, seed: int, offset: int, inner: int = 
     )
 
 
+@export("F")
 def dropout(input: T, p: float = 0.5, training: bool = True, inplace: bool = False) -> T:
     """In training, zeros in the place of random elements, the others divided by ``1 - p``.
 
@@ -419,6 +425,7 @@ def dropout(input: T, p: float = 0.5, training: bool = True, inplace: bool = Fal
     return _dropped("dropout", input, p, training, 1)
 
 
+@export("F")
 def dropout2d(input: T, p: float = 0.5, training: bool = True, inplace: bool = False) -> T:
     """In training, zeros in the place of random channels, the others divided by ``1 - p``.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.comparison import eq, gt, ne
@@ -24,6 +25,7 @@ def _count_run(out: TensorBase, input: TensorBase, *, dim: Any) -> None:
     COUNT(out, x, axes_of("count_nonzero", dim, len(input.shape)))
 
 
+@export("dl", "Tensor")
 @op(
     infer=_count_shape,
     kernel=Kernel(_count_run, COUNT.shaders, ("int64",)),
@@ -60,6 +62,7 @@ def count_nonzero(input: Array, dim: Any = None) -> Array:
     return np.asarray(np.count_nonzero(input, axis=axes_of("count_nonzero", dim, input.ndim)), np.int64)
 
 
+@export("dl", "Tensor")
 def any(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Whether some element along axes is true, that is, not 0: bool, but uint8 of uint8.
 
@@ -72,6 +75,7 @@ def any(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return cast(found, "uint8") if input.dtype == np.uint8 else found
 
 
+@export("dl", "Tensor")
 def all(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Whether every element along axes is true, that is, not 0: bool, but uint8 of uint8.
 

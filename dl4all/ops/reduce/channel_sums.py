@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dl4all.ops.core.launch import ceil_div, pack, run, shader, spread
+from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.memory.views import contiguous
@@ -74,10 +74,10 @@ def launch_statistics(out: TensorBase, input: TensorBase) -> None:
         _launch_rows(ROW_STATISTICS, parts, (x,), (partial,))
     else:
         push = pack(*_words(parts), x.offset // parts.width)
-        run(STATISTICS[parts.columns, parts.width], spread(parts.groups, 1), push, x, partial)
+        run(STATISTICS[parts.columns, parts.width], strided_grid(parts.groups, 1), push, x, partial)
     if partial is not out:
         push = pack(parts.outer * parts.inner, parts.channels, parts.size, parts.number)
-        run(STATISTICS_COMBINE, spread(parts.channels, WORKGROUP), push, partial, out)
+        run(STATISTICS_COMBINE, strided_grid(parts.channels, WORKGROUP), push, partial, out)
 
 
 def launch_sums(
@@ -96,10 +96,10 @@ def launch_sums(
     else:
         push = pack(*_words(parts), max(each, 1), folds, g.offset // width, x.offset // width)
         code = SUMS[row is not None, parts.columns, width]
-        run(code, spread(parts.groups, 1), push, g, x, fold, partial)
+        run(code, strided_grid(parts.groups, 1), push, g, x, fold, partial)
     if partial is not out:
         push = pack(out.numel(), parts.number)
-        run(SUMS_COMBINE, spread(out.numel(), WORKGROUP), push, partial, out)
+        run(SUMS_COMBINE, strided_grid(out.numel(), WORKGROUP), push, partial, out)
 
 
 def _parts(*operands: TensorBase) -> _Parts:

@@ -10,6 +10,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import shader
 from dl4all.ops.core.op import REGISTRY, Kernel, Op, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
@@ -80,6 +81,7 @@ def _shared(g: Any, input: Any, result: Any, dim: Any, keepdim: bool) -> Any:
     return spread(g, input.shape, dim, keepdim) * share
 
 
+@export("dl", "Tensor")
 @op(infer=_infer("amax"), kernel=_kernel("amax", LARGEST), examples=AXES, grad=_shared)
 def amax(input: Array, dim: Any = (), keepdim: bool = False) -> Array:
     """The largest element along axes; nan if there is one.
@@ -106,6 +108,7 @@ def amax(input: Array, dim: Any = (), keepdim: bool = False) -> Array:
     return np.amax(input, axis=axes_of("amax", dim, input.ndim), keepdims=keepdim)
 
 
+@export("dl", "Tensor")
 @op(infer=_infer("amin"), kernel=_kernel("amin", SMALLEST), examples=AXES, grad=_shared)
 def amin(input: Array, dim: Any = (), keepdim: bool = False) -> Array:
     """The smallest element along axes; nan if there is one.
@@ -166,6 +169,7 @@ def _argmin(input: Any, dim: Any, keepdim: bool) -> Any:
     return np.argmin(input, axis=dim if input.ndim else None, keepdims=keepdim)
 
 
+@export("dl", "Tensor")
 @op(
     infer=_infer_place("argmax"),
     kernel=_place_kernel("argmax", ARGMAX, _argmax),
@@ -195,6 +199,7 @@ def argmax(input: Array, dim: Any = None, keepdim: bool = False) -> Array:
     return _argmax(input, dim, keepdim)
 
 
+@export("dl", "Tensor")
 @op(
     infer=_infer_place("argmin"),
     kernel=_place_kernel("argmin", ARGMIN, _argmin),
@@ -224,6 +229,7 @@ def argmin(input: Array, dim: Any = None, keepdim: bool = False) -> Array:
     return _argmin(input, dim, keepdim)
 
 
+@export("dl", "Tensor")
 def max(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """The largest element; with `dim`, the largest along that axis and where they are.
 
@@ -246,6 +252,7 @@ def max(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return _extreme("max", input, dim, keepdim, amax, argmax)
 
 
+@export("dl", "Tensor")
 def min(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """The smallest element; with `dim`, the smallest along that axis and where they are.
 
@@ -316,6 +323,7 @@ def _extreme_backward_run(
     run_rows(EXTREME_BACKWARD[largest], out, dim, grad, input)
 
 
+@export()
 @op(
     infer=_extreme_backward_shape,
     kernel=Kernel(

@@ -10,7 +10,7 @@ import numpy as np
 
 from dl4all.ops.core import launch
 from dl4all.ops.core.launch import ceil_div, pack, run, shader
-from dl4all.ops.core.multi_tensor import Plan, Role, Together
+from dl4all.ops.core.multi_tensor import MultiTensor, Plan, Role
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
@@ -46,7 +46,7 @@ def squares(tensors: Sequence[TensorBase]) -> Any:
     if not filled:
         return from_host(cls, np.zeros(1, np.float32), device, copy=False)
     plan = _plan(filled, device, written=False)
-    most = min(PARTS, launch.MAX_GROUPS)
+    most = min(PARTS, launch.STRIDED_GRID_CAP)
     groups = [batch.groups for batch in plan.batches]
     groups += [min(ceil_div(filled[i].numel(), WORKGROUP * EACH), most) for i in plan.alone]
     starts = [0, *itertools.accumulate(groups)]
@@ -96,6 +96,6 @@ def scale(tensors: Sequence[T], factor: TensorBase) -> list[T]:
 
 
 def _plan(tensors: Sequence[TensorBase], device: Device, *, written: bool) -> Plan:
-    plans = device.tables.setdefault("norms", Together())
+    plans = device.tables.setdefault("norms", MultiTensor())
     made: Plan = plans.plan([(tensor,) for tensor in tensors], [Role(written=written)], slot=written)
     return made

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dl4all.ops.elementwise.arithmetic import div
+from dl4all.ops.core.exports import export
+from dl4all.ops.elementwise.arithmetic import true_divide
 from dl4all.ops.elementwise.comparison import isnan
 from dl4all.ops.elementwise.logic import logical_not, where
 from dl4all.ops.memory.conversion import cast
@@ -22,6 +23,7 @@ class Range(NamedTuple):
     max: Any
 
 
+@export("dl", "Tensor")
 def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Range:
     """The smallest and the largest element, along axis `dim` if it is given.
 
@@ -38,6 +40,7 @@ def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Ran
     return Range(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 
+@export("dl")
 def var_mean(input: Any, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Any, Any]:
     """The variance of the elements along axes, and their mean; arguments as for :func:`var`.
 
@@ -50,6 +53,7 @@ def var_mean(input: Any, dim: Any = None, *, correction: float = 1, keepdim: boo
     return var(input, dim, correction=correction, keepdim=keepdim), mean(input, dim, keepdim)
 
 
+@export("dl")
 def std_mean(input: Any, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Any, Any]:
     """The standard deviation of the elements along axes, and their mean; arguments as for :func:`std`.
 
@@ -62,6 +66,7 @@ def std_mean(input: Any, dim: Any = None, *, correction: float = 1, keepdim: boo
     return std(input, dim, correction=correction, keepdim=keepdim), mean(input, dim, keepdim)
 
 
+@export("dl", "Tensor")
 def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The sum of the elements along axes that are not nan.
 
@@ -73,6 +78,7 @@ def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     return sum(_known(input), dim, keepdim, dtype=dtype)
 
 
+@export("dl", "Tensor")
 def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The mean of the elements along axes that are not nan; nan where there are none.
 
@@ -88,7 +94,7 @@ def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
         return mean(input, dim, keepdim, dtype=dtype)
     x = input if dtype is None else cast(input, np.dtype(dtype).name)
     count = sum(cast(logical_not(isnan(x)), x.dtype.name), dim, keepdim)
-    return div(sum(_known(x), dim, keepdim), count)
+    return true_divide(sum(_known(x), dim, keepdim), count)
 
 
 def _known(input: Any) -> Any:

@@ -180,7 +180,7 @@ def _run(
     target: TensorBase,
 ) -> None:
     tiles = ceil_div(outputs, lanes)
-    columns = min(tiles, launch.MAX_GROUPS)
+    columns = min(tiles, launch.STRIDED_GRID_CAP)
     push = pack(outputs, size, lanes, columns, slices, slice, float(number)) + rest
     grid = columns, slices, ceil_div(tiles, columns)
     target.device.launch(Launch(code, grid, push, (axes,)), source.storage, target.storage)

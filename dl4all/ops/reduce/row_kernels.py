@@ -93,7 +93,7 @@ def of_rows(
             lanes = max(lanes, WORKGROUP // WIDEST)
         check_rounds(operands[0].device, PASSES * ceil_div(size // width, WORKGROUP // lanes))
     tiles = ceil_div(rows, lanes)
-    columns = min(tiles, launch.MAX_GROUPS)
+    columns = min(tiles, launch.STRIDED_GRID_CAP)
     push = pack(rows, size // width, inner, lanes, columns)
     return Rows(code, (columns, 1, ceil_div(tiles, columns)), push, width)
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from dl4all.ops.core import launch
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import ceil_div, pack, run
 from dl4all.ops.core.op import REGISTRY, Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, TensorBase
-from dl4all.ops.elementwise.arithmetic import div, mul
+from dl4all.ops.elementwise.arithmetic import mul, true_divide
 from dl4all.ops.elementwise.comparison import eq, gt
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.memory.conversion import cast
@@ -59,7 +60,7 @@ def _scan(products: bool, backwards: bool, out: TensorBase, input: TensorBase, d
     slices = ceil_div(size // width, slice)
     lanes = max(lanes, 1)
     tiles = ceil_div(rows, lanes)
-    columns = min(tiles, launch.MAX_GROUPS)
+    columns = min(tiles, launch.STRIDED_GRID_CAP)
     grid = columns, slices, ceil_div(tiles, columns)
     push = pack(rows, size // width, inner, x.offset // width, lanes, columns, slices, slice, int(backwards))
     if slices == 1:
@@ -67,7 +68,7 @@ def _scan(products: bool, backwards: bool, out: TensorBase, input: TensorBase, d
         return
     totals, starts = (empty(type(out).result_class, (rows, slices), out.dtype, out.device) for _ in range(2))
     run(choose(TOTALS, by_four, inner, slice * width, out.device).code, grid, push, x, totals)
-    columns = min(rows, launch.MAX_GROUPS)
+    columns = min(rows, launch.STRIDED_GRID_CAP)
     every = pack(rows, slices, 1, 0, 1, columns, 1, slices, 0)
     run(SUMS[False, False], (columns, 1, ceil_div(rows, columns)), every, totals, starts)
     run(choose(SLICES, by_four, inner, slice * width, out.device).code, grid, push, x, starts, out)
@@ -90,6 +91,7 @@ def _backward_shape(input: TensorBase, *, dim: int) -> Result:
     return input.shape, input.dtype
 
 
+@export()
 @op(
     infer=_backward_shape,
     kernel=Kernel(lambda out, input, dim: _scan(False, True, out, input, dim), SUM_SHADERS),
@@ -119,6 +121,7 @@ def cumsum_backward(input: Array, dim: int) -> Array:
     return np.flip(_flat(np.cumsum, np.flip(x, dim), dim, input.dtype), dim).reshape(input.shape)
 
 
+@export("dl", "Tensor", "Tensor_")
 @op(
     infer=lambda input, dim, dtype: _shape("cumsum", input, dim, dtype),
     kernel=Kernel(lambda out, input, dim, dtype: _scan(False, False, out, input, dim), SUM_SHADERS),
@@ -153,12 +156,13 @@ def _cumprod_grad(g: Any, input: Any, result: Any, dim: int) -> Any:
     zero = eq(input, 0)
     zeros = cumsum(cast(zero, input.dtype.name), dim)
     none, here = eq(zeros, 0), mul(cast(zero, input.dtype.name), cast(eq(zeros, 1), input.dtype.name))
-    before = div(cumsum_backward(mul(g, result), dim), where(zero, 1.0, input))
+    before = true_divide(cumsum_backward(mul(g, result), dim), where(zero, 1.0, input))
     without = cumprod(where(gt(here, 0), 1.0, input), dim)
     at_zero = cumsum_backward(where(none, 0.0, mul(g, without)), dim)
     return where(none, before, where(gt(here, 0), at_zero, 0.0))
 
 
+@export("dl", "Tensor", "Tensor_")
 @op(
     infer=lambda input, dim, dtype: _shape("cumprod", input, dim, dtype),
     kernel=Kernel(

@@ -8,6 +8,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import REGISTRY, Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.arithmetic import mul, neg
@@ -46,6 +47,7 @@ def _softmax_backward_of_result(g: Any, grad: Any, result: Any, dim: int) -> Any
     return g * (grad - of_grad) - grad * of_g
 
 
+@export()
 @op(
     infer=lambda grad, result, dim: _check("softmax_backward", grad, result, dim=dim),
     kernel=Kernel(
@@ -82,6 +84,7 @@ def softmax_backward(grad: Array, result: Array, dim: int) -> Array:
     return result * (grad - (grad * result).sum(dim, keepdims=True))
 
 
+@export("dl", "Tensor", "F")
 @op(
     infer=lambda input, dim: _check("softmax", input, dim=dim),
     kernel=Kernel(lambda out, input, dim: run_rows(SOFTMAX, out, dim, input), tuple(SOFTMAX.values())),
@@ -124,6 +127,7 @@ def _log_softmax_backward_of_result(g: Any, grad: Any, result: Any, dim: int) ->
     return neg(g * REGISTRY["exp"](result) * sum(grad, dim, keepdim=True))
 
 
+@export()
 @op(
     infer=lambda grad, result, dim: _check("log_softmax_backward", grad, result, dim=dim),
     kernel=Kernel(
@@ -157,6 +161,7 @@ def log_softmax_backward(grad: Array, result: Array, dim: int) -> Array:
     return grad - np.exp(result) * grad.sum(dim, keepdims=True)
 
 
+@export("dl", "Tensor", "F")
 @op(
     infer=lambda input, dim: _check("log_softmax", input, dim=dim),
     kernel=Kernel(
@@ -191,6 +196,7 @@ def log_softmax(input: Array, dim: int = -1) -> Array:
     return _along(input, body)
 
 
+@export("F")
 def softmin(input: Any, dim: int = -1) -> Any:
     """:func:`softmax` of the negated elements.
 

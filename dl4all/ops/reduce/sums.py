@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import DTypeError, ShapeError
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tape import repeated_axes
@@ -99,6 +100,7 @@ def _sum_to_run(out: TensorBase, input: TensorBase, shape: Shape) -> None:
     SUM(out, input, repeated_axes(tuple(shape), input.shape))
 
 
+@export()
 @op(
     infer=_sum_to_shape,
     kernel=Kernel(_sum_to_run, SUM.shaders),
@@ -153,6 +155,7 @@ def _sum_run(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dty
         )
 
 
+@export("dl", "Tensor")
 @op(
     infer=_sum_shape,
     kernel=Kernel(_sum_run, (*SUM.shaders, *COUNT.shaders), ("float32", "int64")),
@@ -209,6 +212,7 @@ def _mean_grad(g: Any, shapes: Any, dim: Any, keepdim: bool) -> Any:
     return spread(each, shape, dim, keepdim)
 
 
+@export("dl", "Tensor")
 @op(
     infer=_mean_shape,
     kernel=Kernel(_mean_run, SUM.shaders),
@@ -268,6 +272,7 @@ def _prod_grad(g: Any, input: Any, dim: Any, keepdim: bool) -> Any:
     return spread(g, input.shape, dim, keepdim) * where(zero, at_zero, elsewhere)
 
 
+@export("dl", "Tensor")
 @op(
     infer=_prod_shape,
     kernel=Kernel(_prod_run, PRODUCT.shaders),

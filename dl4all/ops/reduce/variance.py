@@ -10,9 +10,10 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import REGISTRY, Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
-from dl4all.ops.elementwise.arithmetic import div, mul, sub
+from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.memory.conversion import cast
@@ -75,6 +76,7 @@ def _var_grad(g: Any, input: Any, dim: Any, correction: float, keepdim: bool) ->
     return spread(g, input.shape, dim, keepdim) * away * scale
 
 
+@export("dl", "Tensor")
 @op(
     infer=lambda input, dim, correction, keepdim: _variance_shape("var", input, dim, correction, keepdim),
     kernel=Kernel(
@@ -112,10 +114,11 @@ def var(input: Array, dim: Any = None, *, correction: float = 1, keepdim: bool =
 
 
 def _std_grad(g: Any, input: Any, result: Any, dim: Any, correction: float, keepdim: bool) -> Any:
-    half = where(eq(result, 0), 0.0, div(g, mul(result, 2)))
+    half = where(eq(result, 0), 0.0, true_divide(g, mul(result, 2)))
     return _var_grad(half, input, dim, correction, keepdim)
 
 
+@export("dl", "Tensor")
 @op(
     infer=lambda input, dim, correction, keepdim: _variance_shape("std", input, dim, correction, keepdim),
     kernel=Kernel(
@@ -165,6 +168,7 @@ def _logsumexp_grad(g: Any, input: Any, result: Any, dim: Any, keepdim: bool) ->
     return spread(g, input.shape, dim, keepdim) * shares
 
 
+@export("dl", "Tensor")
 @op(
     infer=_logsumexp_shape,
     kernel=Kernel(_logsumexp_run, LOGSUMEXP.shaders),
@@ -238,14 +242,15 @@ def _norm_grad(g: Any, input: Any, result: Any, p: Any, dim: Any, keepdim: bool)
     if order == 1:
         return each * sign(input)
     if order == 2:
-        return each * where(eq(norm, 0), 0.0, div(input, norm))
+        return each * where(eq(norm, 0), 0.0, true_divide(input, norm))
     if math.isinf(order):
         ties = cast(eq(size(input), norm), input.dtype.name)
         return each * sign(input) * ties / sum(ties, dim, keepdim=True)
-    share = where(eq(norm, 0), 0.0, power(div(size(input), norm), order - 1))
+    share = where(eq(norm, 0), 0.0, power(true_divide(size(input), norm), order - 1))
     return each * sign(input) * share
 
 
+@export("dl", "Tensor")
 @op(
     infer=_norm_shape,
     kernel=Kernel(

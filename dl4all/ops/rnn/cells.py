@@ -13,12 +13,13 @@ from dl4all.ops.activation.smooth import sigmoid
 from dl4all.ops.core import tape
 from dl4all.ops.core.branchless import logistic
 from dl4all.ops.core.checks import check_float
-from dl4all.ops.core.launch import pack, run, shader, spread
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.elementwise.transcendental import tanh
 from dl4all.ops.indexing.concatenation import cat
-from dl4all.ops.memory.copy import JOIN, fill_with, new_like
+from dl4all.ops.memory.copy import CONCAT, fill_with, new_like
 from dl4all.ops.memory.views import contiguous, narrow, reshape
 
 T = TypeVar("T", bound=TensorBase)
@@ -64,7 +65,7 @@ def _lstm_shape(gates_x: TensorBase, gates_h: TensorBase, cell: TensorBase) -> R
 def _lstm_run(out: TensorBase, gates_x: TensorBase, gates_h: TensorBase, cell: TensorBase) -> None:
     operands = [contiguous(t) for t in (gates_x, gates_h, cell)]
     push = pack(cell.numel(), cell.shape[1], *(t.offset for t in operands))
-    run(LSTM, spread(cell.numel(), WORKGROUP), push, *operands, out)
+    run(LSTM, strided_grid(cell.numel(), WORKGROUP), push, *operands, out)
 
 
 def _lstm_parts(flat: Any, shape: Shape) -> tuple[Any, Any]:
@@ -78,6 +79,7 @@ def _lstm_grad(g: Any, gates_x: Any, gates_h: Any, cell: Any) -> tuple[Any, ...]
     return of_gates, of_gates, of_cell
 
 
+@export()
 @op(
     infer=_lstm_shape,
     kernel=Kernel(_lstm_run, (LSTM,)),
@@ -127,7 +129,7 @@ def _lstm_backward_shape(grad: TensorBase, gates: TensorBase, cell: TensorBase) 
 def _lstm_backward_run(out: TensorBase, grad: TensorBase, gates: TensorBase, cell: TensorBase) -> None:
     operands = [contiguous(t) for t in (grad, gates, cell)]
     push = pack(cell.numel(), cell.shape[1], *(t.offset for t in operands))
-    run(LSTM_BACKWARD, spread(cell.numel(), WORKGROUP), push, *operands, out)
+    run(LSTM_BACKWARD, strided_grid(cell.numel(), WORKGROUP), push, *operands, out)
 
 
 def _lstm_backward_grad(u: Any, grad: Any, gates: Any, cell: Any) -> tuple[Any, ...]:
@@ -158,6 +160,7 @@ def _lstm_backward_grad(u: Any, grad: Any, gates: Any, cell: Any) -> tuple[Any, 
     return found_grad, found_gates, s * u_forget * db + through * b
 
 
+@export()
 @op(
     infer=_lstm_backward_shape,
     kernel=Kernel(_lstm_backward_run, (LSTM_BACKWARD,)),
@@ -211,7 +214,7 @@ def _gru_shape(gates_x: TensorBase, gates_h: TensorBase, hidden: TensorBase) -> 
 def _gru_run(out: TensorBase, gates_x: TensorBase, gates_h: TensorBase, hidden: TensorBase) -> None:
     operands = [contiguous(t) for t in (gates_x, gates_h, hidden)]
     push = pack(hidden.numel(), hidden.shape[1], *(t.offset for t in operands))
-    run(GRU, spread(hidden.numel(), WORKGROUP), push, *operands, out)
+    run(GRU, strided_grid(hidden.numel(), WORKGROUP), push, *operands, out)
 
 
 def _gru_parts(flat: Any, shape: Shape) -> tuple[Any, Any, Any]:
@@ -229,6 +232,7 @@ def _gru_grad(g: Any, gates_x: Any, gates_h: Any, hidden: Any) -> tuple[Any, ...
     return _gru_parts(gru_step_backward(g, gates_x, gates_h, hidden), hidden.shape)
 
 
+@export()
 @op(
     infer=_gru_shape,
     kernel=Kernel(_gru_run, (GRU,)),
@@ -286,9 +290,9 @@ def _gru_backward_run(
     g, x, h, before = (contiguous(t) for t in (grad, gates_x, gates_h, hidden))
     n = hidden.numel()
     joined = empty(type(out), (2 * n,), out.dtype, out.device)
-    run(JOIN, spread(2 * n, 64), pack(2 * n, n, g.offset, before.offset), g, before, joined)
+    run(CONCAT, strided_grid(2 * n, 64), pack(2 * n, n, g.offset, before.offset), g, before, joined)
     push = pack(n, hidden.shape[1], x.offset, h.offset)
-    run(GRU_BACKWARD, spread(n, WORKGROUP), push, joined, x, h, out)
+    run(GRU_BACKWARD, strided_grid(n, WORKGROUP), push, joined, x, h, out)
 
 
 def _gru_backward_grad(u: Any, grad: Any, gates_x: Any, gates_h: Any, hidden: Any) -> tuple[Any, ...]:
@@ -313,9 +317,10 @@ def _gru_backward_grad(u: Any, grad: Any, gates_x: Any, gates_h: Any, hidden: An
     )
 
 
+@export()
 @op(
     infer=_gru_backward_shape,
-    kernel=Kernel(_gru_backward_run, (GRU_BACKWARD, JOIN)),
+    kernel=Kernel(_gru_backward_run, (GRU_BACKWARD, CONCAT)),
     examples=(
         example((2, 3), (2, 9), (2, 9), (2, 3)),
         example((13, 7), (13, 21), (13, 21), (13, 7)),

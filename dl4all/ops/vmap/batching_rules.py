@@ -117,7 +117,7 @@ def _images(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Lev
     return op(*(_folded(o, levels) for o in operands), **arguments)
 
 
-def _put(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
+def _put_rows(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     """Rows, which are as long as those of all samples together."""
     k = len(levels)
     rows = [movedim(whole(o, levels), k, 0) for o in operands]
@@ -314,9 +314,9 @@ RULES: dict[str, Rule] = (
     | _named(
         _images,
         "avg_pool2d", "avg_pool_backward", "adaptive_avg_pool2d", "max_pool2d", "max_pool_backward",
-        "max_pool_at", "adaptive_max_pool2d", "pick", "pick_backward", "gru_step",
+        "max_pool_at", "adaptive_max_pool2d", "take_rows", "take_rows_backward", "gru_step",
     )
-    | _named(_put, "put")
+    | _named(_put_rows, "put_rows")
     | _named(_lstm_step, "lstm_step")
     | _named(_lstm_step_backward, "lstm_step_backward")
     | _named(_gru_step_backward, "gru_step_backward")

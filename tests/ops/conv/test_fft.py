@@ -214,7 +214,7 @@ def test_maps_in_pieces(case: Any, maps: int, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(fft, "possible", lambda *_: True)
     monkeypatch.setattr(fft, "BYTES", maps * fft.plan(q, "forward").nbytes)
     monkeypatch.setattr(fft, "ROUNDS", 29)
-    monkeypatch.setattr(fft, "MAX_GROUPS", 3)
+    monkeypatch.setattr(fft, "STRIDED_GRID_CAP", 3)
     check(case, "vulkan:0")
 
 

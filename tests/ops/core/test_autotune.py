@@ -194,14 +194,14 @@ def test_results_can_be_forgotten(bench: Bench) -> None:
 STORE = """
 import sys
 import dl4all as dl
-from dl4all.ops import tuning
+from dl4all.ops.core import autotune
 device = dl.device("cpu")
-space = tuning.Space("test", {"a": 1, "b": 2}, lambda q: (q,), lambda *_: ("a",), lambda *_: True, None)
+space = autotune.Space("test", {"a": 1, "b": 2}, lambda q: (q,), lambda *_: ("a",), lambda *_: True, None)
 for q in range(40):
     for name in (sys.argv[1], "both"):
-        words = tuning._words(space, device, (name, q))
-        file = tuning.records.file(tuning._folder(device, "test"), words)
-        tuning.records.write(file, words, {"chosen": "b"})
+        words = autotune._words(space, device, (name, q))
+        file = autotune.device_records.file(autotune._folder(device, "test"), words)
+        autotune.device_records.write(file, words, {"chosen": "b"})
 """
 
 

@@ -82,7 +82,7 @@ DIES = """
 import os
 import numpy as np
 import dl4all as dl
-from dl4all.ops import tuning
+from dl4all.ops.core import autotune
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 
 def prepare(device, q):
@@ -91,11 +91,11 @@ def prepare(device, q):
         if candidate == "third":
             os.kill(os.getpid(), 9)
         out.on_host()[:] = 1
-    return tuning.Work(run, out)
+    return autotune.Work(run, out)
 
 names = {name: name for name in ("usual", "other", "third")}
-space = tuning.Space("test", names, lambda q: (3,), lambda *_: ("usual",), lambda *_: True, prepare)
-tuning.tune(space, dl.device("cpu"), 5, 10.0)
+space = autotune.Space("test", names, lambda q: (3,), lambda *_: ("usual",), lambda *_: True, prepare)
+autotune.tune(space, dl.device("cpu"), 5, 10.0)
 """
 
 

@@ -15,7 +15,7 @@ import pytest
 import dl4all as dl
 from dl4all.nn.utils import clip_grad_norm_
 from dl4all.ops import all_shaders
-from dl4all.ops.core.multi_tensor import MOST_ROWS, Plan, Role, Together
+from dl4all.ops.core.multi_tensor import MOST_ROWS, MultiTensor, Plan, Role
 from dl4all.optim import EMA, SGD, Adadelta, Adagrad, Adam, AdamW, Lion, RMSprop
 from dl4all.runtime import spirv
 from dl4all.runtime.device_info import Limits
@@ -93,7 +93,7 @@ Run = Callable[[], list[dl.Tensor]]
 def one_by_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> list[dl.Tensor]:
     with monkeypatch.context() as patch:
         patch.setattr(
-            Together, "plan", lambda self, jobs, roles, slot=None: Plan((), tuple(range(len(jobs))))
+            MultiTensor, "plan", lambda self, jobs, roles, slot=None: Plan((), tuple(range(len(jobs))))
         )
         return run()
 
@@ -373,7 +373,7 @@ def test_many_workgroups(place: dl.Device, monkeypatch: pytest.MonkeyPatch) -> N
         return [p.detach() for p in params]
 
     monkeypatch.setattr("dl4all.ops.core.multi_tensor.EACH", 100)
-    monkeypatch.setattr("dl4all.ops.core.multi_tensor.MOST_GROUPS", 10)
+    monkeypatch.setattr("dl4all.ops.core.multi_tensor.MAX_GRID_SIZE", 10)
     same(run, monkeypatch)
 
 
@@ -446,7 +446,7 @@ def test_long_dispatches_can_be_cut() -> None:
 def test_devices_that_bind_whole_buffers(name: str) -> None:
     need(name)
     params = made(dl.device(name))
-    plan = Together().plan([(p,) for p in params if p.numel()], [Role(written=True)])
+    plan = MultiTensor().plan([(p,) for p in params if p.numel()], [Role(written=True)])
     assert plan == Plan((), tuple(range(FILLED)))
 
 

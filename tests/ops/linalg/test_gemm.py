@@ -181,7 +181,7 @@ def test_every_tile_gives_the_same_bits(device: str, name: str, monkeypatch: pyt
 
 @pytest.mark.usefixtures("tile")
 def test_more_matrices_than_one_launch_takes(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_GROUPS", 3)
+    monkeypatch.setattr(module, "MAX_GRID_SIZE", 3)
     a, b = dl.randn(7, 5, 4, device=device), dl.randn(7, 4, 3, device=device)
     agree((a @ b).numpy(), a.numpy().astype(np.float64) @ b.numpy(), 4)
 
@@ -205,7 +205,7 @@ def test_convolution_in_pieces(device: str, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("batch", [(), (5,)])
 def test_products_in_parts(device: str, batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a device could start no more than two workgroups along a side."""
-    monkeypatch.setattr("dl4all.ops.linalg.gemm.MOST_GROUPS", 2)
+    monkeypatch.setattr("dl4all.ops.linalg.gemm.MAX_GRID_SIZE", 2)
     rng = np.random.default_rng(0)
     a = rng.standard_normal((*batch, 293, 31), np.float32)
     b = rng.standard_normal((*batch, 31, 307), np.float32)
@@ -214,7 +214,7 @@ def test_products_in_parts(device: str, batch: tuple[int, ...], monkeypatch: pyt
 
 
 def test_linear_in_parts(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dl4all.ops.linalg.gemm.MOST_GROUPS", 1)
+    monkeypatch.setattr("dl4all.ops.linalg.gemm.MAX_GRID_SIZE", 1)
     rng = np.random.default_rng(1)
     x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((53, 17), (67, 17), (67,)))
     got = dl.nn.functional.linear(*(dl.tensor(value, device=device) for value in (x, w, b))).numpy()

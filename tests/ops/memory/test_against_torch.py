@@ -161,7 +161,7 @@ def test_cat_in_the_common_dtype(device: str) -> None:
         (lambda x: dl.cat([x, x.T], 1), ShapeError, r"\[cat\] shapes"),
         (lambda x: dl.cat([]), ArgumentError, r"\[cat\] expected at least one tensor"),
         (lambda x: dl.cat(x), DTypeError, r"\[cat\] expected a list of tensors, got one tensor"),
-        (lambda x: dl.cat([x, 1.0]), DTypeError, r"\[cat\] expected a list of tensors, got a float in it"),
+        (lambda x: dl.cat([x, 1.0]), DTypeError, r"\[cat\] expected a list of tensors, got a float in it"),  # type: ignore[list-item]
         (lambda x: dl.stack([x, x[1:]]), ShapeError, r"\[stack\] shapes \(3, 5\) and \(2, 5\) must be equal"),
         (lambda x: x.split([1, 1]), ArgumentError, r"\[split\] sizes \[1, 1\] do not add up to 3"),
         (lambda x: x.chunk(0), ArgumentError, r"\[chunk\] expected at least one part"),

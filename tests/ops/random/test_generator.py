@@ -128,7 +128,7 @@ def test_bits(name: str, n: int, state: tuple[int, int], device: str) -> None:
 
 
 def test_fewer_workgroups_than_work(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dl4all.ops.core.launch.MAX_GROUPS", 2)
+    monkeypatch.setattr("dl4all.ops.core.launch.STRIDED_GRID_CAP", 2)
     for fill in FILLS.values():
         expected = bits(fill(dl.empty(5003, device="cpu"), at(FAR)))
         np.testing.assert_array_equal(bits(fill(dl.empty(5003, device=device), at(FAR))), expected)

@@ -245,15 +245,15 @@ def test_two_processes_load_the_same_shader_at_once(
 
 def test_a_reader_never_sees_a_part_of_a_file(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from dl4all.runtime import cache\n"
-        "for _ in range(100): cache.write(Path(sys.argv[1]), sys.argv[2].encode() * 20_000)"
+        "import sys; from pathlib import Path; from dl4all.runtime import file_cache\n"
+        "for _ in range(100): file_cache.write(Path(sys.argv[1]), sys.argv[2].encode() * 20_000)"
     )
     file = tmp_path / "module.spv"
     file_cache.write(file, b"first" * 20_000)
     writers = [start(program, file, word) for word in ("one__", "two__")]
     seen = set()
     while any(writer.poll() is None for writer in writers):
-        code = file_cache.read(file)
+        code = file_file_cache.read(file)
         assert code is not None
         seen.add(code)
     for writer in writers:
