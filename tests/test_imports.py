@@ -33,6 +33,7 @@ LAYERS = (
     ("dl4all.ops.attention", "dl4all.ops.composite", "dl4all.ops.conv"),
     ("dl4all.ops.loss", "dl4all.ops.pool", "dl4all.ops.vmap"),
     ("dl4all.ops",),
+    ("dl4all._functions",),
     ("dl4all.autograd",),
     ("dl4all.tensor",),
     ("dl4all.calibration",),

@@ -253,7 +253,7 @@ def test_a_reader_never_sees_a_part_of_a_file(tmp_path: Path) -> None:
     writers = [start(program, file, word) for word in ("one__", "two__")]
     seen = set()
     while any(writer.poll() is None for writer in writers):
-        code = file_file_cache.read(file)
+        code = file_cache.read(file)
         assert code is not None
         seen.add(code)
     for writer in writers:
