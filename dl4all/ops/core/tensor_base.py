@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -16,6 +17,15 @@ Array: TypeAlias = Any
 """Marks the array operands in an op's signature: NumPy arrays inside its body, tensors outside."""
 
 Shape: TypeAlias = tuple[int, ...]
+
+Scalar: TypeAlias = int | float | bool
+"""A Python number."""
+
+Dims: TypeAlias = int | Sequence[int] | None
+"""One axis, several, or all."""
+
+DTypeLike: TypeAlias = npt.DTypeLike
+"""What names an element type: ``"float32"``, ``np.float32``, ``dl.float32``; None for the usual one."""
 
 DTYPES = tuple(
     np.dtype(name)
