@@ -26,7 +26,8 @@ from dl4all.errors import Dl4allError
 from dl4all.memory import pin
 from dl4all.ops.random.generator import Generator
 from dl4all.runtime.registry import devices
-from dl4all.scheduler.device import Device, device, set_default_device, synchronize
+from dl4all.scheduler.current import device, set_default_device, synchronize
+from dl4all.scheduler.device import Device
 from dl4all.scheduler.profile import profile
 from dl4all.tensor import (
     Tensor,

@@ -18,7 +18,7 @@ from dl4all.runtime.profiler import recorder
 from dl4all.runtime.profiler.recorder import Event, Recorder
 from dl4all.runtime.profiler.table import table
 from dl4all.runtime.profiler.trace import trace
-from dl4all.scheduler.device import synchronize
+from dl4all.scheduler.current import synchronize
 
 WIDTH = 140  # of a printed table where there is no terminal
 

@@ -19,8 +19,8 @@ import pytest
 from dl4all import Dl4allError, manual_seed
 from dl4all.allocator.guard import set_guard
 from dl4all.allocator.storage import Storage
+from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
-from dl4all.scheduler.device import device as open_device
 from tests.support.validation import write_layer_settings as write_layer_settings
 
 os.environ.setdefault("DL4ALL_CALIBRATE", "0")  # tests choose their devices; some switch it on again

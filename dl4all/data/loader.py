@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from dl4all.data.dataset import Dataset, TensorDataset
 from dl4all.errors import ArgumentError
-from dl4all.scheduler.device import Device, device
+from dl4all.scheduler.current import device
+from dl4all.scheduler.device import Device
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 

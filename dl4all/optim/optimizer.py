@@ -28,7 +28,8 @@ from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.memory.views import contiguous
-from dl4all.scheduler.device import Device, Launch
+from dl4all.scheduler.device import Device
+from dl4all.scheduler.programs import Launch
 from dl4all.tensor.tensor import Tensor
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]]

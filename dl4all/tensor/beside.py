@@ -12,7 +12,8 @@ from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.strides import sizes
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.memory.copy import fill_with, new_like
-from dl4all.scheduler.device import Device, device
+from dl4all.scheduler.current import device
+from dl4all.scheduler.device import Device
 
 
 def converter(name: str) -> Callable[[Any], Any]:

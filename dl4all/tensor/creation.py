@@ -14,7 +14,8 @@ from dl4all.ops.core.strides import sizes
 from dl4all.ops.core.tensor_base import DTYPES, Shape, from_host
 from dl4all.ops.memory.copy import fill_with
 from dl4all.ops.random import generator as random
-from dl4all.scheduler.device import Device, device
+from dl4all.scheduler.current import device
+from dl4all.scheduler.device import Device
 from dl4all.tensor.interop import array_of_dlpack
 from dl4all.tensor.tensor import Tensor
 

@@ -11,7 +11,7 @@ from dl4all.errors import DTypeError, GradientError
 from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import fresh_copy
-from dl4all.scheduler.device import device
+from dl4all.scheduler.current import device
 
 CPU = (1, 0)
 """DLPack's name of the host's memory."""

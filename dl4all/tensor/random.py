@@ -16,7 +16,8 @@ from dl4all.ops.core.tensor_base import DTYPES, Shape, from_host
 from dl4all.ops.elementwise.declare import broadcast_shapes
 from dl4all.ops.random import generator as random
 from dl4all.ops.random.generator import Generator, State, default_generator
-from dl4all.scheduler.device import Device, device
+from dl4all.scheduler.current import device
+from dl4all.scheduler.device import Device
 from dl4all.tensor.tensor import Tensor
 
 

@@ -16,8 +16,8 @@ from dl4all.ops.core import strides, tape
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.tensor_base import DTYPES, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.comparison import eq, ne
+from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
-from dl4all.scheduler.device import device as open_device
 from dl4all.tensor import beside, filling, interop, turning
 from dl4all.tensor.methods import Methods
 

@@ -12,7 +12,8 @@ from dl4all.errors import DTypeError, GradientError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.tensor_base import DTYPES, TensorBase, from_host
 from dl4all.ops.reduce.sums import sum_to
-from dl4all.scheduler.device import Device, device
+from dl4all.scheduler.current import device
+from dl4all.scheduler.device import Device
 
 
 def changed(view: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,8 +18,8 @@ from dl4all.io.checkpoint import best_step, checkpoints, load_checkpoint, mark_b
 from dl4all.nn.module import Module
 from dl4all.nn.utils import clip_grad_norm_
 from dl4all.ops.random.generator import default_generator
+from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
-from dl4all.scheduler.device import device as open_device
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 from dl4all.training.history import History, Row

@@ -14,6 +14,7 @@ import dl4all as dl
 from dl4all.data import DataLoader, TensorDataset
 from dl4all.errors import ArgumentError
 from dl4all.runtime.vulkan.backend import VulkanBackend
+from dl4all.scheduler.transfers import Transfers
 from tests.conftest import need
 
 COUNT = 23
@@ -152,7 +153,7 @@ def test_the_next_batch_is_put_there_meanwhile(gpu: dl.Device, monkeypatch: pyte
     threads: list[str] = []
     second, upload = threading.Event(), dl.Device.upload
     pinned: list[int] = []
-    from_pinned = dl.Device._upload_pinned
+    from_pinned = Transfers.upload_pinned
 
     def noted(self: dl.Device, array: Any) -> Any:
         found = upload(self, array)
@@ -161,12 +162,12 @@ def test_the_next_batch_is_put_there_meanwhile(gpu: dl.Device, monkeypatch: pyte
             second.set()
         return found
 
-    def noted_pinned(self: dl.Device, source: Any) -> Any:
+    def noted_pinned(self: Transfers, source: Any) -> Any:
         pinned.append(source.nbytes)
         return from_pinned(self, source)
 
     monkeypatch.setattr(dl.Device, "upload", noted)
-    monkeypatch.setattr(dl.Device, "_upload_pinned", noted_pinned)
+    monkeypatch.setattr(Transfers, "upload_pinned", noted_pinned)
     values = np.ones((6, 8), np.float32)
     batches = iter(DataLoader(TensorDataset(values), 2, num_workers=1, device=gpu))
     next(batches)

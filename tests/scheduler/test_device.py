@@ -17,9 +17,11 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, ShaderError, UnknownDeviceError
 from dl4all.runtime import spirv
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler import device as scheduler
-from dl4all.scheduler.device import Device, Launch, synchronize
-from dl4all.scheduler.device import device as open_device
+from dl4all.scheduler import current as scheduler
+from dl4all.scheduler.current import device as open_device
+from dl4all.scheduler.current import synchronize
+from dl4all.scheduler.device import Device
+from dl4all.scheduler.programs import Launch
 from dl4all.testing.conformance.kernels import write_shaders
 from tests.conftest import need
 

@@ -15,7 +15,8 @@ from dl4all.runtime import spirv
 from dl4all.runtime.device_info import Limits
 from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device import Device, Launch
+from dl4all.scheduler.device import Device
+from dl4all.scheduler.programs import Launch
 from dl4all.testing.conformance.kernels import write_shaders
 
 PUSH = struct.pack("<II", 1, 1)

@@ -32,7 +32,7 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device import Launch
+from dl4all.scheduler.programs import Launch
 
 Pair: TypeAlias = tuple[int, int]  # vertical, horizontal
 Ints: TypeAlias = tuple[int, ...]

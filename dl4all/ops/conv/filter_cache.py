@@ -18,7 +18,7 @@ from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import copy_into
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device import Launch
+from dl4all.scheduler.programs import Launch
 
 FILTERS = {
     (tile, turn): shader("conv/winograd_filter.comp", TILE=tile, TURN=int(turn))

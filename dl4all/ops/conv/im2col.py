@@ -19,7 +19,7 @@ from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, check_rounds, pack, 
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import PANEL, Matrices, gemm
-from dl4all.scheduler.device import Launch
+from dl4all.scheduler.programs import Launch
 
 IM2COL = {deep: shader("conv/im2col.comp", VOLUME=int(deep)) for deep in (False, True)}
 COL2IM = shader("conv/col2im.comp")

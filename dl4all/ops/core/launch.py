@@ -9,7 +9,8 @@ from typing import Any
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device import Device, Launch
+from dl4all.scheduler.device import Device
+from dl4all.scheduler.programs import Launch
 
 MAX_GRID_SIZE = 65535  # along one side, on every device
 STRIDED_GRID_CAP = 32768  # of kernels that stride over what is left

@@ -15,7 +15,7 @@ from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device import Launch
+from dl4all.scheduler.programs import Launch
 
 RANKS = (0, 4)  # axes of the kernels' index arithmetic after merging; 0 is contiguous
 TURNED = 2  # likewise: four neighbours along two axes, which lie in another order in the result

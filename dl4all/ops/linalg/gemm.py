@@ -11,7 +11,8 @@ from dl4all.ops.core import autotune
 from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, pack, shader
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.scheduler.device import Device, Launch
+from dl4all.scheduler.device import Device
+from dl4all.scheduler.programs import Launch
 
 MOST_TERMS = 2**14
 """That are added up one after the other. More would lose digits, and from 2**18 on llvmpipe would leave the

@@ -19,7 +19,7 @@ from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device import Launch
+from dl4all.scheduler.programs import Launch
 
 WORKGROUP = 128
 WORDS = {4: "uint", 8: "uvec2"}

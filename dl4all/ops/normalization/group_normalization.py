@@ -21,7 +21,7 @@ from dl4all.ops.normalization.host import along_channels, channel_axes, row_sums
 from dl4all.ops.reduce.channel_sums import SUMS_SHADERS, launch_sums
 from dl4all.ops.reduce.row_kernels import RowShaders, of_rows, row_shaders
 from dl4all.ops.reduce.sums import sum_to
-from dl4all.scheduler.device import Launch
+from dl4all.scheduler.programs import Launch
 
 ROWS = {
     (weight, bias, center): row_shaders(

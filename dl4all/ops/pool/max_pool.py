@@ -16,7 +16,7 @@ from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.pool import windows
 from dl4all.ops.pool.windows import Pooling, adaptive, check_pooled, sliding
-from dl4all.scheduler.device import Launch
+from dl4all.scheduler.programs import Launch
 
 WORKGROUP = 64
 # By what is computed, see the shaders, and whether the windows are adaptive.

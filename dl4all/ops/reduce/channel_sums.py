@@ -15,7 +15,8 @@ from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.reduce.row_kernels import STEPS, TOGETHER, RowShaders, of_rows, row_shaders
-from dl4all.scheduler.device import Device, Launch
+from dl4all.scheduler.device import Device
+from dl4all.scheduler.programs import Launch
 
 WORKGROUP = 64
 COLUMNS = 32  # channels that a workgroup takes where those lie next to each other

@@ -16,7 +16,7 @@ from dl4all.ops.core.tensor_base import DTYPES, Shape, TensorBase
 from dl4all.ops.memory.views import contiguous, permute
 from dl4all.ops.reduce.row_kernels import MANY, ROWS_OF_SUBGROUPS, TOGETHER, WIDEST, power_of_2
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device import Launch
+from dl4all.scheduler.programs import Launch
 
 WORKGROUP = 128
 RANK = 4  # axes that the kernel keeps, and reduces, after merging

@@ -151,7 +151,7 @@ def test_every_row_of_the_normal_table(device: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "random" / "philox.glsl", tmp_path / "random")
     place = dl.Device(device, registry.open_device(device))
     module = spirv.load(random.NORMAL, tmp_path)
-    place._programs[random.NORMAL, ()] = place._backend.program(module, ())
+    place._programs._compiled[random.NORMAL, ()] = place._backend.program(module, ())
     for start in range(0, len(words), 5000):
         piece = words[start : start + 5000]
         runs = np.split(piece, np.flatnonzero(np.diff(piece.astype(np.int64)) != 1) + 1)

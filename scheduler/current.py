@@ -1,0 +1,74 @@
+"""Which device is meant: by its name, by default, and in a ``with`` block."""
+
+from __future__ import annotations
+
+import threading
+
+from dl4all.runtime import registry
+from dl4all.scheduler.device import Device, entered
+
+_devices: dict[str, Device] = {}
+_devices_lock = threading.Lock()
+_default: Device | None = None  # of all threads
+
+
+def set_default_device(name: str | Device | None) -> None:
+    """Have ``device="auto"`` mean this device in all threads; None has the best one chosen again.
+
+    A ``with`` block of another device goes before it, and it goes before DL4ALL_DEVICE.
+
+    Raises:
+        UnknownDeviceError, BackendMissingError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.set_default_device("cpu")
+        >>> dl.zeros(2).device
+        device('cpu')
+        >>> dl.set_default_device(None)
+    """
+    global _default
+    _default = None if name is None else device(name)
+
+
+def device(name: str | Device = "auto") -> Device:
+    """The device of that name, opened at the first call.
+
+    Args:
+        name: ``"auto"``, ``"gpu"``, ``"cpu"``, ``"vulkan:0"``, ``"kompute:0"``, ... or a device,
+            which is returned as it is. ``dl4all devices`` lists what is here. ``"auto"`` is the device of
+            the ``with`` block that this thread is in, that of :func:`set_default_device`, or the best.
+
+    Raises:
+        UnknownDeviceError: there is no such device.
+        BackendMissingError: a driver or library is missing; the message says how to get it.
+
+    Example:
+        >>> import dl4all as dl
+        >>> with dl.device("cpu"):
+        ...     x = dl.zeros(2)
+        >>> x.device
+        device('cpu')
+    """
+    if isinstance(name, Device):
+        return name
+    if name == "auto":
+        chosen = entered.stack[-1] if entered.stack else _default
+        if chosen is not None:
+            return chosen
+    canonical = registry.resolve(name)
+    with _devices_lock:
+        if canonical not in _devices:
+            _devices[canonical] = Device(canonical, registry.open_device(canonical))
+        return _devices[canonical]
+
+
+def opened() -> list[Device]:
+    """The devices that :func:`device` has opened."""
+    return list(_devices.values())
+
+
+def synchronize(target: str | Device | None = None) -> None:
+    """Wait until everything that was asked of a device, or of all opened ones, is done."""
+    for opened in list(_devices.values()) if target is None else [device(target)]:
+        opened.synchronize()
