@@ -1,12 +1,10 @@
-"""A device that runs nothing, keeps no data, counts every call and fails when told to."""
+"""A device that runs nothing, keeps no data and counts every call: the skeleton that a new backend copies."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
 
 from dl4all.errors import ArgumentError, DeviceError, OutOfMemoryError, UnknownDeviceError
 from dl4all.runtime.device_info import DeviceInfo
@@ -17,20 +15,6 @@ from dl4all.runtime.null.stream import NullStream
 from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.requirements import check_interface
 from dl4all.runtime.spirv import Module
-
-Call = Literal[
-    "allocate", "program", "dispatch", "copy", "fill", "upload", "download", "record", "replay",
-    "record_event", "wait_event", "new_stream", "synchronize",
-]  # fmt: skip
-"""What can be made to fail."""
-
-
-@dataclass
-class _Fault:
-    call: Call
-    after: int  # calls that still succeed
-    times: int  # calls that fail then
-    error: Exception
 
 
 class NullBackend:
@@ -56,47 +40,14 @@ class NullBackend:
         self.programs: set[NullProgram] = set()
         self.recordings: set[NullRecording] = set()
         self.streams: set[NullStream] = set()
-        self._faults: list[_Fault] = []
-        self._lock = threading.Lock()  # of the counts and the faults
+        self._lock = threading.Lock()  # of the counts
         self._closed = False
         self.stream = NullStream(self)
 
-    def fail(self, call: Call, *, after: int = 0, times: int = 1, error: Exception) -> None:
-        """Let `after` more calls succeed, then `times` calls raise `error`.
-
-        Raises:
-            ArgumentError: there is no such call.
-        """
-        if call not in get_args(Call):
-            raise ArgumentError(f"[null] nothing is called {call!r}; use {', '.join(get_args(Call))}")
-        self._faults.append(_Fault(call, after, times, error))
-
-    def recover(self) -> None:
-        """Forget what :meth:`fail` was told and has not happened yet."""
-        self._faults.clear()
-
-    def enter(self, call: Call) -> None:
-        """Refuse a call on a closed device, or one that was made to fail."""
+    def enter(self, call: str) -> None:
+        """Refuse a call on a closed device."""
         if self._closed:
             raise DeviceError(f"[null] {self.info.hardware} is closed; what was on it is gone")
-        with self._lock:
-            error = self._due(call)
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # or the error would hold this frame, the frame the error, and both what led here
-
-    def _due(self, call: Call) -> Exception | None:
-        for fault in [fault for fault in self._faults if fault.call == call]:
-            if fault.after:
-                fault.after -= 1
-                continue
-            fault.times -= 1
-            if not fault.times:
-                self._faults.remove(fault)
-            return fault.error
-        return None
 
     def count(self, call: str, nbytes: int = 0) -> None:
         """Count a call that succeeded."""

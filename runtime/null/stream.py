@@ -12,7 +12,7 @@ from dl4all.runtime.protocols import Bytes, Copy, Dispatch, Fill, Ran, Span
 from dl4all.runtime.validation import check_command, check_transfer
 
 if TYPE_CHECKING:
-    from dl4all.runtime.null.backend import Call, NullBackend
+    from dl4all.runtime.null.backend import NullBackend
 
 
 class NullStream:
@@ -72,7 +72,7 @@ class NullStream:
             self._backend.streams.discard(self)
             self._backend.count("free stream")
 
-    def _enter(self, call: Call) -> None:
+    def _enter(self, call: str) -> None:
         self._backend.enter(call)
         if self not in self._backend.streams:
             raise DeviceError("[null] the stream is closed")

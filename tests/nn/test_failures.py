@@ -9,7 +9,7 @@ import pytest
 import dl4all as dl
 from dl4all import nn
 from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError
-from dl4all.runtime.null.backend import Call, NullBackend
+from dl4all.runtime.null.faults import Call, FaultyBackend
 
 CALLS: tuple[Call, ...] = ("allocate", "program", "dispatch", "upload", "download")
 
@@ -44,8 +44,8 @@ class Network(nn.Module):
         return dl.nn.functional.softmax(self.linear(self.mean(x).flatten(1)), dim=1)
 
 
-def place_network() -> tuple[NullBackend, dl.Device, Network]:
-    backend = NullBackend()
+def place_network() -> tuple[FaultyBackend, dl.Device, Network]:
+    backend = FaultyBackend()
     place = dl.Device("null:0", backend)
     return backend, place, Network().eval().to(place)
 

@@ -13,7 +13,8 @@ import pytest
 from dl4all.errors import ArgumentError, DeviceLostError, OutOfMemoryError, ShaderError
 from dl4all.runtime import spirv
 from dl4all.runtime.device_info import Limits
-from dl4all.runtime.null.backend import NullBackend, describe
+from dl4all.runtime.null.backend import describe
+from dl4all.runtime.null.faults import FaultyBackend
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
@@ -36,8 +37,8 @@ def poisoned() -> None:
     """Instead of the one that fills memory: uploads are counted here."""
 
 
-def make(memory: int = 2**40, **limits: Any) -> tuple[NullBackend, Device]:
-    backend = NullBackend(dataclasses.replace(describe(), memory=memory, limits=Limits(**limits)))
+def make(memory: int = 2**40, **limits: Any) -> tuple[FaultyBackend, Device]:
+    backend = FaultyBackend(dataclasses.replace(describe(), memory=memory, limits=Limits(**limits)))
     return backend, Device("null:0", backend)
 
 

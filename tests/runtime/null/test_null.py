@@ -22,7 +22,8 @@ from dl4all.errors import (
 )
 from dl4all.runtime import registry
 from dl4all.runtime.device_info import Limits
-from dl4all.runtime.null.backend import Call, NullBackend, describe
+from dl4all.runtime.null.backend import NullBackend, describe
+from dl4all.runtime.null.faults import Call, FaultyBackend
 from dl4all.runtime.protocols import Backend, Copy, Dispatch, Fill, Span, span
 from dl4all.runtime.spirv import Module, Shader, load
 from dl4all.testing.conformance.kernels import write_shaders
@@ -151,7 +152,7 @@ def test_a_closed_stream_says_so(step: Module) -> None:
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("call", get_args(Call))
 def test_each_call_fails_when_it_is_told_to(call: Any, times: int, after: int, step: Module) -> None:
-    backend = NullBackend()
+    backend = FaultyBackend()
     calls = every_call(backend, step)
     assert list(calls) == list(get_args(Call))
     counted = COUNTED.get(call, call)
@@ -173,7 +174,7 @@ def test_each_call_fails_when_it_is_told_to(call: Any, times: int, after: int, s
 def test_calls_that_do_not_exist_cannot_fail() -> None:
     unknown: Any = "free"
     with pytest.raises(ArgumentError, match=r"^\[null\] nothing is called 'free'; use allocate, program, "):
-        NullBackend().fail(unknown, error=OutOfMemoryError())
+        FaultyBackend().fail(unknown, error=OutOfMemoryError())
 
 
 def test_memory_has_an_end() -> None:
