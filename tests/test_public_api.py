@@ -1,0 +1,100 @@
+"""Every public name of the last version still exists and takes what it took.
+
+``tests/public_api.txt`` holds them with their parameters. New names need no line; at a release, write the
+file anew: ``python -m tests.test_public_api > tests/public_api.txt``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import dl4all as dl
+
+SPACES = (
+    "dl4all", "dl4all.ops", "dl4all.nn", "dl4all.nn.functional", "dl4all.nn.init", "dl4all.nn.utils",
+    "dl4all.nn.utils.rnn", "dl4all.optim", "dl4all.optim.lr_scheduler", "dl4all.autograd", "dl4all.data",
+    "dl4all.io", "dl4all.models", "dl4all.training", "dl4all.memory", "dl4all.errors",
+)  # fmt: skip
+
+RENAMED = {
+    "dl4all.ops.attention": "dl4all.ops.flash_attention",
+    "dl4all.ops.attention_backward": "dl4all.ops.flash_attention_backward",
+    "dl4all.ops.between": "dl4all.ops.in_range",
+    "dl4all.ops.limit": "dl4all.ops.clamp_unchecked",
+    "dl4all.ops.pick": "dl4all.ops.take_rows",
+    "dl4all.ops.pick_backward": "dl4all.ops.take_rows_backward",
+    "dl4all.ops.put": "dl4all.ops.put_rows",
+}
+"""Ops that only the library itself calls, and have the field's name now."""
+
+CHANGED = {
+    "dl4all.ops.div": "is dl.div now; the op itself is ops.true_divide, as NumPy calls it",
+    "dl4all.ops.in_place": "takes the function instead of its name",
+}
+"""Of ``dl4all.ops`` too; each with what it takes now."""
+
+
+def parameters(thing: Any) -> str:
+    """Names and defaults, without types; "" for what cannot be called."""
+    try:
+        signature = inspect.signature(thing)
+    except (TypeError, ValueError):
+        return ""
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    if any(" at 0x" in str(p) for p in plain):  # a default that prints its address
+        plain = [p.replace(default=...) if p.default is not p.empty else p for p in plain]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """All public names and what they are."""
+    for space in SPACES:
+        module = importlib.import_module(space)
+        listed = getattr(module, "__all__", None) or [
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("_") and getattr(value, "__module__", "") == space
+        ]
+        for name in sorted(set(listed)):
+            yield f"{space}.{name}", getattr(module, name)
+    for name in sorted(set(dir(dl.Tensor)) - set(dir(object))):
+        thing = inspect.getattr_static(dl.Tensor, name)
+        if not name.startswith("_") or (name.startswith("__") and callable(thing)):
+            yield f"dl4all.Tensor.{name}", thing
+
+
+def lines() -> Iterator[str]:
+    for name, thing in public():
+        if not isinstance(thing, ModuleType):
+            yield name + parameters(thing)
+
+
+KNOWN = (Path(__file__).parent / "public_api.txt").read_text("utf-8").splitlines()
+
+
+@pytest.fixture(scope="module")
+def now() -> dict[str, str]:
+    return {line.partition("(")[0]: line for line in lines()}
+
+
+@pytest.mark.parametrize("space", sorted({line.partition("(")[0].rpartition(".")[0] for line in KNOWN}))
+def test_public_names_stay(space: str, now: dict[str, str]) -> None:
+    changed = {}
+    for line in KNOWN:
+        name, _, arguments = line.partition("(")
+        if name.rpartition(".")[0] == space and name not in CHANGED:
+            there = now.get(RENAMED.get(name, name), "is gone")
+            if there.partition("(")[2] != arguments:
+                changed[line] = there
+    assert not changed
+
+
+if __name__ == "__main__":
+    print("\n".join(lines()))
