@@ -41,13 +41,13 @@ CHANGED = {
 """Of ``dl4all.ops`` too; each with what it takes now."""
 
 
-def parameters(thing: Any) -> str:
-    """Names and defaults, without types; "" for what cannot be called."""
+def parameters(thing: Any, *, method: bool) -> str:
+    """Names and defaults, without types and a method's tensor; "" for what cannot be called."""
     try:
         signature = inspect.signature(thing)
     except (TypeError, ValueError):
         return ""
-    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()][method:]
     if any(" at 0x" in str(p) for p in plain):  # a default that prints its address
         plain = [p.replace(default=...) if p.default is not p.empty else p for p in plain]
     return str(signature.replace(parameters=plain, return_annotation=signature.empty))
@@ -73,7 +73,7 @@ def public() -> Iterator[tuple[str, Any]]:
 def lines() -> Iterator[str]:
     for name, thing in public():
         if not isinstance(thing, ModuleType):
-            yield name + parameters(thing)
+            yield name + parameters(thing, method=name.startswith("dl4all.Tensor."))
 
 
 KNOWN = (Path(__file__).parent / "public_api.txt").read_text("utf-8").splitlines()
