@@ -5,7 +5,8 @@ Pure functions, tested as such. The rules, in the order in which they are applie
 1. One GPU that several drivers offer is one device. Its driver is the one that measured faster; until all
    of them are measured, the one that PREFERRED or LAST say something about.
 2. Of the backends that drive a device the faster one counts, Kompute on a tie.
-3. A device whose results are wrong through every backend and driver is never taken.
+3. A device whose results are wrong through every backend and driver is never taken, nor one without memory,
+   which a driver describes to compile for (Mesa's null hardware).
 4. The fastest device wins. A real GPU's figure counts twice, because the processor stays free meanwhile.
    A software Vulkan driver has to have measured faster than the CPU it runs on.
 5. Until every device that could win by its speed is measured, the kind decides, by KINDS.
@@ -194,9 +195,10 @@ def unmeasured(devices: Sequence[DeviceInfo], lookup: Lookup) -> list[str]:
     None without a real GPU: software drivers lose to the CPU whether they are measured or not, unless
     somebody wants to know and measures them.
     """
-    if not any(info.is_gpu for info in devices):
+    usable = [info for info in devices if info.memory]
+    if not any(info.is_gpu for info in usable):
         return []
-    views = [view for info in devices if info.type != "software" for view in info.drivers]
+    views = [view for info in usable if info.type != "software" for view in info.drivers]
     return [name for view in views for name in view.names if lookup(name, view) is None]
 
 
@@ -206,6 +208,8 @@ def _by_speed(found: Sequence[Candidate]) -> bool:
 
 
 def _best_backend(info: DeviceInfo, lookup: Lookup) -> Candidate:
+    if not info.memory:
+        return Candidate(info.names[0], info, None, False, f"{info.names[0]} is left out: it has no memory")
     measured = dict(_measured(info, lookup))
     right = {name: m.matmul_gflops for name, m in measured.items() if not m.problem}
     wrong = {name: m.problem for name, m in measured.items() if m.problem}

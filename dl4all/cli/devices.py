@@ -178,7 +178,8 @@ def _free(info: DeviceInfo) -> int | None:
     if "memory_budget" not in info.features or not {"vulkan", "kompute"} & set(info.backends):
         return None
     physical = next(device for device in physical_devices() if device.info.index == info.index)
-    return free_memory(physical, memory_types(physical, zero_copy=True)["device"].types[0])
+    types = memory_types(physical, zero_copy=True)["device"].types
+    return free_memory(physical, types[0]) if types else None  # Mesa's null hardware has no memory
 
 
 def _memory(info: DeviceInfo) -> str:

@@ -19,7 +19,7 @@ from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.spirv import Module
 from dl4all.runtime.vulkan import backend as vulkan
 from dl4all.runtime.vulkan import features
-from dl4all.runtime.vulkan.discovery import physical_devices
+from dl4all.runtime.vulkan.discovery import check_memory, physical_devices
 
 # Kompute enables no feature; these are properties of a device, which need not be enabled.
 FEATURES = frozenset({"subgroup_shuffle", "subgroup_arithmetic"})
@@ -40,6 +40,7 @@ class KomputeBackend:
         if index not in found:
             raise UnknownDeviceError(f"[kompute] no device {index}; there are {sorted(found)}")
         physical = found[index]
+        check_memory(physical)
         self.info: DeviceInfo = physical.info
         self.features = FEATURES & features.supported(
             physical.handle, physical.api_version, physical.extensions

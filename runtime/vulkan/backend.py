@@ -14,7 +14,7 @@ from dl4all.runtime.spirv import Module
 from dl4all.runtime.validation import check_allocation
 from dl4all.runtime.vulkan import features
 from dl4all.runtime.vulkan.buffer import VulkanBuffer, free_memory, memory_types
-from dl4all.runtime.vulkan.discovery import PhysicalDevice, physical_devices
+from dl4all.runtime.vulkan.discovery import PhysicalDevice, check_memory, physical_devices
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.pipeline_cache import PipelineCache
 from dl4all.runtime.vulkan.program import VulkanProgram
@@ -46,6 +46,7 @@ class VulkanBackend:
         if index not in found:
             raise UnknownDeviceError(f"[vulkan] no device {index}; there are {sorted(found)}")
         physical = self._physical = found[index]
+        check_memory(physical)
         self.info: DeviceInfo = physical.info
         self._enabled = features.supported(physical.handle, physical.api_version, physical.extensions)
         self.features = self._enabled & frozenset(FEATURES.values())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dl4all.errors import BackendMissingError
+from dl4all.errors import BackendMissingError, DeviceError
 from dl4all.runtime.device_info import DeviceInfo, DeviceType, Heap, Limits, QueueFamily, limited
 from dl4all.runtime.vulkan.features import V1_2, supported
 from dl4all.runtime.vulkan.instance import api, check, instance, version
@@ -60,6 +60,18 @@ def physical_devices() -> tuple[PhysicalDevice, ...]:
     """
     with _lock:  # functools.cache alone lets two threads that come first make an instance each
         return _enumerate()
+
+
+def check_memory(physical: PhysicalDevice) -> None:
+    """
+    Raises:
+        DeviceError: the device has no memory.
+    """
+    if not physical.memory_types:
+        raise DeviceError(
+            f"[vulkan] {physical.info.hardware} has no memory: {physical.info.driver} describes a GPU "
+            "that is not here, to compile for; unset RADV_FORCE_FAMILY, or name another device"
+        )
 
 
 @functools.cache

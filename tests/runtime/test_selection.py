@@ -57,6 +57,15 @@ def measured(**gflops: float | str) -> Lookup:
 NOTHING = measured()
 
 
+def test_a_device_without_memory_is_never_taken() -> None:
+    """As a driver's null hardware is."""
+    null = replace(device(0, "discrete"), memory=0)
+    assert choose([null, CPU], NOTHING).name == "cpu"
+    assert "vulkan:0 is left out: it has no memory" in choose([null, CPU], NOTHING).reason
+    assert unmeasured([null, CPU], NOTHING) == []
+    assert candidates([null, CPU], NOTHING)[0].usable is False
+
+
 def taken(devices: list[DeviceInfo], **gflops: float | str) -> str:
     """What auto takes, given GFLOP/s or a problem by name (``vulkan_0``)."""
     return choose(devices, measured(**gflops)).name
