@@ -11,6 +11,7 @@
     ├── ShapeError             shapes do not fit the op                (also a ValueError)
     ├── DTypeError             element types do not fit the op         (also a TypeError)
     ├── ArgumentError          any other argument an op cannot take    (also a ValueError)
+    │   └── TooLargeError          a tensor has more bytes than kernels of the device can reach
     ├── GradientError          a gradient cannot be computed
     ├── WeightsError           a state dict does not fit the module    (also a ValueError)
     └── FileFormatError        a file is unreadable, truncated or hostile (also a ValueError)
@@ -34,6 +35,7 @@ __all__ = [
     "OutOfMemoryError",
     "ShaderError",
     "ShapeError",
+    "TooLargeError",
     "UnknownDeviceError",
     "WeightsError",
 ]

@@ -31,7 +31,7 @@ PATTERNS: dict[str, str] = {
         r"is_(cuda|cpu|ipu|maia|meta|mps|mtia|vulkan|xla|xpu|vulkan_available)|cuda|ipu|mtia|xpu|get_device.*"
         r"|record_stream|(is_pinned|pin_memory)|compiled_with_cxx11_abi|get_default_device"
     ),
-    "mixed precision, which has settings of its own": r".*autocast.*",
+    "mixed precision, which dl4all does not have yet": r".*autocast.*",
     "tracing and compilation": (
         r"sym_.*|(import|parse|merge|unify)_.*|compile|cond|while_loop|fork|wait|classproperty|typename"
         r"|thread_safe_generator|prepare_multiprocessing_environment|.*torch_function.*|boolean_dispatch"

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import dl4all as dl
 from dl4all.errors import GradientError
+
+torch = pytest.importorskip("torch", reason="gradients are compared with PyTorch's")
 
 
 def leaf(values: Any, device: str = "cpu") -> dl.Tensor:
