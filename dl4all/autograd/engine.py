@@ -95,7 +95,7 @@ def backpropagate(
             found = {place: g for place, g in found.items() if place in wanted}
         own = {id(seed.storage) for seed in seeds}
         for leaf, gradient in gathered.of_leaves.values():
-            gradient = _after_hooks(leaf.record.hooks.values(), gradient)
+            gradient = _after_hooks(leaf.grad_meta.hooks.values(), gradient)
             if targets is None:
                 _accumulate(leaf, gradient, own)
             found[None, id(leaf)] = gradient
@@ -166,17 +166,18 @@ def _after_hooks(hooks: Iterable[Hook], gradient: TensorBase) -> TensorBase:
 def _retain(node: Node, output: int, gradient: TensorBase) -> None:
     tensor = node.retained[output]() if output in node.retained else None
     if tensor is not None:
-        tensor.record.grad = gradient if tensor.record.grad is None else add(tensor.record.grad, gradient)
+        meta = tensor.grad_meta
+        meta.grad = gradient if meta.grad is None else add(meta.grad, gradient)
 
 
 def _accumulate(leaf: TensorBase, gradient: TensorBase, own: set[int]) -> None:
     """Add to a leaf's ``grad``, which shares its memory with nobody: the user may change it in place."""
-    record = leaf.record
+    meta = leaf.grad_meta
     if gradient.levels and not leaf.levels:
         gradient = batched_tensor.settled(gradient, batched_tensor.levels_of([gradient]), ended=False)
-    if record.grad is not None:
-        record.grad = add(record.grad, gradient)
+    if meta.grad is not None:
+        meta.grad = add(meta.grad, gradient)
         return
-    shared = id(gradient.storage) in own or not gradient.is_contiguous() or gradient.record is not None
+    shared = id(gradient.storage) in own or not gradient.is_contiguous() or gradient.grad_meta is not None
     own.add(id(gradient.storage))
-    record.grad = clone(gradient) if shared and gradient.record is None else gradient
+    meta.grad = clone(gradient) if shared and gradient.grad_meta is None else gradient

@@ -438,4 +438,4 @@ def _attach_strided(input: Any, view: Any, shown: NDArray) -> None:
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
         return [reshape(take_rows_backward(reshape(grads[0], 1, len(source), 1), source, count), shape)]
 
-    tape.attach("as_strided", [input], [view], backward)
+    tape.add_node("as_strided", [input], [view], backward)

@@ -19,7 +19,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, TooLargeError
 from dl4all.ops.core import tape
-from dl4all.ops.core.gradient import Function, Grad, Gradient
+from dl4all.ops.core.gradient import Function, Grad, GradientRule
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.runtime.kompute import copies
@@ -117,14 +117,14 @@ class Op(Generic[P]):
 
     def _set_gradient(self, grad: Grad) -> None:
         self.grad = grad
-        self._gradient = Gradient(self.name, grad)
+        self.gradient_rule = GradientRule(self.name, grad)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """An op in a class body is a method."""
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        operands, arguments = self._bind(args, kwargs)
+        operands, arguments = self.bind(args, kwargs)
         if recorder.watching:
             return self._watched(operands, arguments)
         return self._apply(operands, arguments)
@@ -150,21 +150,21 @@ class Op(Generic[P]):
         return result
 
     def _apply(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
-        result = self._compute(operands, arguments)
+        result = self.compute(operands, arguments)
         if tape.state.enabled and result.dtype.kind == "f":
             for operand in operands:
                 if tape.wants_gradient(operand):
-                    self._record(operands, arguments, result)
+                    self.add_node(operands, arguments, result)
                     break
         return result
 
-    def _compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
-        first = self._check(operands)
+    def compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
+        first = self.check_operands(operands)
         shape, dtype = self.infer(*operands, **arguments)
         if first.device.is_host or self.kernel is None or dtype.name not in self.kernel.dtypes:
-            if self.kernel is not None and self._widens(operands, dtype, self.kernel.dtypes):
-                return self._in_float32(operands, arguments, dtype)
-            return self._on_host(first, operands, arguments, shape, dtype)
+            if self.kernel is not None and self.widens_float16(operands, dtype, self.kernel.dtypes):
+                return self.compute_in_float32(operands, arguments, dtype)
+            return self.run_on_host(first, operands, arguments, shape, dtype)
         out = empty(type(first).result_class, shape, dtype, first.device, self.name)
         if 0 not in shape:
             try:
@@ -184,10 +184,10 @@ class Op(Generic[P]):
     ) -> Any:
         """What the body computes where the device cannot run a kernel with these operands."""
         self._tell(first.device, type(reason).__name__, f"runs on the CPU: {reason}")
-        return self._on_host(first, operands, arguments, shape, dtype, told=True)
+        return self.run_on_host(first, operands, arguments, shape, dtype, told=True)
 
     @staticmethod
-    def _widens(operands: list[Any], computed: np.dtype[Any], kernels: Container[str]) -> bool:
+    def widens_float16(operands: list[Any], computed: np.dtype[Any], kernels: Container[str]) -> bool:
         """Whether a device that has kernels for these dtypes computes in float32 what is of float16."""
         return (
             computed == np.float16
@@ -197,21 +197,21 @@ class Op(Generic[P]):
             )
         )
 
-    def _in_float32(self, operands: list[Any], arguments: dict[str, Any], dtype: np.dtype[Any]) -> Any:
+    def compute_in_float32(self, operands: list[Any], arguments: dict[str, Any], dtype: np.dtype[Any]) -> Any:
         """Operands of float16 are widened, and a result of float16 is rounded, both on the device."""
         cast = primitives.cast
         wide = [
-            cast._compute([o], {"dtype": "float32"})
+            cast.compute([o], {"dtype": "float32"})
             if isinstance(o, TensorBase) and o.dtype == np.float16
             else o
             for o in operands
         ]
-        result = self._compute(wide, arguments)
-        return result if result.dtype == dtype else cast._compute([result], {"dtype": dtype.name})
+        result = self.compute(wide, arguments)
+        return result if result.dtype == dtype else cast.compute([result], {"dtype": dtype.name})
 
-    def _record(self, operands: list[Any], arguments: dict[str, Any], result: TensorBase) -> None:
+    def add_node(self, operands: list[Any], arguments: dict[str, Any], result: TensorBase) -> None:
         """Let gradients find their way back. Only what they need is kept in memory for them."""
-        takes = self._gradient.takes(tuple(map(tape.wants_gradient, operands)))
+        takes = self.gradient_rule.parameters(tuple(map(tape.wants_gradient, operands)))
         given = {name: value for name, value in arguments.items() if name in takes}
         tensors = {"result": result} if "result" in takes else {}
         for name, operand in zip(self.arrays, operands, strict=True):
@@ -220,17 +220,17 @@ class Op(Generic[P]):
         kinds = [(o.shape, o.dtype) if isinstance(o, TensorBase) else None for o in operands]
         if "shapes" in takes:
             given["shapes"] = tuple(None if kind is None else kind[0] for kind in kinds)
-        backward = self._backward(tuple(tensors), given, kinds)
-        tape.attach(self.name, operands, (result,), backward, tuple(tensors.values()))
+        backward = self.make_backward(tuple(tensors), given, kinds)
+        tape.add_node(self.name, operands, (result,), backward, tuple(tensors.values()))
 
-    def _backward(
+    def make_backward(
         self, names: tuple[str, ...], given: dict[str, Any], kinds: list[Any]
     ) -> Callable[..., list[Any]]:
         """What a node calls. Apart from the recording, so that it holds no tensor."""
 
         def backward(grads: Any, saved: tuple[TensorBase, ...], needs: tuple[bool, ...]) -> list[Any]:
             values = {**dict(zip(names, saved, strict=True)), **given, "needs": needs}
-            found = self._gradient(grads[0], values, needs)
+            found = self.gradient_rule(grads[0], values, needs)
             return [
                 _fitted(gradient, *kind) if needed and gradient is not None else None
                 for gradient, kind, needed in zip(found, kinds, needs, strict=True)
@@ -238,7 +238,7 @@ class Op(Generic[P]):
 
         return backward
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         count = len(self.arrays)
         if len(args) == count and self._defaults.keys() | kwargs.keys() == set(self.arguments):
             return list(args), {**self._defaults, **kwargs}
@@ -247,7 +247,7 @@ class Op(Generic[P]):
         values = bound.arguments
         return [values[name] for name in self.arrays], {name: values[name] for name in self.arguments}
 
-    def _check(self, operands: list[Any]) -> TensorBase:
+    def check_operands(self, operands: list[Any]) -> TensorBase:
         """The first tensor among the operands, all of which must live on its device."""
         first: TensorBase | None = None
         for name, operand in zip(self.arrays, operands, strict=True):
@@ -270,7 +270,7 @@ class Op(Generic[P]):
             raise DTypeError(f"[{self.name}] expected a tensor, got only numbers; use dl.tensor(...)")
         return first
 
-    def _on_host(
+    def run_on_host(
         self,
         first: TensorBase,
         operands: list[Any],
@@ -376,7 +376,7 @@ def op(
         examples: the hard cases; strides, sizes of zero and every device are swept for all ops.
         flops: ``flops(*arrays, **arguments)`` returns how many floating point operations the result
             takes, for profiles. They count for the kernels that bind the result last.
-        grad: the gradient, see :class:`dl4all.ops.core.gradient.Gradient`.
+        grad: the gradient, see :class:`dl4all.ops.core.gradient.GradientRule`.
     """
 
     def declare(body: Callable[P, Any]) -> Op[P]:

@@ -51,15 +51,15 @@ class Edge(NamedTuple):
     leaf: TensorBase | None
 
 
-class Record:
+class GradMeta:
     """What a tensor that takes part in differentiation has beside its elements."""
 
-    __slots__ = ("grad", "hooks", "node", "output", "wants")
+    __slots__ = ("grad", "hooks", "node", "output", "requires_grad")
 
     def __init__(self, node: Node | None = None, output: int = 0) -> None:
         self.node = node  # that made it; None for a leaf
         self.output = output
-        self.wants = node is not None  # gradients
+        self.requires_grad = node is not None  # gradients
         self.grad: TensorBase | None = None
         self.hooks: dict[int, Hook] = {}  # of a leaf
 
@@ -134,7 +134,7 @@ class Node:
         if edge is not None and edge.leaf is not None:
             return edge.leaf
         again = alias(tensor)
-        again.record = Record(self, own) if own is not None else Record(edge.node, edge.output)  # type: ignore[union-attr]
+        again.grad_meta = GradMeta(self, own) if own is not None else GradMeta(edge.node, edge.output)  # type: ignore[union-attr]
         return again
 
     def free(self) -> None:
@@ -146,7 +146,7 @@ class Node:
 def alias(tensor: TensorBase) -> TensorBase:
     """The same elements in the same memory, without a history."""
     made: TensorBase = tensor.as_strided(tensor.shape, tensor.strides, tensor.offset)
-    made.viewed = None  # it has a history of its own, or none
+    made.view_of = None  # it has a history of its own, or none
     return made
 
 
@@ -163,24 +163,25 @@ def wants_gradient(operand: Any) -> bool:
     """
     if not isinstance(operand, TensorBase):
         return False
-    if operand.viewed is not None and operand.viewed[1] != operand.storage.recorded and state.enabled:
+    view_of = operand.view_of
+    if view_of is not None and view_of[1] != operand.storage.history_version and state.enabled:
         raise GradientError(
             f"[view] a view of shape {operand.shape} shows memory that was since changed in place with "
             "gradients on, so that its own history is no longer true; take the view again, or work out of "
             "place"
         )
-    return operand.record is not None and operand.record.wants
+    return operand.grad_meta is not None and operand.grad_meta.requires_grad
 
 
 def edge_of(operand: Any) -> Edge | None:
     """Where an operand's gradient goes; None if it needs none."""
-    record = operand.record if isinstance(operand, TensorBase) else None
-    if record is None or not record.wants:
+    meta = operand.grad_meta if isinstance(operand, TensorBase) else None
+    if meta is None or not meta.requires_grad:
         return None
-    return Edge(record.node, record.output, operand if record.node is None else None)
+    return Edge(meta.node, meta.output, operand if meta.node is None else None)
 
 
-def attach(
+def add_node(
     name: str,
     inputs: Sequence[Any],
     outputs: Sequence[TensorBase],
@@ -206,7 +207,7 @@ def attach(
     node = Node(name, inputs, outputs)
     for index, output in enumerate(outputs):
         if output.dtype.kind == "f":
-            output.record = Record(node, index)
+            output.grad_meta = GradMeta(node, index)
     node.keep(backward, saved, outputs)
 
 

@@ -99,7 +99,7 @@ def elementwise(
         ranks: numbers of axes for which there is a kernel; with more, operands are copied first.
         examples: hard cases beside those that every elementwise op has.
         domain: for tests, the interval in which an operand's values make sense.
-        grad: the gradient, see :class:`dl4all.ops.core.gradient.Gradient`.
+        grad: the gradient, see :class:`dl4all.ops.core.gradient.GradientRule`.
     """
 
     def declare(body: Callable[P, Any]) -> Elementwise[P]:
@@ -187,10 +187,10 @@ class Elementwise(Op[P]):
         mixed = [v for v, condition in zip(values, self.conditions, strict=True) if not condition]
         return promote(self.name, mixed, self.promotion)
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         if not kwargs and self._complete and len(args) == len(self.arrays):
             return list(args), self._defaults
-        return super()._bind(args, kwargs)
+        return super().bind(args, kwargs)
 
     def _form(self, operands: Sequence[Any]) -> Form:
         """Looked up by the operands' dtypes, and by the types of those that are numbers."""
@@ -226,14 +226,14 @@ class Elementwise(Op[P]):
             check_fits(self.name, arguments[name], form.computed)
         return broadcast_shapes(self.name, operands), form.result
 
-    def _compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
-        first = self._check(operands)
+    def compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
+        first = self.check_operands(operands)
         shape, dtype = self._infer(*operands, **arguments)
         form = self._form(operands)
         if first.device.is_host or form.variants is None:
-            if self._widens(operands, form.computed, self.by_dtype):
-                return self._in_float32(operands, arguments, dtype)
-            return self._on_host(first, operands, arguments, shape, dtype, form.computed)
+            if self.widens_float16(operands, form.computed, self.by_dtype):
+                return self.compute_in_float32(operands, arguments, dtype)
+            return self.run_on_host(first, operands, arguments, shape, dtype, form.computed)
         out = empty(type(first).result_class, shape, dtype, first.device, self.name)
         if 0 not in shape:
             try:
@@ -293,5 +293,5 @@ def _given(operand: Any, dtype: np.dtype[Any], beside: TensorBase) -> Any:
 
 def _converted(tensor: TensorBase, dtype: np.dtype[Any]) -> TensorBase:
     """The elements in the dtype to compute in; gradients are the business of the op that asks."""
-    converted: TensorBase = primitives.cast._compute([tensor], {"dtype": dtype.name})
+    converted: TensorBase = primitives.cast.compute([tensor], {"dtype": dtype.name})
     return converted

@@ -80,7 +80,7 @@ def cat(tensors: Sequence[T], dim: int = 0) -> T:
             for piece, (dtype, shape), needed in zip(pieces, given, needs, strict=True)
         ]
 
-    tape.attach("cat", parts, [joined], backward)
+    tape.add_node("cat", parts, [joined], backward)
     return joined
 
 
@@ -296,7 +296,7 @@ def flip(input: T, *dims: int | Shape) -> T:
         strides[axis] = -strides[axis]
     made: T = new_like(input, input.shape)
     copy_into(made, input.as_strided(input.shape, tuple(strides), offset))
-    tape.attach("flip", [input], [made], lambda grads, saved, needs: [flip(grads[0], tuple(turned))])
+    tape.add_node("flip", [input], [made], lambda grads, saved, needs: [flip(grads[0], tuple(turned))])
     return made
 
 

@@ -88,12 +88,12 @@ class _Memory:
         self.storage.version = version
 
     @property
-    def recorded(self) -> int:
-        return self.storage.recorded
+    def history_version(self) -> int:
+        return self.storage.history_version
 
-    @recorded.setter
-    def recorded(self, recorded: int) -> None:
-        self.storage.recorded = recorded
+    @history_version.setter
+    def history_version(self, history_version: int) -> None:
+        self.storage.history_version = history_version
 
     def __getattr__(self, name: str) -> Any:
         raise OneByOne(READS)
@@ -128,7 +128,7 @@ class Batched(TensorBase):
 
     def call(self, op: Any, operands: list[Any], arguments: dict[str, Any]) -> Any:
         """An op of operands among which this one is."""
-        op._check(operands)
+        op.check_operands(operands)
         rule = RULES.get(op.name, RULES["elementwise"] if op.elementwise else None)
         if rule is None:
             return one_by_one(op, operands, arguments)
@@ -144,7 +144,7 @@ class Batched(TensorBase):
             if op.name in BATCHES and not any(o.levels for o in operands[1:] if o is not None):
                 _record_batch(op, operands, arguments, result, levels)
             else:
-                op._record(operands, arguments, result)
+                op.add_node(operands, arguments, result)
         return result
 
     def one_by_one(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -226,8 +226,8 @@ def _made(like: TensorBase, shape: Shape, strides: Shape, offset: int, levels: S
 def _view(like: TensorBase, shape: Shape, strides: Shape, offset: int, levels: Steps) -> Any:
     """:func:`_made`, which knows what it is a view of."""
     made = _made(like, shape, strides, offset, levels)
-    whole = None if like.viewed is None or like.viewed[0]() is None else like.viewed[0]
-    made.viewed = (weakref.ref(like) if whole is None else whole, like.storage.recorded)
+    whole = None if like.view_of is None or like.view_of[0]() is None else like.view_of[0]
+    made.view_of = (weakref.ref(like) if whole is None else whole, like.storage.history_version)
     return made
 
 
@@ -279,7 +279,7 @@ def enter(tensor: TensorBase, level: Level, dim: int, *, own: bool = False) -> A
         mine = enter(from_host(cls, eye, grads[0].device, copy=False), level, 0)
         return [where(mine, unsqueeze(grads[0], k), 0.0)]
 
-    tape.attach("vmap", [tensor], [made], backward, sampled=False)
+    tape.add_node("vmap", [tensor], [made], backward, sampled=False)
     return made
 
 
@@ -295,7 +295,7 @@ def leave(tensor: TensorBase, level: Level, dim: int) -> Any:
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
         return [enter(grads[0], level, k, own=True)]
 
-    tape.attach("vmap", [tensor], [made], backward, sampled=False)
+    tape.add_node("vmap", [tensor], [made], backward, sampled=False)
     return made
 
 
@@ -309,7 +309,7 @@ def shared(tensor: TensorBase, levels: Levels) -> Any:
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
         return [settled(grads[0], missing)]
 
-    tape.attach("vmap", [tensor], [made], backward, sampled=False)
+    tape.add_node("vmap", [tensor], [made], backward, sampled=False)
     return made
 
 
@@ -326,7 +326,7 @@ def _record_batch(
 ) -> None:
     """What the op records. Once the levels have ended, what all samples share gets the sum of its gradients
     at once, not each of them first: those of a weight would take its memory for each sample."""
-    takes = op._gradient.takes(tuple(map(tape.wants_gradient, operands)))
+    takes = op.gradient_rule.parameters(tuple(map(tape.wants_gradient, operands)))
     kept = {name: o for name, o in zip(op.arrays, operands, strict=True) if name in takes}
     given = {name: value for name, value in arguments.items() if name in takes}
     kinds = [None if o is None else (o.shape, o.dtype) for o in operands]
@@ -335,7 +335,7 @@ def _record_batch(
 
     def gradient(kinds: list[Any]) -> Any:
         shapes = tuple(None if kind is None else kind[0] for kind in kinds)
-        return op._backward(tuple(kept), {**given, "shapes": shapes}, kinds)
+        return op.make_backward(tuple(kept), {**given, "shapes": shapes}, kinds)
 
     of_each, of_all = gradient(kinds), gradient([(whole, operands[0].dtype), *kinds[1:]])
     names, merged = tuple(kept), BATCHES[op.name]
@@ -358,7 +358,7 @@ def _record_batch(
                 found[0] = enter(found[0], level, 0, own=True)
         return found  # type: ignore[no-any-return]
 
-    tape.attach(op.name, operands, (result,), backward, tuple(kept.values()), sampled=False)
+    tape.add_node(op.name, operands, (result,), backward, tuple(kept.values()), sampled=False)
 
 
 # One by one
@@ -411,7 +411,7 @@ def _apart(tensor: TensorBase, level: Level) -> list[Any]:
         some = next(g for g in grads if g is not None)
         return [stack([_zeros(some) if g is None else g for g in grads])]
 
-    tape.attach("unbind", [every], parts, backward, sampled=False)
+    tape.add_node("unbind", [every], parts, backward, sampled=False)
     return parts
 
 
