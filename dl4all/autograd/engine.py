@@ -12,8 +12,8 @@ from dl4all.errors import GradientError
 from dl4all.ops.core import tape
 from dl4all.ops.core.tape import Edge, Gradient, Hook, Node
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.vmap_hook import BatchedTensorBase, all_samples
 from dl4all.ops.elementwise.arithmetic import add, clone
-from dl4all.ops.vmap import batched_tensor
 
 Place = tuple[Any, int]
 """Where gradients gather: (node, output), or (None, the identity of a leaf)."""
@@ -142,13 +142,9 @@ def _inputs_gradients(node: Node, grads: list[Gradient], create_graph: bool) -> 
                 f"[{node.name}] the gradient of an input of shape {shape} and dtype {dtype} has "
                 f"shape {gradient.shape} and dtype {gradient.dtype}"
             )
-        if tape.state.anomalies and not np.isfinite(_every(gradient).on_host()).all():
+        if tape.state.anomalies and not np.isfinite(all_samples(gradient).on_host()).all():
             raise GradientError(f"[{node.name}] its gradient has nan or inf.{_origin(node)}")
     return found
-
-
-def _every(gradient: Any) -> Any:
-    return gradient.every() if gradient.levels else gradient
 
 
 def _origin(node: Node) -> str:
@@ -173,8 +169,8 @@ def _retain(node: Node, output: int, gradient: TensorBase) -> None:
 def _accumulate(leaf: TensorBase, gradient: TensorBase, own: set[int]) -> None:
     """Add to a leaf's ``grad``, which shares its memory with nobody: the user may change it in place."""
     meta = leaf.grad_meta
-    if gradient.levels and not leaf.levels:
-        gradient = batched_tensor.settled(gradient, batched_tensor.levels_of([gradient]), ended=False)
+    if isinstance(gradient, BatchedTensorBase) and not isinstance(leaf, BatchedTensorBase):
+        gradient = gradient.sum_over_samples()
     if meta.grad is not None:
         meta.grad = add(meta.grad, gradient)
         return

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from dl4all.errors import GradientError
 from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
 
 Gradient = TensorBase | None
 Backward = Callable[..., Any]
@@ -34,7 +35,7 @@ class _State(threading.local):
 
     enabled = True  # gradients are wanted
     anomalies = False  # nodes note where they were made
-    mapped = False  # a function runs for all samples of a vmap at once
+    in_vmap = False  # a function runs for all samples of a vmap at once
     # Asked for each tensor that is to be kept; may return a function that makes it again instead.
     forget: Callable[[TensorBase], Callable[[], TensorBase] | None] | None = None
 
@@ -188,7 +189,7 @@ def add_node(
     backward: Backward,
     saved: Sequence[TensorBase | None] = (),
     *,
-    sampled: bool = True,
+    match_levels: bool = True,
 ) -> None:
     """Note how `outputs` came from `inputs`, if gradients are on and an input wants one.
 
@@ -198,12 +199,12 @@ def add_node(
         outputs: the results; those of no floating dtype take no part.
         backward: see :data:`Backward`.
         saved: inputs and outputs that `backward` wants to have.
-        sampled: within ``vmap``, what all samples share gets the sum of their gradients.
+        match_levels: within ``vmap``, give an input that all samples share the sum of their gradients.
     """
     if not state.enabled or not any(map(wants_gradient, inputs)):
         return
-    if sampled and outputs and outputs[0].levels:
-        inputs = outputs[0].lifted(inputs)  # type: ignore[attr-defined]
+    if active_levels and match_levels and outputs and isinstance(outputs[0], BatchedTensorBase):
+        inputs = outputs[0].match_inputs(inputs)
     node = Node(name, inputs, outputs)
     for index, output in enumerate(outputs):
         if output.dtype.kind == "f":

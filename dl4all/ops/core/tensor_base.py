@@ -59,9 +59,6 @@ class TensorBase:
     result_class: ClassVar[type[TensorBase]]
     """What ops return when given this class: subclasses of tensors do not spread."""
 
-    levels: Any = ()
-    """In which vmaps a tensor is one of many samples, see :mod:`dl4all.ops.vmap.batched_tensor`."""
-
     def __init__(
         self,
         storage: Storage,

@@ -16,11 +16,23 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core.gradient import Grad
-from dl4all.ops.core.op import REFUSALS, Example, Kernel, Op, P, Result, empty, example, primitives, register
+from dl4all.ops.core.op import (
+    KERNEL_REFUSALS,
+    Example,
+    Kernel,
+    Op,
+    P,
+    Result,
+    empty,
+    example,
+    primitives,
+    register,
+)
 from dl4all.ops.core.promotion import Promotion, check_fits
 from dl4all.ops.core.promotion import promote as promote
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.elementwise.kernels import RANKS, WORDS, Variants, launch, variants
+from dl4all.scheduler import fallback
 
 Number: TypeAlias = Any
 """Marks arguments that are numbers of the dtype in which the op computes."""
@@ -165,7 +177,7 @@ class Elementwise(Op[P]):
         self.conditions = tuple(name in conditions for name in operands)
         self.kinds = kinds
         self._numbers = tuple(name for name, kind in annotations.items() if kind == "Number")
-        self._scalars = len(operands) > 1
+        self._takes_numbers = len(operands) > 1
         self._complete = self._defaults.keys() == set(self.arguments)
         self._forms: dict[tuple[Any, ...], Form] = {}
 
@@ -230,16 +242,21 @@ class Elementwise(Op[P]):
         first = self.check_operands(operands)
         shape, dtype = self._infer(*operands, **arguments)
         form = self._form(operands)
-        if first.device.is_host or form.variants is None:
+        device = first.device
+        if device.is_host:
+            return self.run_on_host(first, operands, arguments, shape, dtype)
+        if form.variants is None:
             if self.widens_float16(operands, form.computed, self.by_dtype):
                 return self.compute_in_float32(operands, arguments, dtype)
-            return self.run_on_host(first, operands, arguments, shape, dtype, form.computed)
-        out = empty(type(first).result_class, shape, dtype, first.device, self.name)
+            fallback.warn_missing_kernel(self.name, device, form.computed.name)
+            return self.run_on_host(first, operands, arguments, shape, dtype)
+        out = empty(type(first).result_class, shape, dtype, device, self.name)
         if 0 not in shape:
             try:
                 self._launch(form, form.variants, out, operands, arguments)
-            except REFUSALS as reason:
-                return self._instead(reason, first, operands, arguments, shape, dtype)
+            except KERNEL_REFUSALS as error:
+                fallback.warn_refused_kernel(self.name, device, error)
+                return self.run_on_host(first, operands, arguments, shape, dtype)
         return out
 
     def _run(self, out: TensorBase, *operands: Any, **arguments: Any) -> None:

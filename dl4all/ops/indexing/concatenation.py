@@ -15,7 +15,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase
-from dl4all.ops.core.vmap_hook import reads
+from dl4all.ops.core.vmap_hook import BatchedTensorBase, reads
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.elementwise.declare import promote
 from dl4all.ops.indexing.indices import Indices, integers
@@ -107,8 +107,8 @@ def _listed(name: str, tensors: Sequence[T]) -> list[T]:
                 f"move one with .to({str(parts[0].device)!r})"
             )
     for part in parts:
-        if part.levels:
-            parts = part.beside(parts)  # type: ignore[attr-defined]
+        if isinstance(part, BatchedTensorBase):
+            parts = part.match_levels(parts)
     return parts
 
 

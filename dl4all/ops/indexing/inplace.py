@@ -15,8 +15,9 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import NUMBERS, Op, primitives
+from dl4all.ops.core.op import NUMBERS, Op, fit_gradient, primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
+from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.indexing import advanced_indexing
 from dl4all.ops.indexing.indices import Indices, joint
 from dl4all.ops.indexing.rows import put_rows, write_rows
@@ -44,8 +45,8 @@ def start(name: str, target: TensorBase, *others: Any) -> bool:
         ArgumentError: several elements of the target lie in one place.
     """
     for other in others:
-        if isinstance(other, TensorBase) and other.levels:
-            other.check_changes(name, target)  # type: ignore[attr-defined]
+        if isinstance(other, BatchedTensorBase):
+            other.check_target(name, target)
     if overlaps_itself(target):
         raise ArgumentError(
             f"[{name}] elements of an expanded tensor share memory; change a .clone() of it instead"
@@ -127,10 +128,7 @@ def _check_broadcast(name: str, shape: Shape, wanted: Shape) -> None:
 
 
 def _fitted(gradient: Any, shape: Shape, dtype: np.dtype[Any], place: Any) -> Any:
-    if gradient.shape != shape:
-        gradient = primitives.sum_to(gradient, shape)
-    if gradient.dtype != dtype:
-        gradient = primitives.cast(gradient, dtype.name)
+    gradient = fit_gradient(gradient, shape, dtype)
     return gradient if gradient.device is place else gradient.to(place)
 
 
@@ -269,7 +267,7 @@ def _compute(
 ) -> None:
     direct = (
         op.elementwise
-        and not target.levels
+        and not isinstance(target, BatchedTensorBase)
         and op.kernel is not None
         and not target.device.is_host
         and dtype == target.dtype
@@ -283,7 +281,9 @@ def _compute(
     else:
         copy_into(
             target,
-            op(before, *others, **arguments) if target.levels else op.compute([before, *others], arguments),
+            op(before, *others, **arguments)
+            if isinstance(target, BatchedTensorBase)
+            else op.compute([before, *others], arguments),
         )
 
 
@@ -408,7 +408,8 @@ def _write_picks(view: TensorBase, picks: advanced_indexing.Picks, value: Any) -
         if rows.storage is view.storage:
             rows = fresh_copy(rows)
         by_kernel = (
-            not (view.levels or rows.levels or view.device.is_host)
+            not (view.device.is_host or isinstance(view, BatchedTensorBase))
+            and not isinstance(rows, BatchedTensorBase)
             and view.dtype.name in MOVABLE_DTYPES
             and turned.is_contiguous()
             and view.device.binds(rows.storage, turned.storage)
