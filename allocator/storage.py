@@ -16,7 +16,7 @@ class Storage:
     returned to anyone: it belongs to whoever made it.
     """
 
-    __slots__ = ("__weakref__", "_release", "nbytes", "piece", "recorded", "shown", "span", "version")
+    __slots__ = ("__weakref__", "_release", "history_version", "nbytes", "piece", "shown", "span", "version")
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Storage:
         self.span = span
         self.nbytes = nbytes
         self.version = 0  # counts changes in place, which gradients must know of
-        self.recorded = 0  # counts those of them that gradients flow through
+        self.history_version = 0  # counts those of them that gradients flow through
         self.shown = False  # to the host, which may change it without being counted
         self.piece = piece
         self._release = release

@@ -12,8 +12,8 @@ from dl4all.errors import GradientError
 from dl4all.ops.core import tape
 from dl4all.ops.core.tape import Edge, Gradient, Hook, Node
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.vmap_hook import BatchedTensorBase, all_samples
 from dl4all.ops.elementwise.arithmetic import add, clone
-from dl4all.ops.vmap import batched_tensor
 
 Place = tuple[Any, int]
 """Where gradients gather: (node, output), or (None, the identity of a leaf)."""
@@ -95,7 +95,7 @@ def backpropagate(
             found = {place: g for place, g in found.items() if place in wanted}
         own = {id(seed.storage) for seed in seeds}
         for leaf, gradient in gathered.of_leaves.values():
-            gradient = _after_hooks(leaf.record.hooks.values(), gradient)
+            gradient = _after_hooks(leaf.grad_meta.hooks.values(), gradient)
             if targets is None:
                 _accumulate(leaf, gradient, own)
             found[None, id(leaf)] = gradient
@@ -142,13 +142,9 @@ def _inputs_gradients(node: Node, grads: list[Gradient], create_graph: bool) -> 
                 f"[{node.name}] the gradient of an input of shape {shape} and dtype {dtype} has "
                 f"shape {gradient.shape} and dtype {gradient.dtype}"
             )
-        if tape.state.anomalies and not np.isfinite(_every(gradient).on_host()).all():
+        if tape.state.anomalies and not np.isfinite(all_samples(gradient).on_host()).all():
             raise GradientError(f"[{node.name}] its gradient has nan or inf.{_origin(node)}")
     return found
-
-
-def _every(gradient: Any) -> Any:
-    return gradient.every() if gradient.levels else gradient
 
 
 def _origin(node: Node) -> str:
@@ -166,17 +162,18 @@ def _after_hooks(hooks: Iterable[Hook], gradient: TensorBase) -> TensorBase:
 def _retain(node: Node, output: int, gradient: TensorBase) -> None:
     tensor = node.retained[output]() if output in node.retained else None
     if tensor is not None:
-        tensor.record.grad = gradient if tensor.record.grad is None else add(tensor.record.grad, gradient)
+        meta = tensor.grad_meta
+        meta.grad = gradient if meta.grad is None else add(meta.grad, gradient)
 
 
 def _accumulate(leaf: TensorBase, gradient: TensorBase, own: set[int]) -> None:
     """Add to a leaf's ``grad``, which shares its memory with nobody: the user may change it in place."""
-    record = leaf.record
-    if gradient.levels and not leaf.levels:
-        gradient = batched_tensor.settled(gradient, batched_tensor.levels_of([gradient]), ended=False)
-    if record.grad is not None:
-        record.grad = add(record.grad, gradient)
+    meta = leaf.grad_meta
+    if isinstance(gradient, BatchedTensorBase) and not isinstance(leaf, BatchedTensorBase):
+        gradient = gradient.sum_over_samples()
+    if meta.grad is not None:
+        meta.grad = add(meta.grad, gradient)
         return
-    shared = id(gradient.storage) in own or not gradient.is_contiguous() or gradient.record is not None
+    shared = id(gradient.storage) in own or not gradient.is_contiguous() or gradient.grad_meta is not None
     own.add(id(gradient.storage))
-    record.grad = clone(gradient) if shared and gradient.record is None else gradient
+    meta.grad = clone(gradient) if shared and gradient.grad_meta is None else gradient

@@ -86,5 +86,5 @@ class Function:
             return gradients
 
         inputs_of = tuple(isinstance(i, TensorBase) for i in inputs)
-        tape.attach(cls.__name__, inputs, outputs, backward, to_save)
+        tape.add_node(cls.__name__, inputs, outputs, backward, to_save)
         return outputs if isinstance(found, tuple) else outputs[0]

@@ -9,6 +9,7 @@ from typing import Any
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.vmap_hook import Level
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.indexing.concatenation import stack
 from dl4all.ops.memory.views import expand, select, unsqueeze
@@ -16,7 +17,7 @@ from dl4all.ops.vmap import batched_tensor, batching_rules
 
 logger = logging.getLogger("dl4all")
 batched_tensor.RULES.update(batching_rules.RULES)
-batched_tensor.BATCHES.update(batching_rules.BATCHES)
+batched_tensor.BATCH_OPS.update(batching_rules.BATCH_OPS)
 
 Function = Callable[..., Any]
 
@@ -76,10 +77,10 @@ def vmap(function: Function, in_dims: Any = 0, out_dims: Any = 0) -> Function:
         counts = sorted({o.shape[d] for o, d in given})
         if len(counts) != 1 or 0 in counts:
             raise ArgumentError(f"[vmap] expected operands with one number of samples, got {counts}")
-        memory = {batched_tensor.memory(o): batched_tensor.memory(o).version for o, _ in given}
+        memory = {batched_tensor.storage_of(o): batched_tensor.storage_of(o).version for o, _ in given}
         try:
             return _at_once(function, operands, dims, out_dims, counts[0], set(memory))
-        except batched_tensor.OneByOne as reason:
+        except batched_tensor.PerSampleFallback as reason:
             if any(storage.version != version for storage, version in memory.items()):
                 raise ArgumentError(
                     f"[vmap] the function {reason.what}, after it has changed an operand in place, and so "
@@ -95,25 +96,26 @@ def vmap(function: Function, in_dims: Any = 0, out_dims: Any = 0) -> Function:
 
 def _at_once(function: Function, operands: Any, dims: Any, out_dims: Any, count: int, taken: set[Any]) -> Any:
     """The function called once; what it returns shares no memory with that which is `taken`."""
-    level, before = batched_tensor.Level(count), tape.state.mapped
+    level, before = Level(count), tape.state.in_vmap
 
     def leave(result: Any, dim: int) -> Any:
         shape = result.shape
         k = strides.axis("vmap", dim, len(shape) + 1)
-        if level not in dict(result.levels):
+        if level not in dict(batched_tensor.level_strides(result)):
             return clone(expand(unsqueeze(result, k), *shape[:k], count, *shape[k:]))
-        made = batched_tensor.leave(result, level, k)
-        if batched_tensor.memory(made) in taken or not made.is_contiguous():
+        made = batched_tensor.leave_level(result, level, k)
+        if batched_tensor.storage_of(made) in taken or not made.is_contiguous():
             made = clone(made)
-        taken.add(batched_tensor.memory(made))
+        taken.add(batched_tensor.storage_of(made))
         return made
 
     try:
-        tape.state.mapped = True
-        result = function(*_each("in_dims", operands, dims, lambda o, d: batched_tensor.enter(o, level, d)))
+        tape.state.in_vmap = True
+        samples = _each("in_dims", operands, dims, lambda o, d: batched_tensor.enter_level(o, level, d))
+        result = function(*samples)
         return _each("out_dims", result, out_dims, leave)
     finally:
-        level.open, tape.state.mapped = False, before
+        level.open, tape.state.in_vmap = False, before
 
 
 def _in_turn(function: Function, operands: Any, dims: Any, out_dims: Any, count: int) -> Any:

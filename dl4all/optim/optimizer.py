@@ -152,7 +152,7 @@ class Optimizer:
                 raise ArgumentError(f"[{self._name}] expected tensors as parameters, got {type(p).__name__}")
             if id(p) in known:
                 raise ArgumentError(f"[{self._name}] a parameter of shape {p.shape} was given twice")
-            if p.dtype.kind != "f" or (p.record is not None and p.record.node is not None):
+            if p.dtype.kind != "f" or (p.grad_meta is not None and p.grad_meta.node is not None):
                 raise ArgumentError(
                     f"[{self._name}] cannot change a tensor of {p.dtype} that "
                     "an op made; pass the tensors of floats that it came from"

@@ -31,7 +31,7 @@ def dlpack(tensor: TensorBase, **asked: Any) -> Any:
     """
     if not tensor.device.is_host:
         raise BufferError(f"[dlpack] the tensor is on {tensor.device}; move it with .cpu()")
-    if tensor.record is not None and tensor.record.wants:
+    if tensor.grad_meta is not None and tensor.grad_meta.requires_grad:
         raise GradientError("[dlpack] the tensor requires gradients; use .detach()")
     return tensor.on_host().__dlpack__(**asked)
 
@@ -56,7 +56,7 @@ def reduced(tensor: TensorBase) -> tuple[Any, ...]:
         GradientError: the tensor has a history, which cannot be stored.
     """
     _check_leaf("pickle", tensor)
-    wanted = tensor.record is not None and tensor.record.wants
+    wanted = tensor.grad_meta is not None and tensor.grad_meta.requires_grad
     array = np.ascontiguousarray(tensor.on_host()).reshape(tensor.shape)
     return rebuilt, (type(tensor), array, str(tensor.device), wanted)
 
@@ -69,8 +69,8 @@ def rebuilt(cls: type[TensorBase], array: npt.NDArray[Any], place: str, requires
     """
     made = _made(cls, from_host(cls.result_class, array, device(place), copy=True))
     if requires_grad:
-        made.record = tape.Record()
-        made.record.wants = True
+        made.grad_meta = tape.GradMeta()
+        made.grad_meta.requires_grad = True
     return made
 
 
@@ -85,16 +85,16 @@ def deepcopied(tensor: TensorBase, memo: dict[int, Any]) -> Any:
         copied = fresh_copy(tape.alias(tensor))
         made = _made(type(tensor), copied)
         memo[id(tensor)] = made
-        if tensor.record is not None:
-            made.record = tape.Record()
-            made.record.wants = tensor.record.wants
-            if tensor.record.grad is not None:
-                made.record.grad = deepcopied(tensor.record.grad, memo)
+        if tensor.grad_meta is not None:
+            made.grad_meta = tape.GradMeta()
+            made.grad_meta.requires_grad = tensor.grad_meta.requires_grad
+            if tensor.grad_meta.grad is not None:
+                made.grad_meta.grad = deepcopied(tensor.grad_meta.grad, memo)
     return memo[id(tensor)]
 
 
 def _check_leaf(name: str, tensor: TensorBase) -> None:
-    if tensor.record is not None and tensor.record.node is not None:
+    if tensor.grad_meta is not None and tensor.grad_meta.node is not None:
         raise GradientError(f"[{name}] an op made this tensor and gradients flow through it; use .detach()")
 
 

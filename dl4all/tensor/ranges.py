@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fresh_copy
 from dl4all.ops.memory.views import expand, reshape
 from dl4all.tensor.creation import (
@@ -175,7 +176,9 @@ def _as(input: Tensor, dtype: npt.DTypeLike, device: Place | None) -> dict[str, 
 
 def _like(input: Tensor, made: Tensor, requires_grad: bool) -> Tensor:
     """Within ``vmap`` with memory of each sample's own, so that it can be changed to what differs."""
-    kept: Any = fresh_copy(input.beside([made])[0]) if input.levels else made  # type: ignore[attr-defined]
+    kept: Any = made
+    if isinstance(input, BatchedTensorBase):
+        kept = fresh_copy(input.match_levels([made])[0])
     return kept.requires_grad_() if requires_grad else kept  # type: ignore[no-any-return]
 
 
@@ -215,7 +218,7 @@ def rand_like(
     input: Tensor, dtype: npt.DTypeLike = None, device: Place | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Random numbers, uniform in [0, 1), of the same shape, dtype and device."""
-    if input.levels:
+    if isinstance(input, BatchedTensorBase):
         made = empty_like(input, dtype, device).uniform_()
         return made.requires_grad_() if requires_grad else made
     return rand(input.shape, requires_grad=requires_grad, **_as(input, dtype, device))
@@ -225,7 +228,7 @@ def randn_like(
     input: Tensor, dtype: npt.DTypeLike = None, device: Place | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Random numbers, normal with mean 0 and variance 1, of the same shape, dtype and device."""
-    if input.levels:
+    if isinstance(input, BatchedTensorBase):
         made = empty_like(input, dtype, device).normal_()
         return made.requires_grad_() if requires_grad else made
     return randn(input.shape, requires_grad=requires_grad, **_as(input, dtype, device))

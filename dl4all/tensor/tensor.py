@@ -247,7 +247,7 @@ class Tensor(Methods):
         if place is not self.device:
             moved = self._from_host(made.on_host(), place, copy=True)
             here = self.device
-            tape.attach("to", [made], [moved], lambda grads, saved, needs: [grads[0].to(here)])
+            tape.add_node("to", [made], [moved], lambda grads, saved, needs: [grads[0].to(here)])
             made = moved
         return self.clone() if copy and made is self else made
 
@@ -283,7 +283,7 @@ class Tensor(Methods):
     @property
     def requires_grad(self) -> bool:
         """Whether gradients flow to this tensor or through it."""
-        return self.record is not None and self.record.wants
+        return self.grad_meta is not None and self.grad_meta.requires_grad
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool) -> None:
@@ -301,25 +301,25 @@ class Tensor(Methods):
             raise GradientError(
                 "[requires_grad] an op made this tensor; use .detach() for one without gradients"
             )
-        if self.record is None:
-            self.record = tape.Record()
-        self.record.wants = requires_grad
+        if self.grad_meta is None:
+            self.grad_meta = tape.GradMeta()
+        self.grad_meta.requires_grad = requires_grad
         return self
 
     @property
     def is_leaf(self) -> bool:
         """Whether no recorded op made this tensor."""
-        return self.record is None or self.record.node is None
+        return self.grad_meta is None or self.grad_meta.node is None
 
     @property
     def grad_fn(self) -> tape.Node | None:
         """The recorded op that made this tensor."""
-        return None if self.record is None else self.record.node
+        return None if self.grad_meta is None else self.grad_meta.node
 
     @property
     def grad(self) -> Any:
         """The gradient that ``backward`` has gathered here, a tensor; None before."""
-        return None if self.record is None else self.record.grad
+        return None if self.grad_meta is None else self.grad_meta.grad
 
     @grad.setter
     def grad(self, gradient: Any) -> None:
@@ -328,9 +328,9 @@ class Tensor(Methods):
                 f"[grad] expected shape {self.shape} and {self.dtype}, "
                 f"got {gradient.shape} and {gradient.dtype}"
             )
-        if self.record is None:
-            self.record = tape.Record()
-        self.record.grad = gradient
+        if self.grad_meta is None:
+            self.grad_meta = tape.GradMeta()
+        self.grad_meta.grad = gradient
 
     def backward(
         self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
@@ -361,10 +361,10 @@ class Tensor(Methods):
 
     def retain_grad(self) -> None:
         """Keep the gradient of a tensor that an op made."""
-        if self.record is None or not self.record.wants:
+        if self.grad_meta is None or not self.grad_meta.requires_grad:
             raise GradientError("[retain_grad] this tensor does not require gradients")
-        if self.record.node is not None:
-            self.record.node.retained[self.record.output] = weakref.ref(self)
+        if self.grad_meta.node is not None:
+            self.grad_meta.node.retained[self.grad_meta.output] = weakref.ref(self)
 
     def register_hook(self, hook: tape.Hook) -> Callable[[], None]:
         """Have `hook` called with the gradient when it is complete; what it returns replaces it.
@@ -375,10 +375,10 @@ class Tensor(Methods):
         Raises:
             GradientError: the tensor does not require gradients.
         """
-        record = self.record
-        if record is None or not record.wants:
+        meta = self.grad_meta
+        if meta is None or not meta.requires_grad:
             raise GradientError("[register_hook] this tensor does not require gradients")
-        hooks = record.hooks if record.node is None else record.node.hooks.setdefault(record.output, {})
+        hooks = meta.hooks if meta.node is None else meta.node.hooks.setdefault(meta.output, {})
         key = next(_hook_keys)
         hooks[key] = hook
         return lambda: hooks.pop(key, None) and None

@@ -26,7 +26,7 @@ def changed(view: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.record is not None and self.record.wants and self.record.node is None:
+        if self.grad_meta is not None and self.grad_meta.requires_grad and self.grad_meta.node is None:
             raise GradientError(
                 f"[{view.__name__}_] a leaf that requires gradients cannot be changed in place; "
                 "take a view of it"
@@ -34,7 +34,7 @@ def changed(view: Callable[..., Any]) -> Callable[..., Any]:
         with tape.gradients(True):  # so that what is gathered for the new shape finds its way to the old one
             seen = view(self, *args, **kwargs)
         self.shape, self.strides, self.offset = seen.shape, seen.strides, seen.offset
-        self.record = seen.record
+        self.grad_meta = seen.grad_meta
         return self
 
     method.__name__ = method.__qualname__ = f"{view.__name__}_"

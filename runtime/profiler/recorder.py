@@ -1,7 +1,7 @@
 """Events of the profile that is active, if one is.
 
 Whoever does something worth recording looks at ``recorder.active`` first, and that look is all that
-profiling costs while it is off. Calls of ops look at ``recorder.watching``, which serves others too.
+profiling costs while it is off.
 """
 
 from __future__ import annotations
@@ -57,9 +57,6 @@ class Event:
 active: Recorder | None = None
 """Where events go, None while nobody profiles."""
 
-watching: set[object] = set()
-"""Who wants to see each call of an op: the active profile, and what else is to come between."""
-
 _lock = threading.Lock()
 
 
@@ -77,7 +74,6 @@ def start() -> Recorder:
                 "and one records the events of every thread"
             )
         active = Recorder()
-        watching.add("profile")
         return active
 
 
@@ -85,7 +81,6 @@ def stop() -> None:
     """Record nothing more."""
     global active
     active = None
-    watching.discard("profile")
 
 
 def short_name(shader: Shader) -> str:

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import dl4all as dl
+from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError, GradientError, ShapeError
 from dl4all.nn import functional as F
-from dl4all.runtime.profiler import recorder
+from dl4all.ops.core.vmap_hook import active_levels
+from dl4all.ops.vmap.batched_tensor import PerSampleFallback
 from tests.support.vmap_cases import (
     N,
     X,
@@ -212,13 +214,30 @@ def test_a_function_of_ones_own_and_a_checkpoint() -> None:
     same(*found)
 
 
-def test_nobody_watches_afterwards() -> None:
-    x, before = dl.tensor(X, device="cpu").requires_grad_(), set(recorder.watching)
+def test_no_level_is_active_afterwards() -> None:
+    x, before = dl.tensor(X, device="cpu").requires_grad_(), set(active_levels)
     y = dl.vmap(lambda a: (a * a).sum())(x)
-    assert recorder.watching > before
+    assert active_levels > before
     y.sum().backward()
     del y
-    assert recorder.watching == before
+    assert active_levels == before
+
+
+def test_the_storage_of_samples_refuses_what_it_does_not_know() -> None:
+    """All that storages have is either passed on or refused."""
+    storages = []
+
+    def keep(a: Any) -> Any:
+        storages.append(a.storage)
+        return a
+
+    dl.vmap(keep)(dl.tensor(X, device="cpu"))
+    for name in (name for name in dir(Storage) if not name.startswith("_")):
+        if name in ("version", "history_version"):
+            assert isinstance(getattr(storages[0], name), int)
+        else:
+            with pytest.raises(PerSampleFallback):
+                getattr(storages[0], name)(None)
 
 
 def test_what_escapes_says_so() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import TooLargeError
-from dl4all.ops import REGISTRY
 from dl4all.ops.core.op import Example, Op
+from dl4all.scheduler import fallback
 from tests.support.operands import CASES, IDS, LAYOUTS, compare, operands_of, reference
 
 F = dl.nn.functional
@@ -27,11 +27,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[dl.Device]:
     device = dl.device("vulkan:0")
     limits = dataclasses.replace(device.info.limits, storage_buffer_range=BOUND)
     monkeypatch.setattr(device, "info", dataclasses.replace(device.info, limits=limits))
-    for op in REGISTRY.values():
-        op._fallbacks.clear()
+    fallback.warned.clear()
     yield device
-    for op in REGISTRY.values():
-        op._fallbacks.clear()
+    fallback.warned.clear()
 
 
 @pytest.mark.parametrize(("op", "case"), CASES, ids=IDS)

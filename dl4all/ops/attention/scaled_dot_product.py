@@ -142,7 +142,7 @@ def _tiled(query: Any, key: Any, value: Any, mask: Any, given: dict[str, Any]) -
         q, k, v, result = saved
         return split_flat(flash_attention_backward(g, q, k, v, mask, saved=result, **given), *shapes)
 
-    tape.attach(
+    tape.add_node(
         "scaled_dot_product_attention", [query, key, value], [result], backward, (query, key, value, kept)
     )
     return result

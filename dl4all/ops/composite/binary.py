@@ -142,7 +142,7 @@ def hypot(input: Any, other: Any) -> Any:
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
         return [mul(grads[0], true_divide(x, saved[2])) for x in saved[:2]]
 
-    tape.attach("hypot", [a, b], [made], backward, (a, b, made))
+    tape.add_node("hypot", [a, b], [made], backward, (a, b, made))
     return made
 
 
@@ -159,7 +159,7 @@ def _added(name: str, input: Any, other: Any, two: Callable[[Any], Any], natural
         gap = where(eq(first, second), 0.0, sub(first, second)) * natural
         return [mul(grads[0], sigmoid(gap)), mul(grads[0], sigmoid(-gap))]
 
-    tape.attach(name, [a, b], [made], backward, (a, b))
+    tape.add_node(name, [a, b], [made], backward, (a, b))
     return made
 
 

@@ -230,7 +230,7 @@ def window(input: T, dimension: int, size: int, step: int) -> T:
         rows = reshape(side_by_side, outer, len(places), inner)
         return [reshape(take_rows_backward(rows, places, shape[place]), shape)]
 
-    tape.attach("unfold", [input], [made], backward)
+    tape.add_node("unfold", [input], [made], backward)
     return made
 
 

@@ -11,7 +11,7 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
-from dl4all.ops.core.vmap_hook import reads
+from dl4all.ops.core.vmap_hook import BatchedTensorBase, reads
 from dl4all.ops.elementwise.arithmetic import add, clone, true_divide
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing import advanced_indexing
@@ -374,8 +374,7 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
 
 def _copied(input: Any, source: Any) -> Any:
     """A copy that can be changed to `source`, in all samples of ``vmap`` that this is in."""
-    within = isinstance(source, TensorBase) and source.levels
-    return clone(source.beside([input])[0] if within else input)
+    return clone(source.match_levels([input])[0] if isinstance(source, BatchedTensorBase) else input)
 
 
 def _with_part(input: Any, key: Any, src: Any) -> Any:
@@ -438,4 +437,4 @@ def _attach_strided(input: Any, view: Any, shown: NDArray) -> None:
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
         return [reshape(take_rows_backward(reshape(grads[0], 1, len(source), 1), source, count), shape)]
 
-    tape.attach("as_strided", [input], [view], backward)
+    tape.add_node("as_strided", [input], [view], backward)

@@ -29,7 +29,7 @@ def _curve(name: str, input: Any, forward: Callable[[Any], Any], slope: Callable
     x = floats(input)
     with tape.gradients(False):
         made = forward(x)
-    tape.attach(name, [x], [made], lambda grads, saved, needs: [mul(grads[0], slope(saved[0]))], (x,))
+    tape.add_node(name, [x], [made], lambda grads, saved, needs: [mul(grads[0], slope(saved[0]))], (x,))
     return made
 
 

@@ -12,7 +12,7 @@ Function = Callable[..., Any]
 Grad = Function | tuple[Function | None, ...] | None
 
 
-class Gradient:
+class GradientRule:
     """How an op's operands get their gradients.
 
     A tuple has a function for each operand, None where there is no gradient; a single function is for
@@ -22,8 +22,8 @@ class Gradient:
     They are written in the library's own ops, so that they can be differentiated again; gradients of
     what was broadcast are summed, and brought to the operand's dtype, afterwards.
 
-    >>> product = Gradient("mul", (lambda g, b: g * b, lambda g, a: g * a))
-    >>> product.takes((True, False))
+    >>> product = GradientRule("mul", (lambda g, b: g * b, lambda g, a: g * a))
+    >>> product.parameters((True, False))
     {'b'}
     """
 
@@ -33,7 +33,7 @@ class Gradient:
         functions = grad if isinstance(grad, tuple) else (grad,)
         self._names = tuple(frozenset() if f is None else _names(f) for f in functions)
 
-    def takes(self, needs: tuple[bool, ...]) -> set[str]:
+    def parameters(self, needs: tuple[bool, ...]) -> set[str]:
         """What must be at hand when the gradients that are wanted are computed."""
         if not isinstance(self._grad, tuple):
             return set(self._names[0])

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Generic, ParamSpec
@@ -19,24 +18,24 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, TooLargeError
 from dl4all.ops.core import tape
-from dl4all.ops.core.gradient import Function, Grad, Gradient
+from dl4all.ops.core.gradient import Function, Grad, GradientRule
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
+from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
 from dl4all.runtime.kompute import copies
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device import Device
+from dl4all.scheduler import fallback
 
 P = ParamSpec("P")
-logger = logging.getLogger("dl4all")
 
 Result = tuple[Shape, np.dtype[Any]]
 NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 """What counts as a Python number beside a tensor; NumPy's scalars do too, whatever their dtype."""
 
 
-REFUSALS = (NoKernel, TooLargeError)
-"""Why no kernel computes, found out while it is launched: the op's body does then."""
+KERNEL_REFUSALS = (NoKernel, TooLargeError)
+"""Raised while a kernel is launched; the op's body computes then."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,11 @@ class Kernel:
 
 
 class Op(Generic[P]):
-    """A function of tensors. Calling it checks the operands, then runs it where they live."""
+    """A function of tensors. Calling it checks the operands, then runs it on their device.
+
+    :meth:`bind`, :meth:`check_operands`, :meth:`compute`, :meth:`add_node` and :meth:`make_backward` are the
+    steps of a call. In-place methods and ``vmap`` call them one by one.
+    """
 
     def __init__(
         self,
@@ -96,10 +99,9 @@ class Op(Generic[P]):
         self.flops = flops
         self._set_gradient(grad)
         optional = {p.name: p.default for p in parameters if p.default is not p.empty}
-        self.optional = {name for name in self.arrays if name in optional}  # None may stand for these
+        self.optional = {name for name in self.arrays if name in optional}  # operands that may be None
         self._defaults = {name: optional[name] for name in self.arguments if name in optional}
-        self._scalars = elementwise and len(self.arrays) == 2  # whether numbers may stand for arrays
-        self._fallbacks: set[tuple[str, str]] = set()
+        self._takes_numbers = elementwise and len(self.arrays) == 2  # in place of tensors
 
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature}>"
@@ -117,128 +119,43 @@ class Op(Generic[P]):
 
     def _set_gradient(self, grad: Grad) -> None:
         self.grad = grad
-        self._gradient = Gradient(self.name, grad)
+        self.gradient_rule = GradientRule(self.name, grad)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """An op in a class body is a method."""
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        operands, arguments = self._bind(args, kwargs)
-        if recorder.watching:
-            return self._watched(operands, arguments)
-        return self._apply(operands, arguments)
+        operands, arguments = self.bind(args, kwargs)
+        if active_levels:
+            for operand in operands:
+                if isinstance(operand, BatchedTensorBase):
+                    return operand.call_op(self, operands, arguments)
+        if recorder.active is not None:
+            return self._execute_profiled(recorder.active, operands, arguments)
+        return self._execute(operands, arguments)
 
-    def _watched(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
-        """For the samples of a vmap, or in a profile."""
-        for operand in operands:
-            if isinstance(operand, TensorBase) and operand.levels:
-                return operand.call(self, operands, arguments)  # type: ignore[attr-defined]
-        active = recorder.active
-        return (
-            self._apply(operands, arguments)
-            if active is None
-            else self._profiled(active, operands, arguments)
-        )
-
-    def _profiled(self, active: recorder.Recorder, operands: list[Any], arguments: dict[str, Any]) -> Any:
+    def _execute_profiled(
+        self, active: recorder.Recorder, operands: list[Any], arguments: dict[str, Any]
+    ) -> Any:
         tensors = [operand for operand in operands if isinstance(operand, TensorBase)]
-        place = str(tensors[0].device) if tensors else ""
-        with active.op(self.name, place, tuple(tensor.shape for tensor in tensors)) as span:
-            result = self._apply(operands, arguments)
+        device = str(tensors[0].device) if tensors else ""
+        with active.op(self.name, device, tuple(tensor.shape for tensor in tensors)) as span:
+            result = self._execute(operands, arguments)
         span.finish(result.storage, 0 if self.flops is None else self.flops(*operands, **arguments))
         return result
 
-    def _apply(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
-        result = self._compute(operands, arguments)
+    def _execute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
+        result = self.compute(operands, arguments)
         if tape.state.enabled and result.dtype.kind == "f":
             for operand in operands:
                 if tape.wants_gradient(operand):
-                    self._record(operands, arguments, result)
+                    self.add_node(operands, arguments, result)
                     break
         return result
 
-    def _compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
-        first = self._check(operands)
-        shape, dtype = self.infer(*operands, **arguments)
-        if first.device.is_host or self.kernel is None or dtype.name not in self.kernel.dtypes:
-            if self.kernel is not None and self._widens(operands, dtype, self.kernel.dtypes):
-                return self._in_float32(operands, arguments, dtype)
-            return self._on_host(first, operands, arguments, shape, dtype)
-        out = empty(type(first).result_class, shape, dtype, first.device, self.name)
-        if 0 not in shape:
-            try:
-                self.kernel.run(out, *operands, **arguments)
-            except REFUSALS as reason:
-                return self._instead(reason, first, operands, arguments, shape, dtype)
-        return out
-
-    def _instead(
-        self,
-        reason: Exception,
-        first: TensorBase,
-        operands: list[Any],
-        arguments: dict[str, Any],
-        shape: Shape,
-        dtype: np.dtype[Any],
-    ) -> Any:
-        """What the body computes where the device cannot run a kernel with these operands."""
-        self._tell(first.device, type(reason).__name__, f"runs on the CPU: {reason}")
-        return self._on_host(first, operands, arguments, shape, dtype, told=True)
-
-    @staticmethod
-    def _widens(operands: list[Any], computed: np.dtype[Any], kernels: Container[str]) -> bool:
-        """Whether a device that has kernels for these dtypes computes in float32 what is of float16."""
-        return (
-            computed == np.float16
-            and "float32" in kernels
-            and any(
-                isinstance(o, TensorBase) and o.dtype == computed and not o.device.is_host for o in operands
-            )
-        )
-
-    def _in_float32(self, operands: list[Any], arguments: dict[str, Any], dtype: np.dtype[Any]) -> Any:
-        """Operands of float16 are widened, and a result of float16 is rounded, both on the device."""
-        cast = primitives.cast
-        wide = [
-            cast._compute([o], {"dtype": "float32"})
-            if isinstance(o, TensorBase) and o.dtype == np.float16
-            else o
-            for o in operands
-        ]
-        result = self._compute(wide, arguments)
-        return result if result.dtype == dtype else cast._compute([result], {"dtype": dtype.name})
-
-    def _record(self, operands: list[Any], arguments: dict[str, Any], result: TensorBase) -> None:
-        """Let gradients find their way back. Only what they need is kept in memory for them."""
-        takes = self._gradient.takes(tuple(map(tape.wants_gradient, operands)))
-        given = {name: value for name, value in arguments.items() if name in takes}
-        tensors = {"result": result} if "result" in takes else {}
-        for name, operand in zip(self.arrays, operands, strict=True):
-            if name in takes:
-                (tensors if isinstance(operand, TensorBase) else given)[name] = operand
-        kinds = [(o.shape, o.dtype) if isinstance(o, TensorBase) else None for o in operands]
-        if "shapes" in takes:
-            given["shapes"] = tuple(None if kind is None else kind[0] for kind in kinds)
-        backward = self._backward(tuple(tensors), given, kinds)
-        tape.attach(self.name, operands, (result,), backward, tuple(tensors.values()))
-
-    def _backward(
-        self, names: tuple[str, ...], given: dict[str, Any], kinds: list[Any]
-    ) -> Callable[..., list[Any]]:
-        """What a node calls. Apart from the recording, so that it holds no tensor."""
-
-        def backward(grads: Any, saved: tuple[TensorBase, ...], needs: tuple[bool, ...]) -> list[Any]:
-            values = {**dict(zip(names, saved, strict=True)), **given, "needs": needs}
-            found = self._gradient(grads[0], values, needs)
-            return [
-                _fitted(gradient, *kind) if needed and gradient is not None else None
-                for gradient, kind, needed in zip(found, kinds, needs, strict=True)
-            ]
-
-        return backward
-
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Split what a call was given into operands and arguments, with defaults filled in."""
         count = len(self.arrays)
         if len(args) == count and self._defaults.keys() | kwargs.keys() == set(self.arguments):
             return list(args), {**self._defaults, **kwargs}
@@ -247,8 +164,13 @@ class Op(Generic[P]):
         values = bound.arguments
         return [values[name] for name in self.arrays], {name: values[name] for name in self.arguments}
 
-    def _check(self, operands: list[Any]) -> TensorBase:
-        """The first tensor among the operands, all of which must live on its device."""
+    def check_operands(self, operands: list[Any]) -> TensorBase:
+        """Return the first tensor among the operands.
+
+        Raises:
+            ArgumentError: the tensors live on different devices.
+            DTypeError: an operand is neither a tensor nor a number or None where the op takes those.
+        """
         first: TensorBase | None = None
         for name, operand in zip(self.arrays, operands, strict=True):
             if isinstance(operand, TensorBase):
@@ -259,7 +181,7 @@ class Op(Generic[P]):
                         f"[{self.name}] operands live on different devices, {first.device} and "
                         f"{operand.device}; move one with .to({str(first.device)!r})"
                     )
-            elif not (self._scalars and isinstance(operand, NUMBERS)) and not (
+            elif not (self._takes_numbers and isinstance(operand, NUMBERS)) and not (
                 operand is None and name in self.optional
             ):
                 raise DTypeError(
@@ -270,26 +192,59 @@ class Op(Generic[P]):
             raise DTypeError(f"[{self.name}] expected a tensor, got only numbers; use dl.tensor(...)")
         return first
 
-    def _on_host(
+    # Forward
+
+    def compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
+        """The result, without a history."""
+        first = self.check_operands(operands)
+        shape, dtype = self.infer(*operands, **arguments)
+        kernel, device = self.kernel, first.device
+        if kernel is None or device.is_host:
+            return self.run_on_host(first, operands, arguments, shape, dtype)
+        if dtype.name not in kernel.dtypes:
+            if self.widens_float16(operands, dtype, kernel.dtypes):
+                return self.compute_in_float32(operands, arguments, dtype)
+            fallback.warn_missing_kernel(self.name, device, dtype.name)
+            return self.run_on_host(first, operands, arguments, shape, dtype)
+        out = empty(type(first).result_class, shape, dtype, device, self.name)
+        if 0 not in shape:
+            try:
+                kernel.run(out, *operands, **arguments)
+            except KERNEL_REFUSALS as error:
+                fallback.warn_refused_kernel(self.name, device, error)
+                return self.run_on_host(first, operands, arguments, shape, dtype)
+        return out
+
+    @staticmethod
+    def widens_float16(operands: list[Any], dtype: np.dtype[Any], kernel_dtypes: Container[str]) -> bool:
+        """Whether a device that has kernels for these dtypes computes in float32 in place of float16."""
+        return (
+            dtype == np.float16
+            and "float32" in kernel_dtypes
+            and any(isinstance(o, TensorBase) and o.dtype == dtype for o in operands)
+        )
+
+    def compute_in_float32(self, operands: list[Any], arguments: dict[str, Any], dtype: np.dtype[Any]) -> Any:
+        """Widen float16 operands, compute, and round the result to `dtype`, all on the device."""
+        cast = primitives.cast
+        wide = [
+            cast.compute([o], {"dtype": "float32"})
+            if isinstance(o, TensorBase) and o.dtype == np.float16
+            else o
+            for o in operands
+        ]
+        result = self.compute(wide, arguments)
+        return result if result.dtype == dtype else cast.compute([result], {"dtype": dtype.name})
+
+    def run_on_host(
         self,
         first: TensorBase,
         operands: list[Any],
         arguments: dict[str, Any],
         shape: Shape,
         dtype: np.dtype[Any],
-        computed: np.dtype[Any] | None = None,
-        *,
-        told: bool = False,
     ) -> Any:
-        """Run the body; `computed` is the dtype to name where a kernel is missing, if not the result's.
-
-        `told`: the user knows already why no kernel does it.
-        """
-        device = first.device
-        if not device.is_host and self.kernel is not None and not told:
-            missing = (computed or dtype).name
-            message = f"has no {missing} kernel for {device} and runs on the CPU"
-            self._tell(device, missing, f"{message}; convert with .float() to stay there")
+        """Run the NumPy body; operands are downloaded and the result is uploaded where that is needed."""
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
         active = recorder.active
         body: Callable[..., Any] = self.body if active is None else active.on_host(self.name, self.body)
@@ -299,17 +254,48 @@ class Op(Generic[P]):
             raise AssertionError(f"[{self.name}] inferred {shape}, computed {result.shape}")
         # A body may return a view of its operand, which must not share memory with the result.
         shared = any(isinstance(a, np.ndarray) and np.may_share_memory(a, result) for a in arrays)
-        return from_host(type(first).result_class, result, device, copy=shared, tag=self.name)
+        return from_host(type(first).result_class, result, first.device, copy=shared, tag=self.name)
 
-    def _tell(self, device: Device, what: str, message: str) -> None:
-        """Warn, the first time."""
-        if (device.name, what) not in self._fallbacks:
-            self._fallbacks.add((device.name, what))
-            logger.warning("[%s] %s", self.name, message)
+    # Backward
+
+    def add_node(self, operands: list[Any], arguments: dict[str, Any], result: TensorBase) -> None:
+        """Add this call to the graph. The node keeps only what the gradients need."""
+        names = self.gradient_rule.parameters(tuple(map(tape.wants_gradient, operands)))
+        values = {name: value for name, value in arguments.items() if name in names}
+        saved = {"result": result} if "result" in names else {}
+        for name, operand in zip(self.arrays, operands, strict=True):
+            if name in names:
+                (saved if isinstance(operand, TensorBase) else values)[name] = operand
+        specs = [(o.shape, o.dtype) if isinstance(o, TensorBase) else None for o in operands]
+        if "shapes" in names:
+            values["shapes"] = tuple(None if spec is None else spec[0] for spec in specs)
+        backward = self.make_backward(tuple(saved), values, specs)
+        tape.add_node(self.name, operands, (result,), backward, tuple(saved.values()))
+
+    def make_backward(
+        self, saved_names: tuple[str, ...], values: dict[str, Any], specs: Sequence[Any]
+    ) -> tape.Backward:
+        """The function that a node calls. Made apart from :meth:`add_node` so that it holds no tensor.
+
+        Args:
+            saved_names: names of the tensors that the node keeps.
+            values: what else the gradients take, by name.
+            specs: shape and dtype of each operand, None for what is no tensor.
+        """
+
+        def backward(grads: Any, saved: tuple[TensorBase, ...], needs: tuple[bool, ...]) -> list[Any]:
+            parameters = {**dict(zip(saved_names, saved, strict=True)), **values, "needs": needs}
+            gradients = self.gradient_rule(grads[0], parameters, needs)
+            return [
+                fit_gradient(gradient, *spec) if needed and gradient is not None else None
+                for gradient, spec, needed in zip(gradients, specs, needs, strict=True)
+            ]
+
+        return backward
 
 
-def _fitted(gradient: TensorBase, shape: Shape, dtype: np.dtype[Any]) -> TensorBase:
-    """A gradient as its operand needs it: summed where that was broadcast, in its dtype."""
+def fit_gradient(gradient: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
+    """Sum a gradient over the axes along which its operand was broadcast, and cast it to its dtype."""
     if gradient.shape != shape:
         gradient = primitives.sum_to(gradient, shape)
     if gradient.dtype != dtype:
@@ -376,7 +362,7 @@ def op(
         examples: the hard cases; strides, sizes of zero and every device are swept for all ops.
         flops: ``flops(*arrays, **arguments)`` returns how many floating point operations the result
             takes, for profiles. They count for the kernels that bind the result last.
-        grad: the gradient, see :class:`dl4all.ops.core.gradient.Gradient`.
+        grad: the gradient, see :class:`dl4all.ops.core.gradient.GradientRule`.
     """
 
     def declare(body: Callable[P, Any]) -> Op[P]:

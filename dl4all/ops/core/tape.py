@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from dl4all.errors import GradientError
 from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
 
 Gradient = TensorBase | None
 Backward = Callable[..., Any]
@@ -34,7 +35,7 @@ class _State(threading.local):
 
     enabled = True  # gradients are wanted
     anomalies = False  # nodes note where they were made
-    mapped = False  # a function runs for all samples of a vmap at once
+    in_vmap = False  # a function runs for all samples of a vmap at once
     # Asked for each tensor that is to be kept; may return a function that makes it again instead.
     forget: Callable[[TensorBase], Callable[[], TensorBase] | None] | None = None
 
@@ -51,15 +52,15 @@ class Edge(NamedTuple):
     leaf: TensorBase | None
 
 
-class Record:
+class GradMeta:
     """What a tensor that takes part in differentiation has beside its elements."""
 
-    __slots__ = ("grad", "hooks", "node", "output", "wants")
+    __slots__ = ("grad", "hooks", "node", "output", "requires_grad")
 
     def __init__(self, node: Node | None = None, output: int = 0) -> None:
         self.node = node  # that made it; None for a leaf
         self.output = output
-        self.wants = node is not None  # gradients
+        self.requires_grad = node is not None  # gradients
         self.grad: TensorBase | None = None
         self.hooks: dict[int, Hook] = {}  # of a leaf
 
@@ -134,7 +135,7 @@ class Node:
         if edge is not None and edge.leaf is not None:
             return edge.leaf
         again = alias(tensor)
-        again.record = Record(self, own) if own is not None else Record(edge.node, edge.output)  # type: ignore[union-attr]
+        again.grad_meta = GradMeta(self, own) if own is not None else GradMeta(edge.node, edge.output)  # type: ignore[union-attr]
         return again
 
     def free(self) -> None:
@@ -146,7 +147,7 @@ class Node:
 def alias(tensor: TensorBase) -> TensorBase:
     """The same elements in the same memory, without a history."""
     made: TensorBase = tensor.as_strided(tensor.shape, tensor.strides, tensor.offset)
-    made.viewed = None  # it has a history of its own, or none
+    made.view_of = None  # it has a history of its own, or none
     return made
 
 
@@ -163,31 +164,32 @@ def wants_gradient(operand: Any) -> bool:
     """
     if not isinstance(operand, TensorBase):
         return False
-    if operand.viewed is not None and operand.viewed[1] != operand.storage.recorded and state.enabled:
+    view_of = operand.view_of
+    if view_of is not None and view_of[1] != operand.storage.history_version and state.enabled:
         raise GradientError(
             f"[view] a view of shape {operand.shape} shows memory that was since changed in place with "
             "gradients on, so that its own history is no longer true; take the view again, or work out of "
             "place"
         )
-    return operand.record is not None and operand.record.wants
+    return operand.grad_meta is not None and operand.grad_meta.requires_grad
 
 
 def edge_of(operand: Any) -> Edge | None:
     """Where an operand's gradient goes; None if it needs none."""
-    record = operand.record if isinstance(operand, TensorBase) else None
-    if record is None or not record.wants:
+    meta = operand.grad_meta if isinstance(operand, TensorBase) else None
+    if meta is None or not meta.requires_grad:
         return None
-    return Edge(record.node, record.output, operand if record.node is None else None)
+    return Edge(meta.node, meta.output, operand if meta.node is None else None)
 
 
-def attach(
+def add_node(
     name: str,
     inputs: Sequence[Any],
     outputs: Sequence[TensorBase],
     backward: Backward,
     saved: Sequence[TensorBase | None] = (),
     *,
-    sampled: bool = True,
+    match_levels: bool = True,
 ) -> None:
     """Note how `outputs` came from `inputs`, if gradients are on and an input wants one.
 
@@ -197,16 +199,16 @@ def attach(
         outputs: the results; those of no floating dtype take no part.
         backward: see :data:`Backward`.
         saved: inputs and outputs that `backward` wants to have.
-        sampled: within ``vmap``, what all samples share gets the sum of their gradients.
+        match_levels: within ``vmap``, give an input that all samples share the sum of their gradients.
     """
     if not state.enabled or not any(map(wants_gradient, inputs)):
         return
-    if sampled and outputs and outputs[0].levels:
-        inputs = outputs[0].lifted(inputs)  # type: ignore[attr-defined]
+    if active_levels and match_levels and outputs and isinstance(outputs[0], BatchedTensorBase):
+        inputs = outputs[0].match_inputs(inputs)
     node = Node(name, inputs, outputs)
     for index, output in enumerate(outputs):
         if output.dtype.kind == "f":
-            output.record = Record(node, index)
+            output.grad_meta = GradMeta(node, index)
     node.keep(backward, saved, outputs)
 
 

@@ -53,14 +53,11 @@ class TensorBase:
     """Elements of `storage`, found through `shape`, `strides` and `offset` (both in elements)."""
 
     __slots__ = (
-        "__weakref__", "device", "dtype", "offset", "record", "shape", "storage", "strides", "viewed",
+        "__weakref__", "device", "dtype", "grad_meta", "offset", "shape", "storage", "strides", "view_of",
     )  # fmt: skip
 
     result_class: ClassVar[type[TensorBase]]
     """What ops return when given this class: subclasses of tensors do not spread."""
-
-    levels: Any = ()
-    """In which vmaps a tensor is one of many samples, see :mod:`dl4all.ops.vmap.batched_tensor`."""
 
     def __init__(
         self,
@@ -77,9 +74,9 @@ class TensorBase:
         self.device = device
         self.strides = contiguous_strides(shape) if strides is None else strides
         self.offset = offset
-        self.record: Any = None  # a tape.Record where gradients are wanted
-        # Of a view: the tensor it was made of, and `storage.recorded` of that time.
-        self.viewed: tuple[weakref.ref[TensorBase], int] | None = None
+        self.grad_meta: Any = None  # a tape.GradMeta where gradients are wanted
+        # Of a view: the tensor it was made of, and `storage.history_version` of that time.
+        self.view_of: tuple[weakref.ref[TensorBase], int] | None = None
 
     def numel(self) -> int:
         """How many elements there are."""
@@ -96,8 +93,8 @@ class TensorBase:
     def as_strided(self, shape: Shape, strides: Shape, offset: int) -> Any:
         """A view of the same memory; strides and offset count elements."""
         made = type(self).result_class(self.storage, shape, self.dtype, self.device, strides, offset)
-        whole = None if self.viewed is None or self.viewed[0]() is None else self.viewed[0]
-        made.viewed = (weakref.ref(self) if whole is None else whole, self.storage.recorded)
+        whole = None if self.view_of is None or self.view_of[0]() is None else self.view_of[0]
+        made.view_of = (weakref.ref(self) if whole is None else whole, self.storage.history_version)
         return made
 
     def on_host(self) -> npt.NDArray[Any]:

@@ -1,21 +1,105 @@
-"""Functions that read elements on the host, and so cannot take all samples of ``vmap`` at once."""
+"""The interface between ops and ``vmap``: all that ops know of tensors that stand for several samples.
+
+Within ``vmap`` a function sees batched tensors, which have the shape of one sample and hold all samples. They
+are implemented in :mod:`dl4all.ops.vmap.batched_tensor`, which builds on the ops. :meth:`Op.__call__`, the
+functions that allocate and copy in :mod:`dl4all.ops.memory.copy`, and :func:`dl4all.ops.core.tape.add_node`
+treat them apart, so that most ops need not.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
-from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.runtime.profiler import recorder
+import numpy as np
+
+from dl4all.ops.core.tensor_base import Shape, TensorBase
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_level_numbers = itertools.count()
+
+active_levels: set[int] = set()
+"""Numbers of the levels that are alive, be it in a graph. Without one there are no batched tensors."""
+
+
+class Level:
+    """One call of a function that ``vmap`` made."""
+
+    __slots__ = ("count", "number", "open")
+
+    def __init__(self, count: int) -> None:
+        self.count = count  # of samples
+        self.number = next(_level_numbers)  # inner levels have higher numbers
+        self.open = True  # its function has not returned
+        active_levels.add(self.number)
+
+    def __del__(self) -> None:
+        active_levels.discard(self.number)
+
+
+class BatchedTensorBase(TensorBase):
+    """What ops may ask of a batched tensor."""
+
+    __slots__ = ()
+
+    def call_op(self, op: Any, operands: list[Any], arguments: dict[str, Any]) -> Any:
+        """Run an op that has this tensor among its operands."""
+        raise NotImplementedError
+
+    def call_per_sample(self, function: Callable[..., R], args: Any, kwargs: Any) -> R:
+        """Call a function that reads this tensor on the host once for each sample."""
+        raise NotImplementedError
+
+    def allocate_samples(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
+        """Memory for a tensor of this shape in each sample."""
+        raise NotImplementedError
+
+    def all_samples(self) -> TensorBase:
+        """All samples as one tensor on the same memory."""
+        raise NotImplementedError
+
+    def samples_for(self, target: TensorBase) -> TensorBase:
+        """All samples as one tensor that broadcasts to all samples of a target, which it is copied into.
+
+        Raises:
+            ArgumentError: see :meth:`check_target`.
+        """
+        raise NotImplementedError
+
+    def sum_over_samples(self) -> Any:
+        """The sum of all samples."""
+        raise NotImplementedError
+
+    def match_levels(self, tensors: Iterable[Any]) -> list[Any]:
+        """The tensors, each in at least the levels of this one; what was shared appears in each sample."""
+        raise NotImplementedError
+
+    def match_inputs(self, inputs: Iterable[Any]) -> list[Any]:
+        """The inputs of a node that has this tensor as output: those that want a gradient in its levels."""
+        raise NotImplementedError
+
+    def check_target(self, name: str, target: TensorBase) -> None:
+        """
+        Raises:
+            ArgumentError: this tensor is to be written into a target that samples with other values share.
+        """
+        raise NotImplementedError
+
+
+def all_samples(tensor: TensorBase) -> TensorBase:
+    """The tensor, or all samples of a batched one."""
+    return tensor.all_samples() if isinstance(tensor, BatchedTensorBase) else tensor
+
 
 def reads(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Declare which operands a function reads: where one differs from sample to sample, it runs for each.
+    """Declare which operands a function reads on the host.
+
+    Where one of them is batched, the function is called once for each sample.
 
     >>> @reads("input")
     ... def largest(input):
@@ -26,28 +110,26 @@ def reads(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """
 
     def declare(function: Callable[P, R]) -> Callable[P, R]:
-        order = list(inspect.signature(function).parameters)
-        places = [(order.index(name), name) for name in names]
+        parameters = list(inspect.signature(function).parameters)
+        positions = [(parameters.index(name), name) for name in names]
 
         @functools.wraps(function)
-        def called(*args: P.args, **kwargs: P.kwargs) -> R:
-            if recorder.watching:
-                for place, name in places:
-                    differs = _in_samples(args[place] if place < len(args) else kwargs.get(name))
-                    if differs is not None:
-                        found: R = differs.one_by_one(function, args, kwargs)
-                        return found
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+            if active_levels:
+                for position, name in positions:
+                    operand = args[position] if position < len(args) else kwargs.get(name)
+                    tensor = _find_batched(operand)
+                    if tensor is not None:
+                        return tensor.call_per_sample(function, args, kwargs)
             return function(*args, **kwargs)
 
-        return called
+        return wrapper
 
     return declare
 
 
-def _in_samples(value: Any) -> Any:
-    """A tensor that differs from sample to sample, if it is one or has one."""
-    if isinstance(value, TensorBase):
-        return value if value.levels else None
-    if isinstance(value, (tuple, list)):
-        return next((found for v in value if (found := _in_samples(v)) is not None), None)
-    return None
+def _find_batched(operand: Any) -> BatchedTensorBase | None:
+    """The operand if it is batched, or the first batched tensor in a list or tuple."""
+    if isinstance(operand, (tuple, list)):
+        return next((tensor for item in operand if (tensor := _find_batched(item)) is not None), None)
+    return operand if isinstance(operand, BatchedTensorBase) else None

@@ -16,11 +16,23 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core.gradient import Grad
-from dl4all.ops.core.op import REFUSALS, Example, Kernel, Op, P, Result, empty, example, primitives, register
+from dl4all.ops.core.op import (
+    KERNEL_REFUSALS,
+    Example,
+    Kernel,
+    Op,
+    P,
+    Result,
+    empty,
+    example,
+    primitives,
+    register,
+)
 from dl4all.ops.core.promotion import Promotion, check_fits
 from dl4all.ops.core.promotion import promote as promote
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.elementwise.kernels import RANKS, WORDS, Variants, launch, variants
+from dl4all.scheduler import fallback
 
 Number: TypeAlias = Any
 """Marks arguments that are numbers of the dtype in which the op computes."""
@@ -99,7 +111,7 @@ def elementwise(
         ranks: numbers of axes for which there is a kernel; with more, operands are copied first.
         examples: hard cases beside those that every elementwise op has.
         domain: for tests, the interval in which an operand's values make sense.
-        grad: the gradient, see :class:`dl4all.ops.core.gradient.Gradient`.
+        grad: the gradient, see :class:`dl4all.ops.core.gradient.GradientRule`.
     """
 
     def declare(body: Callable[P, Any]) -> Elementwise[P]:
@@ -165,7 +177,7 @@ class Elementwise(Op[P]):
         self.conditions = tuple(name in conditions for name in operands)
         self.kinds = kinds
         self._numbers = tuple(name for name, kind in annotations.items() if kind == "Number")
-        self._scalars = len(operands) > 1
+        self._takes_numbers = len(operands) > 1
         self._complete = self._defaults.keys() == set(self.arguments)
         self._forms: dict[tuple[Any, ...], Form] = {}
 
@@ -187,10 +199,10 @@ class Elementwise(Op[P]):
         mixed = [v for v, condition in zip(values, self.conditions, strict=True) if not condition]
         return promote(self.name, mixed, self.promotion)
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         if not kwargs and self._complete and len(args) == len(self.arrays):
             return list(args), self._defaults
-        return super()._bind(args, kwargs)
+        return super().bind(args, kwargs)
 
     def _form(self, operands: Sequence[Any]) -> Form:
         """Looked up by the operands' dtypes, and by the types of those that are numbers."""
@@ -226,20 +238,25 @@ class Elementwise(Op[P]):
             check_fits(self.name, arguments[name], form.computed)
         return broadcast_shapes(self.name, operands), form.result
 
-    def _compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
-        first = self._check(operands)
+    def compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
+        first = self.check_operands(operands)
         shape, dtype = self._infer(*operands, **arguments)
         form = self._form(operands)
-        if first.device.is_host or form.variants is None:
-            if self._widens(operands, form.computed, self.by_dtype):
-                return self._in_float32(operands, arguments, dtype)
-            return self._on_host(first, operands, arguments, shape, dtype, form.computed)
-        out = empty(type(first).result_class, shape, dtype, first.device, self.name)
+        device = first.device
+        if device.is_host:
+            return self.run_on_host(first, operands, arguments, shape, dtype)
+        if form.variants is None:
+            if self.widens_float16(operands, form.computed, self.by_dtype):
+                return self.compute_in_float32(operands, arguments, dtype)
+            fallback.warn_missing_kernel(self.name, device, form.computed.name)
+            return self.run_on_host(first, operands, arguments, shape, dtype)
+        out = empty(type(first).result_class, shape, dtype, device, self.name)
         if 0 not in shape:
             try:
                 self._launch(form, form.variants, out, operands, arguments)
-            except REFUSALS as reason:
-                return self._instead(reason, first, operands, arguments, shape, dtype)
+            except KERNEL_REFUSALS as error:
+                fallback.warn_refused_kernel(self.name, device, error)
+                return self.run_on_host(first, operands, arguments, shape, dtype)
         return out
 
     def _run(self, out: TensorBase, *operands: Any, **arguments: Any) -> None:
@@ -293,5 +310,5 @@ def _given(operand: Any, dtype: np.dtype[Any], beside: TensorBase) -> Any:
 
 def _converted(tensor: TensorBase, dtype: np.dtype[Any]) -> TensorBase:
     """The elements in the dtype to compute in; gradients are the business of the op that asks."""
-    converted: TensorBase = primitives.cast._compute([tensor], {"dtype": dtype.name})
+    converted: TensorBase = primitives.cast.compute([tensor], {"dtype": dtype.name})
     return converted

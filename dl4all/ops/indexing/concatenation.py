@@ -15,7 +15,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase
-from dl4all.ops.core.vmap_hook import reads
+from dl4all.ops.core.vmap_hook import BatchedTensorBase, reads
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.elementwise.declare import promote
 from dl4all.ops.indexing.indices import Indices, integers
@@ -80,7 +80,7 @@ def cat(tensors: Sequence[T], dim: int = 0) -> T:
             for piece, (dtype, shape), needed in zip(pieces, given, needs, strict=True)
         ]
 
-    tape.attach("cat", parts, [joined], backward)
+    tape.add_node("cat", parts, [joined], backward)
     return joined
 
 
@@ -107,8 +107,8 @@ def _listed(name: str, tensors: Sequence[T]) -> list[T]:
                 f"move one with .to({str(parts[0].device)!r})"
             )
     for part in parts:
-        if part.levels:
-            parts = part.beside(parts)  # type: ignore[attr-defined]
+        if isinstance(part, BatchedTensorBase):
+            parts = part.match_levels(parts)
     return parts
 
 
@@ -296,7 +296,7 @@ def flip(input: T, *dims: int | Shape) -> T:
         strides[axis] = -strides[axis]
     made: T = new_like(input, input.shape)
     copy_into(made, input.as_strided(input.shape, tuple(strides), offset))
-    tape.attach("flip", [input], [made], lambda grads, saved, needs: [flip(grads[0], tuple(turned))])
+    tape.add_node("flip", [input], [made], lambda grads, saved, needs: [flip(grads[0], tuple(turned))])
     return made
 
 

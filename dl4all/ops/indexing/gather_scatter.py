@@ -348,7 +348,7 @@ def embedding(input: Any, weight: T, padding_idx: int | None = None) -> T:
         g = reshape(grads[0], 1, len(counted), columns)
         return [reshape(take_rows_backward(g, counted, rows), rows, columns)]
 
-    tape.attach("embedding", [weight], [made], backward)
+    tape.add_node("embedding", [weight], [made], backward)
     return made
 
 

@@ -15,8 +15,9 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import NUMBERS, Op, primitives
+from dl4all.ops.core.op import NUMBERS, Op, fit_gradient, primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
+from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.indexing import advanced_indexing
 from dl4all.ops.indexing.indices import Indices, joint
 from dl4all.ops.indexing.rows import put_rows, write_rows
@@ -44,8 +45,8 @@ def start(name: str, target: TensorBase, *others: Any) -> bool:
         ArgumentError: several elements of the target lie in one place.
     """
     for other in others:
-        if isinstance(other, TensorBase) and other.levels:
-            other.check_changes(name, target)  # type: ignore[attr-defined]
+        if isinstance(other, BatchedTensorBase):
+            other.check_target(name, target)
     if overlaps_itself(target):
         raise ArgumentError(
             f"[{name}] elements of an expanded tensor share memory; change a .clone() of it instead"
@@ -53,12 +54,12 @@ def start(name: str, target: TensorBase, *others: Any) -> bool:
     if not tape.state.enabled:
         return False
     wanted = tape.wants_gradient(target)
-    if wanted and target.record.node is None:
+    if wanted and target.grad_meta.node is None:
         raise GradientError(
             f"[{name}] a leaf that requires gradients cannot be changed in place; do it within dl.no_grad()"
         )
     recording = wanted or (target.dtype.kind == "f" and any(map(tape.wants_gradient, others)))
-    if recording and target.viewed is not None and target.viewed[0]() is not None:
+    if recording and target.view_of is not None and target.view_of[0]() is not None:
         raise GradientError(
             f"[{name}] a view cannot be changed in place while gradients are recorded: the tensor that it "
             "shows would not know; work out of place, change the whole tensor, or use dl.no_grad()"
@@ -70,14 +71,14 @@ def finish(target: TensorBase, recording: bool) -> None:
     """Count the change; what has kept the old elements for a gradient will say so."""
     target.storage.version += 1
     if recording:
-        target.storage.recorded += 1
-        target.viewed = None  # what it was a view of is gone
+        target.storage.history_version += 1
+        target.view_of = None  # what it was a view of is gone
 
 
 def _history(target: TensorBase) -> TensorBase:
     """The target as it was, for a node: its record, but none of its memory's later changes."""
     before = tape.alias(target)
-    before.record = target.record
+    before.grad_meta = target.grad_meta
     return before
 
 
@@ -110,8 +111,8 @@ def copy_(input: T, src: Any, non_blocking: bool = False) -> T:
     finish(input, recording)
     if recording:
         shape, dtype, place = src.shape, src.dtype, src.device
-        input.record = None
-        tape.attach(
+        input.grad_meta = None
+        tape.add_node(
             "copy_", [src], [input], lambda grads, saved, needs: [_fitted(grads[0], shape, dtype, place)]
         )
     return input
@@ -127,10 +128,7 @@ def _check_broadcast(name: str, shape: Shape, wanted: Shape) -> None:
 
 
 def _fitted(gradient: Any, shape: Shape, dtype: np.dtype[Any], place: Any) -> Any:
-    if gradient.shape != shape:
-        gradient = primitives.sum_to(gradient, shape)
-    if gradient.dtype != dtype:
-        gradient = primitives.cast(gradient, dtype.name)
+    gradient = fit_gradient(gradient, shape, dtype)
     return gradient if gradient.device is place else gradient.to(place)
 
 
@@ -157,7 +155,7 @@ def fill_(input: T, value: Any) -> T:
     fill_with(input, value)
     finish(input, recording)
     if recording:
-        input.record = None  # nothing of what it was is left
+        input.grad_meta = None  # nothing of what it was is left
     return input
 
 
@@ -194,10 +192,10 @@ def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _apply(op: Op[...], target: TensorBase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TensorBase:
     name = f"{op.name}_"
-    operands, arguments = op._bind((target, *args), kwargs)
+    operands, arguments = op.bind((target, *args), kwargs)
     others = operands[1:]
     recording = start(name, target, *others)
-    first = op._check(operands)
+    first = op.check_operands(operands)
     if first.device is not target.device:
         raise ArgumentError(f"[{name}] operands live on different devices")
     shape, dtype = op.infer(*operands, **arguments)
@@ -207,18 +205,18 @@ def _apply(op: Op[...], target: TensorBase, args: tuple[Any, ...], kwargs: dict[
     before: Any = target
     if recording:
         needs = tuple(map(tape.wants_gradient, [target, *others]))
-        takes = op._gradient.takes(needs)
+        takes = op.gradient_rule.parameters(needs)
         before = _history(target)
         if op.arrays[0] in takes:
             before = fresh_copy(before)
-            before.record = target.record
+            before.grad_meta = target.grad_meta
     with tape.gradients(False):
         _compute(op, target, before, others, arguments, dtype)
     finish(target, recording)
     if recording:
-        target.record = None
+        target.grad_meta = None
         if dtype.kind == "f":  # no gradient flows through a condition
-            op._record([before, *others], arguments, target)
+            op.add_node([before, *others], arguments, target)
     return target
 
 
@@ -229,14 +227,14 @@ def _replaced(
     others = [*args, *kwargs.values()]
     recording = start(f"{name}_", target, *others)
     before = fresh_copy(target) if recording else tape.alias(target)
-    before.record = target.record if recording else None
+    before.grad_meta = target.grad_meta if recording else None
     with tape.gradients(recording):
         result = function(before, *args, **kwargs)
     _check_result(f"{name}_", target, result.shape, result.dtype)
     copy_into(target, result)
     finish(target, recording)
     if recording:
-        target.record = result.record
+        target.grad_meta = result.grad_meta
     return target
 
 
@@ -269,7 +267,7 @@ def _compute(
 ) -> None:
     direct = (
         op.elementwise
-        and not target.levels
+        and not isinstance(target, BatchedTensorBase)
         and op.kernel is not None
         and not target.device.is_host
         and dtype == target.dtype
@@ -283,7 +281,9 @@ def _compute(
     else:
         copy_into(
             target,
-            op(before, *others, **arguments) if target.levels else op._compute([before, *others], arguments),
+            op(before, *others, **arguments)
+            if isinstance(target, BatchedTensorBase)
+            else op.compute([before, *others], arguments),
         )
 
 
@@ -332,8 +332,8 @@ def setitem(input: TensorBase, key: Any, value: Any) -> None:
     finish(input, recording)
     if recording:
         shape, dtype, place = value.shape, value.dtype, value.device
-        input.record = None
-        tape.attach(
+        input.grad_meta = None
+        tape.add_node(
             "setitem",
             [before, value],
             [input],
@@ -355,7 +355,7 @@ def _without(gradient: Any, key: Any) -> Any:
     else:
         picks = advanced_indexing.parse(key, made.shape)
         _write_picks(advanced_indexing.region(made, picks.view), picks, zero)
-    tape.attach("without", [gradient], [made], lambda grads, saved, needs: [_without(grads[0], key)])
+    tape.add_node("without", [gradient], [made], lambda grads, saved, needs: [_without(grads[0], key)])
     return made
 
 
@@ -408,7 +408,8 @@ def _write_picks(view: TensorBase, picks: advanced_indexing.Picks, value: Any) -
         if rows.storage is view.storage:
             rows = fresh_copy(rows)
         by_kernel = (
-            not (view.levels or rows.levels or view.device.is_host)
+            not (view.device.is_host or isinstance(view, BatchedTensorBase))
+            and not isinstance(rows, BatchedTensorBase)
             and view.dtype.name in MOVABLE_DTYPES
             and turned.is_contiguous()
             and view.device.binds(rows.storage, turned.storage)

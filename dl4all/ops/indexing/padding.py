@@ -94,7 +94,7 @@ def _constant(input: T, pairs: dict[int, Any], value: float) -> T:
     fill_with(made, value)
     key = tuple(there)
     copy_into(made.as_strided(*strides.basic(key, made.shape, made.strides, 0)), part)
-    tape.attach("pad", [part], [made], lambda grads, saved, needs: [index(grads[0], key)])
+    tape.add_node("pad", [part], [made], lambda grads, saved, needs: [index(grads[0], key)])
     return made
 
 

@@ -12,6 +12,7 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
+from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.loss_terms import binary_error, logistic_error, smooth_error, squared_error
@@ -24,7 +25,7 @@ from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import reshape, unsqueeze
 from dl4all.ops.reduce.softmax_function import log_softmax
 from dl4all.ops.reduce.sums import mean, sum
-from dl4all.ops.vmap.batched_tensor import levels_of, whole
+from dl4all.ops.vmap.batched_tensor import levels_of, unwrap
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -190,7 +191,7 @@ def _ignored(name: str, array: Any, classes: int, ignore_index: int) -> Any:
 
 
 def _in_samples(*operands: Any) -> bool:
-    return any(isinstance(o, TensorBase) and o.levels for o in operands)
+    return any(isinstance(o, BatchedTensorBase) for o in operands)
 
 
 def _compared(
@@ -203,7 +204,7 @@ def _compared(
         target = from_host(type(scores).result_class, np.asarray(target), scores.device, copy=True)
     if target.shape != shape:
         raise ShapeError(f"[{name}] expected targets of shape {shape}, got {target.shape}")
-    _ignored(name, integers(name, whole(target, levels_of([target]))), classes, ignore_index)
+    _ignored(name, integers(name, unwrap(target, levels_of([target]))), classes, ignore_index)
     along = tuple(-1 if i == axis else 1 for i in range(ndim))
     numbers = from_host(type(scores).result_class, np.arange(classes), scores.device, copy=False)
     own = eq(unsqueeze(target, axis), reshape(numbers, along))

@@ -17,6 +17,7 @@ from dl4all.ops.core.op import SHARED, Kernel, primitives
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
+from dl4all.ops.core.vmap_hook import BatchedTensorBase, all_samples
 from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.programs import Launch
@@ -56,8 +57,9 @@ def copy_into(target: TensorBase, source: TensorBase) -> None:
     """Write the elements of `source`, broadcast and converted, to where those of `target` lie."""
     if 0 in target.shape:
         return
-    if target.levels or source.levels:
-        target, source = (target if target.levels else source).together(target, source)  # type: ignore[attr-defined]
+    if isinstance(source, BatchedTensorBase):
+        source = source.samples_for(target)
+    target = all_samples(target)
     if source.device is not target.device:
         source = from_host(type(source).result_class, source.on_host(), target.device, copy=True)
     source = broadcast_view(source, target.shape)
@@ -97,8 +99,8 @@ def fresh_copy(source: TensorBase, dtype: np.dtype[Any] | None = None) -> Tensor
 
 def new_like(tensor: TensorBase, shape: Shape, dtype: np.dtype[Any] | None = None) -> Any:
     """Memory for a tensor of that shape beside another one."""
-    if tensor.levels:
-        return tensor.new(shape, dtype or tensor.dtype)  # type: ignore[attr-defined]
+    if isinstance(tensor, BatchedTensorBase):
+        return tensor.allocate_samples(shape, dtype or tensor.dtype)
     return empty_tensor(type(tensor).result_class, shape, dtype or tensor.dtype, tensor.device)
 
 
@@ -106,8 +108,7 @@ def fill_with(target: TensorBase, value: Any) -> None:
     """Write one number to where the elements of `target` lie."""
     if 0 in target.shape:
         return
-    if target.levels:
-        target = target.every()  # type: ignore[attr-defined]
+    target = all_samples(target)
     with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
         element = np.asarray(value).astype(target.dtype)
     if target.device.is_host:
@@ -144,8 +145,7 @@ def owns_words(tensor: TensorBase) -> bool:
 
 def overlaps_itself(tensor: TensorBase) -> bool:
     """Whether several elements lie in one place, as in what was expanded."""
-    if tensor.levels:
-        tensor = tensor.every()  # type: ignore[attr-defined]
+    tensor = all_samples(tensor)
     return 0 not in tensor.shape and any(
         size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.strides, strict=True)
     )

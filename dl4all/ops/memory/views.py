@@ -29,7 +29,7 @@ def contiguous(input: T) -> T:
         copied = clone(input)
         return copied
     copied = fresh_copy(input)  # type: ignore[assignment]
-    tape.attach("contiguous", [input], [copied], lambda grads, saved, needs: [grads[0]])
+    tape.add_node("contiguous", [input], [copied], lambda grads, saved, needs: [grads[0]])
     return copied
 
 
@@ -49,7 +49,7 @@ def reshape(input: T, *shape: int | Shape) -> T:
     wanted = indexing.complete_shape(indexing.sizes("reshape", shape), before)
     source = contiguous(input)
     view: T = source.as_strided(wanted, contiguous_strides(wanted), source.offset)
-    tape.attach("reshape", [source], [view], lambda grads, saved, needs: [reshape(grads[0], before)])
+    tape.add_node("reshape", [source], [view], lambda grads, saved, needs: [reshape(grads[0], before)])
     return view
 
 
@@ -75,7 +75,7 @@ def view(input: T, *shape: int | Shape) -> T:
             "use .reshape(), which copies"
         )
     made: T = input.as_strided(wanted, strides, input.offset)
-    tape.attach("view", [input], [made], lambda grads, saved, needs: [reshape(grads[0], before)])
+    tape.add_node("view", [input], [made], lambda grads, saved, needs: [reshape(grads[0], before)])
     return made
 
 
@@ -139,7 +139,7 @@ def permute(input: T, *dims: int | Shape) -> T:
         tuple(input.shape[d] for d in order), tuple(input.strides[d] for d in order), input.offset
     )
     back = tuple(order.index(i) for i in range(ndim))
-    tape.attach("permute", [input], [view], lambda grads, saved, needs: [permute(grads[0], *back)])
+    tape.add_node("permute", [input], [view], lambda grads, saved, needs: [permute(grads[0], *back)])
     return view
 
 
@@ -194,7 +194,9 @@ def expand(input: T, *shape: int | Shape) -> T:
     before = input.shape
     wanted, strides = indexing.expanded(indexing.sizes("expand", shape), before, input.strides)
     view: T = input.as_strided(wanted, strides, input.offset)
-    tape.attach("expand", [input], [view], lambda grads, saved, needs: [primitives.sum_to(grads[0], before)])
+    tape.add_node(
+        "expand", [input], [view], lambda grads, saved, needs: [primitives.sum_to(grads[0], before)]
+    )
     return view
 
 
@@ -249,7 +251,7 @@ def diagonal(input: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
     made: T = input.as_strided(*region)
     shape = input.shape
     within = indexing.diagonal(shape, contiguous_strides(shape), 0, offset, first, second)
-    tape.attach("diagonal", [input], [made], lambda grads, saved, needs: [place(grads[0], shape, within)])
+    tape.add_node("diagonal", [input], [made], lambda grads, saved, needs: [place(grads[0], shape, within)])
     return made
 
 
@@ -262,14 +264,16 @@ def place(input: T, shape: Shape, region: Region) -> T:
     made: T = new_like(input, shape)
     fill_with(made, 0)
     copy_into(made.as_strided(*region), input)
-    tape.attach("place", [input], [made], lambda grads, saved, needs: [take_region(grads[0], region)])
+    tape.add_node("place", [input], [made], lambda grads, saved, needs: [take_region(grads[0], region)])
     return made
 
 
 def take_region(input: T, region: Region) -> T:
     whole, shape = contiguous(input), input.shape
     made: T = whole.as_strided(region[0], region[1], whole.offset + region[2])
-    tape.attach("take_region", [whole], [made], lambda grads, saved, needs: [place(grads[0], shape, region)])
+    tape.add_node(
+        "take_region", [whole], [made], lambda grads, saved, needs: [place(grads[0], shape, region)]
+    )
     return made
 
 
@@ -282,7 +286,9 @@ def index(input: T, key: Any) -> T:
     """
     shape = input.shape
     view: T = input.as_strided(*indexing.basic(key, shape, input.strides, input.offset))
-    tape.attach("index", [input], [view], lambda grads, saved, needs: [index_backward(grads[0], key, shape)])
+    tape.add_node(
+        "index", [input], [view], lambda grads, saved, needs: [index_backward(grads[0], key, shape)]
+    )
     return view
 
 

@@ -94,7 +94,7 @@ def batch_norm(
         of_input = batch_norm_backward(g, x, mean, var, sums, w, eps=eps) if needs[0] else None
         return [of_input, sums[1], sums[0]]
 
-    tape.attach("batch_norm", [input, weight, bias], [result], backward, [input, weight, stats])
+    tape.add_node("batch_norm", [input, weight, bias], [result], backward, [input, weight, stats])
     return result
 
 

@@ -23,12 +23,13 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED, Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
+from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.elementwise.comparison import gt
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.memory.copy import copy_into, fill_with, new_like, overlaps_itself
 from dl4all.ops.memory.views import contiguous
-from dl4all.ops.vmap.batched_tensor import OneByOne, levels_of, whole, wrapped
+from dl4all.ops.vmap.batched_tensor import PerSampleFallback, levels_of, unwrap, wrap
 from dl4all.scheduler.device import Device
 
 T = TypeVar("T", bound=TensorBase)
@@ -106,8 +107,8 @@ class Generator:
 
         Within ``vmap`` samples have their own numbers: unless `every_sample` has some, they go one by one.
         """
-        if tape.state.mapped and not every_sample:
-            raise OneByOne("draws random numbers for a tensor that all samples share")
+        if tape.state.in_vmap and not every_sample:
+            raise PerSampleFallback("draws random numbers for a tensor that all samples share")
         with self._lock:
             offset = self._offset
             self._offset = (offset + ceil_div(words, 4)) % 2**64
@@ -254,7 +255,7 @@ def bernoulli_(input: T, p: Any = 0.5, *, generator: Generator | None = None) ->
         )
     else:
         levels = levels_of([input])
-        chances = whole(p, levels) if levels else p
+        chances = unwrap(p, levels) if levels else p
 
     def on_host(seed: int, offset: int, count: int) -> Any:
         units = philox.filled(np.empty(count, np.float32), seed, offset, philox.uniform)
@@ -307,7 +308,7 @@ def _fill(
     if overlaps_itself(out):
         raise ArgumentError(f"[{name}] elements of an expanded tensor share their memory; use .clone()")
     levels = levels_of([out])
-    out = whole(out, levels) if levels else out
+    out = unwrap(out, levels) if levels else out
     count = out.numel()
     words = 2 * count if out.dtype == np.float64 else count
     source = default_generator() if generator is None else generator
@@ -460,7 +461,7 @@ def _dropped(name: str, input: T, p: float, training: bool, inner: int) -> T:
         raise ArgumentError(f"[{name}] expected a probability from 0 to 1, got {p}")
     if not training or p == 0:
         return input
-    if input.levels:
+    if isinstance(input, BatchedTensorBase):
         return _dropped_in_samples(input, float(p), inner)
     seed, offset = default_generator().draw(ceil_div(input.numel(), inner))
     result: T = random_dropout(input, float(p), seed=seed, offset=offset, inner=inner)
@@ -471,7 +472,7 @@ def _dropped_in_samples(input: T, p: float, inner: int) -> T:
     levels, (_, scale) = levels_of([input]), _rate(p)
     ones = new_like(input, input.shape)
     fill_with(ones, 1)
-    every = whole(ones, levels)
+    every = unwrap(ones, levels)
     seed, offset = default_generator().draw(ceil_div(every.numel(), inner), every_sample=True)
-    kept = wrapped(random_dropout(every, p, seed=seed, offset=offset, inner=inner), levels)
+    kept = wrap(random_dropout(every, p, seed=seed, offset=offset, inner=inner), levels)
     return where(gt(kept, 0), mul(input, scale), 0.0)  # type: ignore[no-any-return]

@@ -288,7 +288,7 @@ def _extreme(name: str, input: Any, dim: Any, keepdim: bool, value: Op[...], pla
         whole = reduced(saved[0].shape, (dim % len(saved[0].shape),), True) if saved[0].shape else ()
         return [extreme_backward(reshape(grads[0], *whole), saved[0], dim, name == "max")]
 
-    tape.attach(name, [input], found, backward, (input,))
+    tape.add_node(name, [input], found, backward, (input,))
     return found
 
 

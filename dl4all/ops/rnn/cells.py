@@ -377,7 +377,7 @@ def lstm_states(gates_x: T, gates_h: T, cell: T) -> tuple[T, T]:
         return _lstm_grad(cat(given), *saved)
 
     cell_shape = cell.shape
-    tape.attach("lstm_step", [gates_x, gates_h, cell], states, backward, (gates_x, gates_h, cell))
+    tape.add_node("lstm_step", [gates_x, gates_h, cell], states, backward, (gates_x, gates_h, cell))
     return states  # type: ignore[return-value]
 
 
@@ -392,7 +392,7 @@ def rows_apart(input: T, sizes: Sequence[int]) -> list[T]:
         some = next(g for g in grads if g is not None)
         return [cat([_or_zeros(g, some, shape) for g, shape in zip(grads, shapes, strict=True)])]
 
-    tape.attach("rows_apart", [input], parts, backward)
+    tape.add_node("rows_apart", [input], parts, backward)
     return parts  # type: ignore[return-value]
 
 

@@ -1,18 +1,18 @@
-"""Tensors of one sample that stand for those of all samples: what functions see within ``vmap``.
+"""Batched tensors: the implementation of what functions see within ``vmap``.
 
-A :class:`Batched` has the shape of one sample. Its memory is that of all of them, and beside the strides of
-its own axes it has one for each ``vmap`` that it is in. So a view of it is a view of all samples, without a
-rule; an op takes all samples at once by a rule of :mod:`dl4all.ops.vmap.batching_rules`, or one after the
-other. Graphs are made of such tensors too, so that gradients within ``vmap`` are each sample's own.
+A :class:`BatchedTensor` has the shape of one sample and the memory of all samples. Beside the strides of its
+own axes it has a stride for each level, that is for each ``vmap`` that it is in. So a view of it is a view of
+all samples and needs no rule. An op takes all samples at once by a rule of
+:mod:`dl4all.ops.vmap.batching_rules`, or is called for each sample. Graphs hold batched tensors too, so that
+gradients taken within ``vmap`` are each sample's own.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -20,48 +20,35 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
-from dl4all.ops.core.op import REGISTRY, empty, primitives
+from dl4all.ops.core.op import empty, primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
+from dl4all.ops.core.vmap_hook import BatchedTensorBase, Level
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.concatenation import stack
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.memory.views import index, reshape, unsqueeze
-from dl4all.runtime.profiler import recorder
-
-_numbers = itertools.count()
-
-
-class Level:
-    """A ``vmap``. While tensors of it are alive, be it in a graph, calls of ops are watched."""
-
-    __slots__ = ("count", "number", "open")
-
-    def __init__(self, count: int) -> None:
-        self.count = count  # of samples
-        self.number = next(_numbers)  # those within have higher ones
-        self.open = True  # its function has not returned
-        recorder.watching.add(self.number)
-
-    def __del__(self) -> None:
-        recorder.watching.discard(self.number)
-
+from dl4all.ops.reduce.sums import sum
 
 Levels = tuple[Level, ...]
-Steps = tuple[tuple[Level, int], ...]
-"""Levels with the strides from sample to sample."""
+LevelStrides = tuple[tuple[Level, int], ...]
+"""Levels with the stride from one sample to the next."""
 Rule = Callable[[Any, list[Any], dict[str, Any], Levels], Any]
-"""``rule(op, operands, arguments, levels)``: the result, with an axis in front for each level or batched."""
+"""``rule(op, operands, arguments, levels)`` returns the result, either batched or with an axis in front for
+each level."""
 
 RULES: dict[str, Rule] = {}
-"""How an op, found by its name, takes all samples at once; "elementwise" is for all of that kind."""
+"""How an op, found by its name, takes all samples at once; "elementwise" stands for all elementwise ops."""
 
 
-BATCHES: dict[str, bool] = {}
-"""Ops that take samples as a batch where only the first operand differs, and whether in its first axis."""
+BATCH_OPS: dict[str, bool] = {}
+"""Ops that take samples as their batch where only the first operand is batched.
+
+The value says whether samples are folded into the operand's first axis, or stand in front of it.
+"""
 
 
-class OneByOne(ArgumentError):
-    """What a function does can be done for one sample only; ``vmap`` calls it for each, then."""
+class PerSampleFallback(ArgumentError):
+    """A function does something that is possible for single samples only; ``vmap`` calls it for each then."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"[vmap] the function {what}; outside of vmap use its results, not its tensors")
@@ -71,39 +58,45 @@ class OneByOne(ArgumentError):
 READS = "reads elements that differ from sample to sample"
 
 
-class _Memory:
-    """The storage of all samples. It counts changes, but nobody takes it for that of one sample."""
+class _SampleStorage:
+    """The storage of a batched tensor: counts changes, and refuses to be taken for the memory of one sample.
 
-    __slots__ = ("storage",)
+    It has the attributes of :class:`Storage`.
+    """
 
-    def __init__(self, storage: Storage) -> None:
-        self.storage = storage
+    __slots__ = ("all_samples",)
+
+    def __init__(self, all_samples: Storage) -> None:
+        self.all_samples = all_samples
 
     @property
     def version(self) -> int:
-        return self.storage.version
+        return self.all_samples.version
 
     @version.setter
     def version(self, version: int) -> None:
-        self.storage.version = version
+        self.all_samples.version = version
 
     @property
-    def recorded(self) -> int:
-        return self.storage.recorded
+    def history_version(self) -> int:
+        return self.all_samples.history_version
 
-    @recorded.setter
-    def recorded(self, recorded: int) -> None:
-        self.storage.recorded = recorded
+    @history_version.setter
+    def history_version(self, history_version: int) -> None:
+        self.all_samples.history_version = history_version
 
-    def __getattr__(self, name: str) -> Any:
-        raise OneByOne(READS)
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise PerSampleFallback(READS)
+
+    buffer = nbytes = piece = shown = span = property(_refuse, _refuse)
+    used_on = _refuse
 
 
-class Batched(TensorBase):
-    """A tensor of one sample, in all samples."""
+class BatchedTensor(BatchedTensorBase):
+    """A tensor with the shape of one sample that holds all samples."""
 
     __slots__ = ("levels",)
-    levels: Steps
+    levels: LevelStrides
 
     def __repr__(self) -> str:
         counts = " x ".join(str(level.count) for level, _ in self.levels)
@@ -113,7 +106,7 @@ class Batched(TensorBase):
         return _view(self, shape, strides, offset, self.levels)
 
     def on_host(self) -> npt.NDArray[Any]:
-        raise OneByOne(READS)
+        raise PerSampleFallback(READS)
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise ArgumentError(
@@ -124,298 +117,305 @@ class Batched(TensorBase):
 
     item = tolist = numpy = __array__ = __buffer__ = _refuse
 
-    # What ops and other functions ask of a tensor that has levels
+    # The interface of BatchedTensorBase
 
-    def call(self, op: Any, operands: list[Any], arguments: dict[str, Any]) -> Any:
-        """An op of operands among which this one is."""
-        op._check(operands)
+    def call_op(self, op: Any, operands: list[Any], arguments: dict[str, Any]) -> Any:
+        op.check_operands(operands)
         rule = RULES.get(op.name, RULES["elementwise"] if op.elementwise else None)
         if rule is None:
-            return one_by_one(op, operands, arguments)
+            return _call_per_sample(op, operands, arguments)
         levels = levels_of(operands)
         shape, dtype = op.infer(*operands, **arguments)
         with tape.gradients(False):
             result = rule(op, operands, arguments, levels)
-            if not result.levels:
-                result = wrapped(reshape(result, *sizes(levels), *shape), levels)
+            if not isinstance(result, BatchedTensor):
+                result = wrap(reshape(result, *level_shape(levels), *shape), levels)
             if result.dtype != dtype:
                 result = primitives.cast(result, dtype.name)
         if tape.state.enabled and dtype.kind == "f" and any(map(tape.wants_gradient, operands)):
-            if op.name in BATCHES and not any(o.levels for o in operands[1:] if o is not None):
-                _record_batch(op, operands, arguments, result, levels)
+            if op.name in BATCH_OPS and not levels_of(operands[1:]):
+                _add_batch_node(op, operands, arguments, result, levels)
             else:
-                op._record(operands, arguments, result)
+                op.add_node(operands, arguments, result)
         return result
 
-    def one_by_one(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """A function that reads this tensor on the host."""
-        return one_by_one(function, args, kwargs)
+    def call_per_sample(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return _call_per_sample(function, args, kwargs)
 
-    def new(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
-        """Memory for a tensor of that shape in all samples."""
+    def allocate_samples(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
         levels = levels_of([self])
-        return wrapped(empty(type(self).result_class, (*sizes(levels), *shape), dtype, self.device), levels)
+        shape = (*level_shape(levels), *shape)
+        return wrap(empty(type(self).result_class, shape, dtype, self.device), levels)
 
-    def beside(self, tensors: Iterable[Any]) -> list[Any]:
-        """Tensors in at least the levels of this one."""
+    def all_samples(self) -> TensorBase:
+        return unwrap(self, levels_of([self]))  # type: ignore[no-any-return]
+
+    def samples_for(self, target: TensorBase) -> TensorBase:
+        self.check_target("copy_", target)
+        return unwrap(self, levels_of([target]), len(target.shape))  # type: ignore[no-any-return]
+
+    def sum_over_samples(self) -> Any:
+        return sum_over_levels(self, levels_of([self]), only_closed=False)
+
+    def match_levels(self, tensors: Iterable[Any]) -> list[Any]:
         levels = levels_of([self])
-        return [
-            shared(t, levels) if any(level not in dict(t.levels) for level in levels) else t for t in tensors
-        ]
+        return [t if set(levels) <= set(levels_of([t])) else share(t, levels) for t in tensors]
 
-    def every(self) -> Any:
-        """All samples as one tensor."""
-        return whole(self, levels_of([self]))
+    def match_inputs(self, inputs: Iterable[Any]) -> list[Any]:
+        return [self.match_levels([i])[0] if tape.wants_gradient(i) else i for i in inputs]
 
-    def check_changes(self, name: str, target: TensorBase) -> None:
-        """
-        Raises:
-            ArgumentError: the target is the same in samples that differ in this tensor.
-        """
+    def check_target(self, name: str, target: TensorBase) -> None:
         if len(levels_of([target])) < len(levels_of([target, self])):
             raise ArgumentError(
                 f"[{name}] a tensor of shape {target.shape} is the same in all samples of vmap and cannot be "
                 "changed in place to what differs between them; make it by zeros_like or clone of a sample's"
             )
 
-    def together(self, target: Any, source: Any) -> tuple[Any, Any]:
-        """What is written and what is read, in all samples.
 
-        Raises:
-            ArgumentError: the samples differ in what is read, and share what is written.
-        """
-        if source.levels:
-            source.check_changes("copy_", target)
-            source = whole(source, levels_of([target]), len(target.shape))
-        return target.every(), source
-
-    def lifted(self, inputs: Iterable[Any]) -> list[Any]:
-        """What a node has as inputs whose output this is: what all samples share gets its gradient's sum."""
-        return [self.beside([i])[0] if tape.wants_gradient(i) else i for i in inputs]
+def level_strides(tensor: object) -> LevelStrides:
+    """The levels of a tensor with their strides; none where it is no batched tensor."""
+    return tensor.levels if isinstance(tensor, BatchedTensor) else ()
 
 
 def levels_of(operands: Iterable[Any]) -> Levels:
-    """Those of all operands, outer ones first."""
-    found = {level for o in operands if isinstance(o, TensorBase) for level, _ in o.levels}
-    return tuple(sorted(found, key=lambda level: level.number))
+    """The levels of all operands, outer ones first."""
+    levels = {level for operand in operands for level, _ in level_strides(operand)}
+    return tuple(sorted(levels, key=lambda level: level.number))
 
 
-def sizes(levels: Levels) -> Shape:
-    """The axes that stand for levels."""
+def level_shape(levels: Levels) -> Shape:
+    """The sizes of the axes that stand for levels."""
     return tuple(level.count for level in levels)
 
 
 _classes: dict[type[TensorBase], Any] = {}
-"""Of batched tensors with the methods of a class."""
+"""Subclasses of :class:`BatchedTensor` that also have the methods of a tensor class."""
 
 
-def _made(like: TensorBase, shape: Shape, strides: Shape, offset: int, levels: Steps) -> Any:
-    """Another view of a tensor's memory, in other levels, without a history."""
+def _make(like: TensorBase, shape: Shape, strides: Shape, offset: int, levels: LevelStrides) -> Any:
+    """A tensor on the memory of another one, in the given levels, without a history."""
     cls = type(like).result_class
     if not levels:
-        return cls(memory(like), shape, like.dtype, like.device, strides, offset)
-    known: Any = like.storage  # the same one for all views, so that they know each other
-    kept = known if isinstance(known, _Memory) else _Memory(known)
+        return cls(storage_of(like), shape, like.dtype, like.device, strides, offset)
+    storage: Any = like.storage  # all views share one, so that they see each other's changes
+    if not isinstance(storage, _SampleStorage):
+        storage = _SampleStorage(storage)
     if cls not in _classes:
-        _classes[cls] = type("BatchedTensor", (Batched, cls), {"__slots__": ()})
-    made = _classes[cls](kept, shape, like.dtype, like.device, strides, offset)
-    made.levels = levels
-    return made
+        _classes[cls] = type("BatchedTensor", (BatchedTensor, cls), {"__slots__": ()})
+    tensor = _classes[cls](storage, shape, like.dtype, like.device, strides, offset)
+    tensor.levels = levels
+    return tensor
 
 
-def _view(like: TensorBase, shape: Shape, strides: Shape, offset: int, levels: Steps) -> Any:
-    """:func:`_made`, which knows what it is a view of."""
-    made = _made(like, shape, strides, offset, levels)
-    whole = None if like.viewed is None or like.viewed[0]() is None else like.viewed[0]
-    made.viewed = (weakref.ref(like) if whole is None else whole, like.storage.recorded)
-    return made
+def _view(like: TensorBase, shape: Shape, strides: Shape, offset: int, levels: LevelStrides) -> Any:
+    """Like :func:`_make`, for a tensor that knows which one it is a view of."""
+    view = _make(like, shape, strides, offset, levels)
+    base = None if like.view_of is None or like.view_of[0]() is None else like.view_of[0]
+    view.view_of = (weakref.ref(like) if base is None else base, like.storage.history_version)
+    return view
 
 
-def memory(tensor: TensorBase) -> Storage:
-    """The memory that a tensor's elements lie in, in all samples."""
+def storage_of(tensor: TensorBase) -> Storage:
+    """The storage that holds a tensor's elements, those of all samples."""
     storage: Any = tensor.storage
-    return storage.storage if isinstance(storage, _Memory) else storage
+    return storage.all_samples if isinstance(storage, _SampleStorage) else storage
 
 
-def whole(tensor: TensorBase, levels: Levels, ndim: int = 0) -> Any:
-    """All samples without a history: an axis in front for each level, then as many of size 1 as make a sample
-    have `ndim`."""
-    steps, missing = dict(tensor.levels), max(ndim - len(tensor.shape), 0)
-    shape = (*sizes(levels), *(1,) * missing, *tensor.shape)
+def unwrap(tensor: TensorBase, levels: Levels, ndim: int = 0) -> Any:
+    """All samples as one tensor without a history.
+
+    It has an axis in front for each level, then axes of size 1 until a sample has `ndim` axes.
+    """
+    steps, missing = dict(level_strides(tensor)), max(ndim - len(tensor.shape), 0)
+    shape = (*level_shape(levels), *(1,) * missing, *tensor.shape)
     strides = (*(steps.get(level, 0) for level in levels), *(0,) * missing, *tensor.strides)
-    return _made(tensor, shape, strides, tensor.offset, ())
+    return _make(tensor, shape, strides, tensor.offset, ())
 
 
-def wrapped(tensor: TensorBase, levels: Levels) -> Any:
-    """What :func:`whole` undoes."""
+def wrap(tensor: TensorBase, levels: Levels) -> Any:
+    """The batched tensor whose samples lie along the first axes, one axis for each level; undoes `unwrap`."""
     k = len(levels)
-    steps = tuple(zip(levels, tensor.strides, strict=False))
-    return _made(tensor, tensor.shape[k:], tensor.strides[k:], tensor.offset, steps)
+    strides = tuple(zip(levels, tensor.strides, strict=False))
+    return _make(tensor, tensor.shape[k:], tensor.strides[k:], tensor.offset, strides)
 
 
 def is_shared(operand: TensorBase) -> bool:
-    """Whether it is the same in all samples."""
-    return not any(step for _, step in operand.levels)
+    """Whether an operand is the same in all samples."""
+    return not any(stride for _, stride in level_strides(operand))
 
 
-# In and out, with gradients
+# Into a level and out of it, with gradients
 
 
-def enter(tensor: TensorBase, level: Level, dim: int, *, own: bool = False) -> Any:
-    """A tensor's places along an axis as samples.
+def enter_level(tensor: TensorBase, level: Level, dim: int, *, owned: bool = False) -> Any:
+    """Make samples of the slices along an axis.
 
-    Each sample sees its place only, so that a sample's gradient is zero at the others' places. With `own` the
-    tensor is nobody else's, and the gradients of all samples are put together.
+    Each sample sees its own slice only, so that a sample's gradient is zero in the other slices. With `owned`
+    nobody else has the tensor, and the gradients of all samples are put together.
     """
-    k = dim % len(tensor.shape)
-    shape, strides = tensor.shape[:k] + tensor.shape[k + 1 :], tensor.strides[:k] + tensor.strides[k + 1 :]
-    made = _view(tensor, shape, strides, tensor.offset, (*tensor.levels, (level, tensor.strides[k])))
+    axis = dim % len(tensor.shape)
+    shape = tensor.shape[:axis] + tensor.shape[axis + 1 :]
+    strides = tensor.strides[:axis] + tensor.strides[axis + 1 :]
+    levels = (*level_strides(tensor), (level, tensor.strides[axis]))
+    result = _view(tensor, shape, strides, tensor.offset, levels)
     cls = type(tensor).result_class
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        if own or not level.open:
-            return [leave(grads[0], level, k)]
-        eye = np.eye(level.count, dtype=np.bool_).reshape(level.count, -1, *(1,) * (len(shape) - k))
-        mine = enter(from_host(cls, eye, grads[0].device, copy=False), level, 0)
-        return [where(mine, unsqueeze(grads[0], k), 0.0)]
+        if owned or not level.open:
+            return [leave_level(grads[0], level, axis)]
+        eye = np.eye(level.count, dtype=np.bool_).reshape(level.count, -1, *(1,) * (len(shape) - axis))
+        own_slice = enter_level(from_host(cls, eye, grads[0].device, copy=False), level, 0)
+        return [where(own_slice, unsqueeze(grads[0], axis), 0.0)]
 
-    tape.attach("vmap", [tensor], [made], backward, sampled=False)
-    return made
+    tape.add_node("vmap", [tensor], [result], backward, match_levels=False)
+    return result
 
 
-def leave(tensor: TensorBase, level: Level, dim: int) -> Any:
-    """The samples of a level along an axis."""
-    k = dim % (len(tensor.shape) + 1)
-    steps = dict(tensor.levels)
-    step = steps.pop(level, 0)
-    shape = (*tensor.shape[:k], level.count, *tensor.shape[k:])
-    strides = (*tensor.strides[:k], step, *tensor.strides[k:])
-    made = _made(tensor, shape, strides, tensor.offset, tuple(steps.items()))
+def leave_level(tensor: TensorBase, level: Level, dim: int) -> Any:
+    """Lay the samples of a level along a new axis."""
+    axis = dim % (len(tensor.shape) + 1)
+    levels = dict(level_strides(tensor))
+    stride = levels.pop(level, 0)
+    shape = (*tensor.shape[:axis], level.count, *tensor.shape[axis:])
+    strides = (*tensor.strides[:axis], stride, *tensor.strides[axis:])
+    result = _make(tensor, shape, strides, tensor.offset, tuple(levels.items()))
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        return [enter(grads[0], level, k, own=True)]
+        return [enter_level(grads[0], level, axis, owned=True)]
 
-    tape.attach("vmap", [tensor], [made], backward, sampled=False)
-    return made
+    tape.add_node("vmap", [tensor], [result], backward, match_levels=False)
+    return result
 
 
-def shared(tensor: TensorBase, levels: Levels) -> Any:
+def share(tensor: TensorBase, levels: Levels) -> Any:
     """A tensor in more levels, the same in all of their samples."""
-    steps = dict(tensor.levels)
-    missing = tuple(level for level in levels if level not in steps)
-    every = sorted((*steps.items(), *((level, 0) for level in missing)), key=lambda item: item[0].number)
-    made = _made(tensor, tensor.shape, tensor.strides, tensor.offset, tuple(every))
+    strides = dict(level_strides(tensor))
+    missing = tuple(level for level in levels if level not in strides)
+    strides |= dict.fromkeys(missing, 0)
+    in_order = tuple(sorted(strides.items(), key=lambda item: item[0].number))
+    result = _make(tensor, tensor.shape, tensor.strides, tensor.offset, in_order)
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        return [settled(grads[0], missing)]
+        return [sum_over_levels(grads[0], missing)]
 
-    tape.attach("vmap", [tensor], [made], backward, sampled=False)
-    return made
+    tape.add_node("vmap", [tensor], [result], backward, match_levels=False)
+    return result
 
 
-def settled(gradient: Any, levels: Iterable[Level], *, ended: bool = True) -> Any:
-    """The sum over the samples of levels, with `ended` only of these: within others each has its own."""
+def sum_over_levels(gradient: Any, levels: Iterable[Level], *, only_closed: bool = True) -> Any:
+    """The sum over the samples of levels.
+
+    With `only_closed` it leaves out open levels: within them each sample has a gradient of its own.
+    """
     for level in levels:
-        if not (ended and level.open):
-            gradient = REGISTRY["sum"](leave(gradient, level, 0), 0)
+        if not (only_closed and level.open):
+            gradient = sum(leave_level(gradient, level, 0), 0)
     return gradient
 
 
-def _record_batch(
+def _add_batch_node(
     op: Any, operands: list[Any], arguments: dict[str, Any], result: Any, levels: Levels
 ) -> None:
-    """What the op records. Once the levels have ended, what all samples share gets the sum of its gradients
-    at once, not each of them first: those of a weight would take its memory for each sample."""
-    takes = op._gradient.takes(tuple(map(tape.wants_gradient, operands)))
-    kept = {name: o for name, o in zip(op.arrays, operands, strict=True) if name in takes}
-    given = {name: value for name, value in arguments.items() if name in takes}
-    kinds = [None if o is None else (o.shape, o.dtype) for o in operands]
-    shape, front, first = operands[0].shape, sizes(levels), op.arrays[0]
-    whole = (math.prod(front) * shape[0], *shape[1:]) if BATCHES[op.name] else (*front, *shape)
+    """Add the call of an op that takes samples as its batch to the graph.
 
-    def gradient(kinds: list[Any]) -> Any:
-        shapes = tuple(None if kind is None else kind[0] for kind in kinds)
-        return op._backward(tuple(kept), {**given, "shapes": shapes}, kinds)
+    Once the levels are closed, its gradients are computed for the whole batch. The gradient of a weight that
+    all samples share is the sum then, where the gradient of each sample would take the memory of a weight.
+    """
+    parameters = op.gradient_rule.parameters(tuple(map(tape.wants_gradient, operands)))
+    saved = {name: o for name, o in zip(op.arrays, operands, strict=True) if name in parameters}
+    values = {name: value for name, value in arguments.items() if name in parameters}
+    specs = [None if o is None else (o.shape, o.dtype) for o in operands]
+    shape, front, first, folds = operands[0].shape, level_shape(levels), op.arrays[0], BATCH_OPS[op.name]
+    batch_shape = (math.prod(front) * shape[0], *shape[1:]) if folds else (*front, *shape)
 
-    of_each, of_all = gradient(kinds), gradient([(whole, operands[0].dtype), *kinds[1:]])
-    names, merged = tuple(kept), BATCHES[op.name]
+    def make_backward(specs: list[Any]) -> Any:
+        shapes = tuple(None if spec is None else spec[0] for spec in specs)
+        return op.make_backward(tuple(saved), {**values, "shapes": shapes}, specs)
 
-    def batch(tensor: Any) -> Any:
+    per_sample = make_backward(specs)
+    of_batch = make_backward([(batch_shape, operands[0].dtype), *specs[1:]])
+    saved_names = tuple(saved)
+
+    def as_batch(tensor: Any) -> Any:
         for level in reversed(levels):
-            tensor = leave(tensor, level, 0)
+            tensor = leave_level(tensor, level, 0)
         k = len(levels) + 1
-        return reshape(tensor, math.prod(tensor.shape[:k]), *tensor.shape[k:]) if merged else tensor
+        return reshape(tensor, math.prod(tensor.shape[:k]), *tensor.shape[k:]) if folds else tensor
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
         if any(level.open for level in levels):
-            found = of_each(grads, saved, needs)
-            return [found[0], *(None if g is None else settled(g, levels) for g in found[1:])]
-        plain = tuple(batch(t) if name == first else t for name, t in zip(names, saved, strict=True))
-        found = of_all([batch(grads[0])], plain, needs)
-        if found[0] is not None:
-            found[0] = reshape(found[0], *front, *shape)
+            input_grad, *other_grads = per_sample(grads, saved, needs)
+            return [input_grad, *(None if g is None else sum_over_levels(g, levels) for g in other_grads)]
+        plain = tuple(as_batch(t) if name == first else t for name, t in zip(saved_names, saved, strict=True))
+        input_grad, *other_grads = of_batch([as_batch(grads[0])], plain, needs)
+        if input_grad is not None:
+            input_grad = reshape(input_grad, *front, *shape)
             for level in levels:
-                found[0] = enter(found[0], level, 0, own=True)
-        return found  # type: ignore[no-any-return]
+                input_grad = enter_level(input_grad, level, 0, owned=True)
+        return [input_grad, *other_grads]
 
-    tape.attach(op.name, operands, (result,), backward, tuple(kept.values()), sampled=False)
-
-
-# One by one
+    tape.add_node(op.name, operands, (result,), backward, tuple(saved.values()), match_levels=False)
 
 
-def one_by_one(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """A function called once for each sample of the innermost level, and its results put together."""
-    found: list[Any] = []
-    _each(found.append, (args, kwargs))
-    level = levels_of(found)[-1]
-    apart = {id(t): _apart(t, level) for t in found if t.levels or tape.wants_gradient(t)}
+# Sample by sample
+
+
+def _call_per_sample(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call a function for each sample of the innermost level, and stack the results."""
+    tensors: list[Any] = []
+    _map_tensors(tensors.append, (args, kwargs))
+    level = levels_of(tensors)[-1]
+    samples = {id(t): _samples_of(t, level) for t in tensors if level_strides(t) or tape.wants_gradient(t)}
     results = []
     for i in range(level.count):
-        given, named = _each(lambda t: apart[id(t)][i] if id(t) in apart else t, (args, kwargs))  # noqa: B023
-        results.append(function(*given, **named))
-    return _joined(results, level)
+        sample_args, sample_kwargs = _map_tensors(
+            lambda t: samples[id(t)][i] if id(t) in samples else t,  # noqa: B023
+            (args, kwargs),
+        )
+        results.append(function(*sample_args, **sample_kwargs))
+    return _stack_results(results, level)
 
 
-def _each(apply: Callable[[Any], Any], value: Any) -> Any:
-    """What is made of each tensor in operands of all kinds."""
+def _map_tensors(function: Callable[[Any], Any], value: Any) -> Any:
+    """The value with the function applied to each tensor in it; goes into dicts, lists and tuples."""
     if isinstance(value, TensorBase):
-        return apply(value)
+        return function(value)
     if isinstance(value, dict):
-        return {name: _each(apply, v) for name, v in value.items()}
+        return {name: _map_tensors(function, item) for name, item in value.items()}
     if isinstance(value, (tuple, list)):
-        made = [_each(apply, v) for v in value]
-        return made if isinstance(value, list) else tuple(made)
+        items = [_map_tensors(function, item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
     return value
 
 
-def _joined(results: Sequence[Any], level: Level) -> Any:
+def _stack_results(results: Sequence[Any], level: Level) -> Any:
+    """Batched tensors of the results of all samples, which may be tuples or lists of tensors."""
     first = results[0]
     if isinstance(first, TensorBase):
-        return enter(stack(results), level, 0, own=True)
+        return enter_level(stack(results), level, 0, owned=True)
     if isinstance(first, (tuple, list)):
-        parts = [_joined(part, level) for part in zip(*results, strict=True)]
+        parts = [_stack_results(part, level) for part in zip(*results, strict=True)]
         return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
     return first
 
 
-def _apart(tensor: TensorBase, level: Level) -> list[Any]:
-    """Each sample of a level by itself, views of them all."""
-    if level not in dict(tensor.levels):
-        tensor = shared(tensor, (level,))
-    every = leave(tensor, level, 0)
+def _samples_of(tensor: TensorBase, level: Level) -> list[Any]:
+    """Views of the single samples of a level."""
+    if level not in dict(level_strides(tensor)):
+        tensor = share(tensor, (level,))
+    samples = leave_level(tensor, level, 0)
     with tape.gradients(False):
-        parts = [tape.alias(index(every, i)) for i in range(level.count)]
+        parts = [tape.alias(index(samples, i)) for i in range(level.count)]
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        some = next(g for g in grads if g is not None)
-        return [stack([_zeros(some) if g is None else g for g in grads])]
+        present = next(g for g in grads if g is not None)
+        return [stack([_zeros_like(present) if g is None else g for g in grads])]
 
-    tape.attach("unbind", [every], parts, backward, sampled=False)
+    tape.add_node("unbind", [samples], parts, backward, match_levels=False)
     return parts
 
 
-def _zeros(like: TensorBase) -> Any:
-    made = new_like(like, like.shape)
-    fill_with(made, 0)
-    return made
+def _zeros_like(tensor: TensorBase) -> Any:
+    zeros = new_like(tensor, tensor.shape)
+    fill_with(zeros, 0)
+    return zeros

@@ -24,13 +24,13 @@ from dl4all.ops.normalization.host import along_channels
 from dl4all.ops.reduce.reduction_kernel import axes_of
 from dl4all.ops.reduce.sums import mean, sum
 from dl4all.ops.reduce.variance import var
-from dl4all.ops.vmap.batched_tensor import Levels, Rule, is_shared, sizes, whole
+from dl4all.ops.vmap.batched_tensor import Levels, Rule, is_shared, level_shape, levels_of, unwrap
 
 
 def _aligned(operands: list[Any], levels: Levels) -> list[Any]:
     """All tensors with the axes of levels in front, and as many of their own."""
     ndim = max(len(o.shape) for o in operands if isinstance(o, TensorBase))
-    return [whole(o, levels, ndim) if isinstance(o, TensorBase) else o for o in operands]
+    return [unwrap(o, levels, ndim) if isinstance(o, TensorBase) else o for o in operands]
 
 
 def _elementwise(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
@@ -38,7 +38,7 @@ def _elementwise(op: Any, operands: list[Any], arguments: dict[str, Any], levels
     given = list(operands)
     for i, operand in enumerate(operands):
         if isinstance(operand, TensorBase):
-            given[i] = whole(operand, levels if operand.levels else (), ndim if operand.levels else 0)
+            given[i] = unwrap(operand, levels, ndim) if levels_of([operand]) else unwrap(operand, ())
     return op(*given, **arguments)
 
 
@@ -50,10 +50,10 @@ def _same(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Level
 def _reduction(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     (input,), k = operands, len(levels)
     given = {name: value for name, value in arguments.items() if name != "keepdim"}
-    x, dim = whole(input, levels, 1), arguments["dim"]
+    x, dim = unwrap(input, levels, 1), arguments["dim"]
     if op.name in ("argmax", "argmin"):
         if dim is None:
-            return op(reshape(x, *sizes(levels), -1), dim=k)
+            return op(reshape(x, *level_shape(levels), -1), dim=k)
         return op(x, dim=dim % max(len(input.shape), 1) + k)
     axes = axes_of(op.name, dim, max(len(input.shape), 1))
     return op(x, **{**given, "dim": tuple(axis + k for axis in axes)})
@@ -62,21 +62,21 @@ def _reduction(op: Any, operands: list[Any], arguments: dict[str, Any], levels: 
 def _along(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     """Of an op along one axis, of operands that have as many."""
     ndim = max(len(operands[0].shape), 1)
-    given = [whole(o, levels, 1) for o in operands]
+    given = [unwrap(o, levels, 1) for o in operands]
     return op(*given, **{**arguments, "dim": arguments["dim"] % ndim + len(levels)})
 
 
 def _sum_to(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     input, shape = operands[0], tuple(arguments["shape"])
     missing = len(input.shape) - len(shape)
-    return op(whole(input, levels), (*sizes(levels), *(1,) * missing, *shape))
+    return op(unwrap(input, levels), (*level_shape(levels), *(1,) * missing, *shape))
 
 
 def _index_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     key, shape = arguments["key"], arguments["shape"]
     rest = key if isinstance(key, tuple) else (key,)
     front = (slice(None),) * len(levels)
-    return op(whole(operands[0], levels), (*front, *rest), (*sizes(levels), *shape))
+    return op(unwrap(operands[0], levels), (*front, *rest), (*level_shape(levels), *shape))
 
 
 # Products
@@ -85,7 +85,7 @@ def _index_backward(op: Any, operands: list[Any], arguments: dict[str, Any], lev
 def _matmul(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     input, other = operands
     if is_shared(other) and len(other.shape) < 3:  # one matrix for all rows of all samples
-        return op(whole(input, levels), whole(other, ()))
+        return op(unwrap(input, levels), unwrap(other, ()))
     left = unsqueeze(input, 0) if len(input.shape) == 1 else input
     right = unsqueeze(other, 1) if len(other.shape) == 1 else other
     return op(*_aligned([left, right], levels))
@@ -94,7 +94,7 @@ def _matmul(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Lev
 def _linear(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     input, weight, bias = operands
     if is_shared(weight) and (bias is None or is_shared(bias)):
-        return op(whole(input, levels), whole(weight, ()), None if bias is None else whole(bias, ()))
+        return op(unwrap(input, levels), unwrap(weight, ()), None if bias is None else unwrap(bias, ()))
     product = matmul(input, transpose(weight, 0, 1))
     return product if bias is None else add(product, bias)
 
@@ -107,7 +107,7 @@ def _dot(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels
 
 
 def _folded(operand: Any, levels: Levels) -> Any:
-    x = whole(operand, levels)
+    x = unwrap(operand, levels)
     k = len(levels)
     return reshape(x, math.prod(x.shape[: k + 1]), *x.shape[k + 1 :])
 
@@ -120,21 +120,21 @@ def _images(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Lev
 def _put_rows(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     """Rows, which are as long as those of all samples together."""
     k = len(levels)
-    rows = [movedim(whole(o, levels), k, 0) for o in operands]
+    rows = [movedim(unwrap(o, levels), k, 0) for o in operands]
     found = op(*(reshape(x, x.shape[0], math.prod(x.shape[1:])) for x in rows), **arguments)
     return movedim(reshape(found, rows[0].shape), 0, k)
 
 
 def _second(operand: Any, levels: Levels) -> Any:
     """:func:`_folded`, into the second axis."""
-    x, k = whole(operand, levels), len(levels)
+    x, k = unwrap(operand, levels), len(levels)
     x = movedim(x, k, 0)
     return reshape(x, x.shape[0], math.prod(x.shape[1 : k + 2]), *x.shape[k + 2 :])
 
 
 def _joined(operand: Any, levels: Levels, numels: tuple[int, ...]) -> Any:
     """Of tensors that lie one behind the other, with so many elements, each for all samples."""
-    x, k = whole(operand, levels), len(levels)
+    x, k = unwrap(operand, levels), len(levels)
     ends = [0, *itertools.accumulate(numels)]
     parts = (narrow(x, k, start, n) for start, n in zip(ends, numels, strict=False))
     return cat([flatten(part) for part in parts])
@@ -142,15 +142,15 @@ def _joined(operand: Any, levels: Levels, numels: tuple[int, ...]) -> Any:
 
 def _split(found: Any, levels: Levels, numels: tuple[int, ...]) -> Any:
     """What :func:`_joined` undoes."""
-    count = math.prod(sizes(levels))
+    count = math.prod(level_shape(levels))
     parts = split_flat(found, *((count, n) for n in numels))
-    return reshape(cat(parts, 1), *sizes(levels), builtins.sum(numels))
+    return reshape(cat(parts, 1), *level_shape(levels), builtins.sum(numels))
 
 
 def _lstm_step(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     rows, size = operands[2].shape
     found = op(*(_folded(o, levels) for o in operands))
-    return movedim(reshape(found, 2, *sizes(levels), rows, size), 0, len(levels))
+    return movedim(reshape(found, 2, *level_shape(levels), rows, size), 0, len(levels))
 
 
 def _lstm_step_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
@@ -167,7 +167,7 @@ def _gru_step_backward(op: Any, operands: list[Any], arguments: dict[str, Any], 
 def _mask(mask: Any, batch: int, repeats: int, levels: Levels) -> Any:
     """Of attention, whose batch goes through the masks of all samples one after the other."""
     if mask is None or is_shared(mask):
-        return None if mask is None else whole(mask, ())
+        return None if mask is None else unwrap(mask, ())
     again = batch // (mask.shape[0] * repeats)
     return _folded(cat([mask] * again), levels)
 
@@ -196,8 +196,8 @@ def _attention_backward(op: Any, operands: list[Any], arguments: dict[str, Any],
 
 def _apart(found: Any, levels: Levels) -> Any:
     """What :func:`_second` has undone, of channels."""
-    count = math.prod(sizes(levels))
-    each = (*sizes(levels), found.shape[1] // count)
+    count = math.prod(level_shape(levels))
+    each = (*level_shape(levels), found.shape[1] // count)
     return movedim(reshape(found, found.shape[0], *each, *found.shape[2:]), 0, len(levels))
 
 
@@ -207,16 +207,16 @@ def _convolution(op: Any, operands: list[Any], arguments: dict[str, Any], levels
     if all(o is None or is_shared(o) for o in (weight, *bias)):
         return op(
             _folded(images, levels),
-            *(None if o is None else whole(o, ()) for o in (weight, *bias)),
+            *(None if o is None else unwrap(o, ()) for o in (weight, *bias)),
             **arguments,
         )
-    given = {**arguments, "groups": arguments["groups"] * math.prod(sizes(levels))}
-    offsets = (None if o is None else reshape(whole(o, levels), -1) for o in bias)
+    given = {**arguments, "groups": arguments["groups"] * math.prod(level_shape(levels))}
+    offsets = (None if o is None else reshape(unwrap(o, levels), -1) for o in bias)
     return _apart(op(_second(images, levels), _folded(weight, levels), *offsets, **given), levels)
 
 
 def _conv_weight(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
-    given = {**arguments, "groups": arguments["groups"] * math.prod(sizes(levels))}
+    given = {**arguments, "groups": arguments["groups"] * math.prod(level_shape(levels))}
     return op(*(_second(o, levels) for o in operands), **given)
 
 
@@ -226,7 +226,7 @@ def _conv_weight(op: Any, operands: list[Any], arguments: dict[str, Any], levels
 def _grouped_norm(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     input, *of_channels = operands
     if all(o is None or is_shared(o) for o in of_channels):
-        given = (None if o is None else whole(o, ()) for o in of_channels)
+        given = (None if o is None else unwrap(o, ()) for o in of_channels)
         return op(_folded(input, levels), *given, **arguments)
     weight, bias = of_channels
     return _times(op(input, None, None, **arguments), weight, bias)
@@ -235,7 +235,7 @@ def _grouped_norm(op: Any, operands: list[Any], arguments: dict[str, Any], level
 def _grouped_norm_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     grad, input, weight = operands
     if weight is None or is_shared(weight):
-        kept = None if weight is None else whole(weight, ())
+        kept = None if weight is None else unwrap(weight, ())
         return op(_folded(grad, levels), _folded(input, levels), kept, **arguments)
     return op(_times(grad, weight), input, None, **arguments)
 
@@ -255,7 +255,7 @@ def _batch_norm_apply(op: Any, operands: list[Any], arguments: dict[str, Any], l
     input, *of_channels = operands
     if all(o is None or is_shared(o) for o in of_channels):
         return op(
-            _folded(input, levels), *(None if o is None else whole(o, ()) for o in of_channels), **arguments
+            _folded(input, levels), *(None if o is None else unwrap(o, ()) for o in of_channels), **arguments
         )
     _, mean, var, weight, bias = operands
     return _times(_normal(input, mean, var, **arguments), weight, bias)
@@ -333,4 +333,4 @@ RULES: dict[str, Rule] = (
     | _named(_batch_norm_backward, "batch_norm_backward")
 )  # fmt: skip
 
-BATCHES = {"linear": False, "matmul": False, "conv1d": True, "conv2d": True, "conv3d": True}
+BATCH_OPS = {"linear": False, "matmul": False, "conv1d": True, "conv2d": True, "conv3d": True}
