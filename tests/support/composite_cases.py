@@ -92,6 +92,7 @@ ELEMENTS: Calls = {
     "threshold": (call(lambda x: F.threshold(x, 0.7, 3.0)),),
     "rrelu": (call(F.rrelu), call(seeded(lambda x: F.rrelu(x, training=True)))),
     **each("copysign fmax fmin hypot logaddexp logaddexp2 rsub", X, (5,)),
+    "div": (call(F.div, X, (5,)), call(lambda x, y: F.div(x, y, rounding_mode="trunc"), X, X)),
     "divide": (call(F.divide, X, (5,)), call(lambda x, y: F.divide(x, y, rounding_mode="floor"), X, X)),
     "float_power": (call(F.float_power, X, (5,), limits=POSITIVE), call(lambda x: F.float_power(x, 3))),
     "heaviside": (call(F.heaviside, X, (5,)),),
