@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import overload
 
 from dl4all.errors import ShapeError
 from dl4all.ops.core.exports import export
@@ -12,6 +13,10 @@ from dl4all.ops.indexing.concatenation import cat, stack
 from dl4all.ops.memory.views import expand, flatten, reshape, unsqueeze
 
 
+@overload
+def atleast_1d(tensor: Array, /) -> Array: ...
+@overload
+def atleast_1d(*tensors: Array | Sequence[Array]) -> Array | tuple[Array, ...]: ...
 @export("dl")
 def atleast_1d(*tensors: Array | Sequence[Array]) -> Array | tuple[Array, ...]:
     """Tensors with at least one axis.
@@ -24,6 +29,10 @@ def atleast_1d(*tensors: Array | Sequence[Array]) -> Array | tuple[Array, ...]:
     return _apply_to_each(tensors, lambda x: reshape(x, 1) if not x.shape else x)
 
 
+@overload
+def atleast_2d(tensor: Array, /) -> Array: ...
+@overload
+def atleast_2d(*tensors: Array | Sequence[Array]) -> Array | tuple[Array, ...]: ...
 @export("dl")
 def atleast_2d(*tensors: Array | Sequence[Array]) -> Array | tuple[Array, ...]:
     """Tensors with at least two axes; vectors become rows.
@@ -41,6 +50,10 @@ def as_matrix(input: Array) -> Array:
     return reshape(input, 1, input.numel()) if len(input.shape) < 2 else input
 
 
+@overload
+def atleast_3d(tensor: Array, /) -> Array: ...
+@overload
+def atleast_3d(*tensors: Array | Sequence[Array]) -> Array | tuple[Array, ...]: ...
 @export("dl")
 def atleast_3d(*tensors: Array | Sequence[Array]) -> Array | tuple[Array, ...]:
     """Tensors with at least three axes: shape (n,) becomes (1, n, 1), and (m, n) becomes (m, n, 1).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, get_args, overload
 
 import numpy as np
 
@@ -48,6 +48,10 @@ def _gather_one(input: Array, indices: NDArray, axis: int, keepdim: bool) -> Sor
     return Sorted(values, index) if keepdim else Sorted(squeeze(values, axis), squeeze(index, axis))
 
 
+@overload
+def median(input: Array, dim: None = None, keepdim: bool = False) -> Array: ...
+@overload
+def median(input: Array, dim: int, keepdim: bool = False) -> Sorted: ...
 @export("dl", "Tensor")
 @reads("input")
 def median(input: Array, dim: int | None = None, keepdim: bool = False) -> Array | Sorted:
@@ -72,6 +76,10 @@ def median(input: Array, dim: int | None = None, keepdim: bool = False) -> Array
     return _median("median", input, dim, keepdim)
 
 
+@overload
+def nanmedian(input: Array, dim: None = None, keepdim: bool = False) -> Array: ...
+@overload
+def nanmedian(input: Array, dim: int, keepdim: bool = False) -> Sorted: ...
 @export("dl", "Tensor")
 @reads("input")
 def nanmedian(input: Array, dim: int | None = None, keepdim: bool = False) -> Array | Sorted:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 import numpy as np
 
 from dl4all.errors import DTypeError
@@ -15,6 +17,16 @@ from dl4all.ops.indexing.indices import NDArray
 from dl4all.ops.memory.views import flatten
 
 
+@overload
+def unique(input: Array, sorted: bool = True, *, dim: int | None = None) -> Array: ...
+@overload
+def unique(
+    input: Array,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Array | tuple[Array, ...]: ...
 @export("dl", "Tensor")
 @reads("input")
 def unique(
@@ -55,6 +67,12 @@ def unique(
     )
 
 
+@overload
+def unique_consecutive(input: Array, *, dim: int | None = None) -> Array: ...
+@overload
+def unique_consecutive(
+    input: Array, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Array | tuple[Array, ...]: ...
 @export("dl", "Tensor")
 @reads("input")
 def unique_consecutive(
