@@ -75,9 +75,6 @@ def trapezoid(y: Array, x: Array | None = None, *, dx: float = 1.0, dim: int = -
     return sum(areas, axis)
 
 
-trapz = trapezoid
-
-
 @export("dl")
 def cumulative_trapezoid(y: Array, x: Array | None = None, *, dx: float = 1.0, dim: int = -1) -> Array:
     """The integral up to each point but the first; arguments as for :func:`trapezoid`.

@@ -96,11 +96,6 @@ def atanh(input: Array) -> Array:
     return _with_derivative("atanh", input, _atanh, lambda x: reciprocal((1 - x) * (1 + x)))
 
 
-arcsinh = asinh
-arccosh = acosh
-arctanh = atanh
-
-
 @export("dl", "Tensor", "Tensor_")
 def frac(input: Array) -> Array:
     """The fractional part of each element, with the sign of the element.
