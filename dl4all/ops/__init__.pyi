@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 import numpy.typing as npt
 
+from dl4all.ops.composite.grid_sampler import PaddingMode
 from dl4all.ops.composite.order_statistics import Interpolation
 from dl4all.ops.composite.scatter import Reduction
 from dl4all.ops.core.op import REGISTRY as REGISTRY
@@ -158,8 +159,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
 def grid_sample(
     input: Tensor,
     grid: Tensor,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
+    mode: Literal["bilinear", "nearest"] = "bilinear",
+    padding_mode: PaddingMode = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor: ...
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor: ...

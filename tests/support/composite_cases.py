@@ -13,7 +13,7 @@ import numpy as np
 import dl4all as dl
 from dl4all.ops.core.tensor_base import Shape
 
-F: Any = dl.ops
+F: Any = dl.ops  # untyped, because the calls are looked up by name
 X: Shape = (3, 5)
 POSITIVE, FRACTION = (0.5, 2.0), (0.1, 0.9)
 

@@ -14,7 +14,7 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
 
 
-def test_properties_and_promotion() -> None:
+def test_properties() -> None:
     x = dl.zeros(3, 4, dtype="float16", device="cpu")
     y = torch.zeros(3, 4, dtype=torch.float16)
     calls: tuple[Callable[[Any], Any], ...] = (
@@ -25,6 +25,9 @@ def test_properties_and_promotion() -> None:
     for call in calls:
         assert call(x) == call(y)
     assert (dl.numel(x), dl.is_tensor(x), dl.is_tensor(1), dl.is_floating_point(x)) == (12, True, False, True)
+
+
+def test_type_promotion() -> None:
     for first in ("bool", "uint8", "int8", "int64", "float16", "float64"):
         for second in ("bool", "int16", "int64", "float16", "float32"):
             one, other = getattr(torch, first), getattr(torch, second)

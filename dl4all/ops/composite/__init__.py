@@ -1,4 +1,4 @@
-"""Functions made of other ops only."""
+"""Functions composed of other ops."""
 
 from __future__ import annotations
 

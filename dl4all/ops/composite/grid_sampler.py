@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.views import movedim, reshape, select, transpose, unsqueeze
 
-PADDING_MODES = ("zeros", "border", "reflection")
+PaddingMode = Literal["zeros", "border", "reflection"]
+PADDING_MODES = get_args(PaddingMode)
 
 
 @export("F")
@@ -67,8 +69,8 @@ def affine_grid(theta: Array, size: Sequence[int], align_corners: bool = False) 
 def grid_sample(
     input: Array,
     grid: Array,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
+    mode: Literal["bilinear", "nearest"] = "bilinear",
+    padding_mode: PaddingMode = "zeros",
     align_corners: bool | None = None,
 ) -> Array:
     """Images sampled at the coordinates of a grid.
@@ -88,7 +90,7 @@ def grid_sample(
 
     Raises:
         ShapeError: the shapes do not fit.
-        ArgumentError: there is no such mode.
+        ArgumentError: a mode is unknown.
 
     Example:
         >>> import dl4all as dl
@@ -112,13 +114,11 @@ def grid_sample(
             f"[{name}] expected images (N, C, H, W) and a grid (N, H2, W2, 2), or volumes and a grid "
             f"(N, D2, H2, W2, 3), got {input.shape} and {grid.shape}"
         )
+    corners = bool(align_corners)
     # x is the last axis of the image and the first coordinate of the grid.
     coordinates = [
         _fold_into_image(
-            _pixel_coordinates(select(grid, -1, axes - 1 - i), size, bool(align_corners)),
-            size,
-            padding_mode,
-            bool(align_corners),
+            _pixel_coordinates(select(grid, -1, axes - 1 - i), size, corners), size, padding_mode, corners
         )
         for i, size in enumerate(input.shape[2:])
     ]
@@ -150,7 +150,7 @@ def _pixel_coordinates(coordinates: Array, size: int, align_corners: bool) -> Ar
     return ((coordinates + 1) * size - 1) / 2
 
 
-def _fold_into_image(coordinates: Array, size: int, padding_mode: str, align_corners: bool) -> Array:
+def _fold_into_image(coordinates: Array, size: int, padding_mode: PaddingMode, align_corners: bool) -> Array:
     """Coordinates with those outside of the image clamped or reflected into it, unless it is zero-padded."""
     if padding_mode == "zeros":
         return coordinates
@@ -169,9 +169,8 @@ def _fold_into_image(coordinates: Array, size: int, padding_mode: str, align_cor
 def _take_pixels(pixels: Array, coordinates: list[NDArray], image_shape: Shape, grid_shape: Shape) -> Array:
     """The pixels at integer coordinates, 0 outside of the image: the grid's shape and an axis of channels."""
     inside = np.ones(grid_shape, bool)
-    flat = np.arange(image_shape[0]).reshape(-1, *(1,) * (len(grid_shape) - 1)) * np.ones(
-        grid_shape, np.int64
-    )
+    images = np.arange(image_shape[0]).reshape(-1, *(1,) * (len(grid_shape) - 1))
+    flat = np.array(np.broadcast_to(images, grid_shape), np.int64)
     for coordinate, size in zip(coordinates, image_shape[2:], strict=True):
         with np.errstate(invalid="ignore"):
             within = (coordinate >= 0) & (coordinate < size)
