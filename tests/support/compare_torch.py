@@ -22,7 +22,7 @@ LibraryCall = Callable[..., Any]
 TOLERANCE = 1e-5  # as in tests/support/operands.py
 
 
-def both(
+def check_against_torch(
     device: str,
     f: Callable[..., Any],
     *arrays: NDArray,
@@ -60,8 +60,8 @@ def both(
 
 
 def compare_libraries(device: str, call: LibraryCall, *arrays: NDArray) -> None:
-    """:func:`both` for a function that takes the library as its first argument."""
-    both(device, functools.partial(call, dl), *arrays, g=functools.partial(call, torch))
+    """:func:`check_against_torch` for a function that takes the library as its first argument."""
+    check_against_torch(device, functools.partial(call, dl), *arrays, g=functools.partial(call, torch))
 
 
 def values(*shape: int, dtype: str = "float32") -> NDArray:
