@@ -15,6 +15,7 @@ import copy
 import functools
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ class Function:
     module: str
     source: ast.Module
     node: ast.FunctionDef
+    overloads: tuple[ast.FunctionDef, ...]
     spaces: tuple[str, ...]
     aliases: tuple[str, ...]
 
@@ -67,7 +69,10 @@ def functions() -> list[Function]:
     found = []
     for path in sorted(OPS.glob("*/*.py")):
         source = ast.parse(path.read_text("utf-8"))
+        overloads: dict[str, list[ast.FunctionDef]] = {}
         for node in source.body:
+            if isinstance(node, ast.FunctionDef) and "overload" in map(ast.unparse, node.decorator_list):
+                overloads.setdefault(node.name, []).append(node)
             if isinstance(node, ast.FunctionDef) and (call := _export(node)):
                 module = f"dl4all.ops.{path.parent.name}.{path.stem}"
                 aliases = next((k.value for k in call.keywords if k.arg == "aliases"), ast.Tuple([]))
@@ -78,6 +83,7 @@ def functions() -> list[Function]:
                         module,
                         source,
                         node,
+                        tuple(overloads.get(node.name, ())),
                         tuple(ast.literal_eval(a) for a in call.args),
                         tuple(ast.literal_eval(aliases)),
                     )
@@ -182,7 +188,7 @@ def methods_stub(found: list[Function]) -> str:
     lines = []
     for f in found:
         for name in f.names_in("Tensor"):
-            lines.append("    " + types.signature(f, name, method=True))
+            lines.append(textwrap.indent(types.signature(f, name, method=True), "    "))
         for name in f.names_in("Tensor_"):
             lines.append("    " + types.signature(f, f"{name}_", "Tensor", method=True))
     head = ["from dl4all.ops.core.tensor_base import TensorBase", *types.classes(imported=True)]
@@ -197,8 +203,16 @@ class _Types:
         self._classes: dict[str, list[str]] = {}  # named tuples: lines of their fields
 
     def signature(self, f: Function, name: str, returns: str = "", *, method: bool = False) -> str:
-        """A line of a stub."""
-        args = copy.deepcopy(f.node.args)
+        """The lines of a stub for a function: one, or two for each of its overloads."""
+        if not f.overloads:
+            return self._signature(f, f.node, name, returns, method)
+        self._imports["overload"] = "from typing import overload"
+        return "\n".join(
+            f"@overload\n{self._signature(f, node, name, returns, method)}" for node in f.overloads
+        )
+
+    def _signature(self, f: Function, node: ast.FunctionDef, name: str, returns: str, method: bool) -> str:
+        args = copy.deepcopy(node.args)
         every = [*args.posonlyargs, *args.args, args.vararg, *args.kwonlyargs, args.kwarg]
         for a in every:
             if a is not None:
@@ -208,13 +222,14 @@ class _Types:
                     text += " | float"
                 a.annotation = ast.parse(text, mode="eval").body
         if method:
-            args.args[0].arg, args.args[0].annotation = "self", None
+            (args.posonlyargs or args.args)[0].arg = "self"
+            (args.posonlyargs or args.args)[0].annotation = None
         for defaults in (args.defaults, args.kw_defaults):
             for i, default in enumerate(defaults):
                 if default is not None and not isinstance(default, (ast.Constant, ast.UnaryOp)):
                     defaults[i] = ast.Constant(...)
-        assert f.node.returns, f"{f.module}: {f.name} has no type"
-        result = "Tensor" if returns else self._type(f, f.node.returns)
+        assert node.returns, f"{f.module}: {f.name} has no type"
+        result = "Tensor" if returns else self._type(f, node.returns)
         return f"def {name}({ast.unparse(args)}) -> {result}: ..."
 
     def _type(self, f: Function, annotation: ast.expr) -> str:

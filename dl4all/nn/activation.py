@@ -252,7 +252,7 @@ class RReLU(Activation):
 
     def forward(self, x: Tensor) -> Tensor:
         lower, upper = self.lower, self.upper
-        return functional.rrelu(x, lower, upper, self.training)  # type: ignore[no-any-return]
+        return functional.rrelu(x, lower, upper, self.training)
 
 
 class PReLU(Module):

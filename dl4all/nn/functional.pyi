@@ -1,7 +1,5 @@
 # Written by tools/exports.py from the @export declarations in dl4all/ops; run it after changing them.
 
-from typing import Any
-
 from dl4all.ops import adaptive_avg_pool1d as adaptive_avg_pool1d
 from dl4all.ops import adaptive_avg_pool2d as adaptive_avg_pool2d
 from dl4all.ops import adaptive_avg_pool3d as adaptive_avg_pool3d
@@ -125,5 +123,5 @@ def celu_(input: Tensor, alpha: float = 1.0) -> Tensor: ...
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor: ...
 def threshold_(input: Tensor, threshold: float, value: float) -> Tensor: ...
 def rrelu_(
-    input: Any, lower: float = ..., upper: float = ..., training: bool = False, inplace: bool = False
+    input: Tensor, lower: float = ..., upper: float = ..., training: bool = False, inplace: bool = False
 ) -> Tensor: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dl4all.ops.composite.sort_and_count import TopK, topk
+from dl4all.ops.composite.sort_and_search import TopK, topk
 from dl4all.tensor.creation import (
     empty,
     from_dlpack,

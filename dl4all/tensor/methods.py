@@ -22,6 +22,7 @@ class Methods(TensorBase):
 
     # composite
 
+    hardshrink = ops.hardshrink
     equal = ops.equal
     isclose = ops.isclose
     allclose = ops.allclose
@@ -47,49 +48,45 @@ class Methods(TensorBase):
     div = ops.div
     divide = ops.div
     divide_ = ops.in_place(ops.div)
-    unfold = ops.window
+    bincount = ops.bincount
+    histc = ops.histc
+    trace = ops.trace
+    diagflat = ops.diagflat
     median = ops.median
     nanmedian = ops.nanmedian
     kthvalue = ops.kthvalue
     mode = ops.mode
-    msort = ops.msort
     quantile = ops.quantile
-    argwhere = ops.argwhere
-    histc = ops.histc
-    unique_consecutive = ops.unique_consecutive
     t = ops.t
     adjoint = ops.adjoint
+    ravel = ops.ravel
     fliplr = ops.fliplr
     flipud = ops.flipud
     rot90 = ops.rot90
-    tensor_split = ops.tensor_split
-    hsplit = ops.hsplit
-    vsplit = ops.vsplit
-    dsplit = ops.dsplit
-    trace = ops.trace
-    diagflat = ops.diagflat
     renorm = ops.renorm
     renorm_ = ops.in_place(ops.renorm)
-    ravel = ops.ravel
     index_copy = ops.index_copy
     index_copy_ = ops.in_place(ops.index_copy)
     index_fill = ops.index_fill
     index_fill_ = ops.in_place(ops.index_fill)
-    scatter_reduce = ops.scatter_reduce
-    scatter_reduce_ = ops.in_place(ops.scatter_reduce)
     index_put = ops.index_put
     index_put_ = ops.in_place(ops.index_put)
     masked_scatter = ops.masked_scatter
     masked_scatter_ = ops.in_place(ops.masked_scatter)
-    select_scatter = ops.select_scatter
-    slice_scatter = ops.slice_scatter
-    diagonal_scatter = ops.diagonal_scatter
-    hardshrink = ops.hardshrink
+    scatter_reduce = ops.scatter_reduce
+    scatter_reduce_ = ops.in_place(ops.scatter_reduce)
+    unique = ops.unique
+    unique_consecutive = ops.unique_consecutive
+    unfold = ops.window
     sort = ops.sort
     argsort = ops.argsort
+    msort = ops.msort
     topk = ops.topk
-    unique = ops.unique
-    bincount = ops.bincount
+    argwhere = ops.argwhere
+    tensor_split = ops.tensor_split
+    hsplit = ops.hsplit
+    vsplit = ops.vsplit
+    dsplit = ops.dsplit
     asinh = ops.asinh
     arcsinh = ops.asinh
     asinh_ = ops.in_place(ops.asinh)
@@ -117,6 +114,9 @@ class Methods(TensorBase):
     isposinf = ops.isposinf
     isreal = ops.isreal
     positive = ops.positive
+    select_scatter = ops.select_scatter
+    slice_scatter = ops.slice_scatter
+    diagonal_scatter = ops.diagonal_scatter
 
     # elementwise
 

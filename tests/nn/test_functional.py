@@ -11,7 +11,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from tests.conftest import need
-from tests.support.compare_torch import NDArray, both, values
+from tests.support.compare_torch import NDArray, check_against_torch, values
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
 
@@ -185,7 +185,7 @@ def test_beside_pytorch(name: str, place: str) -> None:
     need(place)
     call, arrays = CASES[name]
     F, G = dl.nn.functional, torch.nn.functional
-    both(
+    check_against_torch(
         place,
         lambda *x: call(F, lambda array: dl.tensor(array, device=place), *x),
         *arrays,
@@ -204,7 +204,7 @@ def test_ctc_loss(reduction: str, place: str) -> None:
     lasting, lengths = [7, 5, 2], [3, 2, 1]
     one_behind_the_other = np.concatenate([row[:n] for row, n in zip(SAID, lengths, strict=True)])
     for targets in (SAID, one_behind_the_other):
-        both(
+        check_against_torch(
             place,
             lambda x, targets=targets: dl.nn.functional.ctc_loss(
                 dl.log_softmax(x, -1), dl.tensor(targets, device=place), lasting, lengths, reduction=reduction
@@ -222,7 +222,7 @@ def test_ctc_loss(reduction: str, place: str) -> None:
 
 def test_ctc_loss_of_what_cannot_be_said() -> None:
     """Two of the same label need a blank between them, so at least three times."""
-    both(
+    check_against_torch(
         "cpu",
         lambda x: dl.nn.functional.ctc_loss(
             dl.log_softmax(x, -1), SAID[1:2], [2], [2], reduction="none", zero_infinity=True
@@ -338,7 +338,7 @@ LAYERS: dict[str, tuple[Callable[[Any], Any], tuple[NDArray, ...]]] = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers(name: str) -> None:
     make, arrays = LAYERS[name]
-    both("cpu", make(dl.nn), *arrays, g=make(torch.nn))
+    check_against_torch("cpu", make(dl.nn), *arrays, g=make(torch.nn))
     assert name in repr(make(dl.nn))
 
 
@@ -353,7 +353,7 @@ COMPARED = {
 def test_layers_with_ints_and_parameters() -> None:
     ours, theirs = dl.nn.Bilinear(3, 4, 5), torch.nn.Bilinear(3, 4, 5)
     ours.load_state_dict({name: value.detach().numpy() for name, value in theirs.state_dict().items()})
-    both("cpu", ours, values(2, 3), values(2, 4), g=theirs)
+    check_against_torch("cpu", ours, values(2, 3), values(2, 4), g=theirs)
     bags, theirs = dl.nn.EmbeddingBag(6, 3, mode="sum"), torch.nn.EmbeddingBag(6, 3, mode="sum")
     bags.load_state_dict({name: value.detach().numpy() for name, value in theirs.state_dict().items()})
     rows = np.array([[0, 2], [5, 5]])
@@ -364,7 +364,7 @@ def test_layers_with_ints_and_parameters() -> None:
     makes: tuple[Call, ...] = (lambda nn: nn.MultiMarginLoss(2), lambda nn: nn.MultiLabelMarginLoss())
     for make in makes:
         target = places if "MultiMarginLoss" in repr(make(dl.nn)) else LABELS
-        both(
+        check_against_torch(
             "cpu",
             lambda x, m=make, t=target: m(dl.nn)(x, dl.tensor(t, device="cpu")),
             values(4, 5),
@@ -385,7 +385,7 @@ def test_layers_with_ints_and_parameters() -> None:
             pooled = getattr(nn, f"MaxPool{axes}d")(2, return_indices=True)(x)
             return getattr(nn, f"MaxUnpool{axes}d")(2)(*pooled)
 
-        both(
+        check_against_torch(
             "cpu", there_and_back, shuffled(1, 2, *(4,) * axes), g=lambda x, f=there_and_back: f(x, torch.nn)
         )
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import dl4all as dl
 from dl4all.errors import Dl4allError
 from tests.ops.test_fuzz import Draw, fuzzed
-from tests.support.compare_torch import both, torch
+from tests.support.compare_torch import check_against_torch, torch
 from tests.support.operands import LAYOUTS, generator, numbers
 
 NDArray = npt.NDArray[Any]
@@ -392,7 +392,7 @@ def test_functions(family: Callable[[], st.SearchStrategy[Case]], device: str) -
             refusal = error
         try:
             if refusal is None:
-                both(device, call, *arrays, layout=layout)
+                check_against_torch(device, call, *arrays, layout=layout)
                 return
             with pytest.raises(Dl4allError):
                 call(*(dl.tensor(array, device=device) for array in arrays))

@@ -1,6 +1,6 @@
-"""Small calls of every function that is made of ops: what is differentiated, twice, by finite differences.
+"""Small calls of every function composed of ops, for gradient checks by finite differences.
 
-Values are those of ``cases.numbers``, from 0.5 to 2 of either sign, unless a call says otherwise.
+Values come from ``operands.numbers``, from 0.5 to 2 of either sign, unless a call has limits.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 import dl4all as dl
 from dl4all.ops.core.tensor_base import Shape
 
-F: Any = dl.ops
+F: Any = dl.ops  # untyped, because the calls are looked up by name
 X: Shape = (3, 5)
 POSITIVE, FRACTION = (0.5, 2.0), (0.1, 0.9)
 
 
 class Call(NamedTuple):
-    """A function of tensors of these shapes, and between which limits their elements lie."""
+    """A function, the shapes of its operands, and the limits of their elements."""
 
     function: Callable[..., Any]
     shapes: tuple[Shape, ...]
@@ -30,8 +30,10 @@ def call(function: Callable[..., Any], *shapes: Shape, limits: tuple[float, floa
     return Call(function, shapes or (X,), limits)
 
 
-def each(names: str, *shapes: Shape, limits: tuple[float, float] | None = None, **arguments: Any) -> Calls:
-    """Functions that take the same operands and arguments."""
+def same_calls(
+    names: str, *shapes: Shape, limits: tuple[float, float] | None = None, **arguments: Any
+) -> Calls:
+    """A call for each of several functions, with the same operands and arguments."""
 
     def one(name: str) -> Call:
         return call(lambda *o: getattr(F, name)(*o, **arguments), *shapes, limits=limits)
@@ -48,7 +50,7 @@ def floats(*values: Any) -> Any:
 
 
 def seeded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """With the same random numbers in each call."""
+    """The function with the same random numbers in each call."""
 
     def run(*operands: Any) -> Any:
         dl.manual_seed(7)
@@ -57,33 +59,33 @@ def seeded(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def changed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A change in place, of a copy."""
+def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that changes its first operand in place, applied to a copy and returning it."""
 
     def run(x: Any, *operands: Any) -> Any:
-        y = x.clone()
-        function(y, *operands)
-        return y
+        copy = x.clone()
+        function(copy, *operands)
+        return copy
 
     return run
 
 
-def floating(found: Any) -> Any:
-    """The results of floats among several."""
-    parts = found if isinstance(found, (tuple, list)) else (found,)
+def floating(results: Any) -> Any:
+    """The results with a floating dtype."""
+    parts = results if isinstance(results, (tuple, list)) else (results,)
     return tuple(part for part in parts if isinstance(part, dl.Tensor) and part.dtype.kind == "f")
 
 
 Calls = dict[str, tuple[Call, ...]]
 MASK = dl.tensor(np.array([1, 0, 1, 1, 0]) > 0, device="cpu")
-LINE = (1, 2, 7)
+SIGNAL = (1, 2, 7)
 
-ELEMENTS: Calls = {
-    **each("arcsinh asinh celu deg2rad frac hardshrink mish nan_to_num positive rad2deg ravel"),
-    **each("relu6 round selu sinc softmin softshrink softsign square tanhshrink", limits=(-2.0, 2.0)),
-    **each("acosh arccosh", limits=(1.2, 2.0)),
-    **each("arctanh atanh", limits=(-0.9, 0.9)),
-    **each("logit", limits=FRACTION),
+ELEMENTWISE: Calls = {
+    **same_calls("arcsinh asinh celu deg2rad frac hardshrink mish nan_to_num positive rad2deg ravel"),
+    **same_calls("relu6 round selu sinc softmin softshrink softsign square tanhshrink", limits=(-2.0, 2.0)),
+    **same_calls("acosh arccosh", limits=(1.2, 2.0)),
+    **same_calls("arctanh atanh", limits=(-0.9, 0.9)),
+    **same_calls("logit", limits=FRACTION),
     "prelu": (call(F.prelu, X, (5,)), call(F.prelu, X, (1,))),
     "gelu": (call(F.gelu), call(lambda x: F.gelu(x, approximate="tanh"))),
     "glu": (call(F.glu, (3, 4)),),
@@ -91,7 +93,8 @@ ELEMENTS: Calls = {
     "clip": (call(lambda x: F.clip(x, max=0.9)),),
     "threshold": (call(lambda x: F.threshold(x, 0.7, 3.0)),),
     "rrelu": (call(F.rrelu), call(seeded(lambda x: F.rrelu(x, training=True)))),
-    **each("copysign fmax fmin hypot logaddexp logaddexp2 rsub", X, (5,)),
+    **same_calls("copysign fmax fmin hypot logaddexp logaddexp2 rsub", X, (5,)),
+    "div": (call(F.div, X, (5,)), call(lambda x, y: F.div(x, y, rounding_mode="trunc"), X, X)),
     "divide": (call(F.divide, X, (5,)), call(lambda x, y: F.divide(x, y, rounding_mode="floor"), X, X)),
     "float_power": (call(F.float_power, X, (5,), limits=POSITIVE), call(lambda x: F.float_power(x, 3))),
     "heaviside": (call(F.heaviside, X, (5,)),),
@@ -155,13 +158,13 @@ ALONG_AXES: Calls = {
     "topk": (call(lambda x: floating(F.topk(x, 2))),),
     "unique": (call(lambda x: floating(F.unique(x))),),
     "unique_consecutive": (call(lambda x: floating(F.unique_consecutive(x))),),
-    **each("nanmean nansum", dim=1),
-    **each("std_mean var_mean", dim=1),
+    **same_calls("nanmean nansum", dim=1),
+    **same_calls("std_mean var_mean", dim=1),
     "cummax": (call(lambda x: floating(F.cummax(x, 1))),),
     "cummin": (call(lambda x: floating(F.cummin(x, 1))),),
     "logcumsumexp": (call(lambda x: F.logcumsumexp(x, 1)),),
     "diff": (call(F.diff), call(lambda x: F.diff(x, 2, 0))),
-    **each("cumulative_trapezoid trapezoid trapz", X, (5,)),
+    **same_calls("cumulative_trapezoid trapezoid trapz", X, (5,)),
     "dropout": (call(seeded(lambda x: F.dropout(x, 0.4))),),
     "alpha_dropout": (call(seeded(lambda x: F.alpha_dropout(x, 0.4, True))),),
     "dropout1d": (call(seeded(lambda x: F.dropout1d(x, 0.4)), (2, 3, 2)),),

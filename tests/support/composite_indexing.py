@@ -1,17 +1,17 @@
-"""Small calls of functions that arrange, pick and place elements, as in ``composite_cases``."""
+"""Small calls of functions that rearrange and index elements, as in ``composite_cases``."""
 
 from __future__ import annotations
 
-from tests.support.composite_cases import LINE, MASK, Calls, F, X, call, changed, each, ints
+from tests.support.composite_cases import MASK, SIGNAL, Calls, F, X, call, in_place, ints, same_calls
 
-ARRANGED: Calls = {
-    **each("adjoint contiguous diag diag_embed diagflat diagonal flatten fliplr flipud rot90 t"),
+REARRANGED: Calls = {
+    **same_calls("adjoint contiguous diag diag_embed diagflat diagonal flatten fliplr flipud rot90 t"),
     "flip": (call(lambda x: F.flip(x, 1)),),
     "as_strided": (call(lambda x: F.as_strided(x, (2, 3), (1, 2), 1)),),
     **{name: (call(getattr(F, name), (), (3,)),) for name in ("atleast_1d", "atleast_2d", "atleast_3d")},
-    **each("block_diag", (2, 3), (1, 2)),
-    **each("broadcast_tensors", X, (5,)),
-    **each("cartesian_prod", (2,), (3,)),
+    **same_calls("block_diag", (2, 3), (1, 2)),
+    **same_calls("broadcast_tensors", X, (5,)),
+    **same_calls("cartesian_prod", (2,), (3,)),
     **{
         name: (call(lambda *o, n=name: getattr(F, n)(o), X, (2, 5)),)
         for name in ("cat", "concat", "concatenate", "vstack")
@@ -37,7 +37,7 @@ ARRANGED: Calls = {
     "pixel_unshuffle": (call(lambda x: F.pixel_unshuffle(x, 2), (1, 1, 4, 2)),),
     "moveaxis": (call(lambda x: F.moveaxis(x, 0, 1)),),
     "movedim": (call(lambda x: F.movedim(x, 0, 1)),),
-    **each("swapaxes swapdims transpose", dim0=0, dim1=1),
+    **same_calls("swapaxes swapdims transpose", dim0=0, dim1=1),
     "permute": (call(lambda x: F.permute(x, 1, 0)),),
     "narrow": (call(lambda x: F.narrow(x, 1, 1, 3)),),
     "select": (call(lambda x: F.select(x, 1, 2)),),
@@ -54,7 +54,7 @@ ARRANGED: Calls = {
     "unflatten": (call(lambda x: F.unflatten(x, 1, (2, 2)), (3, 4)),),
     "pad": (
         *(
-            call(lambda x, m=mode: F.pad(x, (1, 2), m), LINE)
+            call(lambda x, m=mode: F.pad(x, (1, 2), m), SIGNAL)
             for mode in ("constant", "reflect", "replicate", "circular")
         ),
     ),
@@ -62,7 +62,7 @@ ARRANGED: Calls = {
     "window": (call(lambda x: F.window(x, 1, 3, 1)),),
 }
 
-PLACED: Calls = {
+INDEXED: Calls = {
     "diagonal_scatter": (call(F.diagonal_scatter, X, (3,)),),
     "select_scatter": (call(lambda x, y: F.select_scatter(x, y, 1, 2), X, (3,)),),
     "slice_scatter": (call(lambda x, y: F.slice_scatter(x, y, 1, 1, 5, 2), X, (3, 2)),),
@@ -104,8 +104,8 @@ PLACED: Calls = {
             (2, 2),
         ),
     ),
-    "copy_": (call(changed(F.copy_), X, (5,)),),
-    "fill_": (call(lambda x: x * x + changed(F.fill_)(x, 2.0)),),
-    "zero_": (call(lambda x: x * x + changed(F.zero_)(x)),),
-    "setitem": (call(changed(lambda x, y: F.setitem(x, (slice(None), 2), y)), X, (3,)),),
+    "copy_": (call(in_place(F.copy_), X, (5,)),),
+    "fill_": (call(lambda x: x * x + in_place(F.fill_)(x, 2.0)),),
+    "zero_": (call(lambda x: x * x + in_place(F.zero_)(x)),),
+    "setitem": (call(in_place(lambda x, y: F.setitem(x, (slice(None), 2), y)), X, (3,)),),
 }

@@ -1,19 +1,19 @@
-"""Small calls of functions that networks are made of: pooling, sampling, norms and losses."""
+"""Small calls of pooling, image, normalization and loss functions, as in ``composite_cases``."""
 
 from __future__ import annotations
 
 from tests.support.composite_cases import (
     FRACTION,
-    LINE,
     POSITIVE,
+    SIGNAL,
     Calls,
     F,
     X,
     call,
-    each,
     floating,
     floats,
     ints,
+    same_calls,
 )
 
 CLASSES, SIGNS, TARGET = ints(4, 0, 2), floats(1.0, -1.0, 1.0), floats(0.3, 1.0, 0.0, 0.6, 0.9)
@@ -21,21 +21,21 @@ SCORES = ints([1, 3, -1, 0, 0], [4, -1, 1, 1, 0], [0, 2, 4, -1, 0])
 PAIR, IMAGE, VOLUME = (2, 3), (1, 2, 4, 5), (1, 1, 3, 4, 3)
 
 IMAGES: Calls = {
-    **each("avg_pool1d max_pool1d", LINE, kernel_size=3, stride=2),
-    "max_pool1d_with_indices": (call(lambda x: floating(F.max_pool1d_with_indices(x, 3, 2)), LINE),),
+    **same_calls("avg_pool1d max_pool1d", SIGNAL, kernel_size=3, stride=2),
+    "max_pool1d_with_indices": (call(lambda x: floating(F.max_pool1d_with_indices(x, 3, 2)), SIGNAL),),
     "max_pool2d_with_indices": (call(lambda x: floating(F.max_pool2d_with_indices(x, 2)), IMAGE),),
     "max_pool3d_with_indices": (call(lambda x: floating(F.max_pool3d_with_indices(x, 2)), VOLUME),),
     "max_pool3d": (call(lambda x: F.max_pool3d(x, 2, 1), VOLUME),),
     "avg_pool3d": (call(lambda x: F.avg_pool3d(x, 2, 1), VOLUME),),
-    "lp_pool1d": (call(lambda x: F.lp_pool1d(x, 2.0, 3, 2), LINE, limits=POSITIVE),),
+    "lp_pool1d": (call(lambda x: F.lp_pool1d(x, 2.0, 3, 2), SIGNAL, limits=POSITIVE),),
     "lp_pool2d": (call(lambda x: F.lp_pool2d(x, 3.0, 2), IMAGE, limits=POSITIVE),),
     "lp_pool3d": (call(lambda x: F.lp_pool3d(x, 2.0, 2), VOLUME, limits=POSITIVE),),
-    "adaptive_avg_pool1d": (call(lambda x: F.adaptive_avg_pool1d(x, 3), LINE),),
+    "adaptive_avg_pool1d": (call(lambda x: F.adaptive_avg_pool1d(x, 3), SIGNAL),),
     "adaptive_avg_pool3d": (call(lambda x: F.adaptive_avg_pool3d(x, 2), VOLUME),),
-    "adaptive_max_pool1d": (call(lambda x: F.adaptive_max_pool1d(x, 3), LINE),),
+    "adaptive_max_pool1d": (call(lambda x: F.adaptive_max_pool1d(x, 3), SIGNAL),),
     "adaptive_max_pool3d": (call(lambda x: F.adaptive_max_pool3d(x, 2), VOLUME),),
     "adaptive_max_pool1d_with_indices": (
-        call(lambda x: floating(F.adaptive_max_pool1d_with_indices(x, 3)), LINE),
+        call(lambda x: floating(F.adaptive_max_pool1d_with_indices(x, 3)), SIGNAL),
     ),
     "adaptive_max_pool2d_with_indices": (
         call(lambda x: floating(F.adaptive_max_pool2d_with_indices(x, 2)), IMAGE),
@@ -73,7 +73,7 @@ IMAGES: Calls = {
             call(lambda x, m=mode: F.interpolate(x, size=(3, 7), mode=m), IMAGE)
             for mode in ("nearest", "bilinear", "bicubic")
         ),
-        call(lambda x: F.interpolate(x, size=5, mode="linear", align_corners=True), LINE),
+        call(lambda x: F.interpolate(x, size=5, mode="linear", align_corners=True), SIGNAL),
     ),
     "upsample": (call(lambda x: F.upsample(x, scale_factor=2), (1, 1, 2, 3)),),
     "upsample_bilinear": (call(lambda x: F.upsample_bilinear(x, scale_factor=2), (1, 1, 2, 3)),),
@@ -103,7 +103,7 @@ NORMS: Calls = {
 }
 
 LOSSES: Calls = {
-    **each("l1_loss mse_loss smooth_l1_loss huber_loss", X, X),
+    **same_calls("l1_loss mse_loss smooth_l1_loss huber_loss", X, X),
     "kl_div": (
         call(F.kl_div, X, X, limits=POSITIVE),
         call(lambda x, y: F.kl_div(x, y, log_target=True), X, X),

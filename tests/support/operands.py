@@ -1,4 +1,4 @@
-"""Operands for ops, in every order in which memory can hold them, and the comparison of results."""
+"""Operands for ops in every memory layout, and the comparison of results."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dl4all.ops.elementwise.declare import Elementwise
 NDArray = npt.NDArray[Any]
 Layout = Callable[[NDArray, "str | dl.Device"], "tuple[dl.Tensor, NDArray]"]
 
-# A float32 result differs from the float64 one by about 6e-8 for each rounding on the way. Sums of k
-# products lose about sqrt(k) of these, at most 2e-6 for the longest here (k = 1152), and the sum in
-# another order as much again. 1e-5 of the largest value leaves room for exp and sqrt of GPUs (some
-# units in the last place) and is still far below any wrong element.
+# A float32 result differs from the float64 one by about 6e-8 for each rounding. A sum of k products has
+# about sqrt(k) times that error, at most 2e-6 for the longest sums here (k = 1152), and the same again for
+# another order of summation. 1e-5 of the largest value leaves room for exp and sqrt of GPUs (some units in
+# the last place) and is still far below any wrong element.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-13, "float16": 4e-3}
 
 CASES = [(op, example) for op in REGISTRY.values() for example in op.examples]
@@ -28,12 +28,12 @@ IDS = [f"{op.name}-{example}" for op, example in CASES]
 
 
 def generator(*names: object) -> np.random.Generator:
-    """Random numbers that are the same in each run and differ between the tests."""
+    """A random generator seeded by names: the same in each run, different for each test."""
     return np.random.default_rng(zlib.crc32(repr(names).encode()))
 
 
 def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: npt.DTypeLike = "float32") -> NDArray:
-    """Values from -2 to 2 with a distance from 0, which divide, and leave no two elements alike."""
+    """Different values of absolute value from 0.5 to 2, which can be divisors; small ints, or bools."""
     kind = np.dtype(dtype).kind
     if kind == "b":
         values = rng.integers(0, 2, shape)
@@ -47,19 +47,19 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: npt.DTypeLi
 def draw(
     op: Op[...], name: str, rng: np.random.Generator, shape: tuple[int, ...], dtype: npt.DTypeLike = "float32"
 ) -> NDArray:
-    """Values for one operand of an op: bools for a condition, integers where it takes no floats, and floats
-    from its domain; what is called a variance is positive."""
+    """Values for one operand of an op: bools for a condition, integers where it takes no floats, floats from
+    its domain, and positive values for an operand named as a variance."""
     if not isinstance(op, Elementwise):
         array = numbers(rng, shape, dtype)
         return np.abs(array) if "var" in name else array
-    wanted = np.dtype(dtype)
+    operand_dtype = np.dtype(dtype)
     if op.conditions[op.arrays.index(name)]:
-        wanted = np.dtype(bool)
-    elif wanted.kind == "f" and "f" not in op.kinds:
-        wanted = np.dtype(f"int{8 * wanted.itemsize}")
-    if name in op.domain and wanted.kind == "f":
-        return rng.uniform(*op.domain[name], shape).astype(wanted)
-    return numbers(rng, shape, wanted)
+        operand_dtype = np.dtype(bool)
+    elif operand_dtype.kind == "f" and "f" not in op.kinds:
+        operand_dtype = np.dtype(f"int{8 * operand_dtype.itemsize}")
+    if name in op.domain and operand_dtype.kind == "f":
+        return rng.uniform(*op.domain[name], shape).astype(operand_dtype)
+    return numbers(rng, shape, operand_dtype)
 
 
 def arrays(op: Op[...], example: Example, dtype: npt.DTypeLike = "float32") -> list[NDArray | None]:
@@ -72,23 +72,23 @@ def arrays(op: Op[...], example: Example, dtype: npt.DTypeLike = "float32") -> l
 
 
 def reference(op: Op[...], operands: list[Any], **arguments: Any) -> NDArray:
-    """The op's NumPy body in float64, if it takes floats; conditions stay bools."""
-    exact = list(operands)
-    for place, operand in enumerate(operands):
-        kept = isinstance(op, Elementwise) and (op.conditions[place] or "f" not in op.kinds)
-        if isinstance(operand, np.ndarray) and not kept:
-            exact[place] = operand.astype(np.float64)
+    """The result of the op's NumPy body in float64, if it takes floats; conditions stay bools."""
+    float64_operands = list(operands)
+    for index, operand in enumerate(operands):
+        keeps_dtype = isinstance(op, Elementwise) and (op.conditions[index] or "f" not in op.kinds)
+        if isinstance(operand, np.ndarray) and not keeps_dtype:
+            float64_operands[index] = operand.astype(np.float64)
     with np.errstate(all="ignore"):
-        return np.asarray(op.body(*exact, **completed(op, arguments)))
+        return np.asarray(op.body(*float64_operands, **completed(op, arguments)))
 
 
 def completed(op: Op[...], arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments with the defaults of those that are left out."""
+    """The arguments, with default values for the missing ones."""
     parameters = op.signature.parameters
     return {name: arguments.get(name, parameters[name].default) for name in op.arguments}
 
 
-# Layouts: the same elements, placed differently. What lies between them is nan, so that reading it shows.
+# Layouts: the same elements at other offsets. The memory between them holds nan, so that reading it shows.
 
 
 def contiguous(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDArray]:
@@ -100,7 +100,7 @@ def transposed(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDAr
 
 
 def strided(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDArray]:
-    """Every second element along each axis of a larger tensor, from the second on."""
+    """A view of every second element along each axis of a larger tensor, from the second on."""
     larger = _poison(tuple(2 * size + 1 for size in array.shape), array.dtype)
     part = (..., *(slice(1, 2 * size + 1, 2) for size in array.shape))
     larger[part] = array
@@ -108,21 +108,21 @@ def strided(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDArray
 
 
 def offset(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDArray]:
-    """Contiguous, but not at the start of the memory: 3 is no multiple of any vector's length."""
+    """Contiguous at an offset of 3 elements, which is no multiple of a vector's length."""
     larger = _poison((3 + array.size + 2,), array.dtype)
     larger[3 : 3 + array.size] = array.reshape(-1)
     return dl.tensor(larger, device=device)[3 : 3 + array.size].reshape(array.shape), array
 
 
 def shifted(array: NDArray, device: str | dl.Device, by: int) -> dl.Tensor:
-    """A tensor that starts `by` elements into its memory, between numbers that must not be met."""
-    beside = np.full(by, np.nan, np.float32)
-    whole = dl.from_numpy(np.concatenate([beside, array.ravel(), beside]), device)
+    """A tensor at an offset of `by` elements, between nans that no kernel may read."""
+    margin = np.full(by, np.nan, np.float32)
+    whole = dl.from_numpy(np.concatenate([margin, array.ravel(), margin]), device)
     return whole[by : by + array.size].reshape(array.shape)
 
 
 def expanded(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDArray]:
-    """The first row repeated with a stride of 0; other elements than the given ones."""
+    """The first row repeated with a stride of 0, so not the elements of `array`."""
     if array.ndim == 0 or array.shape[0] == 0:
         return contiguous(array, device)
     row = np.ascontiguousarray(array[:1])
@@ -139,29 +139,29 @@ def _poison(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray:
 def operands_of(
     op: Op[...], example: Example, layout: Layout, device: str | dl.Device, dtype: npt.DTypeLike = "float32"
 ) -> tuple[list[dl.Tensor | None], list[NDArray | None]]:
-    """Tensors, and the elements that are in them."""
-    made = [(None, None) if a is None else layout(a, device) for a in arrays(op, example, dtype)]
-    return [tensor for tensor, _ in made], [array for _, array in made]
+    """Tensors for an op's operands, and their elements."""
+    pairs = [(None, None) if a is None else layout(a, device) for a in arrays(op, example, dtype)]
+    return [tensor for tensor, _ in pairs], [array for _, array in pairs]
 
 
 def compare(result: dl.Tensor, expected: NDArray, dtype: str = "float32") -> None:
-    """Raise unless shape and dtype are right and the elements close, relative to the largest."""
+    """Raise unless shape and dtype are right and the elements close, relative to the largest one."""
     assert isinstance(result, TensorBase)
     assert result.shape == expected.shape
-    if expected.dtype.kind != "f":  # indices, counts and comparisons are exact, whatever they were made of
+    if expected.dtype.kind != "f":  # indices, counts and comparisons are exact
         assert result.dtype == expected.dtype
         np.testing.assert_array_equal(result.numpy(), expected)
         return
     assert result.dtype == np.dtype(dtype)
-    got = result.numpy().astype(np.float64)
-    close(got, expected.astype(np.float64), TOLERANCE[dtype])
+    close(result.numpy().astype(np.float64), expected.astype(np.float64), TOLERANCE[dtype])
 
 
-def close(got: NDArray, expected: NDArray, tolerance: float) -> None:
-    assert got.shape == expected.shape
+def close(result: NDArray, expected: NDArray, tolerance: float) -> None:
+    """Raise unless nans and infinities are equal, and the rest differs by a fraction of the largest value."""
+    assert result.shape == expected.shape
     finite = np.isfinite(expected)
-    np.testing.assert_array_equal(got[~finite], expected[~finite])  # nan and each infinity in their places
+    np.testing.assert_array_equal(result[~finite], expected[~finite])
     if finite.any():
-        scale = np.abs(expected[finite]).max()
-        worst = np.abs(got[finite] - expected[finite]).max()
-        assert worst <= tolerance * scale, f"off by {worst / scale:.2e} of the largest value"
+        largest = np.abs(expected[finite]).max()
+        error = np.abs(result[finite] - expected[finite]).max()
+        assert error <= tolerance * largest, f"off by {error / largest:.2e} of the largest value"

@@ -1,4 +1,4 @@
-"""Several values in one test: where each takes a millisecond, pytest's own time for a test is most of it."""
+"""Parametrization within one test, for cases so short that pytest's own time per test would dominate."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Test = Callable[..., None]
 
 
 def each(names: str, values: Iterable[Any]) -> Callable[[Test], Test]:
-    """Like ``pytest.mark.parametrize``, but within one test; a failure names the value.
+    """Like ``pytest.mark.parametrize``, but within one test; a failure names the values.
 
-    The test is skipped if it is for every value.
+    The test counts as skipped if it is skipped for all values.
     """
     fields = [name.strip() for name in names.split(",")]
     cases = [dict(zip(fields, value if len(fields) > 1 else (value,), strict=True)) for value in values]
@@ -35,8 +35,8 @@ def each(names: str, values: Iterable[Any]) -> Callable[[Test], Test]:
                 raise skipped[0]
 
         signature = inspect.signature(test)
-        kept = [parameter for name, parameter in signature.parameters.items() if name not in fields]
-        run.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        parameters = [parameter for name, parameter in signature.parameters.items() if name not in fields]
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return run
 
     return decorate

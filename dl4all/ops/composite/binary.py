@@ -1,16 +1,15 @@
-"""Functions of two tensors, element by element, that are made of others."""
+"""Elementwise functions of two tensors that are composed of ops."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from dl4all.ops.activation.smooth import sigmoid
-from dl4all.ops.composite.unary import floats, signbit
+from dl4all.ops.composite.unary import as_float, signbit
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import eq, ge, gt, isinf, isnan, le, maximum, minimum
 from dl4all.ops.elementwise.declare import broadcast_shapes, promote
@@ -22,8 +21,8 @@ from dl4all.ops.memory.views import expand
 
 
 @export("dl", "Tensor")
-def fmax(input: Any, other: Any) -> Any:
-    """The larger of each pair of elements, and of nan and a number the number.
+def fmax(input: Array, other: Array) -> Array:
+    """The larger of each pair of elements; the other element where one is nan.
 
     Example:
         >>> import dl4all as dl
@@ -34,8 +33,8 @@ def fmax(input: Any, other: Any) -> Any:
 
 
 @export("dl", "Tensor")
-def fmin(input: Any, other: Any) -> Any:
-    """The smaller of each pair of elements, and of nan and a number the number.
+def fmin(input: Array, other: Array) -> Array:
+    """The smaller of each pair of elements; the other element where one is nan.
 
     Example:
         >>> import dl4all as dl
@@ -46,23 +45,23 @@ def fmin(input: Any, other: Any) -> Any:
 
 
 @export("dl", "Tensor", "Tensor_")
-def copysign(input: Any, other: Any) -> Any:
-    """The size of each element with the sign of another, a tensor's or a number's.
+def copysign(input: Array, other: Array | Scalar) -> Array:
+    """The absolute value of each element of `input` with the sign of `other`, a tensor or a number.
 
     Example:
         >>> import dl4all as dl
         >>> dl.copysign(dl.tensor([1.0, -2.0]), -1.0).tolist()
         [-1.0, -2.0]
     """
-    size = abs(floats(input))
+    magnitude = abs(as_float(input))
     if isinstance(other, TensorBase):
-        return where(signbit(other), -size, size)
-    return -size if math.copysign(1, other) < 0 else size
+        return where(signbit(other), -magnitude, magnitude)
+    return -magnitude if math.copysign(1, other) < 0 else magnitude
 
 
 @export("dl", "Tensor", "Tensor_")
-def heaviside(input: Any, values: Any) -> Any:
-    """0 for elements below 0, 1 for those above, and for 0 that of `values`.
+def heaviside(input: Array, values: Array | Scalar) -> Array:
+    """The Heaviside step function: 0 below 0, 1 above 0, and the element of `values` at 0.
 
     Example:
         >>> import dl4all as dl
@@ -73,21 +72,21 @@ def heaviside(input: Any, values: Any) -> Any:
 
 
 @export("dl", "Tensor", "Tensor_")
-def xlogy(input: Any, other: Any) -> Any:
-    """``input * log(other)``, which is 0 where `input` is 0; nan where `other` is.
+def xlogy(input: Array, other: Array) -> Array:
+    """``input * log(other)``, but 0 where `input` is 0; nan where `other` is nan.
 
     Example:
         >>> import dl4all as dl
         >>> dl.xlogy(dl.tensor([0.0, 2.0]), dl.tensor([0.0, 1.0])).tolist()
         [0.0, 0.0]
     """
-    nothing = logical_and(eq(input, 0), logical_or(le(other, 0), eq(other, math.inf)))
-    return mul(input, log(where(nothing, 1.0, other)))
+    is_zero = logical_and(eq(input, 0), logical_or(le(other, 0), eq(other, math.inf)))
+    return mul(input, log(where(is_zero, 1.0, other)))
 
 
 @export("dl", "Tensor", "Tensor_")
-def ldexp(input: Any, other: Any) -> Any:
-    """``input`` times 2 to the power of `other`.
+def ldexp(input: Array, other: Array) -> Array:
+    """``input * 2 ** other``.
 
     Example:
         >>> import dl4all as dl
@@ -98,8 +97,8 @@ def ldexp(input: Any, other: Any) -> Any:
 
 
 @export("dl", "Tensor")
-def float_power(input: Any, exponent: Any) -> Any:
-    """Each element to the power of another, in float64.
+def float_power(input: Array | Scalar, exponent: Array | Scalar) -> Array:
+    """``input ** exponent``, computed in float64.
 
     Example:
         >>> import dl4all as dl
@@ -110,85 +109,94 @@ def float_power(input: Any, exponent: Any) -> Any:
     return pow(base, power)
 
 
-# Those whose gradients are known, and hold where a chain of ops would give nan
+# Functions with gradients in closed form, where the chain rule through their ops would give nan
 
 
-def _alike(name: str, *operands: Any) -> list[Any]:
-    """Tensors of one shape and one floating dtype."""
+def _broadcast_floats(name: str, *operands: Array) -> list[Array]:
+    """Operands with a common shape and a common floating dtype."""
     dtype = promote(name, operands, "float")
     shape = broadcast_shapes(name, operands)
     return [expand(x if x.dtype == dtype else cast(x, dtype.name), shape) for x in operands]
 
 
-def _hypot(a: Any, b: Any) -> Any:
+def _hypot(a: Array, b: Array) -> Array:
     large, small = maximum(abs(a), abs(b)), minimum(abs(a), abs(b))
     ratio = where(eq(large, small), 1.0, true_divide(small, large))
     return where(logical_or(isinf(a), isinf(b)), math.inf, large * sqrt(ratio * ratio + 1))
 
 
 @export("dl", "Tensor", "Tensor_")
-def hypot(input: Any, other: Any) -> Any:
-    """``sqrt(input ** 2 + other ** 2)``, without overflow on the way.
+def hypot(input: Array, other: Array) -> Array:
+    """``sqrt(input ** 2 + other ** 2)`` without intermediate overflow.
 
     Example:
         >>> import dl4all as dl
         >>> dl.hypot(dl.tensor([3.0]), dl.tensor([4.0])).tolist()
         [5.0]
     """
-    a, b = _alike("hypot", input, other)
+    a, b = _broadcast_floats("hypot", input, other)
     with tape.gradients(False):
-        made = _hypot(a, b)
+        result = _hypot(a, b)
 
-    def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
+    def backward(grads: Sequence[Array], saved: Sequence[Array], needs: Sequence[bool]) -> list[Array]:
         return [mul(grads[0], true_divide(x, saved[2])) for x in saved[:2]]
 
-    tape.add_node("hypot", [a, b], [made], backward, (a, b, made))
-    return made
+    tape.attach("hypot", [a, b], [result], backward, (a, b, result))
+    return result
 
 
-def _added(name: str, input: Any, other: Any, two: Callable[[Any], Any], natural: float) -> Any:
-    """The logarithm of a sum of powers; `natural` is the logarithm of the base, `two` its power."""
-    a, b = _alike(name, input, other)
+def _log_add_power(
+    name: str, input: Array, other: Array, power: Callable[[Array], Array], log_base: float
+) -> Array:
+    """The logarithm of the sum of the powers of a base.
+
+    Args:
+        name: of the function, for errors.
+        input, other: the exponents.
+        power: returns the base to the power of its argument.
+        log_base: the natural logarithm of the base.
+    """
+    a, b = _broadcast_floats(name, input, other)
     with tape.gradients(False):
-        same = eq(a, b)  # infinities, whose difference is nan, among them
+        same = eq(a, b)  # equal infinities too, whose difference is nan
         gap = where(same, 0.0, -abs(sub(a, b)))
-        made = maximum(a, b) + log1p(two(gap)) / natural
+        result = maximum(a, b) + log1p(power(gap)) / log_base
 
-    def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        first, second = saved
-        gap = where(eq(first, second), 0.0, sub(first, second)) * natural
+    def backward(grads: Sequence[Array], saved: Sequence[Array], needs: Sequence[bool]) -> list[Array]:
+        a, b = saved
+        gap = where(eq(a, b), 0.0, sub(a, b)) * log_base
         return [mul(grads[0], sigmoid(gap)), mul(grads[0], sigmoid(-gap))]
 
-    tape.add_node(name, [a, b], [made], backward, (a, b))
-    return made
+    tape.attach(name, [a, b], [result], backward, (a, b))
+    return result
 
 
 @export("dl", "Tensor")
-def logaddexp(input: Any, other: Any) -> Any:
-    """``log(exp(input) + exp(other))``, without overflow on the way.
+def logaddexp(input: Array, other: Array) -> Array:
+    """``log(exp(input) + exp(other))`` without intermediate overflow.
 
     Example:
         >>> import dl4all as dl
         >>> dl.logaddexp(dl.tensor([1000.0]), dl.tensor([-1000.0])).tolist()
         [1000.0]
     """
-    return _added("logaddexp", input, other, exp, 1.0)
+    return _log_add_power("logaddexp", input, other, exp, 1.0)
 
 
 @export("dl", "Tensor")
-def logaddexp2(input: Any, other: Any) -> Any:
-    """``log2(2 ** input + 2 ** other)``, without overflow on the way.
+def logaddexp2(input: Array, other: Array) -> Array:
+    """``log2(2 ** input + 2 ** other)`` without intermediate overflow.
 
     Example:
         >>> import dl4all as dl
         >>> dl.logaddexp2(dl.tensor([5.0]), dl.tensor([5.0])).tolist()
         [6.0]
     """
-    return _added("logaddexp2", input, other, exp2, math.log(2))
+    return _log_add_power("logaddexp2", input, other, exp2, math.log(2))
 
 
 @export("dl")
-def rsub(input: Any, other: Any, *, alpha: float = 1) -> Any:
+def rsub(input: Array, other: Array | Scalar, *, alpha: float = 1) -> Array:
     """``other - alpha * input``.
 
     Example:

@@ -1,19 +1,19 @@
-"""Images sampled at places of a grid, and the grids of affine maps. Jaderberg et al., arXiv:1506.02025."""
+"""Spatial transformers: grid sampling, and grids of affine maps. Jaderberg et al., arXiv:1506.02025."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal, get_args
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.composite.interpolation import interpolate
+from dl4all.ops.composite.host import to_device_of
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Shape, from_host
+from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.comparison import clamp
 from dl4all.ops.elementwise.logic import where
@@ -23,17 +23,18 @@ from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.views import movedim, reshape, select, transpose, unsqueeze
 
-PADDINGS = ("zeros", "border", "reflection")
+PaddingMode = Literal["zeros", "border", "reflection"]
+PADDING_MODES = get_args(PaddingMode)
 
 
 @export("F")
-def affine_grid(theta: Any, size: Sequence[int], align_corners: bool = False) -> Any:
-    """The places of an image's pixels after an affine map, for :func:`grid_sample`.
+def affine_grid(theta: Array, size: Sequence[int], align_corners: bool = False) -> Array:
+    """The coordinates of an image's pixels after an affine map, for :func:`grid_sample`.
 
     Args:
-        theta: a matrix for each image, of shape (N, 2, 3); of volumes (N, 3, 4).
-        size: of the images to be made: (N, C, H, W), or (N, C, D, H, W).
-        align_corners: whether -1 and 1 are the middles of the outermost pixels, not their outer edges.
+        theta: a matrix for each image, of shape (N, 2, 3); for volumes (N, 3, 4).
+        size: the shape of the sampled images: (N, C, H, W), or (N, C, D, H, W).
+        align_corners: whether -1 and 1 are the centres of the outermost pixels, not their outer edges.
 
     Returns:
         Shape (N, H, W, 2): x and y from -1 to 1; or (N, D, H, W, 3).
@@ -54,42 +55,42 @@ def affine_grid(theta: Any, size: Sequence[int], align_corners: bool = False) ->
             f"[affine_grid] expected a theta of shape (N, 2, 3) for (N, C, H, W), or (N, 3, 4) for "
             f"(N, C, D, H, W), got {theta.shape} for {tuple(size)}"
         )
-    lines = []
+    coordinates = []
     for n in size[2:]:
-        line = np.linspace(-1, 1, n) if n > 1 else np.zeros(n)
-        lines.append(line if align_corners or n < 2 else line * (n - 1) / n)
-    places = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(tuple(size[2:]))], -1)
-    base = _there(theta, places.reshape(-1, axes + 1).astype(theta.dtype))
+        coordinate = np.linspace(-1, 1, n) if n > 1 else np.zeros(n)
+        coordinates.append(coordinate if align_corners or n < 2 else coordinate * (n - 1) / n)
+    grid = np.stack([*np.meshgrid(*coordinates, indexing="ij")[::-1], np.ones(tuple(size[2:]))], -1)
+    base = to_device_of(theta, grid.reshape(-1, axes + 1).astype(theta.dtype))
     return reshape(matmul(base, transpose(theta, 1, 2)), size[0], *size[2:], axes)
 
 
 @export("F")
 @reads("grid")
 def grid_sample(
-    input: Any,
-    grid: Any,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
+    input: Array,
+    grid: Array,
+    mode: Literal["bilinear", "nearest"] = "bilinear",
+    padding_mode: PaddingMode = "zeros",
     align_corners: bool | None = None,
-) -> Any:
-    """Images with the colours of others at places of a grid.
+) -> Array:
+    """Images sampled at the coordinates of a grid.
 
-    Which pixels are taken is found on the host; their weights, and the sums, stay on the device.
+    The indices of the sampled pixels are computed on the host, weights and sums on the device.
 
     Args:
         input: floats of shape (N, C, H, W), or volumes (N, C, D, H, W).
-        grid: places, of shape (N, H2, W2, 2): x and y, which are -1 and 1 at the edges; of volumes
+        grid: coordinates of shape (N, H2, W2, 2): x and y, which are -1 and 1 at the edges; for volumes
             (N, D2, H2, W2, 3).
-        mode: "bilinear" for a mean of the pixels around a place, "nearest" for the one closest to it.
-        padding_mode: what lies beyond the edges: "zeros", "border" or "reflection".
-        align_corners: whether -1 and 1 are the middles of the outermost pixels, not their outer edges.
+        mode: "bilinear" for the weighted mean of the surrounding pixels, "nearest" for the closest one.
+        padding_mode: the pixels beyond the edges: "zeros", "border" or "reflection".
+        align_corners: whether -1 and 1 are the centres of the outermost pixels, not their outer edges.
 
     Returns:
         Shape (N, C, H2, W2), or (N, C, D2, H2, W2).
 
     Raises:
         ShapeError: the shapes do not fit.
-        ArgumentError: there is no such mode.
+        ArgumentError: a mode is unknown.
 
     Example:
         >>> import dl4all as dl
@@ -101,9 +102,9 @@ def grid_sample(
     check_float(name, input, grid)
     if mode not in ("bilinear", "nearest"):
         raise ArgumentError(f"[{name}] the mode must be 'bilinear' or 'nearest', got {mode!r}")
-    if padding_mode not in PADDINGS:
+    if padding_mode not in PADDING_MODES:
         raise ArgumentError(
-            f"[{name}] padding_mode must be one of {', '.join(PADDINGS)}, got {padding_mode!r}"
+            f"[{name}] padding_mode must be one of {', '.join(PADDING_MODES)}, got {padding_mode!r}"
         )
     axes = len(input.shape) - 2
     if axes not in (2, 3) or len(grid.shape) != axes + 2 or (grid.shape[0], grid.shape[-1]) != (
@@ -114,92 +115,66 @@ def grid_sample(
             f"(N, D2, H2, W2, 3), got {input.shape} and {grid.shape}"
         )
     corners = bool(align_corners)
-    # x is the last axis of the image and the first of the grid.
-    places = [
-        _beyond(_pixels(select(grid, -1, axes - 1 - i), size, corners), size, padding_mode, corners)
+    # x is the last axis of the image and the first coordinate of the grid.
+    coordinates = [
+        _fold_into_image(
+            _pixel_coordinates(select(grid, -1, axes - 1 - i), size, corners), size, padding_mode, corners
+        )
         for i, size in enumerate(input.shape[2:])
     ]
-    host = [place.on_host().astype(np.float64) for place in places]
+    on_host = [coordinate.on_host().astype(np.float64) for coordinate in coordinates]
     pixels = reshape(movedim(input, 1, -1), 1, math.prod((input.shape[0], *input.shape[2:])), input.shape[1])
     shape = grid.shape[:-1]
     if mode == "nearest":
-        found = _picked(pixels, [np.rint(h) for h in host], input.shape, shape)
-        return movedim(found, -1, 1)
-    below = [np.floor(h) for h in host]
-    shares = [
-        place - _there(place, low.astype(input.dtype)) for place, low in zip(places, below, strict=True)
+        return movedim(_take_pixels(pixels, [np.rint(h) for h in on_host], input.shape, shape), -1, 1)
+    floors = [np.floor(h) for h in on_host]
+    fractions = [
+        coordinate - to_device_of(coordinate, floor.astype(input.dtype))
+        for coordinate, floor in zip(coordinates, floors, strict=True)
     ]
-    found = None
+    total: Array = None
     for corner in itertools.product((0, 1), repeat=axes):
-        weight: Any = 1.0
-        for upper, share in zip(corner, shares, strict=True):
-            weight = (share if upper else 1 - share) * weight
-        there = [low + upper for upper, low in zip(corner, below, strict=True)]
-        part = _picked(pixels, there, input.shape, shape) * unsqueeze(weight, -1)
-        found = part if found is None else found + part
-    return movedim(found, -1, 1)
+        weight: Array = 1.0
+        for upper, fraction in zip(corner, fractions, strict=True):
+            weight = (fraction if upper else 1 - fraction) * weight
+        corner_coordinates = [floor + upper for upper, floor in zip(corner, floors, strict=True)]
+        term = _take_pixels(pixels, corner_coordinates, input.shape, shape) * unsqueeze(weight, -1)
+        total = term if total is None else total + term
+    return movedim(total, -1, 1)
 
 
-def _there(like: Any, array: NDArray) -> Any:
-    return from_host(type(like).result_class, np.ascontiguousarray(array), like.device, copy=False)
+def _pixel_coordinates(coordinates: Array, size: int, align_corners: bool) -> Array:
+    """Coordinates from -1 to 1 converted to indices of pixels."""
+    if align_corners:
+        return (coordinates + 1) * ((size - 1) / 2)
+    return ((coordinates + 1) * size - 1) / 2
 
 
-def _pixels(places: Any, size: int, corners: bool) -> Any:
-    """Places from -1 to 1 as places among pixels."""
-    return (places + 1) * ((size - 1) / 2) if corners else ((places + 1) * size - 1) / 2
-
-
-def _beyond(places: Any, size: int, padding_mode: str, corners: bool) -> Any:
-    """Places that lie outside as places inside, unless zeros lie there."""
+def _fold_into_image(coordinates: Array, size: int, padding_mode: PaddingMode, align_corners: bool) -> Array:
+    """Coordinates with those outside of the image clamped or reflected into it, unless it is zero-padded."""
     if padding_mode == "zeros":
-        return places
+        return coordinates
     if padding_mode == "reflection":
-        low, span = (0.0, size - 1) if corners else (-0.5, size)
+        low, span = (0.0, size - 1) if align_corners else (-0.5, size)
         if span == 0:
-            return places * 0.0
-        away = abs(places - low)
-        turns = np.floor(away.on_host().astype(np.float64) / span)
-        rest = away - _there(away, (turns * span).astype(away.dtype))
-        even = _there(away, turns % 2 == 0)
-        places = where(even, rest, span - rest) + low
-    return clamp(places, 0.0, float(size - 1))
+            return coordinates * 0.0
+        distance = abs(coordinates - low)
+        reflections = np.floor(distance.on_host().astype(np.float64) / span)
+        remainder = distance - to_device_of(distance, (reflections * span).astype(distance.dtype))
+        is_even = to_device_of(distance, reflections % 2 == 0)
+        coordinates = where(is_even, remainder, span - remainder) + low
+    return clamp(coordinates, 0.0, float(size - 1))
 
 
-def _picked(pixels: Any, places: list[NDArray], shape: Shape, wanted: Shape) -> Any:
-    """The pixels at whole places, 0 for those outside: the grid's shape and an axis of channels."""
-    inside = np.ones(wanted, bool)
-    flat = np.arange(shape[0]).reshape(-1, *(1,) * (len(wanted) - 1)) * np.ones(wanted, np.int64)
-    for place, size in zip(places, shape[2:], strict=True):
+def _take_pixels(pixels: Array, coordinates: list[NDArray], image_shape: Shape, grid_shape: Shape) -> Array:
+    """The pixels at integer coordinates, 0 outside of the image: the grid's shape and an axis of channels."""
+    inside = np.ones(grid_shape, bool)
+    images = np.arange(image_shape[0]).reshape(-1, *(1,) * (len(grid_shape) - 1))
+    flat = np.array(np.broadcast_to(images, grid_shape), np.int64)
+    for coordinate, size in zip(coordinates, image_shape[2:], strict=True):
         with np.errstate(invalid="ignore"):
-            within = (place >= 0) & (place < size)
+            within = (coordinate >= 0) & (coordinate < size)
         inside &= within
-        flat = flat * size + np.where(within, place, 0).astype(np.int64)
-    found = take_rows(pixels, Indices(np.where(inside, flat, -1)))
-    return reshape(found, *wanted, shape[1])
-
-
-# PyTorch's older names for two ways of resizing
-
-
-@export("F")
-def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
-    """:func:`interpolate` with the nearest pixels.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.nn.functional.upsample_nearest(dl.ones(1, 1, 2, 2), scale_factor=2).shape
-        (1, 1, 4, 4)
-    """
-    return interpolate(input, size, scale_factor, mode="nearest")
-
-
-@export("F")
-def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
-    """:func:`interpolate` with means of four pixels, and the corners aligned.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.nn.functional.upsample_bilinear(dl.ones(1, 1, 2, 2), scale_factor=2).shape
-        (1, 1, 4, 4)
-    """
-    return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
+        flat = flat * size + np.where(within, coordinate, 0).astype(np.int64)
+    taken = take_rows(pixels, Indices(np.where(inside, flat, -1)))
+    return reshape(taken, *grid_shape, image_shape[1])

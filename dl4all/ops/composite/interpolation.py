@@ -1,27 +1,22 @@
-"""Images made larger and smaller, and cut into windows."""
+"""Interpolation of signals, images and volumes to another size."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from dl4all.ops.core import strides as indexing
-from dl4all.ops.core import tape
+from dl4all.ops.composite.host import to_device_of
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import TensorBase, from_host
+from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import add, mul
 from dl4all.ops.indexing.concatenation import picked
 from dl4all.ops.indexing.indices import Indices, NDArray
-from dl4all.ops.indexing.padding import pad
-from dl4all.ops.indexing.rows import take_rows_backward
-from dl4all.ops.memory.views import permute, reshape
 
-T = TypeVar("T", bound=TensorBase)
-AXES = {
+# For each mode, how many axes it can resize.
+MODE_AXES = {
     "nearest": (1, 2, 3),
     "nearest-exact": (1, 2, 3),
     "linear": (1,),
@@ -29,26 +24,26 @@ AXES = {
     "trilinear": (3,),
     "bicubic": (2,),
 }
-CUBIC = -0.75  # PyTorch's
+CUBIC_COEFFICIENT = -0.75  # the parameter `a` of Keys' kernel; PyTorch's value
 
 
 @export("F")
 def interpolate(
-    input: T,
+    input: Array,
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
-) -> T:
-    """An image, or a signal or a volume, of another size.
+) -> Array:
+    """A signal, an image or a volume resized by interpolation.
 
     Args:
-        input: shape (N, C, ...) with one to three axes behind.
-        size: of these axes.
-        scale_factor: how often as large they get, instead of a size.
+        input: shape (N, C, ...) with one to three more axes.
+        size: the new sizes of these axes.
+        scale_factor: the ratios of new to old sizes, instead of `size`.
         mode: "nearest", "nearest-exact", "linear" (one axis), "bilinear" or "bicubic" (two), "trilinear".
-        align_corners: whether the centres of the corner elements stay, instead of the corners themselves;
-            not for the nearest ones.
+        align_corners: whether the centres of the corner elements keep their positions, instead of their
+            outer corners; not for the nearest modes.
 
     Returns:
         Shape (N, C, *size).
@@ -65,273 +60,127 @@ def interpolate(
         >>> dl.nn.functional.interpolate(x, 3, mode="linear", align_corners=True).tolist()
         [[[1.0, 2.0, 3.0]]]
     """
-    if mode not in AXES:
-        raise ArgumentError(f"[interpolate] the mode must be one of {', '.join(AXES)}, got {mode!r}")
-    count = len(input.shape) - 2
-    if count not in AXES[mode]:
+    if mode not in MODE_AXES:
+        raise ArgumentError(f"[interpolate] the mode must be one of {', '.join(MODE_AXES)}, got {mode!r}")
+    ndim = len(input.shape) - 2
+    if ndim not in MODE_AXES[mode]:
         raise ShapeError(f"[interpolate] mode {mode!r} does not fit an input of shape {input.shape}")
     if (size is None) == (scale_factor is None):
         raise ArgumentError("[interpolate] give either size or scale_factor")
     if align_corners is not None and mode.startswith("nearest"):
         raise ArgumentError(f"[interpolate] align_corners is not for mode {mode!r}")
-    scales: list[float | None] = [None] * count
+    scales: list[float | None] = [None] * ndim
     if scale_factor is not None:
-        given = [scale_factor] * count if isinstance(scale_factor, (int, float)) else list(scale_factor)
-        scales = [float(factor) for factor in given]
-        sizes = [math.floor(old * factor) for old, factor in zip(input.shape[2:], given, strict=True)]
+        factors = [scale_factor] * ndim if isinstance(scale_factor, (int, float)) else list(scale_factor)
+        scales = [float(factor) for factor in factors]
+        sizes = [math.floor(old * factor) for old, factor in zip(input.shape[2:], factors, strict=True)]
     else:
-        sizes = [size] * count if isinstance(size, int) else list(size or ())
-    if len(sizes) != count or min(sizes) < 1 or 0 in input.shape[2:]:
+        sizes = [size] * ndim if isinstance(size, int) else list(size or ())
+    if len(sizes) != ndim or min(sizes) < 1 or 0 in input.shape[2:]:
         raise ArgumentError(
-            f"[interpolate] expected {count} positive sizes, got {sizes} for an input of shape {input.shape}"
+            f"[interpolate] expected {ndim} positive sizes, got {sizes} for an input of shape {input.shape}"
         )
-    for axis, (new, factor) in enumerate(zip(sizes, scales, strict=True), 2):
-        old = input.shape[axis]
+    for axis, (new_size, scale) in enumerate(zip(sizes, scales, strict=True), 2):
+        old_size = input.shape[axis]
         if mode.startswith("nearest"):
-            input = picked(input, axis, Indices(_nearest(old, new, factor, mode)))
-        elif old != new or not align_corners:
-            taps = _taps(_positions(old, new, factor, bool(align_corners)), old, mode)
-            input = _weighted(input, axis, taps)
+            input = picked(input, axis, Indices(_nearest_indices(old_size, new_size, scale, mode)))
+        elif old_size != new_size or not align_corners:
+            coordinates = _source_coordinates(old_size, new_size, scale, bool(align_corners))
+            input = _weighted_sum(input, axis, _taps(coordinates, old_size, mode))
     return input
 
 
-def _nearest(old: int, new: int, factor: float | None, mode: str) -> NDArray:
-    # In float32, where PyTorch rounds too.
-    step = np.float32(1 / factor) if factor is not None else np.float32(old) / np.float32(new)
+def _nearest_indices(old_size: int, new_size: int, scale: float | None, mode: str) -> NDArray:
+    """The index of the nearest old element for each new one."""
+    # In float32, for the same rounding as in PyTorch.
+    step = np.float32(1 / scale) if scale is not None else np.float32(old_size) / np.float32(new_size)
     half = np.float32(0.5 if mode == "nearest-exact" else 0)
-    places = np.floor((np.arange(new, dtype=np.float32) + half) * step)
-    found: NDArray = np.minimum(places.astype(np.int64), old - 1)
-    return found
+    coordinates = np.floor((np.arange(new_size, dtype=np.float32) + half) * step)
+    indices: NDArray = np.minimum(coordinates.astype(np.int64), old_size - 1)
+    return indices
 
 
-def _positions(old: int, new: int, factor: float | None, align_corners: bool) -> NDArray:
-    """Where in the old axis each place of the new one lies."""
-    places = np.arange(new, dtype=np.float64)
+def _source_coordinates(old_size: int, new_size: int, scale: float | None, align_corners: bool) -> NDArray:
+    """The coordinate along the old axis of each element of the new one."""
+    indices = np.arange(new_size, dtype=np.float64)
     if align_corners:
-        return places * ((old - 1) / (new - 1) if new > 1 else 0.0)
-    return (places + 0.5) * (1 / factor if factor is not None else old / new) - 0.5
+        return indices * ((old_size - 1) / (new_size - 1) if new_size > 1 else 0.0)
+    return (indices + 0.5) * (1 / scale if scale is not None else old_size / new_size) - 0.5
 
 
-def _taps(positions: NDArray, old: int, mode: str) -> list[tuple[NDArray, NDArray]]:
-    """For each place of the new axis the places of the old one that it is made of, and their weights."""
+def _taps(coordinates: NDArray, old_size: int, mode: str) -> list[tuple[NDArray, NDArray]]:
+    """The old elements that are summed for each new one: for each tap, their indices and their weights."""
     if mode != "bicubic":
-        positions = np.clip(positions, 0, old - 1)
-        low = np.floor(positions).astype(np.int64)
-        far = positions - low
-        return [(low, 1 - far), (np.minimum(low + 1, old - 1), far)]
-    low = np.floor(positions).astype(np.int64)
-    far = positions - low
-    return [(np.clip(low + i, 0, old - 1), _cubic(abs(far - i))) for i in (-1, 0, 1, 2)]
+        coordinates = np.clip(coordinates, 0, old_size - 1)
+        floor = np.floor(coordinates).astype(np.int64)
+        fraction = coordinates - floor
+        return [(floor, 1 - fraction), (np.minimum(floor + 1, old_size - 1), fraction)]
+    floor = np.floor(coordinates).astype(np.int64)
+    fraction = coordinates - floor
+    return [(np.clip(floor + i, 0, old_size - 1), _cubic_kernel(abs(fraction - i))) for i in (-1, 0, 1, 2)]
 
 
-def _cubic(x: NDArray) -> NDArray:
+def _cubic_kernel(distance: NDArray) -> NDArray:
     """Keys' convolution kernel (doi:10.1109/TASSP.1981.1163711)."""
-    a = CUBIC
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((x - 5) * x + 8) * x * a - 4 * a
-    weights: NDArray = np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+    a, x = CUBIC_COEFFICIENT, distance
+    below_one = ((a + 2) * x - (a + 3)) * x * x + 1
+    below_two = ((x - 5) * x + 8) * x * a - 4 * a
+    weights: NDArray = np.where(x <= 1, below_one, np.where(x < 2, below_two, 0.0))
     return weights
 
 
-def _weighted(input: T, axis: int, taps: list[tuple[NDArray, NDArray]]) -> T:
+def _weighted_sum(input: Array, axis: int, taps: list[tuple[NDArray, NDArray]]) -> Array:
+    """The sum of the taps along an axis.
+
+    Raises:
+        DTypeError: the input is not of floats.
+    """
     if input.dtype.kind != "f":
         raise DTypeError(f"[interpolate] expected floats, got {input.dtype}; use .float()")
-    shape = (-1,) + (1,) * (len(input.shape) - axis - 1)
-    total: Any = None
-    for places, weights in taps:
-        column = weights.astype(input.dtype).reshape(shape)
-        weight = from_host(type(input).result_class, column, input.device, copy=False)
-        term = mul(picked(input, axis, Indices(places)), weight)
+    weight_shape = (-1,) + (1,) * (len(input.shape) - axis - 1)
+    total: Array = None
+    for indices, weights in taps:
+        weight = to_device_of(input, weights.astype(input.dtype).reshape(weight_shape))
+        term = mul(picked(input, axis, Indices(indices)), weight)
         total = term if total is None else add(total, term)
-    made: T = total
-    return made
+    return total
 
 
 @export("F")
 def upsample(
-    input: T,
+    input: Array,
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
-) -> T:
+) -> Array:
     """An older name of :func:`interpolate`."""
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-@export("dl", "F")
-def pixel_shuffle(input: T, upscale_factor: int) -> T:
-    """Channels spread over squares of pixels: (..., C * r * r, H, W) becomes (..., C, H * r, W * r).
-
-    Raises:
-        ShapeError: the channels are no multiple of r * r.
-    """
-    r = upscale_factor
-    if len(input.shape) < 3 or r < 1 or input.shape[-3] % (r * r):
-        raise ShapeError(f"[pixel_shuffle] expected shape (..., C * {r} * {r}, H, W), got {input.shape}")
-    *batch, channels, height, width = input.shape
-    n = len(batch)
-    apart = reshape(input, (*batch, channels // (r * r), r, r, height, width))
-    turned = permute(apart, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
-    return reshape(turned, (*batch, channels // (r * r), height * r, width * r))
-
-
-@export("dl", "F")
-def pixel_unshuffle(input: T, downscale_factor: int) -> T:
-    """What undoes :func:`pixel_shuffle`.
-
-    Raises:
-        ShapeError: height or width is no multiple of the factor.
-    """
-    r = downscale_factor
-    if len(input.shape) < 3 or r < 1 or input.shape[-1] % r or input.shape[-2] % r:
-        raise ShapeError(f"[pixel_unshuffle] expected shape (..., C, H * {r}, W * {r}), got {input.shape}")
-    *batch, channels, height, width = input.shape
-    n = len(batch)
-    apart = reshape(input, (*batch, channels, height // r, r, width // r, r))
-    turned = permute(apart, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
-    return reshape(turned, (*batch, channels * r * r, height // r, width // r))
-
-
-# Windows
-
-
-@export("Tensor.unfold")
-def window(input: T, dimension: int, size: int, step: int) -> T:
-    """A view of all windows of `size` places along an axis, each `step` further; they form a new last axis.
-
-    It is ``Tensor.unfold``.
-
-    Raises:
-        ArgumentError: the size or the step is out of range.
+@export("F")
+def upsample_nearest(
+    input: Array, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Array:
+    """:func:`interpolate` with mode "nearest".
 
     Example:
         >>> import dl4all as dl
-        >>> dl.tensor([1.0, 2.0, 3.0, 4.0]).unfold(0, 2, 1).tolist()
-        [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
+        >>> dl.nn.functional.upsample_nearest(dl.ones(1, 1, 2, 2), scale_factor=2).shape
+        (1, 1, 4, 4)
     """
-    place = indexing.axis("unfold", dimension, len(input.shape))
-    shape, strides = input.shape, input.strides
-    if not 0 <= size <= shape[place] or step < 1:
-        raise ArgumentError(f"[unfold] size {size} and step {step} do not fit axis {place} of shape {shape}")
-    count = (shape[place] - size) // step + 1
-    made: T = input.as_strided(
-        (*shape[:place], count, *shape[place + 1 :], size),
-        (*strides[:place], strides[place] * step, *strides[place + 1 :], strides[place]),
-        input.offset,
-    )
-    places = Indices(np.arange(count)[:, None] * step + np.arange(size))
-    last = len(shape)
-    back = (*range(place + 1), last, *range(place + 1, last))
-
-    def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        side_by_side = permute(grads[0], back)
-        outer, inner = math.prod(shape[:place]), math.prod(shape[place + 1 :])
-        rows = reshape(side_by_side, outer, len(places), inner)
-        return [reshape(take_rows_backward(rows, places, shape[place]), shape)]
-
-    tape.add_node("unfold", [input], [made], backward)
-    return made
-
-
-def _pair(name: str, value: Any) -> tuple[int, int]:
-    pair = (value, value) if isinstance(value, int) else tuple(value)
-    if len(pair) != 2 or not all(isinstance(v, int) for v in pair):
-        raise ArgumentError(f"[{name}] expected an int or two, got {value}")
-    return pair
-
-
-def _corners(name: str, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> list[NDArray]:
-    """For height and width: where each place of each window lies in the padded image, (kernel, windows).
-
-    Raises:
-        ArgumentError: there is no window.
-    """
-    found = []
-    for n, k, d, p, s in zip(
-        size, *(_pair(name, v) for v in (kernel, dilation, padding, stride)), strict=True
-    ):
-        count = (n + 2 * p - d * (k - 1) - 1) // s + 1 if min(k, d, s) > 0 <= p else 0
-        if count < 1:
-            raise ArgumentError(
-                f"[{name}] no window of size {k}, dilation {d}, padding {p} and stride {s} fits "
-                f"an axis of size {n}"
-            )
-        found.append(np.arange(k)[:, None] * d + np.arange(count) * s)
-    return found
+    return interpolate(input, size, scale_factor, mode="nearest")
 
 
 @export("F")
-def unfold(input: T, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> T:
-    """Each window of an image as a column.
-
-    Args:
-        input: shape (N, C, H, W) or (C, H, W).
-        kernel_size, dilation, padding, stride: of the windows, an int or one for each axis.
-
-    Returns:
-        Shape (N, C * kernel height * kernel width, number of windows).
-
-    Raises:
-        ShapeError: the input has another number of axes.
-        ArgumentError: no window fits.
+def upsample_bilinear(
+    input: Array, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Array:
+    """:func:`interpolate` with mode "bilinear" and aligned corners.
 
     Example:
         >>> import dl4all as dl
-        >>> dl.nn.functional.unfold(dl.ones(1, 2, 3, 3), 2).shape
-        (1, 8, 4)
+        >>> dl.nn.functional.upsample_bilinear(dl.ones(1, 1, 2, 2), scale_factor=2).shape
+        (1, 1, 4, 4)
     """
-    if len(input.shape) == 3:
-        columns = unfold(reshape(input, (1, *input.shape)), kernel_size, dilation, padding, stride)
-        return reshape(columns, columns.shape[1:])
-    if len(input.shape) != 4:
-        raise ShapeError(f"[unfold] expected shape (N, C, H, W) or (C, H, W), got {input.shape}")
-    n, c, height, width = input.shape
-    rows, columns_ = _corners("unfold", (height, width), kernel_size, dilation, padding, stride)
-    p, q = _pair("unfold", padding)
-    padded = pad(input, (q, q, p, p)) if p or q else input
-    taken = picked(picked(padded, 2, Indices(rows)), 3, Indices(columns_))
-    apart = reshape(taken, (n, c, *rows.shape, *columns_.shape))
-    together = permute(apart, 0, 1, 2, 4, 3, 5)
-    return reshape(together, n, c * len(rows) * len(columns_), rows.shape[1] * columns_.shape[1])
-
-
-@export("F")
-def fold(
-    input: T, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
-) -> T:
-    """Columns added up to the image whose windows they are: the transpose of :func:`unfold`.
-
-    Args:
-        input: shape (N, C * kernel height * kernel width, number of windows), N may be missing.
-        output_size: height and width of the image.
-        kernel_size, dilation, padding, stride: of the windows, an int or one for each axis.
-
-    Returns:
-        Shape (N, C, height, width).
-
-    Raises:
-        ShapeError: the numbers of columns or of windows do not fit.
-        ArgumentError: no window fits.
-    """
-    if len(input.shape) == 2:
-        image = fold(reshape(input, (1, *input.shape)), output_size, kernel_size, dilation, padding, stride)
-        return reshape(image, image.shape[1:])
-    height, width = _pair("fold", output_size)
-    rows, columns = _corners("fold", (height, width), kernel_size, dilation, padding, stride)
-    area, windows = len(rows) * len(columns), rows.shape[1] * columns.shape[1]
-    if len(input.shape) != 3 or input.shape[1] % area or input.shape[2] != windows:
-        raise ShapeError(
-            f"[fold] expected shape (N, C * {area}, {windows}) for an image of {height} x {width}, "
-            f"got {input.shape}"
-        )
-    n, c = input.shape[0], input.shape[1] // area
-    p, q = _pair("fold", padding)
-    apart = reshape(input, (n, c, len(rows), len(columns), rows.shape[1], columns.shape[1]))
-    turned = reshape(permute(apart, 0, 1, 2, 4, 3, 5), n * c * rows.size, columns.size, 1)
-    lines = take_rows_backward(turned, Indices(columns), width + 2 * q)
-    lines = reshape(lines, n * c, rows.size, width + 2 * q)
-    image = reshape(
-        take_rows_backward(lines, Indices(rows), height + 2 * p), (n, c, height + 2 * p, width + 2 * q)
-    )
-    return pad(image, (-q, -q, -p, -p)) if p or q else image
+    return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)

@@ -1,46 +1,35 @@
-"""What order and frequency say: medians, quantiles, histograms. Places are found on the host."""
+"""Order statistics and the mode. Indices are computed on the host; values stay on the device."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Literal, get_args, overload
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops.composite.sort_and_count import Sorted, searchsorted, sort
-from dl4all.ops.core import strides
+from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.composite.sort_and_search import Sorted, sort
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import TensorBase, from_host
+from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import lerp
 from dl4all.ops.elementwise.comparison import isnan
 from dl4all.ops.elementwise.logic import where
-from dl4all.ops.indexing.gather_scatter import gather, index_select, nonzero
+from dl4all.ops.indexing.gather_scatter import gather, index_select
 from dl4all.ops.indexing.indices import NDArray
 from dl4all.ops.memory.views import flatten, movedim, reshape, squeeze, unsqueeze
 from dl4all.ops.reduce.any_all import any
 from dl4all.ops.reduce.reduction_kernel import one_axis
 
-T = TypeVar("T", bound=TensorBase)
-INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+Interpolation = Literal["linear", "lower", "higher", "midpoint", "nearest"]
+INTERPOLATIONS = get_args(Interpolation)
 
 
-def _chosen(input: Any, places: NDArray, axis: int, keepdim: bool) -> Sorted:
-    """The elements at one place of each line along an axis, and the places."""
-    if not input.shape:
-        index = from_host(type(input).result_class, places.reshape(()), input.device, copy=False)
-        return Sorted(gather(input, 0, index), index)
-    kept = np.ascontiguousarray(np.expand_dims(places, axis), np.int64)
-    values = gather(input, axis, kept)
-    index = from_host(type(input).result_class, kept, input.device, copy=False)
-    return Sorted(values, index) if keepdim else Sorted(squeeze(values, axis), squeeze(index, axis))
-
-
-def _lines(name: str, input: TensorBase, dim: int) -> tuple[NDArray, int]:
-    """The elements on the host with the axis last, and which axis that was.
+def _on_host(name: str, input: Array, dim: int) -> tuple[NDArray, int]:
+    """The elements on the host with axis `dim` last, and that axis.
 
     Raises:
-        ArgumentError: there is no such axis, or nothing along it.
+        ArgumentError: there is no such axis, or it has no elements.
     """
     axis = one_axis(name, dim, len(input.shape))
     array = np.moveaxis(np.atleast_1d(input.on_host()), axis, -1)
@@ -49,18 +38,32 @@ def _lines(name: str, input: TensorBase, dim: int) -> tuple[NDArray, int]:
     return array, axis
 
 
+def _gather_one(input: Array, indices: NDArray, axis: int, keepdim: bool) -> Sorted:
+    """One element along an axis for each index into it, and the indices as a tensor."""
+    if not input.shape:
+        index = to_device_of(input, indices.reshape(()))
+        return Sorted(gather(input, 0, index), index)
+    index = to_device_of(input, np.ascontiguousarray(np.expand_dims(indices, axis), np.int64))
+    values = gather(input, axis, index)
+    return Sorted(values, index) if keepdim else Sorted(squeeze(values, axis), squeeze(index, axis))
+
+
+@overload
+def median(input: Array, dim: None = None, keepdim: bool = False) -> Array: ...
+@overload
+def median(input: Array, dim: int, keepdim: bool = False) -> Sorted: ...
 @export("dl", "Tensor")
 @reads("input")
-def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The middle element, of an even number the lower one; nan if there is one.
+def median(input: Array, dim: int | None = None, keepdim: bool = False) -> Array | Sorted:
+    """The median, the lower one of two middle elements; nan if an element is nan.
 
     Args:
         input: any dtype.
-        dim: the axis; by default all elements count.
+        dim: the axis; by default the median of all elements.
         keepdim: whether the axis stays, with size 1.
 
     Returns:
-        A tensor, or with `dim` a pair of `values` and int64 `indices`.
+        A tensor, or with `dim` a pair of ``values`` and int64 ``indices``.
 
     Raises:
         ArgumentError: there is no such axis, or no element.
@@ -73,10 +76,14 @@ def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     return _median("median", input, dim, keepdim)
 
 
+@overload
+def nanmedian(input: Array, dim: None = None, keepdim: bool = False) -> Array: ...
+@overload
+def nanmedian(input: Array, dim: int, keepdim: bool = False) -> Sorted: ...
 @export("dl", "Tensor")
 @reads("input")
-def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The middle one of the elements that are not nan, of an even number the lower one.
+def nanmedian(input: Array, dim: int | None = None, keepdim: bool = False) -> Array | Sorted:
+    """The median of the elements that are not nan, the lower one of two middle elements.
 
     Arguments, results and errors are those of :func:`median`.
 
@@ -88,23 +95,27 @@ def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     return _median("nanmedian", input, dim, keepdim)
 
 
-def _median(name: str, input: Any, dim: int | None, keepdim: bool) -> Any:
+def _median(name: str, input: Array, dim: int | None, keepdim: bool) -> Array | Sorted:
     if dim is None:
-        return _median(name, flatten(input), 0, False).values
-    array, axis = _lines(name, input, dim)
+        return _median_along(name, flatten(input), 0, False).values
+    return _median_along(name, input, dim, keepdim)
+
+
+def _median_along(name: str, input: Array, dim: int, keepdim: bool) -> Sorted:
+    array, axis = _on_host(name, input, dim)
     order = np.argsort(array, -1, kind="stable")
-    unknown = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, bool)
-    known = array.shape[-1] - unknown.sum(-1)
-    places = np.take_along_axis(order, np.maximum(known - 1, 0)[..., None] // 2, -1)[..., 0]
+    is_nan = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, bool)
+    count = array.shape[-1] - is_nan.sum(-1)
+    indices = np.take_along_axis(order, np.maximum(count - 1, 0)[..., None] // 2, -1)[..., 0]
     if name == "median":
-        places = np.where(unknown.any(-1), unknown.argmax(-1), places)
-    return _chosen(input, places, axis, keepdim)
+        indices = np.where(is_nan.any(-1), is_nan.argmax(-1), indices)
+    return _gather_one(input, indices, axis, keepdim)
 
 
 @export("dl", "Tensor")
 @reads("input")
-def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Sorted:
-    """The `k` th smallest element along an axis, counted from 1; nan counts as the largest.
+def kthvalue(input: Array, k: int, dim: int = -1, keepdim: bool = False) -> Sorted:
+    """The `k`-th smallest element along an axis, counted from 1; nan counts as the largest.
 
     Returns:
         ``values`` and int64 ``indices``.
@@ -117,72 +128,65 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Sorted
         >>> dl.kthvalue(dl.tensor([3.0, 1.0, 2.0]), 2).values.item()
         2.0
     """
-    array, axis = _lines("kthvalue", input, dim)
+    array, axis = _on_host("kthvalue", input, dim)
     if not 1 <= k <= array.shape[-1]:
         raise ArgumentError(f"[kthvalue] k must be from 1 to {array.shape[-1]}, got {k}")
-    return _chosen(input, np.argsort(array, -1, kind="stable")[..., k - 1], axis, keepdim)
+    return _gather_one(input, np.argsort(array, -1, kind="stable")[..., k - 1], axis, keepdim)
 
 
 @export("dl", "Tensor")
 @reads("input")
-def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Sorted:
-    """The element that comes most often along an axis, of several the smallest, and where it is last.
+def mode(input: Array, dim: int = -1, keepdim: bool = False) -> Sorted:
+    """The most frequent element along an axis, the smallest if several are, and its last index.
 
     Returns:
         ``values`` and int64 ``indices``.
 
     Raises:
-        ArgumentError: there is no such axis, or nothing along it.
+        ArgumentError: there is no such axis, or it has no elements.
 
     Example:
         >>> import dl4all as dl
         >>> dl.mode(dl.tensor([3, 1, 3, 2])).values.item()
         3
     """
-    array, axis = _lines("mode", input, dim)
+    array, axis = _on_host("mode", input, dim)
     order = np.argsort(array, -1, kind="stable")
-    ranked = np.take_along_axis(array, order, -1)
-    size = array.shape[-1]
-    begins = np.ones(array.shape, bool)
-    begins[..., 1:] = ranked[..., 1:] != ranked[..., :-1]
-    starts = np.maximum.accumulate(np.where(begins, np.arange(size), 0), -1)
-    last = np.argmax(np.arange(size) - starts, -1)  # where the first of the longest runs ends
-    return _chosen(input, np.take_along_axis(order, last[..., None], -1)[..., 0], axis, keepdim)
-
-
-@export("dl", "Tensor")
-def msort(input: T) -> T:
-    """The elements along the first axis in order.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.msort(dl.tensor([[3.0, 1.0], [2.0, 4.0]])).tolist()
-        [[2.0, 1.0], [3.0, 4.0]]
-    """
-    return sort(input, 0).values  # type: ignore[no-any-return]
+    ascending = np.take_along_axis(array, order, -1)
+    positions = np.arange(array.shape[-1])
+    starts_run = np.ones(array.shape, bool)
+    starts_run[..., 1:] = ascending[..., 1:] != ascending[..., :-1]
+    run_starts = np.maximum.accumulate(np.where(starts_run, positions, 0), -1)
+    run_end = np.argmax(positions - run_starts, -1)  # of the first of the longest runs
+    return _gather_one(input, np.take_along_axis(order, run_end[..., None], -1)[..., 0], axis, keepdim)
 
 
 @export("dl", "Tensor")
 @reads("input", "q")
 def quantile(
-    input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> Any:
-    """The value below which a share `q` of the elements lies; nan where there is a nan.
+    input: Array,
+    q: Array | float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: Interpolation = "linear",
+) -> Array:
+    """The `q`-th quantiles: a fraction `q` of the elements lies below them; nan where an element is nan.
 
     Args:
         input: floats.
-        q: from 0 to 1, a number or a 1-d tensor of several.
-        dim: the axis; by default all elements count.
+        q: from 0 to 1, a number or a 1-d tensor.
+        dim: the axis; by default the quantiles of all elements.
         keepdim: whether the axis stays, with size 1.
-        interpolation: what is taken between two elements: "linear", "lower", "higher", "midpoint" or
+        interpolation: the result between two elements: "linear", "lower", "higher", "midpoint" or
             "nearest".
 
     Returns:
-        The input's shape without the axis; of several `q` with an axis for them in front.
+        The input's shape without the axis; for a tensor `q`, with its axis in front.
 
     Raises:
-        ArgumentError: `q` is out of range, there is no such axis or nothing along it, or no such
-            interpolation.
+        ArgumentError: `q` is out of range, there is no such axis, it has no elements, or the interpolation
+            is unknown.
         DTypeError: the input is not of floats.
 
     Example:
@@ -195,153 +199,39 @@ def quantile(
         raise ArgumentError(f"[quantile] interpolation must be one of {known}, got {interpolation!r}")
     if input.dtype.kind != "f":
         raise DTypeError(f"[quantile] expected floats, got {input.dtype}; convert with .float()")
-    shares = np.asarray(q.on_host() if isinstance(q, TensorBase) else q, input.dtype)
-    if shares.ndim > 1 or not ((shares >= 0) & (shares <= 1)).all():
+    fractions = np.asarray(q.on_host() if isinstance(q, TensorBase) else q, input.dtype)
+    if fractions.ndim > 1 or not ((fractions >= 0) & (fractions <= 1)).all():
         raise ArgumentError(f"[quantile] q must be a number from 0 to 1, or a 1-d tensor of them, got {q!r}")
     if dim is None:
-        found = _quantiles(flatten(input), shares, interpolation)
-        return reshape(found, *found.shape, *(1,) * len(input.shape)) if keepdim else found
+        result = _quantiles_of_last_axis(flatten(input), fractions, interpolation)
+        return reshape(result, *result.shape, *(1,) * len(input.shape)) if keepdim else result
     axis = one_axis("quantile", dim, len(input.shape))
-    last = movedim(input, axis, -1) if input.shape else reshape(input, 1)
-    found = _quantiles(last, shares, interpolation)
-    return unsqueeze(found, axis + shares.ndim) if keepdim and input.shape else found
+    moved = movedim(input, axis, -1) if input.shape else reshape(input, 1)
+    result = _quantiles_of_last_axis(moved, fractions, interpolation)
+    return unsqueeze(result, axis + fractions.ndim) if keepdim and input.shape else result
 
 
-def _quantiles(lines: Any, shares: NDArray, interpolation: str) -> Any:
-    """Along the last axis; the axis of `shares` comes first."""
-    size = lines.shape[-1]
+def _quantiles_of_last_axis(input: Array, fractions: NDArray, interpolation: Interpolation) -> Array:
+    """Quantiles along the last axis; the axis of `fractions` comes first.
+
+    Raises:
+        ArgumentError: there are no elements.
+    """
+    size = input.shape[-1]
     if size == 0:
-        raise ArgumentError(f"[quantile] there are no elements in shape {lines.shape}")
-    ranks = shares.reshape(-1) * lines.dtype.type(size - 1)
+        raise ArgumentError(f"[quantile] there are no elements in shape {input.shape}")
+    ranks = fractions.reshape(-1) * input.dtype.type(size - 1)
     if interpolation == "nearest":
         ranks = np.rint(ranks)
     elif interpolation in ("lower", "higher"):
         ranks = (np.floor if interpolation == "lower" else np.ceil)(ranks)
-    ordered = sort(lines, -1).values
-    below = np.floor(ranks).astype(np.int64)
-    found = index_select(ordered, -1, below)
+    ascending = sort(input, -1).values
+    lower_ranks = np.floor(ranks).astype(np.int64)
+    result = index_select(ascending, -1, lower_ranks)
     if interpolation in ("linear", "midpoint"):
-        weights = np.full(ranks.shape, 0.5) if interpolation == "midpoint" else ranks - below
-        weights = np.where(ranks == below, 0, weights).astype(lines.dtype)
-        above = index_select(ordered, -1, np.minimum(below + 1, size - 1))
-        found = lerp(found, above, from_host(type(lines).result_class, weights, lines.device, copy=False))
-    found = where(any(isnan(lines), -1, keepdim=True), np.nan, found)
-    return movedim(found, -1, 0) if shares.ndim else squeeze(found, -1)
-
-
-@export("dl", "Tensor")
-def argwhere(input: T) -> T:
-    """The places of the elements that are not 0, a line for each; :func:`nonzero`.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.argwhere(dl.tensor([[0.0, 1.0], [2.0, 0.0]])).tolist()
-        [[0, 1], [1, 0]]
-    """
-    return nonzero(input)  # type: ignore[no-any-return]
-
-
-@export("dl")
-def bucketize(input: Any, boundaries: TensorBase, *, right: bool = False) -> Any:
-    """Between which boundaries elements lie: :func:`searchsorted` with its operands in the other order.
-
-    Args:
-        input: a tensor or a number.
-        boundaries: rising, 1-d.
-        right: an element that is a boundary lies behind it, not before it.
-
-    Returns:
-        int64, of the input's shape.
-
-    Raises:
-        ArgumentError: the boundaries have not one axis.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.bucketize(dl.tensor([0.5, 2.5]), dl.tensor([1.0, 2.0, 3.0])).tolist()
-        [0, 2]
-    """
-    if len(boundaries.shape) != 1:
-        raise ArgumentError(f"[bucketize] boundaries must have one axis, got shape {boundaries.shape}")
-    return searchsorted(boundaries, input, right=right)
-
-
-@export("dl", "Tensor")
-@reads("input")
-def histc(input: T, bins: int = 100, min: float = 0, max: float = 0) -> T:
-    """How many elements lie in each of equally wide bins; what lies outside does not count.
-
-    Args:
-        input: floats.
-        bins: how many.
-        min, max: where the first begins and the last ends; both 0 for the smallest and largest element.
-
-    Returns:
-        Shape (bins,), of the input's dtype.
-
-    Raises:
-        ArgumentError: there is no bin, or `min` is above `max`, or one is not finite.
-        DTypeError: the input is not of floats.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.histc(dl.tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3).tolist()
-        [0.0, 2.0, 1.0, 0.0]
-    """
-    if input.dtype.kind != "f":
-        raise DTypeError(f"[histc] expected floats, got {input.dtype}; convert with .float()")
-    array = input.on_host().astype(np.float64).reshape(-1)
-    low, high = (min, max) if (min, max) != (0, 0) or not array.size else (array.min(), array.max())
-    if bins < 1 or not low <= high or not np.isfinite([low, high]).all():
-        raise ArgumentError(f"[histc] expected bins, and finite limits that rise, not {bins}, {low}, {high}")
-    if low == high:
-        low, high = low - 1, high + 1
-    within = array[(array >= low) & (array <= high)]
-    places = np.minimum(((within - low) * bins / (high - low)).astype(np.int64), bins - 1)
-    counts = np.bincount(places, minlength=bins).astype(input.dtype)
-    made: T = from_host(type(input).result_class, counts, input.device, copy=False)
-    return made
-
-
-@export("dl", "Tensor")
-@reads("input")
-def unique_consecutive(
-    input: T, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-) -> Any:
-    """The elements without those that equal the one before; with `dim`, the places along that axis.
-
-    Args:
-        input: a tensor of any dtype.
-        return_inverse: also, for each element, where it is among those that are left.
-        return_counts: also, how many of each there were in a row.
-        dim: the axis; by default all elements count in row-major order.
-
-    Returns:
-        A tensor, or a tuple with what was asked for behind it.
-
-    Raises:
-        ArgumentError: there is no such axis.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.unique_consecutive(dl.tensor([1, 1, 2, 1])).tolist()
-        [1, 2, 1]
-    """
-    source: Any = flatten(input) if dim is None else input
-    axis = strides.axis("unique_consecutive", 0 if dim is None else dim, len(source.shape))
-    rows = np.moveaxis(source.on_host(), axis, 0)
-    rows = rows.reshape(len(rows), -1 if rows.size else 0)
-    new = np.ones(len(rows), bool)
-    new[1:] = (rows[1:] != rows[:-1]).any(1)
-    starts = np.flatnonzero(new)
-    made = [index_select(source, axis, starts)]
-    if return_inverse:
-        inverse = np.cumsum(new, dtype=np.int64) - 1
-        made.append(_placed(input, inverse.reshape(input.shape if dim is None else (-1,))))
-    if return_counts:
-        made.append(_placed(input, np.diff(np.append(starts, len(rows))).astype(np.int64)))
-    return tuple(made) if len(made) > 1 else made[0]
-
-
-def _placed(like: TensorBase, array: NDArray) -> Any:
-    return from_host(type(like).result_class, array, like.device, copy=False)
+        weights = np.full(ranks.shape, 0.5) if interpolation == "midpoint" else ranks - lower_ranks
+        weights = np.where(ranks == lower_ranks, 0, weights).astype(input.dtype)
+        upper = index_select(ascending, -1, np.minimum(lower_ranks + 1, size - 1))
+        result = lerp(result, upper, to_device_of(input, weights))
+    result = where(any(isnan(input), -1, keepdim=True), np.nan, result)
+    return movedim(result, -1, 0) if fractions.ndim else squeeze(result, -1)

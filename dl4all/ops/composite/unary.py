@@ -1,14 +1,14 @@
-"""Functions of one tensor that are made of others, and questions about single elements."""
+"""Elementwise functions of one tensor that are composed of ops."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import clamp, eq, lt
 from dl4all.ops.elementwise.logic import logical_and, logical_or, where
@@ -16,90 +16,89 @@ from dl4all.ops.elementwise.rounding import abs, sign, trunc, zero
 from dl4all.ops.elementwise.transcendental import log, log1p, reciprocal, rsqrt, sin, sqrt
 from dl4all.ops.memory.conversion import cast
 
-LARGE = 1e6  # from here on, sqrt(x * x + 1) and sqrt(x * x - 1) are x in float32, and x * x may overflow
+# From here on sqrt(x * x + 1) and sqrt(x * x - 1) equal x in float32, and x * x may overflow.
+LARGE_ARGUMENT = 1e6
 
 
-def floats(input: Any) -> Any:
-    """Integers and bools as float32."""
+def as_float(input: Array) -> Array:
+    """The input, cast to float32 if it is of integers or bools."""
     return input if input.dtype.kind == "f" else cast(input, "float32")
 
 
-def _curve(name: str, input: Any, forward: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
-    """A function whose derivative is known, which holds where a chain of ops would give nan."""
-    x = floats(input)
+def _with_derivative(
+    name: str, input: Array, function: Callable[[Array], Array], derivative: Callable[[Array], Array]
+) -> Array:
+    """A function with its derivative in closed form, where the chain rule through the ops would give nan."""
+    x = as_float(input)
     with tape.gradients(False):
-        made = forward(x)
-    tape.add_node(name, [x], [made], lambda grads, saved, needs: [mul(grads[0], slope(saved[0]))], (x,))
-    return made
+        result = function(x)
+    tape.attach(name, [x], [result], lambda grads, saved, needs: [mul(grads[0], derivative(saved[0]))], (x,))
+    return result
 
 
-def _asinh(x: Any) -> Any:
-    size = abs(x)
-    small = where(size > LARGE, 1.0, size)
-    near = log1p(small + true_divide(small * small, sqrt(small * small + 1) + 1))
-    far = log(where(size > LARGE, size, 1.0)) + math.log(2)
-    # Added to x * 0, so that nan stays nan and -0.0 has its sign.
-    return where(eq(x, 0), x, sign(x) * where(size > LARGE, far, near)) + where(eq(x, x), 0.0, x)
+def _asinh(x: Array) -> Array:
+    magnitude = abs(x)
+    large = magnitude > LARGE_ARGUMENT
+    moderate = where(large, 1.0, magnitude)
+    near = log1p(moderate + true_divide(moderate * moderate, sqrt(moderate * moderate + 1) + 1))
+    far = log(where(large, magnitude, 1.0)) + math.log(2)
+    # x itself at 0 keeps the sign of -0.0; the last term keeps nan.
+    return where(eq(x, 0), x, sign(x) * where(large, far, near)) + where(eq(x, x), 0.0, x)
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("arcsinh",))
-def asinh(input: Any) -> Any:
-    """The number whose hyperbolic sine each element is.
+def asinh(input: Array) -> Array:
+    """The inverse hyperbolic sine of each element.
 
     Example:
         >>> import dl4all as dl
         >>> dl.asinh(dl.tensor([0.0, 1.1752012])).round(decimals=4).tolist()
         [0.0, 1.0]
     """
-    return _curve("asinh", input, _asinh, lambda x: rsqrt(x * x + 1))
+    return _with_derivative("asinh", input, _asinh, lambda x: rsqrt(x * x + 1))
 
 
-def _acosh(x: Any) -> Any:
-    above = sub(where(x > LARGE, 1.0, x), 1)
-    near = log1p(above + sqrt(above * (above + 2)))
-    far = log(where(x > LARGE, x, 1.0)) + math.log(2)
-    return where(x < 1, math.nan, where(x > LARGE, far, near))
+def _acosh(x: Array) -> Array:
+    large = x > LARGE_ARGUMENT
+    excess = sub(where(large, 1.0, x), 1)
+    near = log1p(excess + sqrt(excess * (excess + 2)))
+    far = log(where(large, x, 1.0)) + math.log(2)
+    return where(x < 1, math.nan, where(large, far, near))
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("arccosh",))
-def acosh(input: Any) -> Any:
-    """The number from 0 on whose hyperbolic cosine each element is; nan below 1.
+def acosh(input: Array) -> Array:
+    """The inverse hyperbolic cosine of each element, at least 0; nan below 1.
 
     Example:
         >>> import dl4all as dl
         >>> dl.acosh(dl.tensor([1.0, 1.5430806])).round(decimals=4).tolist()
         [0.0, 1.0]
     """
-    return _curve("acosh", input, _acosh, lambda x: rsqrt((x - 1) * (x + 1)))
+    return _with_derivative("acosh", input, _acosh, lambda x: rsqrt((x - 1) * (x + 1)))
 
 
-def _atanh(x: Any) -> Any:
-    size = abs(x)
-    return where(eq(x, 0), x, 0.5 * sign(x) * log1p(true_divide(2 * size, 1 - size))) + where(
-        eq(x, x), 0.0, x
-    )
+def _atanh(x: Array) -> Array:
+    magnitude = abs(x)
+    twice = log1p(true_divide(2 * magnitude, 1 - magnitude))
+    return where(eq(x, 0), x, 0.5 * sign(x) * twice) + where(eq(x, x), 0.0, x)
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("arctanh",))
-def atanh(input: Any) -> Any:
-    """The number whose hyperbolic tangent each element is; infinite for 1 and -1, nan beyond.
+def atanh(input: Array) -> Array:
+    """The inverse hyperbolic tangent of each element; infinite for 1 and -1, nan beyond.
 
     Example:
         >>> import dl4all as dl
         >>> dl.atanh(dl.tensor([0.0, 0.7615942])).round(decimals=4).tolist()
         [0.0, 1.0]
     """
-    return _curve("atanh", input, _atanh, lambda x: reciprocal((1 - x) * (1 + x)))
-
-
-arcsinh = asinh
-arccosh = acosh
-arctanh = atanh
+    return _with_derivative("atanh", input, _atanh, lambda x: reciprocal((1 - x) * (1 + x)))
 
 
 @export("dl", "Tensor", "Tensor_")
-def frac(input: Any) -> Any:
-    """The part of each element behind the point, with its sign.
+def frac(input: Array) -> Array:
+    """The fractional part of each element, with the sign of the element.
 
     Example:
         >>> import dl4all as dl
@@ -110,8 +109,8 @@ def frac(input: Any) -> Any:
 
 
 @export("dl", "Tensor", "Tensor_")
-def deg2rad(input: Any) -> Any:
-    """Angles in degrees as radians.
+def deg2rad(input: Array) -> Array:
+    """Angles converted from degrees to radians.
 
     Example:
         >>> import dl4all as dl
@@ -122,8 +121,8 @@ def deg2rad(input: Any) -> Any:
 
 
 @export("dl", "Tensor", "Tensor_")
-def rad2deg(input: Any) -> Any:
-    """Angles in radians as degrees.
+def rad2deg(input: Array) -> Array:
+    """Angles converted from radians to degrees.
 
     Example:
         >>> import dl4all as dl
@@ -134,7 +133,7 @@ def rad2deg(input: Any) -> Any:
 
 
 @export("dl", "Tensor", "Tensor_")
-def sinc(input: Any) -> Any:
+def sinc(input: Array) -> Array:
     """``sin(pi x) / (pi x)`` of each element, 1 at 0.
 
     Example:
@@ -142,48 +141,48 @@ def sinc(input: Any) -> Any:
         >>> dl.sinc(dl.tensor([0.0, 0.5])).round(decimals=4).tolist()
         [1.0, 0.6366000175476074]
     """
-    x = floats(input)
+    x = as_float(input)
     origin = eq(x, 0)
     angle = where(origin, 1.0, x) * math.pi
     return where(origin, 1.0, true_divide(sin(angle), angle))
 
 
 @export("dl", "Tensor", "Tensor_")
-def logit(input: Any, eps: float | None = None) -> Any:
-    """The logarithm of ``x / (1 - x)``, which :func:`sigmoid` turns back.
+def logit(input: Array, eps: float | None = None) -> Array:
+    """The logarithm of ``x / (1 - x)``, the inverse of :func:`sigmoid`.
 
     Args:
         input: floats from 0 to 1.
-        eps: elements are taken to be no closer to 0 and 1 than this.
+        eps: elements are clamped to the range from `eps` to ``1 - eps`` first.
 
     Example:
         >>> import dl4all as dl
         >>> dl.logit(dl.tensor([0.5, 0.0]), eps=0.25).round(decimals=4).tolist()
         [0.0, -1.0986000299453735]
     """
-    x = floats(input)
+    x = as_float(input)
     if eps is not None:
         x = clamp(x, eps, 1 - eps)
     return log(true_divide(x, 1 - x))
 
 
 @export("dl", "Tensor")
-def signbit(input: Any) -> Any:
-    """Whether elements are below 0, or -0.0 where the device keeps its sign.
+def signbit(input: Array) -> Array:
+    """Whether elements are negative; true for -0.0 where the device keeps its sign.
 
     Example:
         >>> import dl4all as dl
         >>> dl.signbit(dl.tensor([1.0, -2.0, 0.0])).tolist()
         [False, True, False]
     """
-    below = lt(input, 0)
+    negative = lt(input, 0)
     if input.dtype.kind != "f":
-        return below
-    return logical_or(below, logical_and(eq(input, 0), lt(reciprocal(input), 0)))
+        return negative
+    return logical_or(negative, logical_and(eq(input, 0), lt(reciprocal(input), 0)))
 
 
 @export("dl", "Tensor")
-def isneginf(input: Any) -> Any:
+def isneginf(input: Array) -> Array:
     """Whether elements are minus infinity.
 
     Example:
@@ -195,7 +194,7 @@ def isneginf(input: Any) -> Any:
 
 
 @export("dl", "Tensor")
-def isposinf(input: Any) -> Any:
+def isposinf(input: Array) -> Array:
     """Whether elements are plus infinity.
 
     Example:
@@ -207,8 +206,8 @@ def isposinf(input: Any) -> Any:
 
 
 @export("dl", "Tensor")
-def isreal(input: Any) -> Any:
-    """True for every element, as there are no complex numbers.
+def isreal(input: Array) -> Array:
+    """True for every element, because there are no complex dtypes.
 
     Example:
         >>> import dl4all as dl
@@ -219,11 +218,11 @@ def isreal(input: Any) -> Any:
 
 
 @export("dl")
-def is_nonzero(input: Any) -> bool:
+def is_nonzero(input: Array) -> bool:
     """Whether the only element is not 0.
 
     Raises:
-        ArgumentError: there is not exactly one.
+        ArgumentError: there is not exactly one element.
 
     Example:
         >>> import dl4all as dl
@@ -236,11 +235,11 @@ def is_nonzero(input: Any) -> bool:
 
 
 @export("dl", "Tensor")
-def positive(input: Any) -> Any:
+def positive(input: Array) -> Array:
     """The input itself.
 
     Raises:
-        ArgumentError: it is of bools.
+        ArgumentError: the input is of bools.
 
     Example:
         >>> import dl4all as dl

@@ -1,9 +1,8 @@
-"""Elementwise functions that are made of others, beside PyTorch's: values, gradients, special numbers."""
+"""Elementwise functions composed of ops, against PyTorch's: values, gradients and special numbers."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,17 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError
-from tests.support.compare_torch import NDArray, both, values
+from tests.support.compare_torch import LibraryCall, NDArray, compare_libraries, index_tensor, values
 from tests.support.operands import close
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
-
-Call = Callable[..., Any]  # of a library, dl4all or torch, and tensors
 
 inf, nan = float("inf"), float("nan")
 SPECIAL = np.array([nan, inf, -inf, 0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 3.5, -3.5, 1e-7, 1e9, -1e20], np.float32)
 PAIRS = [np.ascontiguousarray(x) for x in np.broadcast_arrays(SPECIAL[:, None], SPECIAL[None])]
 INSIDE = np.random.default_rng(3).uniform(0.05, 0.95, (5, 7)).astype(np.float32)
 
-UNARY: dict[str, tuple[NDArray, Call]] = {
+UNARY: dict[str, tuple[NDArray, LibraryCall]] = {
     "asinh": (values(5, 7) * 3, lambda m, x: m.asinh(x)),
     "acosh": (INSIDE * 4 + 1, lambda m, x: m.acosh(x)),
     "atanh": (INSIDE * 2 - 1, lambda m, x: m.arctanh(x)),
@@ -45,7 +42,7 @@ UNARY: dict[str, tuple[NDArray, Call]] = {
     "heaviside": (values(5, 7), lambda m, x: m.heaviside(x.detach(), x.detach() * 2)),
     "float_power": (INSIDE, lambda m, x: m.float_power(x, 1.5)),
 }
-BINARY: dict[str, Call] = {
+BINARY: dict[str, LibraryCall] = {
     "fmax": lambda m, a, b: m.fmax(a, b),
     "fmin": lambda m, a, b: m.fmin(a, b),
     "hypot": lambda m, a, b: m.hypot(a, b),
@@ -61,7 +58,7 @@ BINARY: dict[str, Call] = {
     "divide, trunc": lambda m, a, b: m.div(a, b, rounding_mode="trunc"),
     "true_divide": lambda m, a, b: m.true_divide(a, b),
 }
-ON_SPECIAL: dict[str, Call] = {
+ON_SPECIAL: dict[str, LibraryCall] = {
     **{name: BINARY[name] for name in ("fmax", "fmin", "copysign", "hypot", "logaddexp", "logaddexp2")},
     "xlogy": lambda m, a, b: m.xlogy(a, b),
     "greater": lambda m, a, b: m.greater(a, b),
@@ -79,48 +76,44 @@ ON_SPECIAL: dict[str, Call] = {
 }
 
 
-def beside(device: str, call: Call, *arrays: NDArray) -> None:
-    both(device, functools.partial(call, dl), *arrays, g=functools.partial(call, torch))
-
-
 @pytest.mark.parametrize("name", UNARY)
 def test_one_operand(name: str, device: str) -> None:
     array, call = UNARY[name]
-    beside(device, call, array)
+    compare_libraries(device, call, array)
 
 
 @pytest.mark.parametrize("name", BINARY)
 def test_two_operands(name: str, device: str) -> None:
-    beside(device, BINARY[name], values(5, 7), values(4, 1, 7))
+    compare_libraries(device, BINARY[name], values(5, 7), values(4, 1, 7))
 
 
 @pytest.mark.parametrize("name", ON_SPECIAL)
 def test_special_numbers(name: str, device: str) -> None:
-    got, expected = (
+    result, expected = (
         ON_SPECIAL[name](m, *(make(x.copy()) for x in PAIRS))
         for m, make in ((dl, lambda x: dl.tensor(x, device=device)), (torch, torch.from_numpy))
     )
-    got, expected = got.numpy(), expected.numpy()
+    result, expected = result.numpy(), expected.numpy()
     if name in ("hypot", "logaddexp", "logaddexp2"):
-        # PyTorch's are those of C: of infinity and nan, infinity.
+        # PyTorch's follow C: the result of infinity and nan is infinity.
         known = ~np.isnan(PAIRS[0]) & ~np.isnan(PAIRS[1])
-        got, expected = got[known], expected[known]
-    np.testing.assert_allclose(got, expected, rtol=2e-6, atol=2e-7)
+        result, expected = result[known], expected[known]
+    np.testing.assert_allclose(result, expected, rtol=2e-6, atol=2e-7)
 
 
-WHOLE = np.array([-7, 7, -8, 8, 2**40, 5, 0], np.int64)
+DIVIDENDS = np.array([-7, 7, -8, 8, 2**40, 5, 0], np.int64)
 
 
 @pytest.mark.parametrize("mode", [None, "floor", "trunc"])
-def test_rounded_quotients_of_integers(mode: str | None, device: str) -> None:
+def test_rounded_quotients_of_integers(mode: Any, device: str) -> None:
     for divisor in (2, -3):
-        got = dl.div(dl.tensor(WHOLE, device=device), divisor, rounding_mode=mode)
-        expected = torch.div(torch.from_numpy(WHOLE), divisor, rounding_mode=mode)
-        assert str(expected.dtype) == f"torch.{got.dtype}"
-        np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-7)
+        result = dl.div(dl.tensor(DIVIDENDS, device=device), divisor, rounding_mode=mode)
+        expected = torch.div(torch.from_numpy(DIVIDENDS), divisor, rounding_mode=mode)
+        assert str(expected.dtype) == f"torch.{result.dtype}"
+        np.testing.assert_allclose(result.numpy(), expected.numpy(), rtol=1e-7)
 
 
-INTEGERS: tuple[Call, ...] = (
+INTEGERS: tuple[LibraryCall, ...] = (
     lambda m, x: m.sinc(x),
     lambda m, x: m.deg2rad(x),
     lambda m, x: m.asinh(x),
@@ -135,13 +128,13 @@ INTEGERS: tuple[Call, ...] = (
 )
 
 
-def test_integers_become_floats_where_pytorch_has_it(device: str) -> None:
+def test_integers_become_floats_as_in_pytorch(device: str) -> None:
     array = np.array([[1, 2, 3], [4, 5, 6]], np.int64)
     for call in INTEGERS:
-        beside(device, call, array)
+        compare_libraries(device, call, array)
 
 
-TWICE: tuple[tuple[Call, NDArray], ...] = (
+TWICE_DIFFERENTIABLE: tuple[tuple[LibraryCall, NDArray], ...] = (
     (lambda m, x: m.asinh(x), values(6)),
     (lambda m, x: m.hypot(x, x * 2 + 1), values(6)),
     (lambda m, x: m.logaddexp(x, x * x), values(6)),
@@ -150,13 +143,13 @@ TWICE: tuple[tuple[Call, NDArray], ...] = (
 
 
 def test_second_derivatives(device: str) -> None:
-    for call, array in TWICE:
+    for call, array in TWICE_DIFFERENTIABLE:
         x = dl.tensor(array, device=device).requires_grad_()
         y = torch.from_numpy(array.copy()).requires_grad_()
         (first,) = dl.grad([call(dl, x).sum()], [x], create_graph=True)
         (other,) = torch.autograd.grad(call(torch, y).sum(), y, create_graph=True)
-        (second,), (wanted,) = dl.grad([first.sum()], [x]), torch.autograd.grad(other.sum(), y)
-        close(second.numpy().astype(np.float64), wanted.numpy().astype(np.float64), 1e-5)
+        (second,), (expected,) = dl.grad([first.sum()], [x]), torch.autograd.grad(other.sum(), y)
+        close(second.numpy().astype(np.float64), expected.numpy().astype(np.float64), 1e-5)
 
 
 def test_equality_of_tensors(device: str) -> None:
@@ -167,15 +160,18 @@ def test_equality_of_tensors(device: str) -> None:
     assert dl.allclose(x, x + 1e-3) is False
     assert x.allclose(x + 0.5, atol=1.0) is True
     assert dl.is_nonzero(x[0, 0]) is True
-    beside(device, lambda m, a: m.isin(a, m.arange(0, 3) if m is torch else dl.arange(0, 3, device=device)),
-           np.array([[0, 3], [5, 2]], np.int64))  # fmt: skip
+    compare_libraries(
+        device,
+        lambda m, a: m.isin(a, index_tensor(m, device, np.arange(3))),
+        np.array([[0, 3], [5, 2]], np.int64),
+    )
     assert dl.isin(dl.tensor([1, 5], device=device), 5, invert=True).tolist() == [True, False]
 
 
-def test_what_is_refused() -> None:
+def test_invalid_arguments() -> None:
     x = dl.tensor([1.0, 2.0], device="cpu")
-    with pytest.raises(ArgumentError, match=r"\[divide\] rounding_mode"):
-        dl.divide(x, 2, rounding_mode="up")
+    with pytest.raises(ArgumentError, match=r"\[div\] rounding_mode"):
+        dl.divide(x, 2, rounding_mode="up")  # type: ignore[arg-type]
     with pytest.raises(DTypeError, match=r"\[isclose\] expected operands of one dtype"):
         dl.isclose(x, x.to("int64"))
     with pytest.raises(ArgumentError, match=r"\[isclose\] tolerances"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from tests.support.compare_torch import TOLERANCE, both, torch, values
+from tests.support.compare_torch import TOLERANCE, check_against_torch, torch, values
 from tests.support.operands import close, generator
 
 F, TF = dl.nn.functional, torch.nn.functional
@@ -42,7 +42,7 @@ def test_reading_with_indices(name: str, layout: str, device: str) -> None:
     make = KEYS[name]
     ours = make(lambda v: dl.tensor(np.asarray(v), device=device))
     theirs = make(lambda v: torch.from_numpy(np.asarray(v)))
-    both(device, lambda x: x[ours], values(3, 5, 7), g=lambda x: x[theirs], layout=layout)
+    check_against_torch(device, lambda x: x[ours], values(3, 5, 7), g=lambda x: x[theirs], layout=layout)
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -59,7 +59,7 @@ def test_reading_with_arrays(name: str, device: str) -> None:
 def test_index_select(dim: int, index: list[int], device: str) -> None:
     ours = dl.tensor(np.array(index, np.int64), device=device)
     theirs = torch.tensor(index, dtype=torch.int64)
-    both(
+    check_against_torch(
         device,
         lambda x: x.index_select(dim, ours),
         values(3, 5, 7),
@@ -67,7 +67,7 @@ def test_index_select(dim: int, index: list[int], device: str) -> None:
         layout="transposed",
     )
     source = values(*(len(index) if i == dim % 3 else s for i, s in enumerate((3, 5, 7))))
-    both(
+    check_against_torch(
         device,
         lambda x, y: x.index_add(dim, ours, y, alpha=2),
         values(3, 5, 7),
@@ -83,12 +83,14 @@ def test_gather_and_scatter(dim: int, device: str) -> None:
     shape = tuple(6 if i == dim else s - 1 for i, s in enumerate(x.shape))
     index = rng.integers(0, x.shape[dim], shape)
     ours, theirs = dl.tensor(index, device=device), torch.from_numpy(index)
-    both(device, lambda x: x.gather(dim, ours), x, g=lambda x: x.gather(dim, theirs), layout="strided")
+    check_against_torch(
+        device, lambda x: x.gather(dim, ours), x, g=lambda x: x.gather(dim, theirs), layout="strided"
+    )
     small = tuple(min(a, b) for a, b in zip(shape, y.shape, strict=True))
     index = rng.integers(0, x.shape[dim], small)
     ours, theirs = dl.tensor(index, device=device), torch.from_numpy(index)
     source = values(*small)
-    both(
+    check_against_torch(
         device,
         lambda x, y: x.scatter_add(dim, ours, y),
         x,
@@ -105,8 +107,12 @@ def test_gather_and_scatter(dim: int, device: str) -> None:
     once = np.ascontiguousarray(once[tuple(slice(0, s) for s in small)])
     ours, theirs = dl.tensor(once, device=device), torch.from_numpy(once)
     source = values(*once.shape)
-    both(device, lambda x, y: x.scatter(dim, ours, y), x, source, g=lambda x, y: x.scatter(dim, theirs, y))
-    both(device, lambda x: x.scatter(dim, ours, 1.5), x, g=lambda x: x.scatter(dim, theirs, 1.5))
+    check_against_torch(
+        device, lambda x, y: x.scatter(dim, ours, y), x, source, g=lambda x, y: x.scatter(dim, theirs, y)
+    )
+    check_against_torch(
+        device, lambda x: x.scatter(dim, ours, 1.5), x, g=lambda x: x.scatter(dim, theirs, 1.5)
+    )
 
 
 def test_of_several_for_one_place_the_last_stays(device: str) -> None:
@@ -121,14 +127,16 @@ def test_of_several_for_one_place_the_last_stays(device: str) -> None:
 def test_take(device: str) -> None:
     index = np.array([[0, 104, -1], [3, 3, 50]])
     ours, theirs = dl.tensor(index, device=device), torch.from_numpy(index)
-    both(device, lambda x: x.take(ours), values(3, 5, 7), g=lambda x: x.take(theirs), layout="transposed")
+    check_against_torch(
+        device, lambda x: x.take(ours), values(3, 5, 7), g=lambda x: x.take(theirs), layout="transposed"
+    )
     along = np.array([[[0], [3], [1], [4]]]).transpose(0, 1, 2)
     ours, theirs = dl.tensor(along, device=device), torch.from_numpy(along)
-    both(
+    check_against_torch(
         device, lambda x: x.take_along_dim(ours, 1), values(3, 5, 7), g=lambda x: x.take_along_dim(theirs, 1)
     )
     flat = torch.tensor([3, 9])
-    both(
+    check_against_torch(
         device,
         lambda x: x.take_along_dim(dl.tensor([3, 9])),
         values(3, 5),
@@ -139,17 +147,19 @@ def test_take(device: str) -> None:
 def test_masks(device: str) -> None:
     mask = np.arange(7) % 3 == 1
     ours, theirs = dl.tensor(mask, device=device), torch.from_numpy(mask)
-    both(device, lambda x: x.masked_select(ours), values(3, 5, 7), g=lambda x: x.masked_select(theirs))
+    check_against_torch(
+        device, lambda x: x.masked_select(ours), values(3, 5, 7), g=lambda x: x.masked_select(theirs)
+    )
     x = values(3, 5) * (np.arange(5) % 2)
-    both(device, lambda x: x.nonzero(), x.astype(np.float32))
-    both(device, lambda x: x.nonzero(as_tuple=True), x.astype(np.float32))
+    check_against_torch(device, lambda x: x.nonzero(), x.astype(np.float32))
+    check_against_torch(device, lambda x: x.nonzero(as_tuple=True), x.astype(np.float32))
 
 
 @pytest.mark.parametrize("padding_idx", [None, 2, -1])
 def test_embedding(padding_idx: int | None, device: str) -> None:
     index = np.array([[0, 2, 10], [10, 10, 3]])
     ours, theirs = dl.tensor(index, device=device), torch.from_numpy(index)
-    both(
+    check_against_torch(
         device,
         lambda w: F.embedding(ours, w, padding_idx),
         values(11, 5),
@@ -176,7 +186,7 @@ def test_the_gradient_of_a_large_embedding_is_the_same_each_time(device: str) ->
 def test_one_hot(device: str) -> None:
     for classes in (-1, 7):
         x = np.array([[0, 3], [5, 1]])
-        both(device, lambda x: F.one_hot(x, classes), x, g=lambda x: TF.one_hot(x, classes))  # noqa: B023
+        check_against_torch(device, lambda x: F.one_hot(x, classes), x, g=lambda x: TF.one_hot(x, classes))  # noqa: B023
 
 
 def test_int32_indices(device: str) -> None:
@@ -193,23 +203,23 @@ def test_int32_indices(device: str) -> None:
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_sort(dim: int, descending: bool, device: str) -> None:
     x = np.random.default_rng(1).permutation(105).reshape(3, 5, 7).astype(np.float32)
-    both(device, lambda x: tuple(x.sort(dim, descending)), x, layout="transposed")
-    both(device, lambda x: x.argsort(dim, descending), x)
-    both(device, lambda x: tuple(x.topk(3, dim, not descending)), x)
+    check_against_torch(device, lambda x: tuple(x.sort(dim, descending)), x, layout="transposed")
+    check_against_torch(device, lambda x: x.argsort(dim, descending), x)
+    check_against_torch(device, lambda x: tuple(x.topk(3, dim, not descending)), x)
     ties = np.array([3, 1, 3, np.nan, 2, 1, -np.inf], np.float32)
-    both(device, lambda x: tuple(x.sort(descending=descending, stable=True)), ties)
+    check_against_torch(device, lambda x: tuple(x.sort(descending=descending, stable=True)), ties)
 
 
 def test_counting(device: str) -> None:
     x = np.array([3, 1, 3, 0, 1, 1])
-    both(device, lambda x: x.unique(return_inverse=True, return_counts=True), x)
-    both(
+    check_against_torch(device, lambda x: x.unique(return_inverse=True, return_counts=True), x)
+    check_against_torch(
         device,
         lambda x: dl.unique(x, dim=0),
         np.array([[1, 2], [0, 1], [1, 2]]),
         g=lambda x: torch.unique(x, dim=0),
     )
-    both(device, lambda x: x.bincount(minlength=6), x)
+    check_against_torch(device, lambda x: x.bincount(minlength=6), x)
     steps = np.array([1.0, 2.0, 2.0, 5.0], np.float32)
     wanted = np.array([[0.5, 2.0], [2.5, 9.0]], np.float32)
     for right in (False, True):

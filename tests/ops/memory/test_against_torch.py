@@ -10,7 +10,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError, ShapeError
-from tests.support.compare_torch import both, torch, values
+from tests.support.compare_torch import check_against_torch, torch, values
 from tests.support.operands import contiguous
 
 F, TF = dl.nn.functional, torch.nn.functional
@@ -47,7 +47,7 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("layout", ["contiguous", "strided"])
 @pytest.mark.parametrize("name", VIEWS)
 def test_views(name: str, layout: str, device: str) -> None:
-    both(device, VIEWS[name], values(3, 5, 7), layout=layout)
+    check_against_torch(device, VIEWS[name], values(3, 5, 7), layout=layout)
 
 
 def test_a_view_that_is_none(device: str) -> None:
@@ -95,7 +95,7 @@ MOVES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("name", MOVES)
 def test_moves(name: str, layout: str, device: str) -> None:
     ours, theirs = MOVES[name]
-    both(device, ours, values(3, 5, 7), g=theirs, layout=layout)
+    check_against_torch(device, ours, values(3, 5, 7), g=theirs, layout=layout)
 
 
 METHODS: dict[str, Callable[[Any], Any]] = {
@@ -113,12 +113,12 @@ METHODS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("layout", ["contiguous", "transposed"])
 @pytest.mark.parametrize("name", METHODS)
 def test_methods(name: str, layout: str, device: str) -> None:
-    both(device, METHODS[name], values(3, 5, 7), layout=layout)
+    check_against_torch(device, METHODS[name], values(3, 5, 7), layout=layout)
 
 
 def test_repeat_interleave_by_numbers(device: str) -> None:
     times = [2, 0, 1, 3, 1]
-    both(
+    check_against_torch(
         device,
         lambda x: dl.ops.repeat_interleave(x, dl.tensor(times), 1),
         values(3, 5, 2),
@@ -130,24 +130,28 @@ def test_repeat_interleave_by_numbers(device: str) -> None:
 def test_other_dtypes_are_moved(dtype: str, device: str) -> None:
     x = values(3, 5, 4, dtype=dtype)
     key = [2, 0, 0]
-    both(
+    check_against_torch(
         device,
         lambda x: dl.cat([x, x.flip(1)], 1),
         x,
         g=lambda x: torch.cat([x, x.flip(1)], 1),
         layout="strided",
     )
-    both(device, lambda x: x.permute(2, 0, 1).contiguous(), x, layout="transposed")
-    both(device, lambda x: x[key], x)
-    both(device, lambda x: x[:, key, 1:], x)
-    both(device, lambda x: F.pad(x, (1, -2, 2, 1), value=1), x, g=lambda x: TF.pad(x, (1, -2, 2, 1), value=1))
-    both(device, dl.tril, x, g=torch.tril)
-    both(device, lambda x: dl.sort(x, 1, stable=True)[0], x, g=lambda x: torch.sort(x, dim=1, stable=True)[0])
+    check_against_torch(device, lambda x: x.permute(2, 0, 1).contiguous(), x, layout="transposed")
+    check_against_torch(device, lambda x: x[key], x)
+    check_against_torch(device, lambda x: x[:, key, 1:], x)
+    check_against_torch(
+        device, lambda x: F.pad(x, (1, -2, 2, 1), value=1), x, g=lambda x: TF.pad(x, (1, -2, 2, 1), value=1)
+    )
+    check_against_torch(device, dl.tril, x, g=torch.tril)
+    check_against_torch(
+        device, lambda x: dl.sort(x, 1, stable=True)[0], x, g=lambda x: torch.sort(x, dim=1, stable=True)[0]
+    )
 
 
 def test_cat_in_the_common_dtype(device: str) -> None:
     a, b = values(2, 3), values(1, 3, dtype="int64")
-    both(device, lambda a, b: dl.cat([a, b]), a, b, g=lambda a, b: torch.cat([a, b]))
+    check_against_torch(device, lambda a, b: dl.cat([a, b]), a, b, g=lambda a, b: torch.cat([a, b]))
 
 
 @pytest.mark.parametrize(
@@ -229,7 +233,7 @@ def test_pad(mode: str, amounts: tuple[int, ...], device: str) -> None:
     if mode != "constant" and min(amounts) < 0:
         pytest.skip("PyTorch refuses some of these")
     x = values(2, 3, 5, 7) if len(amounts) == 4 else values(2, 3, 7)
-    both(
+    check_against_torch(
         device,
         lambda x: F.pad(x, amounts, mode=mode),
         x,
@@ -237,7 +241,9 @@ def test_pad(mode: str, amounts: tuple[int, ...], device: str) -> None:
         layout="strided",
     )
     if mode == "constant":
-        both(device, lambda x: F.pad(x, amounts, value=-2.5), x, g=lambda x: TF.pad(x, amounts, value=-2.5))
+        check_against_torch(
+            device, lambda x: F.pad(x, amounts, value=-2.5), x, g=lambda x: TF.pad(x, amounts, value=-2.5)
+        )
 
 
 # Images
@@ -259,7 +265,7 @@ def test_pad(mode: str, amounts: tuple[int, ...], device: str) -> None:
     ids=str,
 )  # fmt: skip
 def test_interpolate(shape: tuple[int, ...], arguments: dict[str, Any], device: str) -> None:
-    both(
+    check_against_torch(
         device,
         lambda x: F.interpolate(x, **arguments),
         values(*shape),
@@ -268,8 +274,12 @@ def test_interpolate(shape: tuple[int, ...], arguments: dict[str, Any], device: 
 
 
 def test_pixels(device: str) -> None:
-    both(device, lambda x: F.pixel_shuffle(x, 2), values(2, 12, 3, 5), g=lambda x: TF.pixel_shuffle(x, 2))
-    both(device, lambda x: F.pixel_unshuffle(x, 3), values(2, 2, 6, 9), g=lambda x: TF.pixel_unshuffle(x, 3))
+    check_against_torch(
+        device, lambda x: F.pixel_shuffle(x, 2), values(2, 12, 3, 5), g=lambda x: TF.pixel_shuffle(x, 2)
+    )
+    check_against_torch(
+        device, lambda x: F.pixel_unshuffle(x, 3), values(2, 2, 6, 9), g=lambda x: TF.pixel_unshuffle(x, 3)
+    )
 
 
 @pytest.mark.parametrize(
@@ -282,11 +292,11 @@ def test_pixels(device: str) -> None:
     ids=str,
 )  # fmt: skip
 def test_fold_and_unfold(arguments: dict[str, Any], device: str) -> None:
-    both(
+    check_against_torch(
         device, lambda x: F.unfold(x, **arguments), values(2, 3, 7, 8), g=lambda x: TF.unfold(x, **arguments)
     )
     columns = TF.unfold(torch.zeros(2, 3, 7, 8), **arguments).shape
-    both(
+    check_against_torch(
         device,
         lambda x: F.fold(x, (7, 8), **arguments),
         values(*columns),

@@ -1,13 +1,12 @@
-"""Activations that take elements towards 0, and one with random slopes."""
+"""Activations that shrink elements towards 0, and the leaky ReLU with random slopes."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.activation.piecewise import leaky_relu
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import empty
+from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul, sub
 from dl4all.ops.elementwise.comparison import ge, gt, le, lt
 from dl4all.ops.elementwise.logic import where
@@ -17,8 +16,8 @@ from dl4all.ops.random import generator
 
 
 @export("Tensor", "F")
-def hardshrink(input: Any, lambd: float = 0.5) -> Any:
-    """The elements whose size is above a limit, 0 for the others.
+def hardshrink(input: Array, lambd: float = 0.5) -> Array:
+    """The elements whose absolute value is above `lambd`, 0 for the others.
 
     Example:
         >>> import dl4all as dl
@@ -29,11 +28,11 @@ def hardshrink(input: Any, lambd: float = 0.5) -> Any:
 
 
 @export("F")
-def softshrink(input: Any, lambd: float = 0.5) -> Any:
-    """The elements moved towards 0 by a distance, those that are nearer to 0 as 0.
+def softshrink(input: Array, lambd: float = 0.5) -> Array:
+    """The elements moved towards 0 by `lambd`; 0 where they are closer to 0 than that.
 
     Raises:
-        ArgumentError: the distance is negative.
+        ArgumentError: `lambd` is negative.
 
     Example:
         >>> import dl4all as dl
@@ -42,13 +41,13 @@ def softshrink(input: Any, lambd: float = 0.5) -> Any:
     """
     if lambd < 0:
         raise ArgumentError(f"[softshrink] lambd must be at least 0, got {lambd}")
-    inside = mul(input, 0.0)  # and not 0, so that nan stays nan
-    return where(gt(input, lambd), input - lambd, where(lt(input, -lambd), input + lambd, inside))
+    zeros = mul(input, 0.0)  # not the number 0, so that nan stays nan
+    return where(gt(input, lambd), input - lambd, where(lt(input, -lambd), input + lambd, zeros))
 
 
 @export("F")
-def tanhshrink(input: Any) -> Any:
-    """Each element less its hyperbolic tangent.
+def tanhshrink(input: Array) -> Array:
+    """Each element minus its hyperbolic tangent.
 
     Example:
         >>> import dl4all as dl
@@ -60,17 +59,17 @@ def tanhshrink(input: Any) -> Any:
 
 @export("F", "F_")
 def rrelu(
-    input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
-) -> Any:
-    """The elements above 0, the others times a slope: in training a random one for each.
+    input: Array, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Array:
+    """Randomized leaky ReLU: elements below 0 are multiplied by a slope, a random one each in training.
 
     Xu et al., arXiv:1505.00853.
 
     Args:
         input: floats.
-        lower, upper: between which slopes lie; without training each is their mean.
+        lower, upper: the limits of the slopes; without training, the slope is their mean.
         training: whether slopes are random.
-        inplace: is taken as PyTorch has it; the result has memory of its own all the same.
+        inplace: has no effect, the result has its own memory; accepted because PyTorch has it.
 
     Raises:
         ArgumentError: `lower` is above `upper`.
@@ -84,6 +83,6 @@ def rrelu(
         raise ArgumentError(f"[rrelu] lower must not be above upper, got {lower} and {upper}")
     if not training:
         return leaky_relu(input, negative_slope=(lower + upper) / 2)
-    made = empty(type(input).result_class, input.shape, input.dtype, input.device)
-    slopes = generator.uniform_(made, lower, upper) if lower < upper else made.fill_(lower)
+    slopes = empty(type(input).result_class, input.shape, input.dtype, input.device)
+    slopes = generator.uniform_(slopes, lower, upper) if lower < upper else slopes.fill_(lower)
     return where(ge(input, 0), input, mul(input, slopes))

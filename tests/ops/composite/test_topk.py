@@ -1,4 +1,4 @@
-"""``topk`` beside PyTorch's."""
+"""topk against PyTorch's."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_special_values(device: str) -> None:
     np.testing.assert_array_equal(indices.numpy(), expected.indices.numpy())
 
 
-def test_of_a_view(device: str) -> None:
+def test_transposed_input(device: str) -> None:
     x = np.random.default_rng(3).permutation(35).reshape(7, 5).astype(np.float32)
     values, indices = dl.topk(dl.tensor(x, device=device).T, 3, 1)
     assert values.is_contiguous()
@@ -65,13 +65,13 @@ def test_of_a_view(device: str) -> None:
         (1, 2, "axis 2 is out of range"),
     ],
 )
-def test_refusals(k: int, dim: int, message: str, device: str) -> None:
+def test_invalid_arguments(k: int, dim: int, message: str, device: str) -> None:
     with pytest.raises(ArgumentError, match=rf"\[topk\] {message}" if "axis" in message else message):
         dl.topk(dl.zeros(3, 5, device=device), k, dim)
 
 
-def test_of_a_single_number(device: str) -> None:
-    """PyTorch takes it for an axis of one."""
+def test_tensors_without_axes(device: str) -> None:
+    """As in PyTorch they count as tensors with one axis of size 1."""
     x = dl.tensor(2.5, device=device)
     for values, indices in (x.topk(1), x.sort(), x.sort(descending=True), x.max(0)):
         assert (values.shape, indices.shape) == ((), ())

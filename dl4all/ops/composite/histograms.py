@@ -1,0 +1,72 @@
+"""Histograms, which are counted on the host."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dl4all.errors import ArgumentError, DTypeError
+from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.core.vmap_hook import reads
+from dl4all.ops.indexing.indices import integers
+
+
+@export("dl", "Tensor")
+@reads("input", "weights")
+def bincount(input: Array, weights: Array | None = None, minlength: int = 0) -> Array:
+    """How often each integer from 0 on occurs in a 1-d tensor, or the sum of its weights.
+
+    Raises:
+        ArgumentError: an integer is negative, or the tensor is not 1-d.
+        DTypeError: the elements are no integers.
+    """
+    integer_array = integers("bincount", input)
+    if integer_array.ndim != 1 or (integer_array.size and integer_array.min() < 0):
+        raise ArgumentError("[bincount] expected a 1-d tensor of ints from 0 on")
+    if weights is None:
+        counts = np.bincount(integer_array, minlength=minlength)
+        return to_device_of(input, counts.astype(np.int64))
+    if weights.shape != integer_array.shape:
+        raise ArgumentError(
+            f"[bincount] the weights must have shape {integer_array.shape}, got {weights.shape}"
+        )
+    if weights.dtype.kind == "b":
+        raise DTypeError("[bincount] weights must be numbers, got bool")
+    sums = np.bincount(integer_array, weights.on_host(), minlength)
+    return to_device_of(input, sums.astype(np.float32 if weights.dtype == np.float32 else np.float64))
+
+
+@export("dl", "Tensor")
+@reads("input")
+def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
+    """The number of elements in each of equally wide bins; elements outside of them are not counted.
+
+    Args:
+        input: floats.
+        bins: the number of bins.
+        min, max: the limits of the bins; both 0 for the smallest and the largest element.
+
+    Returns:
+        Shape (bins,), of the input's dtype.
+
+    Raises:
+        ArgumentError: `bins` is below 1, `min` is above `max`, or a limit is not finite.
+        DTypeError: the input is not of floats.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.histc(dl.tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3).tolist()
+        [0.0, 2.0, 1.0, 0.0]
+    """
+    if input.dtype.kind != "f":
+        raise DTypeError(f"[histc] expected floats, got {input.dtype}; convert with .float()")
+    array = input.on_host().astype(np.float64).reshape(-1)
+    low, high = (min, max) if (min, max) != (0, 0) or not array.size else (array.min(), array.max())
+    if bins < 1 or not low <= high or not np.isfinite([low, high]).all():
+        raise ArgumentError(f"[histc] expected bins, and finite limits that rise, not {bins}, {low}, {high}")
+    if low == high:
+        low, high = low - 1, high + 1
+    inside = array[(array >= low) & (array <= high)]
+    bin_indices = np.minimum(((inside - low) * bins / (high - low)).astype(np.int64), bins - 1)
+    return to_device_of(input, np.bincount(bin_indices, minlength=bins).astype(input.dtype))

@@ -1,0 +1,206 @@
+"""Sorting and searching. The order is computed on the host; values and their gradients stay on the device."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from dl4all.errors import ArgumentError
+from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.core import strides
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
+from dl4all.ops.core.vmap_hook import reads
+from dl4all.ops.indexing.gather_scatter import gather, nonzero
+from dl4all.ops.indexing.indices import NDArray
+from dl4all.ops.memory.views import reshape
+
+
+class Sorted(NamedTuple):
+    """Elements along an axis, and their indices in the input."""
+
+    values: Array
+    indices: Array
+
+
+class TopK(NamedTuple):
+    """The largest or smallest elements along an axis, and their indices in the input."""
+
+    values: Array
+    indices: Array
+
+
+@export("dl", "Tensor")
+@reads("input")
+def sort(input: Array, dim: int = -1, descending: bool = False, stable: bool = False) -> Sorted:
+    """The elements sorted along axis `dim`; the sort is stable, nan counts as the largest.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: the axis.
+        descending: sort from the largest to the smallest.
+        stable: has no effect; the sort is always stable.
+
+    Returns:
+        ``values`` and int64 ``indices``, of the input's shape.
+
+    Raises:
+        ArgumentError: there is no such axis.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.sort(dl.tensor([0.3, 0.1, 0.2])).indices.tolist()
+        [1, 2, 0]
+    """
+    return _gather_order(input, _order("sort", input, dim, descending), dim)
+
+
+@export("dl", "Tensor")
+@reads("input")
+def argsort(input: Array, dim: int = -1, descending: bool = False, stable: bool = False) -> Array:
+    """The indices that sort the elements along axis `dim`, as from :func:`sort`."""
+    return to_device_of(input, _order("argsort", input, dim, descending))
+
+
+@export("dl", "Tensor")
+def msort(input: Array) -> Array:
+    """The elements sorted along the first axis.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.msort(dl.tensor([[3.0, 1.0], [2.0, 4.0]])).tolist()
+        [[2.0, 1.0], [3.0, 4.0]]
+    """
+    return sort(input, 0).values
+
+
+def _order(name: str, input: Array, dim: int, descending: bool) -> NDArray:
+    """The indices that sort the elements along an axis, of the input's shape.
+
+    Raises:
+        ArgumentError: there is no such axis.
+    """
+    array = np.atleast_1d(input.on_host())
+    axis = strides.axis(name, dim, max(len(input.shape), 1))
+    if descending:
+        # Sort the flipped array and flip the order, instead of sorting -array: bool has no negation, and
+        # uint8 would wrap around.
+        flipped_order = np.argsort(np.flip(array, axis), axis=axis, kind="stable")
+        order = array.shape[axis] - 1 - np.flip(flipped_order, axis)
+    else:
+        order = np.argsort(array, axis=axis, kind="stable")
+    result: NDArray = order.reshape(input.shape).astype(np.int64, order="C", copy=False)
+    return result
+
+
+def _gather_order(input: Array, order: NDArray, dim: int) -> Sorted:
+    order = np.asarray(order, order="C")
+    return Sorted(gather(input, dim, order), to_device_of(input, order))
+
+
+@export("dl", "Tensor")
+@reads("input")
+def topk(input: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
+    """The `k` largest elements along axis `dim`, sorted; equal elements keep their order.
+
+    nan counts as the largest.
+
+    Args:
+        input: a tensor of any shape.
+        k: the number of elements, at most the size of the axis.
+        dim: the axis.
+        largest: False for the smallest elements, in ascending order.
+        sorted: has no effect; the result is always sorted.
+
+    Returns:
+        ``values`` and int64 ``indices`` on the input's device, of the input's shape but for size `k` along
+        `dim`.
+
+    Raises:
+        ArgumentError: there is no such axis, or it has fewer than `k` elements.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.topk(dl.tensor([0.1, 0.7, 0.2]), 2).indices.tolist()
+        [1, 2]
+    """
+    if not input.shape:
+        return TopK(*(reshape(part, ()) for part in topk(reshape(input, 1), k, dim, largest)))
+    axis = strides.axis("topk", dim, len(input.shape))
+    if not 0 <= k <= input.shape[axis]:
+        raise ArgumentError(
+            f"[topk] k must be from 0 to {input.shape[axis]} for shape {input.shape}, got {k}"
+        )
+    order = np.take(_order("topk", input, axis, largest), np.arange(k), axis)
+    return TopK(*_gather_order(input, order, axis))
+
+
+@export("dl")
+@reads("sorted_sequence", "values")
+def searchsorted(sorted_sequence: Array, values: Array | Scalar, *, right: bool = False) -> Array:
+    """The indices at which values can be inserted into a sorted sequence so that it stays sorted.
+
+    Args:
+        sorted_sequence: ascending along the last axis; 1-d, or of the values' shape but for that axis.
+        values: a tensor or a number.
+        right: insert after equal elements instead of before them.
+
+    Returns:
+        int64, of the values' shape.
+
+    Raises:
+        ArgumentError: the shapes do not fit.
+    """
+    sequence = sorted_sequence.on_host()
+    array = values.on_host() if isinstance(values, TensorBase) else np.asarray(values)
+    if sequence.ndim != 1 and sequence.shape[:-1] != array.shape[:-1]:
+        raise ArgumentError(
+            f"[searchsorted] shapes {sequence.shape} and {array.shape} must be equal but for the last axis"
+        )
+    side: Literal["left", "right"] = "right" if right else "left"
+    if sequence.ndim == 1:
+        indices = np.asarray(np.searchsorted(sequence, array, side))
+    else:
+        rows = math.prod(array.shape[:-1])
+        pairs = zip(sequence.reshape(rows, -1), array.reshape(rows, -1), strict=True)
+        indices = np.array([np.searchsorted(row, value, side) for row, value in pairs]).reshape(array.shape)
+    return to_device_of(sorted_sequence, indices.astype(np.int64))
+
+
+@export("dl")
+def bucketize(input: Array | Scalar, boundaries: Array, *, right: bool = False) -> Array:
+    """The index of the bucket of each element: :func:`searchsorted` with its operands swapped.
+
+    Args:
+        input: a tensor or a number.
+        boundaries: the boundaries between buckets, 1-d and ascending.
+        right: an element equal to a boundary belongs to the bucket after it, not before it.
+
+    Returns:
+        int64, of the input's shape.
+
+    Raises:
+        ArgumentError: the boundaries are not 1-d.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.bucketize(dl.tensor([0.5, 2.5]), dl.tensor([1.0, 2.0, 3.0])).tolist()
+        [0, 2]
+    """
+    if len(boundaries.shape) != 1:
+        raise ArgumentError(f"[bucketize] boundaries must have one axis, got shape {boundaries.shape}")
+    return searchsorted(boundaries, input, right=right)
+
+
+@export("dl", "Tensor")
+def argwhere(input: Array) -> Array:
+    """The indices of the elements that are not 0, one row for each; :func:`nonzero`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.argwhere(dl.tensor([[0.0, 1.0], [2.0, 0.0]])).tolist()
+        [[0, 1], [1, 0]]
+    """
+    return nonzero(input)
