@@ -141,7 +141,7 @@ def hypot(input: Array, other: Array) -> Array:
     def backward(grads: Sequence[Array], saved: Sequence[Array], needs: Sequence[bool]) -> list[Array]:
         return [mul(grads[0], true_divide(x, saved[2])) for x in saved[:2]]
 
-    tape.attach("hypot", [a, b], [result], backward, (a, b, result))
+    tape.add_node("hypot", [a, b], [result], backward, (a, b, result))
     return result
 
 
@@ -167,7 +167,7 @@ def _log_add_power(
         gap = where(eq(a, b), 0.0, sub(a, b)) * log_base
         return [mul(grads[0], sigmoid(gap)), mul(grads[0], sigmoid(-gap))]
 
-    tape.attach(name, [a, b], [result], backward, (a, b))
+    tape.add_node(name, [a, b], [result], backward, (a, b))
     return result
 
 

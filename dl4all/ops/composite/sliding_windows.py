@@ -51,7 +51,7 @@ def window(input: Array, dimension: int, size: int, step: int) -> Array:
         rows = reshape(windows_together, outer, len(indices), inner)
         return [reshape(take_rows_backward(rows, indices, shape[axis]), shape)]
 
-    tape.attach("unfold", [input], [view], backward)
+    tape.add_node("unfold", [input], [view], backward)
     return view
 
 

@@ -32,7 +32,9 @@ def _with_derivative(
     x = as_float(input)
     with tape.gradients(False):
         result = function(x)
-    tape.attach(name, [x], [result], lambda grads, saved, needs: [mul(grads[0], derivative(saved[0]))], (x,))
+    tape.add_node(
+        name, [x], [result], lambda grads, saved, needs: [mul(grads[0], derivative(saved[0]))], (x,)
+    )
     return result
 
 

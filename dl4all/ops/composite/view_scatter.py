@@ -7,7 +7,8 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Array, TensorBase
+from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.indexing import advanced_indexing
 from dl4all.ops.indexing.inplace import setitem
@@ -76,8 +77,7 @@ def diagonal_scatter(input: Array, src: Array, offset: int = 0, dim1: int = 0, d
 
 def copy_for(input: Array, source: Array) -> Array:
     """A copy of the input to write `source` to; within ``vmap``, one for each sample of the source."""
-    is_batched = isinstance(source, TensorBase) and source.levels
-    return clone(source.beside([input])[0] if is_batched else input)
+    return clone(source.match_levels([input])[0] if isinstance(source, BatchedTensorBase) else input)
 
 
 def _with_region(input: Array, key: tuple[int | slice, ...], src: Array) -> Array:
