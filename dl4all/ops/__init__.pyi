@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from dl4all.ops.core.op import REGISTRY as REGISTRY
 from dl4all.ops.core.op import all_shaders as all_shaders
 from dl4all.ops.core.tensor_base import Shape
+from dl4all.ops.pool.windows import Pooling
 from dl4all.ops.random.generator import Generator
 from dl4all.tensor.tensor import Tensor
 
@@ -743,124 +744,150 @@ def grouped_norm_sums(
 ) -> Tensor: ...
 def avg_pool2d(
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor: ...
-def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor: ...
-def avg_pool_backward(grad: Tensor, pooling: Any) -> Tensor: ...
-def max_pool2d(
+def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor: ...
+def avg_pool_backward(grad: Tensor, pooling: Pooling) -> Tensor: ...
+def lp_pool1d(
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
     ceil_mode: bool = False,
 ) -> Tensor: ...
-def adaptive_max_pool2d(input: Tensor, output_size: Any) -> Tensor: ...
-def max_pool_backward(grad: Tensor, input: Tensor, pooling: Any) -> Tensor: ...
-def max_pool_at(input: Tensor, by: Tensor, pooling: Any) -> Tensor: ...
-def max_pool2d_with_indices(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+def lp_pool2d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
     ceil_mode: bool = False,
-) -> tuple[Any, Any]: ...
-def adaptive_max_pool2d_with_indices(input: Any, output_size: Any) -> tuple[Any, Any]: ...
+) -> Tensor: ...
+def lp_pool3d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    ceil_mode: bool = False,
+) -> Tensor: ...
+def max_pool_backward(grad: Tensor, input: Tensor, pooling: Pooling) -> Tensor: ...
+def max_pool_at(input: Tensor, by: Tensor, pooling: Pooling) -> Tensor: ...
 def max_unpool1d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
     output_size: Sequence[int] | None = None,
-) -> Any: ...
+) -> Tensor: ...
 def max_unpool2d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
     output_size: Sequence[int] | None = None,
-) -> Any: ...
+) -> Tensor: ...
 def max_unpool3d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
     output_size: Sequence[int] | None = None,
-) -> Any: ...
+) -> Tensor: ...
 def max_pool1d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> Any: ...
-def avg_pool1d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Any: ...
-def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any: ...
-def adaptive_max_pool1d(input: Any, output_size: Any) -> Any: ...
-def avg_pool3d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Any: ...
-def max_pool3d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any: ...
-def max_pool3d_with_indices(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> tuple[Any, Any]: ...
-def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any: ...
-def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any: ...
-def adaptive_max_pool3d_with_indices(input: Any, output_size: Any) -> tuple[Any, Any]: ...
+) -> Tensor: ...
 def max_pool1d_with_indices(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
-) -> tuple[Any, Any]: ...
-def adaptive_max_pool1d_with_indices(input: Any, output_size: Any) -> tuple[Any, Any]: ...
-def lp_pool1d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Any: ...
-def lp_pool2d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Any: ...
-def lp_pool3d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Any: ...
+) -> tuple[Tensor, Tensor]: ...
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor: ...
+def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int]) -> Tensor: ...
+def adaptive_max_pool1d(
+    input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
+) -> Tensor: ...
+def adaptive_max_pool1d_with_indices(
+    input: Tensor, output_size: int | Sequence[int]
+) -> tuple[Tensor, Tensor]: ...
+def max_pool2d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor: ...
+def max_pool2d_with_indices(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]: ...
+def adaptive_max_pool2d(
+    input: Tensor, output_size: int | Sequence[int | None] | None, return_indices: bool = False
+) -> Tensor: ...
+def adaptive_max_pool2d_with_indices(
+    input: Tensor, output_size: int | Sequence[int | None] | None
+) -> tuple[Tensor, Tensor]: ...
+def avg_pool3d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor: ...
+def max_pool3d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor: ...
+def max_pool3d_with_indices(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]: ...
+def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor: ...
+def adaptive_max_pool3d(
+    input: Tensor, output_size: int | Sequence[int | None] | None, return_indices: bool = False
+) -> Tensor: ...
+def adaptive_max_pool3d_with_indices(
+    input: Tensor, output_size: int | Sequence[int | None] | None
+) -> tuple[Tensor, Tensor]: ...
 def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any: ...
 def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any: ...
 def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any: ...
