@@ -690,39 +690,46 @@ def batch_norm_backward(
     eps: float = 1e-05,
 ) -> Tensor: ...
 def batch_norm(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-05,
-) -> Any: ...
+) -> Tensor: ...
 def instance_norm(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-05,
-) -> Any: ...
+) -> Tensor: ...
 def group_norm(
-    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-05
-) -> Any: ...
-def layer_norm(
-    input: Any,
-    normalized_shape: int | Sequence[int],
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     eps: float = 1e-05,
-) -> Any: ...
+) -> Tensor: ...
+def layer_norm(
+    input: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+) -> Tensor: ...
 def rms_norm(
-    input: Any, normalized_shape: int | Sequence[int], weight: Any = None, eps: float | None = None
-) -> Any: ...
-def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Any: ...
+    input: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor: ...
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor: ...
 def grouped_norm(
     input: Tensor,
     weight: Tensor | None = None,
