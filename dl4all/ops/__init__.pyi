@@ -3,9 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy.typing as npt
+
 from dl4all.ops.core.op import REGISTRY as REGISTRY
 from dl4all.ops.core.op import all_shaders as all_shaders
-from dl4all.ops.core.tensor_base import Shape
+from dl4all.ops.core.tensor_base import Scalar, Shape
+from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.pool.windows import Pooling
 from dl4all.ops.random.generator import Generator
 from dl4all.tensor.tensor import Tensor
@@ -551,97 +554,139 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor: ...
 def einsum(equation: str, *operands: Any) -> Any: ...
 def matmul(input: Tensor, other: Tensor) -> Tensor: ...
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
+def cross_entropy(
+    input: Tensor,
+    target: Tensor | npt.ArrayLike,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor: ...
+def nll_loss(
+    input: Tensor,
+    target: Tensor | npt.ArrayLike,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor: ...
 def cross_entropy_each(
-    input: Tensor, weight: Tensor | None = None, target: Any = ..., label_smoothing: float = 0.0
+    input: Tensor,
+    weight: Tensor | None = None,
+    target: Sequence[int] | Indices = ...,
+    label_smoothing: float = 0.0,
 ) -> Tensor: ...
 def cross_entropy_backward(
-    grad: Tensor, input: Tensor, weight: Tensor | None = None, target: Any = ..., label_smoothing: float = 0.0
+    grad: Tensor,
+    input: Tensor,
+    weight: Tensor | None = None,
+    target: Sequence[int] | Indices = ...,
+    label_smoothing: float = 0.0,
 ) -> Tensor: ...
-def nll_each(input: Tensor, weight: Tensor | None = None, target: Any = ...) -> Tensor: ...
+def nll_each(
+    input: Tensor, weight: Tensor | None = None, target: Sequence[int] | Indices = ...
+) -> Tensor: ...
 def nll_backward(
-    grad: Tensor, weight: Tensor | None = None, target: Any = ..., classes: int = 1
+    grad: Tensor, weight: Tensor | None = None, target: Sequence[int] | Indices = ..., classes: int = 1
 ) -> Tensor: ...
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor | npt.ArrayLike,
+    input_lengths: Tensor | npt.ArrayLike,
+    target_lengths: Tensor | npt.ArrayLike,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor: ...
+def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor: ...
+def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor: ...
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
+) -> Tensor: ...
+def huber_loss(
+    input: Tensor,
+    target: Tensor,
+    *,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor: ...
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
+) -> Tensor: ...
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor: ...
+def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False) -> Tensor: ...
 def gaussian_nll_loss(
-    input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-06, *, reduction: str = "mean"
-) -> Any: ...
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | Scalar,
+    full: bool = False,
+    eps: float = 1e-06,
+    *,
+    reduction: str = "mean",
+) -> Tensor: ...
 def poisson_nll_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     log_input: bool = True,
     full: bool = False,
     *,
     eps: float = 1e-08,
     reduction: str = "mean",
-) -> Any: ...
-def ctc_loss(
-    log_probs: Any,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
-    blank: int = 0,
-    reduction: str = "mean",
-    zero_infinity: bool = False,
-) -> Any: ...
-def cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    *,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Any: ...
-def nll_loss(
-    input: Any, target: Any, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean"
-) -> Any: ...
-def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any: ...
-def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any: ...
-def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0) -> Any: ...
-def huber_loss(
-    input: Any, target: Any, *, reduction: str = "mean", delta: float = 1.0, weight: Any = None
-) -> Any: ...
-def binary_cross_entropy(input: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> Any: ...
-def binary_cross_entropy_with_logits(
-    input: Any, target: Any, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
-) -> Any: ...
-def kl_div(input: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> Any: ...
-def soft_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any: ...
+) -> Tensor: ...
+def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor: ...
 def multi_margin_loss(
-    input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, *, reduction: str = "mean"
-) -> Any: ...
-def multilabel_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any: ...
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    *,
+    reduction: str = "mean",
+) -> Tensor: ...
+def multilabel_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor: ...
 def multilabel_soft_margin_loss(
-    input: Any, target: Any, weight: Any = None, *, reduction: str = "mean"
-) -> Any: ...
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
+) -> Tensor: ...
 def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     margin: float = 1.0,
     p: float = 2,
     eps: float = 1e-06,
     swap: bool = False,
     *,
     reduction: str = "mean",
-) -> Any: ...
+) -> Tensor: ...
 def triplet_margin_with_distance_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     *,
-    distance_function: Callable[[Any, Any], Any] | None = None,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
     margin: float = 1.0,
     swap: bool = False,
     reduction: str = "mean",
-) -> Any: ...
-def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-08) -> Any: ...
+) -> Tensor: ...
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor: ...
 def cosine_embedding_loss(
-    input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
-) -> Any: ...
-def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any: ...
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
+) -> Tensor: ...
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: float = 1.0, *, reduction: str = "mean"
+) -> Tensor: ...
 def margin_ranking_loss(
-    input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
-) -> Any: ...
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
+) -> Tensor: ...
 def cast(input: Tensor, dtype: str) -> Tensor: ...
 def contiguous(input: Tensor) -> Tensor: ...
 def reshape(input: Tensor, *shape: int | Shape) -> Tensor: ...
