@@ -30,9 +30,8 @@ class CosineAnnealingLR(LRScheduler):
     def _next_rate(self, lr: float, base: float, group: int) -> float:
         if self._begins:
             return lr
-        if (self.last_epoch - 1 - self.T_max) % (
-            2 * self.T_max
-        ) == 0:  # rising again from the lowest rate, where the recurrence would divide by 0
+        # The rate rises again from the lowest one, where the recurrence would divide by 0.
+        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
             return lr + (base - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
         now, before = (
             1 + math.cos(math.pi * epoch / self.T_max) for epoch in (self.last_epoch, self.last_epoch - 1)
