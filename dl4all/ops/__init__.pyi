@@ -9,7 +9,7 @@ from dl4all.ops.core.op import REGISTRY as REGISTRY
 from dl4all.ops.core.op import all_shaders as all_shaders
 from dl4all.ops.core.tensor_base import Scalar, Shape
 from dl4all.ops.indexing.indices import Indices
-from dl4all.ops.pool.windows import Pooling
+from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes
 from dl4all.ops.random.generator import Generator
 from dl4all.tensor.tensor import Tensor
 
@@ -796,150 +796,126 @@ def grouped_norm_sums(
 ) -> Tensor: ...
 def avg_pool2d(
     input: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor: ...
-def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor: ...
+def adaptive_avg_pool2d(input: Tensor, output_size: OutputSizes) -> Tensor: ...
 def avg_pool_backward(grad: Tensor, pooling: Pooling) -> Tensor: ...
 def lp_pool1d(
-    input: Tensor,
-    norm_type: float,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    ceil_mode: bool = False,
+    input: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
 ) -> Tensor: ...
 def lp_pool2d(
-    input: Tensor,
-    norm_type: float,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    ceil_mode: bool = False,
+    input: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
 ) -> Tensor: ...
 def lp_pool3d(
-    input: Tensor,
-    norm_type: float,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    ceil_mode: bool = False,
+    input: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
 ) -> Tensor: ...
 def max_pool_backward(grad: Tensor, input: Tensor, pooling: Pooling) -> Tensor: ...
 def max_pool_at(input: Tensor, by: Tensor, pooling: Pooling) -> Tensor: ...
 def max_unpool1d(
     input: Tensor,
     indices: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor: ...
 def max_unpool2d(
     input: Tensor,
     indices: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor: ...
 def max_unpool3d(
     input: Tensor,
     indices: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor: ...
 def max_pool1d(
     input: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor: ...
 def max_pool1d_with_indices(
     input: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]: ...
 def avg_pool1d(
     input: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor: ...
-def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int]) -> Tensor: ...
-def adaptive_max_pool1d(
-    input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
-) -> Tensor: ...
-def adaptive_max_pool1d_with_indices(
-    input: Tensor, output_size: int | Sequence[int]
-) -> tuple[Tensor, Tensor]: ...
+def adaptive_avg_pool1d(input: Tensor, output_size: Sizes) -> Tensor: ...
+def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Tensor: ...
+def adaptive_max_pool1d_with_indices(input: Tensor, output_size: Sizes) -> tuple[Tensor, Tensor]: ...
 def max_pool2d(
     input: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor: ...
 def max_pool2d_with_indices(
     input: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]: ...
-def adaptive_max_pool2d(
-    input: Tensor, output_size: int | Sequence[int | None] | None, return_indices: bool = False
-) -> Tensor: ...
-def adaptive_max_pool2d_with_indices(
-    input: Tensor, output_size: int | Sequence[int | None] | None
-) -> tuple[Tensor, Tensor]: ...
+def adaptive_max_pool2d(input: Tensor, output_size: OutputSizes, return_indices: bool = False) -> Tensor: ...
+def adaptive_max_pool2d_with_indices(input: Tensor, output_size: OutputSizes) -> tuple[Tensor, Tensor]: ...
 def avg_pool3d(
     input: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor: ...
 def max_pool3d(
     input: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor: ...
 def max_pool3d_with_indices(
     input: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]: ...
-def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor: ...
-def adaptive_max_pool3d(
-    input: Tensor, output_size: int | Sequence[int | None] | None, return_indices: bool = False
-) -> Tensor: ...
-def adaptive_max_pool3d_with_indices(
-    input: Tensor, output_size: int | Sequence[int | None] | None
-) -> tuple[Tensor, Tensor]: ...
+def adaptive_avg_pool3d(input: Tensor, output_size: OutputSizes) -> Tensor: ...
+def adaptive_max_pool3d(input: Tensor, output_size: OutputSizes, return_indices: bool = False) -> Tensor: ...
+def adaptive_max_pool3d_with_indices(input: Tensor, output_size: OutputSizes) -> tuple[Tensor, Tensor]: ...
 def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any: ...
 def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any: ...
 def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any: ...

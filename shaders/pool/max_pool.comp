@@ -51,8 +51,8 @@ ivec2 windows(int i, int size, int out_size, int kernel, int stride, int padding
 #if ADAPTIVE
     return ivec2(i * out_size / size, ((i + 1) * out_size + size - 1) / size);
 #else
-    const int behind = i + padding - dilation * (kernel - 1);
-    return ivec2(behind > 0 ? (behind + stride - 1) / stride : 0, min((i + padding) / stride + 1, out_size));
+    const int earliest = i + padding - dilation * (kernel - 1);
+    return ivec2(earliest > 0 ? (earliest + stride - 1) / stride : 0, min((i + padding) / stride + 1, out_size));
 #endif
 }
 #endif

@@ -39,7 +39,7 @@ void main() {
         const uvec2 tile = divided(i, p.out_width / TILES);
         const uint start = tile.x * kernel_h * width + tile.y * WIDE;
         float best[TILES];
-        int at[TILES];
+        int index[TILES];
         UNROLL(r, kernel_h) {
             float row[WIDE];
             if (FOURS != 0) {
@@ -51,9 +51,9 @@ void main() {
             UNROLL(c, WIDE) {
                 const int t = c / kernel_w;
                 const bool first = r == 0 && c % kernel_w == 0;
-                const bool found = first || is_nan(row[c]) || (row[c] > best[t] && !is_nan(best[t]));
-                best[t] = found ? row[c] : best[t];
-                at[t] = found ? r * kernel_w + c % kernel_w : at[t];
+                const bool is_larger = first || is_nan(row[c]) || (row[c] > best[t] && !is_nan(best[t]));
+                best[t] = is_larger ? row[c] : best[t];
+                index[t] = is_larger ? r * kernel_w + c % kernel_w : index[t];
             }
         }
 #if BACKWARD
@@ -61,7 +61,7 @@ void main() {
         UNROLL(t, TILES) value[t] = g[p.g_offset + i * TILES + t];
         UNROLL(r, kernel_h) {
             float row[WIDE];
-            UNROLL(c, WIDE) row[c] = at[c / kernel_w] == r * kernel_w + c % kernel_w ? value[c / kernel_w] : 0.0;
+            UNROLL(c, WIDE) row[c] = index[c / kernel_w] == r * kernel_w + c % kernel_w ? value[c / kernel_w] : 0.0;
             if (FOURS != 0) {
                 y4[(start + r * width) / 4] = vec4(row[0], row[1 % WIDE], row[2 % WIDE], row[3 % WIDE]);
             } else {

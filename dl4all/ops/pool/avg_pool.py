@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from dl4all.ops.core.checks import check_images
@@ -12,7 +11,7 @@ from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.pool import host
-from dl4all.ops.pool.windows import Pooling, adaptive, check_pooled, sliding
+from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes, adaptive, check_pooled, sliding
 
 WORKGROUP = 64
 # By whether the gradient is computed, and whether the windows are adaptive.
@@ -77,9 +76,9 @@ def _run_avg_pool2d(out: TensorBase, input: TensorBase, **arguments: Any) -> Non
 )
 def avg_pool2d(
     input: Array,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
@@ -132,7 +131,7 @@ def _run_adaptive_avg_pool2d(out: TensorBase, input: TensorBase, *, output_size:
         example((0, 3, 5, 5), output_size=1),
     ),
 )
-def adaptive_avg_pool2d(input: Array, output_size: int | Sequence[int | None] | None) -> Array:
+def adaptive_avg_pool2d(input: Array, output_size: OutputSizes) -> Array:
     """The means of the windows that divide the input into `output_size` parts; size 1 is the global mean.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from dl4all.errors import ArgumentError
@@ -15,14 +14,15 @@ from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.pool.avg_pool import avg_pool2d
 from dl4all.ops.pool.pool1d import avg_pool1d, one_number
 from dl4all.ops.pool.pool3d import avg_pool3d
+from dl4all.ops.pool.windows import Sizes
 
 
 @export("F")
 def lp_pool1d(
     input: Array,
     norm_type: float,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
     ceil_mode: bool = False,
 ) -> Array:
     """The p-norm of each window along the last axis of (N, C, L): ``sum(x ** p) ** (1 / p)``.
@@ -49,8 +49,8 @@ def lp_pool1d(
 def lp_pool2d(
     input: Array,
     norm_type: float,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
     ceil_mode: bool = False,
 ) -> Array:
     """:func:`lp_pool1d` of images, with windows of height and width.
@@ -69,8 +69,8 @@ def lp_pool2d(
 def lp_pool3d(
     input: Array,
     norm_type: float,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
     ceil_mode: bool = False,
 ) -> Array:
     """:func:`lp_pool1d` of volumes, with windows of depth, height and width.

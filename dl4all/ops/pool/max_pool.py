@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.pool import host
-from dl4all.ops.pool.windows import Pooling, adaptive, check_pooled, sliding
+from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes, adaptive, check_pooled, sliding
 from dl4all.scheduler.device import Launch
 
 WORKGROUP = 64
@@ -36,20 +35,22 @@ class Pass(enum.Enum):
 
 # By pass and by whether the windows are adaptive. TAKE needs no windows: the indices say all.
 MAX_POOL = {
-    (what, is_adaptive): shader("pool/max_pool.comp", PASS=what.value, ADAPTIVE=int(is_adaptive))
-    for what in Pass
+    (kernel_pass, is_adaptive): shader(
+        "pool/max_pool.comp", PASS=kernel_pass.value, ADAPTIVE=int(is_adaptive)
+    )
+    for kernel_pass in Pass
     for is_adaptive in (False, True)
-    if not (what is Pass.TAKE and is_adaptive)
+    if not (kernel_pass is Pass.TAKE and is_adaptive)
 }
 # By whether the gradient is computed.
 TILES = {backward: shader("pool/max_pool_tiles.comp", BACKWARD=int(backward)) for backward in (False, True)}
 
 
-def _run_max_pool(what: Pass, out: TensorBase, pooling: Pooling, *tensors: TensorBase) -> None:
+def _run_max_pool(kernel_pass: Pass, out: TensorBase, pooling: Pooling, *tensors: TensorBase) -> None:
     check_rounds(out.device, pooling.rounds)
     words = (1,) * 8 if pooling.win is None else pooling.win.words
     push = pack(out.numel(), tensors[0].offset, *pooling.size, *pooling.out_size, *words)
-    code = MAX_POOL[what, pooling.win is None and what is not Pass.TAKE]
+    code = MAX_POOL[kernel_pass, pooling.win is None and kernel_pass is not Pass.TAKE]
     run(code, strided_grid(out.numel(), WORKGROUP), push, *tensors, out)
 
 
@@ -94,10 +95,10 @@ def max_pool_indices(input: TensorBase, pooling: Pooling) -> TensorBase:
 
 def max_pooling(
     shape: Shape,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None,
-    padding: int | Sequence[int],
-    dilation: int | Sequence[int],
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    dilation: Sizes,
     ceil_mode: bool,
 ) -> Pooling:
     """The windows of :func:`max_pool2d` for images of `shape`."""
@@ -131,10 +132,10 @@ def _run_max_pool2d(out: TensorBase, input: TensorBase, **arguments: Any) -> Non
 )
 def max_pool2d(
     input: Array,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> Array:
     """The largest element in each window; the padding never wins, nan always does.
@@ -183,7 +184,7 @@ def _run_adaptive_max_pool2d(out: TensorBase, input: TensorBase, *, output_size:
         example((0, 3, 5, 5), output_size=1),
     ),
 )
-def adaptive_max_pool2d(input: Array, output_size: int | Sequence[int | None] | None) -> Array:
+def adaptive_max_pool2d(input: Array, output_size: OutputSizes) -> Array:
     """The largest element in each of the windows that divide the input into `output_size` parts.
 
     Args:
@@ -232,7 +233,11 @@ _ADAPTIVE = adaptive("adaptive_max_pool2d", (1, 1, 5, 3), (3, 2))
     kernel=Kernel(
         _run_max_pool_backward,
         (
-            *(code for (what, _), code in MAX_POOL.items() if what in (Pass.INDICES, Pass.BACKWARD)),
+            *(
+                code
+                for (kernel_pass, _), code in MAX_POOL.items()
+                if kernel_pass in (Pass.INDICES, Pass.BACKWARD)
+            ),
             TILES[True],
         ),
     ),

@@ -12,15 +12,16 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.indexing.gather_scatter import number, scatter
 from dl4all.ops.memory.views import reshape
+from dl4all.ops.pool.windows import Sizes
 
 
 @export("F")
 def max_unpool1d(
     input: Array,
     indices: Array,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     output_size: Sequence[int] | None = None,
 ) -> Array:
     """:func:`max_unpool2d` of (N, C, L) or (C, L).
@@ -39,9 +40,9 @@ def max_unpool1d(
 def max_unpool2d(
     input: Array,
     indices: Array,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     output_size: Sequence[int] | None = None,
 ) -> Array:
     """Images with each element at the index that max pooling found it at, and 0 elsewhere.
@@ -70,9 +71,9 @@ def max_unpool2d(
 def max_unpool3d(
     input: Array,
     indices: Array,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     output_size: Sequence[int] | None = None,
 ) -> Array:
     """:func:`max_unpool2d` of (N, C, D, H, W) or (C, D, H, W).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from dl4all.errors import ArgumentError
@@ -13,15 +12,16 @@ from dl4all.ops.memory.views import reshape
 from dl4all.ops.pool import max_pool
 from dl4all.ops.pool.avg_pool import adaptive_avg_pool2d, avg_pool2d
 from dl4all.ops.pool.pool2d import adaptive_max_pool2d_with_indices, max_pool2d_with_indices
+from dl4all.ops.pool.windows import Sizes
 
 
 @export("F")
 def max_pool1d(
     input: Array,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Array:
@@ -35,10 +35,10 @@ def max_pool1d(
 @export("F")
 def max_pool1d_with_indices(
     input: Array,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> tuple[Array, Array]:
     """:func:`max_pool1d` with ``return_indices=True``: also the index of each maximum, as int64."""
@@ -50,9 +50,9 @@ def max_pool1d_with_indices(
 @export("F")
 def avg_pool1d(
     input: Array,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Array:
@@ -64,16 +64,14 @@ def avg_pool1d(
 
 
 @export("F")
-def adaptive_avg_pool1d(input: Array, output_size: int | Sequence[int]) -> Array:
+def adaptive_avg_pool1d(input: Array, output_size: Sizes) -> Array:
     """:func:`adaptive_avg_pool2d` along the last axis of (N, C, L)."""
     rows = _with_rows("adaptive_avg_pool1d", input)
     return _without_rows(adaptive_avg_pool2d(rows, _pair("adaptive_avg_pool1d", output_size, 1)))
 
 
 @export("F")
-def adaptive_max_pool1d(
-    input: Array, output_size: int | Sequence[int], return_indices: bool = False
-) -> Array:
+def adaptive_max_pool1d(input: Array, output_size: Sizes, return_indices: bool = False) -> Array:
     """:func:`adaptive_max_pool2d` along the last axis of (N, C, L)."""
     if return_indices:
         return adaptive_max_pool1d_with_indices(input, output_size)
@@ -82,7 +80,7 @@ def adaptive_max_pool1d(
 
 
 @export("F")
-def adaptive_max_pool1d_with_indices(input: Array, output_size: int | Sequence[int]) -> tuple[Array, Array]:
+def adaptive_max_pool1d_with_indices(input: Array, output_size: Sizes) -> tuple[Array, Array]:
     """:func:`adaptive_max_pool1d` with ``return_indices=True``: also the index of each maximum, as int64."""
     rows = _with_rows("adaptive_max_pool1d", input)
     size = _pair("adaptive_max_pool1d", output_size, 1)

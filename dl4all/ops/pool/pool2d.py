@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.pool import max_pool
 from dl4all.ops.pool.max_pool import max_pool_indices, max_pooling
-from dl4all.ops.pool.windows import adaptive
+from dl4all.ops.pool.windows import OutputSizes, Sizes, adaptive
 
 
 @export("F")
 def max_pool2d(
     input: Array,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Array:
@@ -57,10 +55,10 @@ def max_pool2d(
 @reads("input")
 def max_pool2d_with_indices(
     input: Array,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> tuple[Array, Array]:
     """:func:`max_pool2d` with ``return_indices=True``."""
@@ -70,9 +68,7 @@ def max_pool2d_with_indices(
 
 
 @export("F")
-def adaptive_max_pool2d(
-    input: Array, output_size: int | Sequence[int | None] | None, return_indices: bool = False
-) -> Array:
+def adaptive_max_pool2d(input: Array, output_size: OutputSizes, return_indices: bool = False) -> Array:
     """The largest element in each of the windows that divide the input into `output_size` parts.
 
     Args:
@@ -99,9 +95,7 @@ def adaptive_max_pool2d(
 
 @export("F")
 @reads("input")
-def adaptive_max_pool2d_with_indices(
-    input: Array, output_size: int | Sequence[int | None] | None
-) -> tuple[Array, Array]:
+def adaptive_max_pool2d_with_indices(input: Array, output_size: OutputSizes) -> tuple[Array, Array]:
     """:func:`adaptive_max_pool2d` with ``return_indices=True``."""
     values = max_pool.adaptive_max_pool2d(input, output_size)
     return values, max_pool_indices(input, adaptive("adaptive_max_pool2d", input.shape, output_size))

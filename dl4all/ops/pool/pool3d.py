@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
@@ -15,14 +14,15 @@ from dl4all.ops.memory.views import reshape
 from dl4all.ops.pool.avg_pool import adaptive_avg_pool2d, avg_pool2d
 from dl4all.ops.pool.max_pool import adaptive_max_pool2d, max_pool2d
 from dl4all.ops.pool.pool2d import adaptive_max_pool2d_with_indices, max_pool2d_with_indices
+from dl4all.ops.pool.windows import OutputSizes, Sizes
 
 
 @export("F")
 def avg_pool3d(
     input: Array,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
@@ -62,10 +62,10 @@ def avg_pool3d(
 @export("F")
 def max_pool3d(
     input: Array,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Array:
@@ -104,10 +104,10 @@ def max_pool3d(
 @export("F")
 def max_pool3d_with_indices(
     input: Array,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> tuple[Array, Array]:
     """:func:`max_pool3d` with ``return_indices=True``."""
@@ -115,7 +115,7 @@ def max_pool3d_with_indices(
 
 
 @export("F")
-def adaptive_avg_pool3d(input: Array, output_size: int | Sequence[int | None] | None) -> Array:
+def adaptive_avg_pool3d(input: Array, output_size: OutputSizes) -> Array:
     """:func:`avg_pool3d` with windows that divide volumes into `output_size` parts.
 
     Args:
@@ -137,9 +137,7 @@ def adaptive_avg_pool3d(input: Array, output_size: int | Sequence[int | None] | 
 
 
 @export("F")
-def adaptive_max_pool3d(
-    input: Array, output_size: int | Sequence[int | None] | None, return_indices: bool = False
-) -> Array:
+def adaptive_max_pool3d(input: Array, output_size: OutputSizes, return_indices: bool = False) -> Array:
     """:func:`max_pool3d` with windows that divide volumes into `output_size` parts.
 
     Args:
@@ -167,9 +165,7 @@ def adaptive_max_pool3d(
 
 
 @export("F")
-def adaptive_max_pool3d_with_indices(
-    input: Array, output_size: int | Sequence[int | None] | None
-) -> tuple[Array, Array]:
+def adaptive_max_pool3d_with_indices(input: Array, output_size: OutputSizes) -> tuple[Array, Array]:
     """:func:`adaptive_max_pool3d` with ``return_indices=True``."""
     return adaptive_max_pool3d(input, output_size, True)  # type: ignore[no-any-return]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,12 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.conv.window import Window, placed, sizes, window
 from dl4all.ops.core.launch import ceil_div
 from dl4all.ops.core.tensor_base import Shape, TensorBase
+
+Sizes: TypeAlias = int | Sequence[int]
+"""One number for all axes, or one for each."""
+
+OutputSizes: TypeAlias = int | Sequence[int | None] | None
+"""Sizes of a result; None keeps that of the input."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +84,10 @@ class Pooling:
 def sliding(
     op: str,
     shape: Shape,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None,
-    padding: int | Sequence[int],
-    dilation: int | Sequence[int],
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    dilation: Sizes,
     ceil_mode: bool,
     include_pad: bool = True,
     divisor: int | None = None,
@@ -109,7 +115,7 @@ def sliding(
     return Pooling(size, out_size, win, ceil_mode, include_pad, divisor)
 
 
-def adaptive(op: str, shape: Shape, output_size: int | Sequence[int | None] | None) -> Pooling:
+def adaptive(op: str, shape: Shape, output_size: OutputSizes) -> Pooling:
     """Windows that divide images of `shape` (N, C, H, W) into `output_size` parts; None keeps a size.
 
     Raises:
