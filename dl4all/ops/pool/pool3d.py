@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.conv.window import sizes
@@ -15,6 +16,8 @@ from dl4all.ops.pool.avg_pool import adaptive_avg_pool2d, avg_pool2d
 from dl4all.ops.pool.max_pool import adaptive_max_pool2d, max_pool2d
 from dl4all.ops.pool.pool2d import adaptive_max_pool2d_with_indices, max_pool2d_with_indices
 from dl4all.ops.pool.windows import OutputSizes, Sizes
+
+Arguments: TypeAlias = tuple[Any, ...]
 
 
 @export("F")
@@ -52,10 +55,9 @@ def avg_pool3d(
     step = kernel if stride in (None, ()) else sizes(name, "stride", stride, 1, 3)
     override = None if divisor_override is None else 1
     options = ceil_mode, count_include_pad, override
-    layers = avg_pool2d(_layers(x), kernel[1:], step[1:], pad[1:], *options)
-    columns = _columns(layers, x.shape[1])
-    pooled = avg_pool2d(columns, (kernel[0], 1), (step[0], 1), (pad[0], 0), *options)
-    result = _volumes(pooled, layers, is_single)
+    of_layers = kernel[1:], step[1:], pad[1:], *options
+    of_columns = (kernel[0], 1), (step[0], 1), (pad[0], 0), *options
+    result = _pool(avg_pool2d, x, is_single, of_layers, of_columns)
     return result if divisor_override is None else true_divide(result, divisor_override)
 
 
@@ -92,13 +94,9 @@ def max_pool3d(
     spacing = sizes(name, "dilation", dilation, 1, 3)
     of_layers = kernel[1:], step[1:], pad[1:], spacing[1:], ceil_mode
     of_columns = (kernel[0], 1), (step[0], 1), (pad[0], 0), (spacing[0], 1), ceil_mode
-    if not return_indices:
-        layers = max_pool2d(_layers(x), *of_layers)
-        return _volumes(max_pool2d(_columns(layers, x.shape[1]), *of_columns), layers, is_single)
-    layers, layer_indices = max_pool2d_with_indices(_layers(x), *of_layers)
-    columns, column_indices = max_pool2d_with_indices(_columns(layers, x.shape[1]), *of_columns)
-    indices = _volume_indices(x, layer_indices, column_indices)
-    return _volumes(columns, layers, is_single), _volumes(indices, layers, is_single)
+    if return_indices:
+        return _pool_with_indices(max_pool2d_with_indices, x, is_single, of_layers, of_columns)
+    return _pool(max_pool2d, x, is_single, of_layers, of_columns)
 
 
 @export("F")
@@ -132,8 +130,7 @@ def adaptive_avg_pool3d(input: Array, output_size: OutputSizes) -> Array:
     """
     x, is_single = _with_batch("adaptive_avg_pool3d", input)
     size = _three_sizes("adaptive_avg_pool3d", output_size)
-    layers = adaptive_avg_pool2d(_layers(x), size[1:])
-    return _volumes(adaptive_avg_pool2d(_columns(layers, x.shape[1]), (size[0], None)), layers, is_single)
+    return _pool(adaptive_avg_pool2d, x, is_single, (size[1:],), ((size[0], None),))
 
 
 @export("F")
@@ -155,13 +152,10 @@ def adaptive_max_pool3d(input: Array, output_size: OutputSizes, return_indices: 
     """
     x, is_single = _with_batch("adaptive_max_pool3d", input)
     size = _three_sizes("adaptive_max_pool3d", output_size)
-    if not return_indices:
-        layers = adaptive_max_pool2d(_layers(x), size[1:])
-        return _volumes(adaptive_max_pool2d(_columns(layers, x.shape[1]), (size[0], None)), layers, is_single)
-    layers, layer_indices = adaptive_max_pool2d_with_indices(_layers(x), size[1:])
-    columns, column_indices = adaptive_max_pool2d_with_indices(_columns(layers, x.shape[1]), (size[0], None))
-    indices = _volume_indices(x, layer_indices, column_indices)
-    return _volumes(columns, layers, is_single), _volumes(indices, layers, is_single)
+    of_layers, of_columns = (size[1:],), ((size[0], None),)
+    if return_indices:
+        return _pool_with_indices(adaptive_max_pool2d_with_indices, x, is_single, of_layers, of_columns)
+    return _pool(adaptive_max_pool2d, x, is_single, of_layers, of_columns)
 
 
 @export("F")
@@ -182,6 +176,24 @@ def _with_batch(name: str, input: Any) -> tuple[Any, bool]:
     if len(input.shape) not in (4, 5):
         raise ShapeError(f"[{name}] expected shape (N, C, D, H, W) or (C, D, H, W), got {input.shape}")
     return (reshape(input, 1, *input.shape), True) if len(input.shape) == 4 else (input, False)
+
+
+def _pool(
+    pool2d: Callable[..., Any], x: Any, is_single: bool, of_layers: Arguments, of_columns: Arguments
+) -> Any:
+    """Pools the layers of volumes, then the columns of the result."""
+    layers = pool2d(_layers(x), *of_layers)
+    return _volumes(pool2d(_columns(layers, x.shape[1]), *of_columns), layers, is_single)
+
+
+def _pool_with_indices(
+    pool2d: Callable[..., Any], x: Any, is_single: bool, of_layers: Arguments, of_columns: Arguments
+) -> tuple[Any, Any]:
+    """As :func:`_pool`, and the row-major indices of the maxima in their volumes."""
+    layers, layer_indices = pool2d(_layers(x), *of_layers)
+    columns, column_indices = pool2d(_columns(layers, x.shape[1]), *of_columns)
+    indices = _volume_indices(x, layer_indices, column_indices)
+    return _volumes(columns, layers, is_single), _volumes(indices, layers, is_single)
 
 
 def _layers(x: Any) -> Any:
