@@ -69,10 +69,8 @@ def batch_norm(
         >>> dl.nn.functional.batch_norm(x, mean, var, eps=0.0).tolist()
         [[-1.0], [1.0]]
     """
-    _check_tensors("batch_norm", input, running_mean, running_var, weight, bias)
-    of_channels = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    check_channels("batch_norm", input, **of_channels)
-    _check_running("batch_norm", running_mean, running_var, needed=not training)
+    operands = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    _check_operands("batch_norm", input, operands, needs_running=not training)
     if not training:
         return batch_norm_apply(input, running_mean, running_var, weight, bias, eps=eps)
     count = input.numel() // max(input.shape[1], 1)
@@ -133,10 +131,8 @@ def instance_norm(
         >>> dl.nn.functional.instance_norm(dl.tensor([[[1.0, 5.0], [2.0, 2.0]]]), eps=0.25).shape
         (1, 2, 2)
     """
-    _check_tensors("instance_norm", input, running_mean, running_var, weight, bias)
-    of_channels = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    check_channels("instance_norm", input, **of_channels)
-    _check_running("instance_norm", running_mean, running_var, needed=not use_input_stats)
+    operands = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    _check_operands("instance_norm", input, operands, needs_running=not use_input_stats)
     if not use_input_stats:
         return batch_norm_apply(input, running_mean, running_var, weight, bias, eps=eps)
     samples, channels, count = input.shape[0], input.shape[1], math.prod(input.shape[2:])
@@ -314,15 +310,19 @@ def _check_tensors(name: str, *operands: Any) -> None:
             )
 
 
-def _check_running(name: str, mean: Any, var: Any, *, needed: bool) -> None:
-    """Raise unless both running statistics are there, or neither where they are not needed.
+def _check_operands(
+    name: str, input: Any, operands: dict[str, TensorBase | None], *, needs_running: bool
+) -> None:
+    """Raise unless operands have one element for each channel, and running statistics are there if needed.
 
     Raises:
-        ArgumentError
+        ShapeError, DTypeError, ArgumentError
     """
-    if (mean is None) != (var is None):
+    _check_tensors(name, input, *operands.values())
+    check_channels(name, input, **operands)
+    if (operands["running_mean"] is None) != (operands["running_var"] is None):
         raise ArgumentError(f"[{name}] running_mean and running_var go together: pass both or neither")
-    if needed and mean is None:
+    if needs_running and operands["running_mean"] is None:
         raise ArgumentError(
             f"[{name}] running_mean and running_var are needed, or the input's own statistics"
         )
