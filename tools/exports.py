@@ -246,9 +246,10 @@ class _Types:
 
     def _need(self, f: Function, name: str) -> None:
         """Take a named tuple with its fields, and import anything else from where the module has it."""
-        node = _definition(f.source, name)
+        node, module = _definition(f.source, name), f.module
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("dl4all.ops."):
-            node = _definition(_source(str(node.module)), name) or node
+            module = str(node.module)
+            node = _definition(_source(module), name) or node
         if isinstance(node, ast.ClassDef) and "NamedTuple" in map(ast.unparse, node.bases):
             fields = [field for field in node.body if isinstance(field, ast.AnnAssign)]
             self._classes[name] = [
@@ -259,7 +260,7 @@ class _Types:
             start = f"from {node.module} " if isinstance(node, ast.ImportFrom) else ""
             self._imports[name] = f"{start}import {alias.name}" + (f" as {name}" if alias.asname else "")
         else:  # an alias or a class that is made there
-            self._imports[name] = f"from {f.module} import {name}"
+            self._imports[name] = f"from {module} import {name}"
 
     def imports(self) -> list[str]:
         return [*self._imports.values(), "from dl4all.tensor.tensor import Tensor"]

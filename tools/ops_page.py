@@ -62,7 +62,7 @@ def op_row(op: Op[...], shares: dict[str, float]) -> str:
     files = sorted({shader.path for shader in op.kernel.shaders}) if op.kernel else []
     kernels = ", ".join(f"`{path.removesuffix('.comp')}`" for path in files)
     gradient = "no" if op.grad is None else "yes"
-    call = f"`{op.name}({signature(op.body)})`"
+    call = f"`{op.name}({signature(getattr(dl.ops, op.name))})`"
     share = percent(shares[op.name]) if op.name in shares else "-"
     return f"| {call} | {first_sentence(op)} | {dtypes(op)} | {gradient} | {share} | {kernels} |"
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from dl4all.nn import functional
 from dl4all.nn.module import Module
-from dl4all.ops.loss.losses import REDUCTIONS, check_reduction
+from dl4all.ops.loss.reduction import REDUCTIONS, check_reduction
 from dl4all.tensor.tensor import Tensor
 
 

@@ -101,9 +101,7 @@ class _BatchNorm(_ByChannel):
             count = self._batches.next(self.num_batches_tracked)
             share = 1 / count if self.momentum is None else share
         mean, var = (self.running_mean, self.running_var) if tracking or not own else (None, None)
-        return functional.batch_norm(  # type: ignore[no-any-return]
-            x, mean, var, self.weight, self.bias, own, share, self.eps
-        )
+        return functional.batch_norm(x, mean, var, self.weight, self.bias, own, share, self.eps)
 
 
 class BatchNorm1d(_BatchNorm):
@@ -173,7 +171,7 @@ class _InstanceNorm(_ByChannel):
 
     def _normalised(self, x: Tensor) -> Tensor:
         own = self.training or not self.track_running_stats
-        return functional.instance_norm(  # type: ignore[no-any-return]
+        return functional.instance_norm(
             x,
             self.running_mean,
             self.running_var,
@@ -251,9 +249,7 @@ class GroupNorm(Module):
         self.bias = Parameter(init.zeros((num_channels,))) if affine and bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.group_norm(  # type: ignore[no-any-return]
-            x, self.num_groups, self.weight, self.bias, self.eps
-        )
+        return functional.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return (
@@ -289,9 +285,7 @@ class LayerNorm(Module):
         self.bias = Parameter(init.zeros(self.normalized_shape)) if elementwise_affine and bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(  # type: ignore[no-any-return]
-            x, self.normalized_shape, self.weight, self.bias, self.eps
-        )
+        return functional.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return (
@@ -324,9 +318,7 @@ class RMSNorm(Module):
         self.weight = Parameter(init.ones(self.normalized_shape)) if elementwise_affine else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.rms_norm(  # type: ignore[no-any-return]
-            x, self.normalized_shape, self.weight, self.eps
-        )
+        return functional.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"

@@ -90,7 +90,7 @@ class AvgPool1d(Module):
         return self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.avg_pool1d(x, *self.arguments)  # type: ignore[no-any-return]
+        return functional.avg_pool1d(x, *self.arguments)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
@@ -121,7 +121,7 @@ class AvgPool3d(AvgPool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         given = (*self.arguments, self.divisor_override)
-        return functional.avg_pool3d(x, *given)  # type: ignore[no-any-return]
+        return functional.avg_pool3d(x, *given)
 
 
 class _Adaptive(Module):
@@ -139,7 +139,7 @@ class AdaptiveAvgPool1d(_Adaptive):
     """:func:`~dl4all.nn.functional.adaptive_avg_pool1d` as a layer; size 1 is the mean."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.adaptive_avg_pool1d(x, self.output_size)  # type: ignore[no-any-return]
+        return functional.adaptive_avg_pool1d(x, self.output_size)
 
 
 class AdaptiveAvgPool2d(_Adaptive):
@@ -153,7 +153,7 @@ class AdaptiveAvgPool3d(_Adaptive):
     """:func:`~dl4all.nn.functional.adaptive_avg_pool3d` as a layer; size 1 is the global mean."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.adaptive_avg_pool3d(x, self.output_size)  # type: ignore[no-any-return]
+        return functional.adaptive_avg_pool3d(x, self.output_size)
 
 
 class AdaptiveMaxPool2d(_Adaptive):

@@ -11,6 +11,8 @@ from dl4all.ops.composite.scatter import Reduction
 from dl4all.ops.core.op import REGISTRY as REGISTRY
 from dl4all.ops.core.op import all_shaders as all_shaders
 from dl4all.ops.core.tensor_base import Scalar, Shape
+from dl4all.ops.indexing.indices import Indices
+from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes
 from dl4all.ops.random.generator import Generator
 from dl4all.tensor.tensor import Tensor
 
@@ -620,97 +622,139 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor: ...
 def einsum(equation: str, *operands: Any) -> Any: ...
 def matmul(input: Tensor, other: Tensor) -> Tensor: ...
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
+def cross_entropy(
+    input: Tensor,
+    target: Tensor | npt.ArrayLike,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor: ...
+def nll_loss(
+    input: Tensor,
+    target: Tensor | npt.ArrayLike,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor: ...
 def cross_entropy_each(
-    input: Tensor, weight: Tensor | None = None, target: Any = ..., label_smoothing: float = 0.0
+    input: Tensor,
+    weight: Tensor | None = None,
+    target: Sequence[int] | Indices = ...,
+    label_smoothing: float = 0.0,
 ) -> Tensor: ...
 def cross_entropy_backward(
-    grad: Tensor, input: Tensor, weight: Tensor | None = None, target: Any = ..., label_smoothing: float = 0.0
+    grad: Tensor,
+    input: Tensor,
+    weight: Tensor | None = None,
+    target: Sequence[int] | Indices = ...,
+    label_smoothing: float = 0.0,
 ) -> Tensor: ...
-def nll_each(input: Tensor, weight: Tensor | None = None, target: Any = ...) -> Tensor: ...
+def nll_each(
+    input: Tensor, weight: Tensor | None = None, target: Sequence[int] | Indices = ...
+) -> Tensor: ...
 def nll_backward(
-    grad: Tensor, weight: Tensor | None = None, target: Any = ..., classes: int = 1
+    grad: Tensor, weight: Tensor | None = None, target: Sequence[int] | Indices = ..., classes: int = 1
 ) -> Tensor: ...
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor | npt.ArrayLike,
+    input_lengths: Tensor | npt.ArrayLike,
+    target_lengths: Tensor | npt.ArrayLike,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor: ...
+def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor: ...
+def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor: ...
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
+) -> Tensor: ...
+def huber_loss(
+    input: Tensor,
+    target: Tensor,
+    *,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor: ...
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
+) -> Tensor: ...
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor: ...
+def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False) -> Tensor: ...
 def gaussian_nll_loss(
-    input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-06, *, reduction: str = "mean"
-) -> Any: ...
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | Scalar,
+    full: bool = False,
+    eps: float = 1e-06,
+    *,
+    reduction: str = "mean",
+) -> Tensor: ...
 def poisson_nll_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     log_input: bool = True,
     full: bool = False,
     *,
     eps: float = 1e-08,
     reduction: str = "mean",
-) -> Any: ...
-def ctc_loss(
-    log_probs: Any,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
-    blank: int = 0,
-    reduction: str = "mean",
-    zero_infinity: bool = False,
-) -> Any: ...
-def cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    *,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Any: ...
-def nll_loss(
-    input: Any, target: Any, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean"
-) -> Any: ...
-def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any: ...
-def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any: ...
-def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0) -> Any: ...
-def huber_loss(
-    input: Any, target: Any, *, reduction: str = "mean", delta: float = 1.0, weight: Any = None
-) -> Any: ...
-def binary_cross_entropy(input: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> Any: ...
-def binary_cross_entropy_with_logits(
-    input: Any, target: Any, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
-) -> Any: ...
-def kl_div(input: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> Any: ...
-def soft_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any: ...
+) -> Tensor: ...
+def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor: ...
 def multi_margin_loss(
-    input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, *, reduction: str = "mean"
-) -> Any: ...
-def multilabel_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any: ...
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    *,
+    reduction: str = "mean",
+) -> Tensor: ...
+def multilabel_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor: ...
 def multilabel_soft_margin_loss(
-    input: Any, target: Any, weight: Any = None, *, reduction: str = "mean"
-) -> Any: ...
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
+) -> Tensor: ...
 def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     margin: float = 1.0,
     p: float = 2,
     eps: float = 1e-06,
     swap: bool = False,
     *,
     reduction: str = "mean",
-) -> Any: ...
+) -> Tensor: ...
 def triplet_margin_with_distance_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     *,
-    distance_function: Callable[[Any, Any], Any] | None = None,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
     margin: float = 1.0,
     swap: bool = False,
     reduction: str = "mean",
-) -> Any: ...
-def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-08) -> Any: ...
+) -> Tensor: ...
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor: ...
 def cosine_embedding_loss(
-    input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
-) -> Any: ...
-def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any: ...
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
+) -> Tensor: ...
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: float = 1.0, *, reduction: str = "mean"
+) -> Tensor: ...
 def margin_ranking_loss(
-    input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
-) -> Any: ...
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
+) -> Tensor: ...
 def cast(input: Tensor, dtype: str) -> Tensor: ...
 def contiguous(input: Tensor) -> Tensor: ...
 def reshape(input: Tensor, *shape: int | Shape) -> Tensor: ...
@@ -759,39 +803,46 @@ def batch_norm_backward(
     eps: float = 1e-05,
 ) -> Tensor: ...
 def batch_norm(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-05,
-) -> Any: ...
+) -> Tensor: ...
 def instance_norm(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-05,
-) -> Any: ...
+) -> Tensor: ...
 def group_norm(
-    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-05
-) -> Any: ...
-def layer_norm(
-    input: Any,
-    normalized_shape: int | Sequence[int],
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     eps: float = 1e-05,
-) -> Any: ...
+) -> Tensor: ...
+def layer_norm(
+    input: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+) -> Tensor: ...
 def rms_norm(
-    input: Any, normalized_shape: int | Sequence[int], weight: Any = None, eps: float | None = None
-) -> Any: ...
-def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Any: ...
+    input: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor: ...
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor: ...
 def grouped_norm(
     input: Tensor,
     weight: Tensor | None = None,
@@ -813,124 +864,126 @@ def grouped_norm_sums(
 ) -> Tensor: ...
 def avg_pool2d(
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor: ...
-def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor: ...
-def avg_pool_backward(grad: Tensor, pooling: Any) -> Tensor: ...
-def max_pool2d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
+def adaptive_avg_pool2d(input: Tensor, output_size: OutputSizes) -> Tensor: ...
+def avg_pool_backward(grad: Tensor, pooling: Pooling) -> Tensor: ...
+def lp_pool1d(
+    input: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
 ) -> Tensor: ...
-def adaptive_max_pool2d(input: Tensor, output_size: Any) -> Tensor: ...
-def max_pool_backward(grad: Tensor, input: Tensor, pooling: Any) -> Tensor: ...
-def max_pool_at(input: Tensor, by: Tensor, pooling: Any) -> Tensor: ...
-def max_pool2d_with_indices(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> tuple[Any, Any]: ...
-def adaptive_max_pool2d_with_indices(input: Any, output_size: Any) -> tuple[Any, Any]: ...
+def lp_pool2d(
+    input: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+) -> Tensor: ...
+def lp_pool3d(
+    input: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+) -> Tensor: ...
+def max_pool_backward(grad: Tensor, input: Tensor, pooling: Pooling) -> Tensor: ...
+def max_pool_at(input: Tensor, by: Tensor, pooling: Pooling) -> Tensor: ...
 def max_unpool1d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     output_size: Sequence[int] | None = None,
-) -> Any: ...
+) -> Tensor: ...
 def max_unpool2d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     output_size: Sequence[int] | None = None,
-) -> Any: ...
+) -> Tensor: ...
 def max_unpool3d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     output_size: Sequence[int] | None = None,
-) -> Any: ...
+) -> Tensor: ...
 def max_pool1d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> Any: ...
-def avg_pool1d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Any: ...
-def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any: ...
-def adaptive_max_pool1d(input: Any, output_size: Any) -> Any: ...
-def avg_pool3d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Any: ...
-def max_pool3d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any: ...
-def max_pool3d_with_indices(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> tuple[Any, Any]: ...
-def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any: ...
-def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any: ...
-def adaptive_max_pool3d_with_indices(input: Any, output_size: Any) -> tuple[Any, Any]: ...
+) -> Tensor: ...
 def max_pool1d_with_indices(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
-) -> tuple[Any, Any]: ...
-def adaptive_max_pool1d_with_indices(input: Any, output_size: Any) -> tuple[Any, Any]: ...
-def lp_pool1d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Any: ...
-def lp_pool2d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Any: ...
-def lp_pool3d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Any: ...
+) -> tuple[Tensor, Tensor]: ...
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor: ...
+def adaptive_avg_pool1d(input: Tensor, output_size: Sizes) -> Tensor: ...
+def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Tensor: ...
+def adaptive_max_pool1d_with_indices(input: Tensor, output_size: Sizes) -> tuple[Tensor, Tensor]: ...
+def max_pool2d(
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor: ...
+def max_pool2d_with_indices(
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]: ...
+def adaptive_max_pool2d(input: Tensor, output_size: OutputSizes, return_indices: bool = False) -> Tensor: ...
+def adaptive_max_pool2d_with_indices(input: Tensor, output_size: OutputSizes) -> tuple[Tensor, Tensor]: ...
+def avg_pool3d(
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor: ...
+def max_pool3d(
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor: ...
+def max_pool3d_with_indices(
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]: ...
+def adaptive_avg_pool3d(input: Tensor, output_size: OutputSizes) -> Tensor: ...
+def adaptive_max_pool3d(input: Tensor, output_size: OutputSizes, return_indices: bool = False) -> Tensor: ...
+def adaptive_max_pool3d_with_indices(input: Tensor, output_size: OutputSizes) -> tuple[Tensor, Tensor]: ...
 def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any: ...
 def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any: ...
 def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any: ...

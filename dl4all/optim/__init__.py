@@ -1,13 +1,15 @@
-"""Optimizers with PyTorch's names, options and state, and schedules of their learning rate."""
+"""Optimizers and learning rate schedulers with PyTorch's names, options and state."""
 
 from __future__ import annotations
 
 from dl4all.optim import lr_scheduler
+from dl4all.optim.adadelta import Adadelta
+from dl4all.optim.adagrad import Adagrad
 from dl4all.optim.adam import Adam, AdamW
 from dl4all.optim.ema import EMA
 from dl4all.optim.lion import Lion
 from dl4all.optim.optimizer import Optimizer
-from dl4all.optim.rmsprop import Adadelta, Adagrad, RMSprop
+from dl4all.optim.rmsprop import RMSprop
 from dl4all.optim.sgd import SGD
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Adam, and with decoupled weight decay AdamW."""
+"""Adam and AdamW."""
 
 from __future__ import annotations
 
@@ -7,27 +7,37 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.optim.optimizer import Constants, Kernels, NDArray, Optimizer, Params, at_least_0, below_1
+from dl4all.optim.optimizer import (
+    Constants,
+    Kernels,
+    NDArray,
+    Optimizer,
+    Params,
+    check_decay_rates,
+    check_not_negative,
+    descent_gradient,
+    step_constants,
+)
 
-TWO = Kernels("adam", 2)
+ADAM = Kernels("adam", 2)
 AMSGRAD = Kernels("adam", 3)
 
 
 class Adam(Optimizer):
-    """Steps along the mean gradient, each element divided by the root of its mean square.
+    """Adam: steps along the mean gradient, divided element by element by its root mean square.
 
-    Kingma and Ba, arXiv:1412.6980; with `amsgrad` the largest mean square so far is taken (Reddi et al.,
+    Kingma and Ba, arXiv:1412.6980; `amsgrad` divides by the largest root mean square so far (Reddi et al.,
     arXiv:1904.09237).
 
     Args:
-        params: tensors, or groups of them.
+        params: tensors, or dicts that are groups of them.
         lr: the learning rate.
-        betas: what is left of the two means with each step.
+        betas: decay rates of the means of gradients and of their squares.
         eps: is added to the root.
-        weight_decay: times the parameter is added to the gradient.
-        amsgrad: never let the divisor become smaller.
-        maximize: climb instead.
-        decoupled_weight_decay: shrink the parameter itself, as :class:`AdamW`.
+        weight_decay: factor of the parameter that is added to the gradient.
+        amsgrad: divide by the largest root mean square so far.
+        maximize: maximize the objective instead of minimizing it.
+        decoupled_weight_decay: shrink the parameter itself, as :class:`AdamW` does.
 
     Raises:
         ArgumentError: an option is out of its range.
@@ -66,42 +76,40 @@ class Adam(Optimizer):
         super().__init__(params, options)
 
     def _check(self, group: dict[str, Any]) -> None:
-        at_least_0(self._name, group, "lr", "eps", "weight_decay")
-        below_1(self._name, "betas", *group["betas"])
+        check_not_negative(self._name, group, "lr", "eps", "weight_decay")
+        check_decay_rates(self._name, "betas", *group["betas"])
 
-    def _parts(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ()))
 
     def _constants(self, group: dict[str, Any], step: int) -> Constants:
         beta1, beta2 = group["betas"]
         decay, decoupled = float(group["weight_decay"]), group["decoupled_weight_decay"]
-        return (
-            -1.0 if group["maximize"] else 1.0,
-            0.0 if decoupled else decay,
-            1.0 - group["lr"] * decay if decoupled else 1.0,
+        return step_constants(
+            group,
+            0.0 if decoupled else decay, 1.0 - group["lr"] * decay if decoupled else 1.0,
             1.0 - beta1, float(beta2), 1.0 - beta2,
-            group["lr"] / (1.0 - beta1**step), math.sqrt(1.0 - beta2**step), float(group["eps"]),
+            group["lr"] / (1.0 - beta1**step), math.sqrt(1.0 - beta2**step), "eps",
         )  # fmt: skip
 
     def _kernels(self, group: dict[str, Any]) -> Kernels:
-        return AMSGRAD if group["amsgrad"] else TWO
+        return AMSGRAD if group["amsgrad"] else ADAM
 
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:
-        sign, weight_decay, shrink, fresh1, beta2, fresh2, step_size, root_correction2, eps = c
-        mean, square = parts[:2]
+    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
+        sign, weight_decay, shrink, *rates, step_size, root_correction2, eps = c
+        one_minus_beta1, beta2, one_minus_beta2 = rates
+        mean, square = states[:2]
         if shrink != 1:
             p *= shrink
-        g = sign * g
-        if weight_decay:
-            g += weight_decay * p
-        mean += fresh1 * (g - mean)
+        g = descent_gradient(g, p, sign, weight_decay)
+        mean += one_minus_beta1 * (g - mean)
         square *= beta2
         g *= g
-        g *= fresh2
+        g *= one_minus_beta2
         square += g
-        if len(parts) > 2:
-            np.maximum(parts[2], square, out=parts[2])
-            square = parts[2]
+        if len(states) > 2:
+            np.maximum(states[2], square, out=states[2])
+            square = states[2]
         divisor = np.sqrt(square, out=g)
         divisor /= root_correction2
         divisor += eps
@@ -111,18 +119,18 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with a weight decay of its own, which does not pass through the means.
+    """AdamW: Adam with decoupled weight decay, which does not enter the means.
 
     Loshchilov and Hutter, arXiv:1711.05101.
 
     Args:
-        params: tensors, or groups of them.
+        params: tensors, or dicts that are groups of them.
         lr: the learning rate.
-        betas: what is left of the two means with each step.
+        betas: decay rates of the means of gradients and of their squares.
         eps: is added to the root.
-        weight_decay: times the learning rate is the share that each step takes off the parameter.
-        amsgrad: never let the divisor become smaller.
-        maximize: climb instead.
+        weight_decay: each step shrinks the parameter by this times the learning rate.
+        amsgrad: divide by the largest root mean square so far.
+        maximize: maximize the objective instead of minimizing it.
 
     Raises:
         ArgumentError: an option is out of its range.

@@ -1,4 +1,4 @@
-"""Moving averages of parameters."""
+"""Exponential moving average of parameters."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from dl4all.optim.optimizer import Kernels
 from dl4all.scheduler.device import Device
 from dl4all.tensor.tensor import Tensor
 
-MEAN = Kernels("ema", 0)
+EMA_KERNELS = Kernels("ema", 0)
 
 
 class EMA:
-    """The exponential moving average of parameters, which often does better than the last ones.
+    """The exponential moving average of parameters, which often generalizes better than the last ones.
 
     Polyak and Juditsky, SIAM J. Control Optim. 30 (1992), with recent parameters weighted most.
 
     Args:
         params: tensors, such as ``module.parameters()``.
-        decay: what is left of the average with each update.
+        decay: the share of the average that an update keeps.
 
     Raises:
         ArgumentError: `decay` is not from 0 to 1, or there are no parameters.
@@ -56,20 +56,20 @@ class EMA:
         self._plans = MultiTensor()
 
     def update(self) -> None:
-        """Move the average towards the parameters, as they are now."""
+        """Move the average towards the current parameters."""
         weight = 1.0 - self.decay
-        waiting: dict[Device, list[Job]] = {}
+        jobs_by_device: dict[Device, list[Job]] = {}
         for number, (p, mean) in enumerate(zip(self.params, self.shadow, strict=True)):
             if mean.device is not p.device:  # the network was moved
                 self.shadow[number] = mean = mean.to(p.device)
             if 0 in p.shape:
                 continue
             if not p.device.is_host and p.dtype == np.float32 and p.is_contiguous():
-                waiting.setdefault(p.device, []).append((p, mean))
+                jobs_by_device.setdefault(p.device, []).append((p, mean))
             else:
                 _move_on_host(mean, p, weight)
-        for device, jobs in waiting.items():
-            MEAN.launch(device, jobs, (weight,), self._plans, device)
+        for device, jobs in jobs_by_device.items():
+            EMA_KERNELS.launch(device, jobs, (weight,), self._plans, device)
         self.updates += 1
 
     def copy_to(self, params: Iterable[Tensor] | None = None) -> None:
@@ -80,7 +80,7 @@ class EMA:
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
-        """Within, the parameters are the average; afterwards they are exactly what they were."""
+        """A context in which the parameters are the average; afterwards they are exactly what they were."""
         before = [_copy(p) for p in self.params]
         self.copy_to()
         try:
@@ -95,10 +95,10 @@ class EMA:
         return {"decay": self.decay, "updates": self.updates, "shadow": list(self.shadow)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` gave; it is copied.
+        """Load a copy of what :meth:`state_dict` returned.
 
         Raises:
-            ArgumentError: it is the average of other shapes.
+            ArgumentError: the averages have other shapes than the parameters.
         """
         saved = [np.asarray(t.on_host() if isinstance(t, TensorBase) else t) for t in state_dict["shadow"]]
         mine, theirs = [p.shape for p in self.params], [array.shape for array in saved]

@@ -1,4 +1,4 @@
-"""Lion: steps of one size."""
+"""Lion."""
 
 from __future__ import annotations
 
@@ -6,22 +6,31 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.optim.optimizer import Constants, Kernels, NDArray, Optimizer, Params, at_least_0, below_1
+from dl4all.optim.optimizer import (
+    Constants,
+    Kernels,
+    NDArray,
+    Optimizer,
+    Params,
+    check_decay_rates,
+    check_not_negative,
+    step_constants,
+)
 
 LION = Kernels("lion", 1)
 
 
 class Lion(Optimizer):
-    """Each element takes a step of the learning rate along the sign of a mean of gradients.
+    """Lion: steps by the learning rate along the sign of an interpolated mean of gradients.
 
-    Chen et al., arXiv:2302.06675. It keeps half of Adam's state.
+    Chen et al., arXiv:2302.06675. Its state is half of Adam's.
 
     Args:
-        params: tensors, or groups of them.
+        params: tensors, or dicts that are groups of them.
         lr: the learning rate; a third to a tenth of Adam's.
-        betas: the weight of the mean in the step, and what is left of it with each step.
-        weight_decay: times the learning rate is the share that each step takes off the parameter.
-        maximize: climb instead.
+        betas: the weight of the mean in the step, and the decay rate of the mean.
+        weight_decay: each step shrinks the parameter by this times the learning rate.
+        maximize: maximize the objective instead of minimizing it.
 
     Raises:
         ArgumentError: an option is out of its range.
@@ -50,27 +59,25 @@ class Lion(Optimizer):
         )
 
     def _check(self, group: dict[str, Any]) -> None:
-        at_least_0("Lion", group, "lr", "weight_decay")
-        below_1("Lion", "betas", *group["betas"])
+        check_not_negative("Lion", group, "lr", "weight_decay")
+        check_decay_rates("Lion", "betas", *group["betas"])
 
-    def _parts(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("exp_avg",)
 
     def _constants(self, group: dict[str, Any], step: int) -> Constants:
         beta1, beta2 = group["betas"]
-        return (
-            -1.0 if group["maximize"] else 1.0, 1.0 - group["lr"] * group["weight_decay"],
-            float(group["lr"]), float(beta1), 1.0 - beta1, float(beta2), 1.0 - beta2,
-        )  # fmt: skip
+        shrink = 1.0 - group["lr"] * group["weight_decay"]
+        return step_constants(group, shrink, "lr", float(beta1), 1.0 - beta1, float(beta2), 1.0 - beta2)
 
     def _kernels(self, group: dict[str, Any]) -> Kernels:
         return LION
 
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:
-        sign, shrink, lr, beta1, fresh1, beta2, fresh2 = c
+    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
+        sign, shrink, lr, beta1, one_minus_beta1, beta2, one_minus_beta2 = c
         g = sign * g
-        mean = parts[0]
+        mean = states[0]
         p *= shrink
-        p -= lr * np.sign(beta1 * mean + fresh1 * g)
+        p -= lr * np.sign(beta1 * mean + one_minus_beta1 * g)
         mean *= beta2
-        mean += fresh2 * g
+        mean += one_minus_beta2 * g

@@ -1,12 +1,12 @@
-"""What all optimizers share: groups of parameters, their state, and one step over all of them.
+"""The base class of optimizers: parameter groups, state, steps and saving.
 
-A kernel reads the gradient and changes the parameter and all of its state in place. The parts of a
-parameter's state lie one after another in one piece of memory, so that no kernel binds more than three
-buffers and a table.
+A kernel reads the gradient and changes the parameter and its state in place. The tensors of a parameter's
+state lie one after another in one allocation, so that no kernel binds more than three buffers and a table.
 
-A dispatch goes through all parameters of a group whose memory lies in the same few buffers and that have come
-equally far (:mod:`dl4all.ops.core.multi_tensor`): asking for one for each would take longer than most of
-them run. A parameter that is alone there has its own. Both ways compute the same, bit by bit.
+One dispatch covers all parameters of a group whose memory lies in the same few buffers and that have made
+the same number of steps (:mod:`dl4all.ops.core.multi_tensor`): a dispatch for each would take longer to
+submit than most of them run. A parameter without company has its own dispatch. Both ways give the same
+result, bit by bit.
 """
 
 from __future__ import annotations
@@ -37,49 +37,51 @@ NDArray = npt.NDArray[Any]
 Constants = tuple[float | int, ...]
 
 WORKGROUP = 128
-PIECE = 1 << 17  # elements that the host takes at once: what it computes of them stays in a cache
+
+# Elements that the host updates at once, so that intermediate results stay in a cache.
+BLOCK_ELEMENTS = 1 << 17
 
 
 class Kernels:
-    """The shaders of an optimizer that keeps so many values for each element: for one parameter, and many."""
+    """The shaders of an optimizer with `states` values for each element: for one parameter, and for many."""
 
     def __init__(self, name: str, states: int, **defines: Any) -> None:
-        self._alone, self._together = (
-            shader(f"optim/{name}.comp", STATES=states, TOGETHER=together, **defines) for together in (0, 1)
+        self._single, self._multi = (
+            shader(f"optim/{name}.comp", STATES=states, MULTI_TENSOR=multi, **defines) for multi in (0, 1)
         )
-        SHARED.extend((self._alone, self._together))
+        SHARED.extend((self._single, self._multi))
         state = [Role(written=True, width=states)] if states else []
         self._roles = (Role(written=False), *state, Role(written=True))
 
     def launch(
         self, device: Device, jobs: Sequence[Job], constants: Constants, plans: MultiTensor, slot: Hashable
     ) -> None:
-        """Change the last tensor of each job by the others: the gradient and, if there is one, the state."""
+        """Update the last tensor of each job by the others: the gradient and, if there is one, the state."""
         plan = plans.plan(jobs, self._roles, slot)
         for batch in plan.batches:
             push = pack(*batch.rows, *constants)
-            device.launch(Launch(self._together, (batch.groups, 1, 1), push), batch.table, *batch.spans)
+            device.launch(Launch(self._multi, (batch.groups, 1, 1), push), batch.table, *batch.spans)
         for number in plan.alone:
             job = jobs[number]
             push = pack(job[-1].numel(), job[-1].offset, job[0].offset, *constants)
-            run(self._alone, strided_grid(job[-1].numel(), WORKGROUP), push, *job)
+            run(self._single, strided_grid(job[-1].numel(), WORKGROUP), push, *job)
         for job in jobs:
-            for changed in job[1:]:
-                changed.storage.version += 1
+            for tensor in job[1:]:
+                tensor.storage.version += 1
 
 
 class Optimizer:
-    """Base class of optimizers; PyTorch's interface.
+    """Base class of optimizers, with PyTorch's interface.
 
-    A subclass says which parts its state has, with which constants a step computes, and how: by a
-    kernel, and in NumPy.
+    A subclass names the tensors of its state and gives the constants of a step, the kernel that computes it,
+    and the same in NumPy.
 
     Args:
-        params: tensors, or dicts with some under ``"params"`` and options of their own.
-        defaults: options of the groups that do not name them.
+        params: tensors, or dicts with tensors under ``"params"`` and options of their own.
+        defaults: options of groups that do not set them.
 
     Raises:
-        ArgumentError: there are no parameters, one comes twice, or it is none.
+        ArgumentError: there are no parameters, one is given twice, or one is not a parameter.
     """
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
@@ -89,10 +91,10 @@ class Optimizer:
         self._plans = MultiTensor()
         if isinstance(params, (TensorBase, Mapping)):
             raise ArgumentError(f"[{self._name}] expected a list of parameters, got {type(params).__name__}")
-        given: list[Any] = list(params)
-        if not given:
+        groups: list[Any] = list(params)
+        if not groups:
             raise ArgumentError(f"[{self._name}] got no parameters; pass module.parameters()")
-        for group in given if isinstance(given[0], Mapping) else [{"params": given}]:
+        for group in groups if isinstance(groups[0], Mapping) else [{"params": groups}]:
             self.add_param_group(dict(group))
 
     @property
@@ -106,28 +108,29 @@ class Optimizer:
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
         return "\n".join([*lines, ")"])
 
-    # What a subclass says
+    # Defined by subclasses
 
     def _check(self, group: dict[str, Any]) -> None:
-        """Raise an ArgumentError for options that make no sense."""
+        """Raise an ArgumentError for invalid options."""
 
-    def _parts(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """The names of the state's parts."""
+    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """The names of the tensors of the state."""
         raise NotImplementedError
 
-    def _start(self, group: dict[str, Any]) -> float:
-        """What the state's elements are at first."""
+    def _initial_state(self, group: dict[str, Any]) -> float:
+        """The initial value of the state's elements."""
         return 0.0
 
     def _constants(self, group: dict[str, Any], step: int) -> Constants:
-        """The numbers of a step, in the order of the push constants."""
+        """The constants of a step, in the order of the push constants."""
         raise NotImplementedError
 
     def _kernels(self, group: dict[str, Any]) -> Kernels:
+        """The kernels for the options of a group."""
         raise NotImplementedError
 
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:
-        """Change the parameter `p` and the state's parts as the kernels do, each element by itself."""
+    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
+        """Update the parameter `p` and its state as the kernels do, element by element, in place."""
         raise NotImplementedError
 
     # Groups
@@ -139,13 +142,13 @@ class Optimizer:
             param_group: a tensor or several under ``"params"``, and options.
 
         Raises:
-            ArgumentError: a parameter comes twice, is no tensor, or an option is missing or wrong.
+            ArgumentError: a parameter is given twice or is not a tensor, or an option is missing or invalid.
         """
         if "params" not in param_group:
             raise ArgumentError(f"[{self._name}] a group has its parameters under 'params'")
         group = {**self.defaults, **param_group}
-        found = group["params"]
-        group["params"] = [found] if isinstance(found, TensorBase) else list(found)
+        params = group["params"]
+        group["params"] = [params] if isinstance(params, TensorBase) else list(params)
         known = {id(p) for other in self.param_groups for p in other["params"]}
         for p in group["params"]:
             if not isinstance(p, TensorBase):
@@ -162,10 +165,10 @@ class Optimizer:
         self.param_groups.append(group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients.
+        """Reset the gradients.
 
         Args:
-            set_to_none: give their memory back; otherwise they become zeros.
+            set_to_none: free their memory; otherwise they are filled with zeros.
         """
         for group in self.param_groups:
             for p in group["params"]:
@@ -181,7 +184,7 @@ class Optimizer:
     # Steps
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Change every parameter that has a gradient.
+        """Update every parameter that has a gradient.
 
         Args:
             closure: is called first; it computes the gradients and returns the loss.
@@ -202,7 +205,8 @@ class Optimizer:
         return loss
 
     def _step(self, group: dict[str, Any], number: int) -> None:
-        names, start = self._parts(group), self._start(group)
+        """Update the parameters of one group."""
+        names, initial = self._state_names(group), self._initial_state(group)
         with_gradients = [(p, p.grad) for p in group["params"] if p.grad is not None and 0 not in p.shape]
         for p, g in with_gradients:
             if g.device is not p.device:
@@ -210,15 +214,15 @@ class Optimizer:
                     f"[{self._name}] a parameter lives on {p.device} and its gradient on {g.device}; "
                     "move a network before its gradients are computed"
                 )
-        states = self._ready([p for p, _ in with_gradients], names, start)
-        known: dict[int, Constants] = {}  # by the step that they are for
-        waiting: dict[tuple[Device, Constants], list[Job]] = {}
+        states = self._prepared_states([p for p, _ in with_gradients], names, initial)
+        constants_by_step: dict[int, Constants] = {}
+        jobs_by_constants: dict[tuple[Device, Constants], list[Job]] = {}
         for (p, g), state in zip(with_gradients, states, strict=True):
             step = state["step"] = state["step"] + 1
-            constants = known.get(step)
+            constants = constants_by_step.get(step)
             if constants is None:
-                constants = known[step] = self._constants(group, step)
-            packed = [state[name] for name in names[:1]]
+                constants = constants_by_step[step] = self._constants(group, step)
+            packed = [state[name] for name in names[:1]]  # the first tensor leads to all of the state
             by_kernel = (
                 not p.device.is_host
                 and p.dtype == np.float32
@@ -228,78 +232,82 @@ class Optimizer:
             if by_kernel:
                 g = g if g.strides == p.strides else contiguous(g)
                 job = (g, *packed, p)
-                waiting.setdefault((p.device, constants), []).append(job)
+                jobs_by_constants.setdefault((p.device, constants), []).append(job)
             else:
                 self._on_host(p, g, [state[name] for name in names], group, constants)
-        for slot, ((device, constants), jobs) in enumerate(waiting.items()):
+        for slot, ((device, constants), jobs) in enumerate(jobs_by_constants.items()):
             self._kernels(group).launch(device, jobs, constants, self._plans, (number, slot))
 
     def _on_host(
-        self, p: Tensor, g: Tensor, parts: list[Tensor], group: dict[str, Any], constants: Constants
+        self, p: Tensor, g: Tensor, states: list[Tensor], group: dict[str, Any], constants: Constants
     ) -> None:
-        changed = (p, *parts)
-        arrays = [tensor.on_host() for tensor in changed]
+        """Update one parameter in NumPy."""
+        tensors = (p, *states)
+        arrays = [tensor.on_host() for tensor in tensors]
         with np.errstate(all="ignore"):
-            for first, gradient, *rest in _pieces(arrays[0], g.on_host(), *arrays[1:]):
-                self._update(group, first, gradient, rest, *constants)
-        if not p.device.is_host:  # these were copies
-            for tensor, array in zip(changed, arrays, strict=True):
+            for parameter, gradient, *rest in _blocks(arrays[0], g.on_host(), *arrays[1:]):
+                self._update(group, parameter, gradient, rest, *constants)
+        if not p.device.is_host:  # the arrays are copies
+            for tensor, array in zip(tensors, arrays, strict=True):
                 copy_into(tensor, from_host(Tensor, array, p.device, copy=False))
-        for tensor in changed[:2]:
+        for tensor in tensors[:2]:
             tensor.storage.version += 1
 
-    def _ready(self, params: Sequence[Tensor], names: Sequence[str], start: float) -> list[dict[str, Any]]:
-        """The states of parameters, with all their parts in place, where and as the parameters are."""
+    def _prepared_states(
+        self, params: Sequence[Tensor], names: Sequence[str], initial: float
+    ) -> list[dict[str, Any]]:
+        """The states of the parameters, allocated and packed on their devices."""
         states = [self.state[p] for p in params]
-        missing: dict[Device, list[Tensor]] = {}
+        unpacked: dict[Device, list[Tensor]] = {}
         for p, state in zip(params, states, strict=True):
             state.setdefault("step", 0)
-            if not _packed(p, [state.get(name) for name in names]):
-                missing.setdefault(p.device, []).append(p)
-        for device, without in missing.items():
-            sizes = [len(names) * p.numel() * p.dtype.itemsize for p in without]
-            for p, storage in zip(without, side_by_side(device, sizes), strict=True):
-                self._pack(p, storage, names, start)
+            if not _is_packed(p, [state.get(name) for name in names]):
+                unpacked.setdefault(p.device, []).append(p)
+        for device, on_device in unpacked.items():
+            sizes = [len(names) * p.numel() * p.dtype.itemsize for p in on_device]
+            for p, storage in zip(on_device, side_by_side(device, sizes), strict=True):
+                self._pack_state(p, storage, names, initial)
         return states
 
-    def _pack(self, p: Tensor, storage: Storage, names: Sequence[str], start: float) -> None:
+    def _pack_state(self, p: Tensor, storage: Storage, names: Sequence[str], initial: float) -> None:
+        """Move the state of a parameter to `storage`, or start it there."""
         state = self.state[p]
-        if not self._counts and not any(name in state for name in names):
-            state["step"] = 0  # what counts is when the state began
+        if not self._saves_step and not any(name in state for name in names):
+            state["step"] = 0  # steps count from the start of the state
         packed = Tensor(storage, (len(names), *p.shape), p.dtype, p.device)
-        fill_with(packed, start)
+        fill_with(packed, initial)
         for row, name in enumerate(names):
-            part = packed[row]
+            tensor = packed[row]
             if name in state:
-                copy_into(part, state[name].to(p.device))
-            state[name] = part
+                copy_into(tensor, state[name].to(p.device))
+            state[name] = tensor
 
     # Saving
 
-    _counts = True  # whether the number of steps is a part of the state that is saved
+    _saves_step = True  # whether the saved state includes the number of steps
 
     def state_dict(self) -> dict[str, Any]:
-        """The state and the groups, with numbers for the parameters: what PyTorch's optimizers save.
+        """The state and the groups, with numbers for the parameters, as PyTorch's optimizers save them.
 
         The tensors share the optimizer's memory.
         """
         numbers = {p: number for number, p in enumerate(self._parameters())}
-        hidden = () if self._counts else ("step",)
+        hidden = () if self._saves_step else ("step",)
         state = {}
         for p, values in self.state.items():
-            if kept := {name: value for name, value in values.items() if name not in hidden}:
-                state[numbers[p]] = kept
+            if saved := {name: value for name, value in values.items() if name not in hidden}:
+                state[numbers[p]] = saved
         groups = [{**group, "params": [numbers[p] for p in group["params"]]} for group in self.param_groups]
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from a state that was saved, by this class or by PyTorch's of the same name.
+        """Load a state that was saved by this class, or by PyTorch's class of the same name.
 
         Args:
-            state_dict: is copied. The parameters are those of this optimizer, in the same order.
+            state_dict: is copied. Its parameters are those of this optimizer, in the same order.
 
         Raises:
-            ArgumentError: the groups have other numbers of parameters, or a part another shape.
+            ArgumentError: the groups have other numbers of parameters, or a tensor has another shape.
         """
         groups, saved = state_dict["param_groups"], state_dict["state"]
         mine = [len(group["params"]) for group in self.param_groups]
@@ -310,15 +318,16 @@ class Optimizer:
         loaded: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         for number, p in zip(order, self._parameters(), strict=True):
             if number in saved:
-                loaded[p] = {name: self._loaded(p, name, value) for name, value in saved[number].items()
+                loaded[p] = {name: self._load_value(p, name, value) for name, value in saved[number].items()
                              if value is not None}  # fmt: skip
-                loaded[p].setdefault("step", len(loaded[p]))  # 0 where there is nothing to go on from
+                loaded[p].setdefault("step", len(loaded[p]))  # 0 for an empty state
         for group, other in zip(self.param_groups, groups, strict=True):
             options = copy.deepcopy({key: value for key, value in other.items() if key != "params"})
             group.update({key: tuple(v) if isinstance(v, list) else v for key, v in options.items()})
         self.state = loaded
 
-    def _loaded(self, p: Tensor, name: str, value: Any) -> Any:
+    def _load_value(self, p: Tensor, name: str, value: Any) -> Any:
+        """A saved value of the state, with the dtype and on the device of its parameter."""
         if name == "step":
             return int(float(value))
         array = np.array(value.on_host() if isinstance(value, TensorBase) else value, p.dtype)
@@ -332,42 +341,58 @@ class Optimizer:
         return [p for group in self.param_groups for p in group["params"]]
 
 
-def _packed(p: Tensor, parts: Sequence[Tensor | None]) -> bool:
-    """Whether the parts of a parameter's state lie as the kernels expect them."""
-    place = 0
-    for part in parts:
-        if part is None or part.device is not p.device or part.dtype != p.dtype:
+def _is_packed(p: Tensor, states: Sequence[Tensor | None]) -> bool:
+    """Whether the tensors of a parameter's state lie one after another in one storage."""
+    offset = 0
+    for state in states:
+        if state is None or state.device is not p.device or state.dtype != p.dtype:
             return False
-        if part.offset != place or part.storage is not parts[0].storage:  # type: ignore[union-attr]
+        if state.offset != offset or state.storage is not states[0].storage:  # type: ignore[union-attr]
             return False
-        place += p.numel()
+        offset += p.numel()
     return True
 
 
-def _pieces(*arrays: NDArray) -> Iterator[list[NDArray]]:
-    """Views of the same elements of arrays, a few at a time where they lie in the same order."""
+def _blocks(*arrays: NDArray) -> Iterator[list[NDArray]]:
+    """Views of corresponding blocks of the arrays; the whole arrays if one is not contiguous."""
     if not all(array.flags.c_contiguous for array in arrays):
         yield list(arrays)
         return
     flat = [array.reshape(-1) for array in arrays]
-    for start in range(0, flat[0].size, PIECE):
-        yield [array[start : start + PIECE] for array in flat]
+    for start in range(0, flat[0].size, BLOCK_ELEMENTS):
+        yield [array[start : start + BLOCK_ELEMENTS] for array in flat]
 
 
-def at_least_0(optimizer: str, group: Mapping[str, Any], *names: str) -> None:
-    """
+def check_not_negative(optimizer: str, group: Mapping[str, Any], *names: str) -> None:
+    """Raise unless these options are 0 or more.
+
     Raises:
-        ArgumentError: one of these options is negative or nan.
+        ArgumentError
     """
     for name in names:
         if not group[name] >= 0:
             raise ArgumentError(f"[{optimizer}] {name} must be at least 0, got {group[name]}")
 
 
-def below_1(optimizer: str, name: str, *values: float) -> None:
-    """
+def check_decay_rates(optimizer: str, name: str, *values: float) -> None:
+    """Raise unless the decay rates lie in [0, 1).
+
     Raises:
-        ArgumentError: a rate of decay is not in [0, 1).
+        ArgumentError
     """
     if not all(0 <= value < 1 for value in values):
         raise ArgumentError(f"[{optimizer}] {name} must be from 0 to below 1, got {values}")
+
+
+def step_constants(group: Mapping[str, Any], *values: str | float) -> Constants:
+    """The constants of a step: the gradient's sign, then numbers, and options as floats by their names."""
+    sign = -1.0 if group["maximize"] else 1.0
+    return (sign, *(float(group[value]) if isinstance(value, str) else value for value in values))
+
+
+def descent_gradient(g: NDArray, p: NDArray, sign: float, weight_decay: float) -> NDArray:
+    """A new array of the gradient to descend along: ``sign * g + weight_decay * p``."""
+    descent: NDArray = sign * g
+    if weight_decay:
+        descent += weight_decay * p
+    return descent

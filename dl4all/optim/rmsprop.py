@@ -1,4 +1,4 @@
-"""Methods that divide by the root of a mean or sum of squares: RMSprop, Adagrad, Adadelta."""
+"""RMSprop."""
 
 from __future__ import annotations
 
@@ -6,32 +6,39 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.optim.optimizer import Constants, Kernels, NDArray, Optimizer, Params, at_least_0, below_1
+from dl4all.optim.optimizer import (
+    Constants,
+    Kernels,
+    NDArray,
+    Optimizer,
+    Params,
+    check_not_negative,
+    descent_gradient,
+    step_constants,
+)
 
 RMSPROP = {
     (centered, momentum): Kernels("rmsprop", 1 + centered + momentum, CENTERED=centered, MOMENTUM=momentum)
     for centered in (0, 1)
     for momentum in (0, 1)
 }
-ADAGRAD = Kernels("adagrad", 1)
-ADADELTA = Kernels("adadelta", 2)
 
 
 class RMSprop(Optimizer):
-    """Gradient descent, each element divided by the root of its mean square.
+    """RMSprop: gradient descent, each element divided by its root mean square.
 
-    Hinton, lecture 6 of "Neural Networks for Machine Learning"; with `centered` by the deviation (Graves,
-    arXiv:1308.0850).
+    Hinton, lecture 6 of "Neural Networks for Machine Learning"; with `centered` divided by the standard
+    deviation (Graves, arXiv:1308.0850).
 
     Args:
-        params: tensors, or groups of them.
+        params: tensors, or dicts that are groups of them.
         lr: the learning rate.
-        alpha: what is left of the mean with each step.
+        alpha: decay rate of the mean.
         eps: is added to the root.
-        weight_decay: times the parameter is added to the gradient.
-        momentum: what is left of the sum of changes with each step.
-        centered: subtract the squared mean.
-        maximize: climb instead.
+        weight_decay: factor of the parameter that is added to the gradient.
+        momentum: decay rate of the sum of changes.
+        centered: subtract the squared mean of gradients from the mean square.
+        maximize: maximize the objective instead of minimizing it.
 
     Raises:
         ArgumentError: an option is negative.
@@ -70,170 +77,31 @@ class RMSprop(Optimizer):
         super().__init__(params, options)
 
     def _check(self, group: dict[str, Any]) -> None:
-        at_least_0("RMSprop", group, "lr", "alpha", "eps", "weight_decay", "momentum")
+        check_not_negative("RMSprop", group, "lr", "alpha", "eps", "weight_decay", "momentum")
 
-    def _parts(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         centered = ("grad_avg",) if group["centered"] else ()
         return ("square_avg", *centered, *(("momentum_buffer",) if group["momentum"] else ()))
 
     def _constants(self, group: dict[str, Any], step: int) -> Constants:
-        return (
-            -1.0 if group["maximize"] else 1.0, float(group["weight_decay"]), float(group["lr"]),
-            float(group["alpha"]), 1.0 - group["alpha"], float(group["eps"]), float(group["momentum"]),
-        )  # fmt: skip
+        return step_constants(group, "weight_decay", "lr", "alpha", 1.0 - group["alpha"], "eps", "momentum")
 
     def _kernels(self, group: dict[str, Any]) -> Kernels:
         return RMSPROP[int(group["centered"]), int(group["momentum"] > 0)]
 
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:
-        sign, weight_decay, lr, alpha, fresh, eps, momentum = c
-        g = sign * g
-        if weight_decay:
-            g += weight_decay * p
-        square = parts[0]
+    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
+        sign, weight_decay, lr, alpha, one_minus_alpha, eps, momentum = c
+        g = descent_gradient(g, p, sign, weight_decay)
+        square = states[0]
         square *= alpha
-        square += fresh * g * g
+        square += one_minus_alpha * g * g
         if group["centered"]:
-            mean = parts[1]
-            mean += fresh * (g - mean)
+            mean = states[1]
+            mean += one_minus_alpha * (g - mean)
             square = square - mean * mean
         change = g / (np.sqrt(square) + eps)
         if momentum:
-            parts[-1] *= momentum
-            parts[-1] += change
-            change = parts[-1]
-        p -= lr * change
-
-
-class Adagrad(Optimizer):
-    """Gradient descent, each element divided by the root of the sum of its squares.
-
-    Duchi et al., JMLR 12 (2011).
-
-    Args:
-        params: tensors, or groups of them.
-        lr: the learning rate.
-        lr_decay: how fast the learning rate falls with the steps.
-        weight_decay: times the parameter is added to the gradient.
-        initial_accumulator_value: what the sums start from.
-        eps: is added to the root.
-        maximize: climb instead.
-
-    Raises:
-        ArgumentError: an option is negative.
-
-    Example:
-        >>> import dl4all as dl
-        >>> w = dl.tensor([1.0]).requires_grad_()
-        >>> optimizer = dl.optim.Adagrad([w], lr=0.25)
-        >>> (w * w).sum().backward()
-        >>> optimizer.step()
-        >>> w.tolist()
-        [0.75]
-    """
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 1e-2,
-        lr_decay: float = 0,
-        weight_decay: float = 0,
-        initial_accumulator_value: float = 0,
-        eps: float = 1e-10,
-        *,
-        maximize: bool = False,
-    ) -> None:
-        options = {
-            "lr": lr,
-            "lr_decay": lr_decay,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value,
-            "maximize": maximize,
-        }
-        super().__init__(params, options)
-
-    def _check(self, group: dict[str, Any]) -> None:
-        at_least_0("Adagrad", group, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
-
-    def _parts(self, group: dict[str, Any]) -> tuple[str, ...]:
-        return ("sum",)
-
-    def _start(self, group: dict[str, Any]) -> float:
-        return float(group["initial_accumulator_value"])
-
-    def _constants(self, group: dict[str, Any], step: int) -> Constants:
-        lr = group["lr"] / (1 + (step - 1) * group["lr_decay"])
-        return -1.0 if group["maximize"] else 1.0, float(group["weight_decay"]), lr, float(group["eps"])
-
-    def _kernels(self, group: dict[str, Any]) -> Kernels:
-        return ADAGRAD
-
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:
-        sign, weight_decay, lr, eps = c
-        g = sign * g
-        if weight_decay:
-            g += weight_decay * p
-        parts[0] += g * g
-        p -= lr * (g / (np.sqrt(parts[0]) + eps))
-
-
-class Adadelta(Optimizer):
-    """Gradient descent, scaled by the root mean square of the changes over that of the gradients.
-
-    Zeiler, arXiv:1212.5701.
-
-    Args:
-        params: tensors, or groups of them.
-        lr: the learning rate.
-        rho: what is left of the two means with each step.
-        eps: is added to both.
-        weight_decay: times the parameter is added to the gradient.
-        maximize: climb instead.
-
-    Raises:
-        ArgumentError: an option is out of its range.
-    """
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 1.0,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        weight_decay: float = 0,
-        *,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(
-            params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        )
-
-    def _check(self, group: dict[str, Any]) -> None:
-        at_least_0("Adadelta", group, "lr", "eps", "weight_decay")
-        below_1("Adadelta", "rho", group["rho"])
-
-    def _parts(self, group: dict[str, Any]) -> tuple[str, ...]:
-        return "square_avg", "acc_delta"
-
-    def _constants(self, group: dict[str, Any], step: int) -> Constants:
-        return (
-            -1.0 if group["maximize"] else 1.0, float(group["weight_decay"]), float(group["lr"]),
-            float(group["rho"]), 1.0 - group["rho"], float(group["eps"]),
-        )  # fmt: skip
-
-    def _kernels(self, group: dict[str, Any]) -> Kernels:
-        return ADADELTA
-
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:
-        sign, weight_decay, lr, rho, fresh, eps = c
-        g = sign * g
-        if weight_decay:
-            g += weight_decay * p
-        square, changes = parts
-        square *= rho
-        square += fresh * g * g
-        change = np.sqrt(changes + eps) / np.sqrt(square + eps) * g
-        changes *= rho
-        changes += fresh * change * change
+            states[-1] *= momentum
+            states[-1] += change
+            change = states[-1]
         p -= lr * change

@@ -1,29 +1,37 @@
-"""Gradient descent with momentum."""
+"""Stochastic gradient descent (SGD)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from dl4all.errors import ArgumentError
-from dl4all.optim.optimizer import Constants, Kernels, NDArray, Optimizer, Params, at_least_0
+from dl4all.optim.optimizer import (
+    Constants,
+    Kernels,
+    NDArray,
+    Optimizer,
+    Params,
+    check_not_negative,
+    step_constants,
+)
 
 PLAIN = Kernels("sgd", 0)
 MOMENTUM = Kernels("sgd", 1)
 
 
 class SGD(Optimizer):
-    """Gradient descent: ``p -= lr * g``, where with momentum g is a decaying sum of gradients.
+    """Stochastic gradient descent: ``p -= lr * g``, where g with momentum is a decaying sum of gradients.
 
     Sutskever et al., ICML 2013, in PyTorch's form.
 
     Args:
-        params: tensors, or groups of them.
+        params: tensors, or dicts that are groups of them.
         lr: the learning rate.
-        momentum: what is left of the sum with each step.
-        dampening: by how much less than a whole gradient is added to the sum.
-        weight_decay: times the parameter is added to the gradient.
-        nesterov: look one step ahead along the momentum.
-        maximize: climb instead.
+        momentum: decay rate of the sum.
+        dampening: the share of a gradient that is not added to the sum.
+        weight_decay: factor of the parameter that is added to the gradient.
+        nesterov: use Nesterov momentum.
+        maximize: maximize the objective instead of minimizing it.
 
     Raises:
         ArgumentError: an option is negative, or `nesterov` comes without momentum or with dampening.
@@ -38,7 +46,7 @@ class SGD(Optimizer):
         [0.0, 0.0]
     """
 
-    _counts = False
+    _saves_step = False
 
     def __init__(
         self,
@@ -62,31 +70,30 @@ class SGD(Optimizer):
         super().__init__(params, options)
 
     def _check(self, group: dict[str, Any]) -> None:
-        at_least_0("SGD", group, "lr", "momentum", "weight_decay")
+        check_not_negative("SGD", group, "lr", "momentum", "weight_decay")
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise ArgumentError("[SGD] nesterov needs a momentum and no dampening")
 
-    def _parts(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] else ()
 
     def _constants(self, group: dict[str, Any], step: int) -> Constants:
-        fresh = 1.0 if step == 1 else 1.0 - group["dampening"]
-        return (
-            -1.0 if group["maximize"] else 1.0, float(group["weight_decay"]), float(group["lr"]),
-            float(group["momentum"]), fresh, int(group["nesterov"]),
-        )  # fmt: skip
+        gradient_weight = 1.0 if step == 1 else 1.0 - group["dampening"]
+        return step_constants(
+            group, "weight_decay", "lr", "momentum", gradient_weight, int(group["nesterov"])
+        )
 
     def _kernels(self, group: dict[str, Any]) -> Kernels:
         return MOMENTUM if group["momentum"] else PLAIN
 
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, parts: list[NDArray], *c: Any) -> None:
-        sign, weight_decay, lr, momentum, fresh, nesterov = c
+    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
+        sign, weight_decay, lr, momentum, gradient_weight, nesterov = c
         g = g if sign == 1 else -g
         if weight_decay:
             g = g + weight_decay * p
-        if parts:
-            buffer = parts[0]
+        if states:
+            buffer = states[0]
             buffer *= momentum
-            buffer += g if fresh == 1 else fresh * g
+            buffer += g if gradient_weight == 1 else gradient_weight * g
             g = g + momentum * buffer if nesterov else buffer
         p -= lr * g

@@ -3,9 +3,9 @@
 #if SUBGROUPS
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
-// y[n, i] = -log softmax(x)[n, target[n, i], i] of x (rows / inner, classes, inner), times the class's weight with WEIGHT;
-// mixed with the mean over all classes by the share p.smoothing. A negative target gives 0. A row of classes is read in
-// two passes: largest element, sum of exponentials.
+// Cross entropy of x (rows / inner, classes, inner): y[n, i] = -log softmax(x)[n, target[n, i], i], times the weight of
+// the class with WEIGHT. With p.smoothing, that share of the loss is the mean over all classes. A negative target gives
+// 0. Two passes over a row: its largest element, then the sum of exponentials.
 layout(push_constant) uniform Push {
     uint rows, size, inner, lanes, columns;
     float smoothing;
@@ -24,15 +24,15 @@ void main() {
     const float classes = float(p.size * WIDTH);
     const uint start = p.x_offset + start_of(row());
     const uint end = row() < p.rows ? p.size : 0;
-    VALUE high_each = VALUE(-infinity());
-    for (uint c = first(); c < end; c += step()) high_each = larger(high_each, x[start + c * p.inner]);
-    const float high = largest(high_each);
+    VALUE partial_max = VALUE(-infinity());
+    for (uint c = first(); c < end; c += step()) partial_max = larger(partial_max, x[start + c * p.inner]);
+    const float max_score = largest(partial_max);
     VALUE sum = VALUE(0.0);
     VALUE weights = VALUE(0.0);
     VALUE products = VALUE(0.0);
     for (uint c = first(); c < end; c += step()) {
         const VALUE value = x[start + c * p.inner];
-        sum += exp(value - high);
+        sum += exp(value - max_score);
 #if WEIGHT
         weights += weight[p.weight_offset + c];
         products += value * weight[p.weight_offset + c];
@@ -40,27 +40,27 @@ void main() {
         products += value;
 #endif
     }
-    const float level = high + log(total(sum));
-    float value = 0.0;
+    const float log_sum = max_score + log(total(sum));
+    float smoothed = 0.0;
     if (p.smoothing > 0.0) {
 #if WEIGHT
-        const float of_all = total(weights);
+        const float weight_sum = total(weights);
 #else
-        const float of_all = classes;
+        const float weight_sum = classes;
 #endif
-        value = p.smoothing / classes * (of_all * level - total(products));
+        smoothed = p.smoothing / classes * (weight_sum * log_sum - total(products));
     }
     if (first() > 0 || row() >= p.rows) return;
-    const int wanted = target[row()];
-    if (wanted < 0) {
+    const int target_class = target[row()];
+    if (target_class < 0) {
         y[row()] = 0.0;
-    } else if (!is_finite(high)) {  // exp(nan) is anything on some drivers
+    } else if (!is_finite(max_score)) {  // on some drivers exp(nan) is an arbitrary number
         y[row()] = not_a_number();
     } else {
-        float own = level - ONE_OF(x, start * WIDTH + uint(wanted) * p.inner);
+        float target_loss = log_sum - ONE_OF(x, start * WIDTH + uint(target_class) * p.inner);
 #if WEIGHT
-        own *= ONE_OF(weight, p.weight_offset * WIDTH + uint(wanted));
+        target_loss *= ONE_OF(weight, p.weight_offset * WIDTH + uint(target_class));
 #endif
-        y[row()] = (1.0 - p.smoothing) * own + value;
+        y[row()] = (1.0 - p.smoothing) * target_loss + smoothed;
     }
 }

@@ -1,5 +1,6 @@
 #version 450
-// y[n, i] = -x[n, target[n, i], i], times the class's weight with WEIGHT; 0 where the target is negative.
+// Negative log-likelihood: y[n, i] = -x[n, target[n, i], i], times the weight of the class with WEIGHT; 0 where the
+// target is negative.
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer X { float x[]; };
 layout(binding = 1) readonly buffer Target { int target[]; };

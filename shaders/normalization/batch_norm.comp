@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// y = (x - mean[c]) * scale[c], with BIAS plus bias[c]; x and y of shape (N, channels, inner). batch_norm_fold.comp has
-// made the scale. The mean is subtracted first: x * scale + shift would lose what both have in common.
-// FOURS: elements are read four at once, all of one channel; n, inner and offsets count fours.
+// Batch normalisation: y = (x - mean[c]) * scale[c], plus bias[c] with BIAS; x and y have shape (N, channels, inner).
+// batch_norm_fold.comp computes mean and scale. The mean is subtracted first: x * scale + shift would cancel digits.
+// FOURS: four elements of one channel are read at once; n, inner and offsets are in units of four.
 #include "divide.glsl"
 #if FOURS
 #define VALUE vec4

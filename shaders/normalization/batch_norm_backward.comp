@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// The gradient of batch normalisation with the batch's own statistics, with respect to its input; all of shape
-// (N, channels, inner). What belongs to a channel comes from batch_norm_backward_fold.comp.
-// FOURS: elements are read four at once, all of one channel; n, inner and offsets count fours.
+// The gradient of batch normalisation by the batch's own statistics, with respect to its input; all tensors have shape
+// (N, channels, inner). batch_norm_backward_fold.comp computes the factors of each channel.
+// FOURS: four elements of one channel are read at once; n, inner and offsets are in units of four.
 #include "divide.glsl"
 #if FOURS
 #define VALUE vec4

@@ -1,6 +1,6 @@
 #version 450
-// What batch_norm_backward.comp needs of each channel, (4, channels): the mean, the factor in front of everything, the
-// mean of the gradient, and the factor of x - mean. folded has mean and 1 / deviation, sums what sums.comp found.
+// The factors of batch_norm_backward.comp, (4, channels): the mean, the overall scale, the mean of the gradient, and the
+// factor of x - mean. folded holds mean and 1 / deviation, sums the result of sums.comp.
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer Folded { float folded[]; };
 layout(binding = 1) readonly buffer Sums { float sums[]; };

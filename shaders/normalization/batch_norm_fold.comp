@@ -1,7 +1,6 @@
 #version 450
-// What batch_norm.comp subtracts from a channel, then what it multiplies it with: the mean of every channel, and behind
-// them 1 / sqrt(variance + eps), times a weight with WEIGHT. A kernel of its own, because every device binds four
-// buffers and not every device more.
+// The factors of batch_norm.comp, (2, channels): the means, then 1 / sqrt(variance + eps), times the weight with WEIGHT.
+// A kernel of its own, because some devices bind no more than four buffers.
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer Mean { float mean[]; };
 layout(binding = 1) readonly buffer Variance { float variance[]; };

@@ -3,13 +3,13 @@
 #if SUBGROUPS
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
-// What statistics.comp finds of slices of x (outer, channels, inner), and with SUMS what sums.comp finds of g and x. Here
-// slices are rows, `cuts` of which are the inner elements of one channel. y (outer * cuts, 2, channels) has two numbers
-// of each row. SUMS: folded has the mean and 1 / deviation, of each channel, or where p.each is not 0 of each so many
-// elements that lie next to each other.
+// Mean and variance of rows of x (outer, channels, inner), as in statistics.comp; with SUMS the sums of sums.comp. The
+// inner elements of a channel of one sample are cut into `cuts` rows; y (outer * cuts, 2, channels) has two numbers for
+// each row. SUMS: folded holds mean and 1 / deviation, for each channel, or for each p.fold_elements contiguous elements
+// where that is not 0.
 layout(push_constant) uniform Push {
     uint rows, size, inner, lanes, columns;
-    uint channels, cuts, x_offset, g_offset, each, folds;
+    uint channels, cuts, x_offset, g_offset, fold_elements, folds;
 } p;
 #include "rows.glsl"
 #include "divide.glsl"
@@ -24,11 +24,11 @@ layout(binding = 1 + 2 * SUMS) writeonly buffer Y { float y[]; };
 void main() {
     const uint start = row() * p.size;
     const uint end = row() < p.rows ? p.size : 0;
-    const uvec2 plane = divided(row(), p.cuts);  // which it belongs to, and which of its rows this is
-    const uvec2 place = divided(plane.x, p.channels);
-    vec2 found;
+    const uvec2 plane = divided(row(), p.cuts);  // the plane of this row, and its number there
+    const uvec2 sample_and_channel = divided(plane.x, p.channels);
+    vec2 result;
 #if SUMS
-    const uint fold = p.each == 0 ? place.y : divided(start, p.each).x;
+    const uint fold = p.fold_elements == 0 ? sample_and_channel.y : divided(start, p.fold_elements).x;
     const float mean = end == 0 ? 0.0 : folded[fold];
     const float scale = end == 0 ? 0.0 : folded[p.folds + fold];
     VALUE sum = VALUE(0.0), product = VALUE(0.0);
@@ -37,7 +37,7 @@ void main() {
         sum += gradient;
         product += gradient * ((x[p.x_offset + start + i] - mean) * scale);
     }
-    found = vec2(total(sum), total(product));
+    result = vec2(total(sum), total(product));
 #else
     VALUE sum = VALUE(0.0);
     for (uint i = first(); i < end; i += step()) sum += x[p.x_offset + start + i];
@@ -48,11 +48,11 @@ void main() {
         const VALUE d = x[p.x_offset + start + i] - mean;
         squares += d * d;
     }
-    found = vec2(mean, total(squares) / count);
+    result = vec2(mean, total(squares) / count);
 #endif
     if (end != 0 && first() == 0) {
-        const uint at = (place.x * p.cuts + plane.y) * 2 * p.channels + place.y;
-        y[at] = found.x;
-        y[at + p.channels] = found.y;
+        const uint out_index = (sample_and_channel.x * p.cuts + plane.y) * 2 * p.channels + sample_and_channel.y;
+        y[out_index] = result.x;
+        y[out_index + p.channels] = result.y;
     }
 }

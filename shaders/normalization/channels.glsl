@@ -1,14 +1,15 @@
-// What belongs to the channels, p.channels of them, that the elements of a row have: those of a row's elements lie side
-// by side if ALONG is set. Otherwise p.each elements have the same one after another. With ALONG, channels and offsets
-// are counted in VALUEs (rows.glsl).
+// Values of the channels, of which there are p.channels, for the elements of a row. With ADJACENT each element has its
+// own channel, and channels and offsets are in units of VALUE (rows.glsl). Otherwise p.channel_elements consecutive
+// elements share a channel.
 #include "divide.glsl"
 
-layout(constant_id = 0) const uint ALONG = 0;
+layout(constant_id = 0) const uint ADJACENT = 0;
 
-// Of the row's first element. A row holds all elements of its channels.
+// The channel of the row's first element. A row holds all elements of its channels.
 uint channel_of(uint start) {
-    return (ALONG != 0 ? start : start * WIDTH / p.each) % p.channels;
+    return (ADJACENT != 0 ? start : start * WIDTH / p.channel_elements) % p.channels;
 }
 
 #define OF_CHANNEL(data, offset, channel, i) \
-    (ALONG != 0 ? data[offset + channel + i] : VALUE(ONE_OF(data, offset + channel + divided(i * WIDTH, p.each).x)))
+    (ADJACENT != 0 ? data[offset + channel + i] \
+                   : VALUE(ONE_OF(data, offset + channel + divided(i * WIDTH, p.channel_elements).x)))

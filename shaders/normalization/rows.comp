@@ -3,13 +3,13 @@
 #if SUBGROUPS
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
-// Each row of x (rows, size) minus its mean, divided by its standard deviation; without CENTER divided by the root of
-// the mean of its squares. With WEIGHT and BIAS that is multiplied with a weight and a bias is added, those of
-// element i are at channel(i). Three passes: mean, variance, result. FOLD: only what the sums over channels need, the
-// rows' means and behind them what is multiplied with.
+// Row normalisation of x (rows, size): minus the mean, over the standard deviation; without CENTER, over the root mean
+// square. With WEIGHT the result is multiplied by the weight of the element's channel, with BIAS its bias is
+// added. Three passes: mean, variance, result. FOLD: y is only the means of the rows, then their scales, which the sums
+// over channels need.
 layout(push_constant) uniform Push {
     uint rows, size, inner, lanes, columns;
-    uint channels, each;
+    uint channels, channel_elements;
     float eps;
     uint x_offset, weight_offset, bias_offset;
 } p;

@@ -3,11 +3,11 @@
 #if SUBGROUPS
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
-// The gradient of rows.comp with respect to x. Mean and deviation are computed again rather than kept, which takes a
-// buffer less than there are on every device.
+// The gradient of rows.comp with respect to x. Mean and deviation are computed again: a buffer for them would exceed the
+// four that some devices bind.
 layout(push_constant) uniform Push {
     uint rows, size, inner, lanes, columns;
-    uint channels, each;
+    uint channels, channel_elements;
     float eps;
     uint g_offset, x_offset, weight_offset;
 } p;
@@ -52,13 +52,13 @@ void main() {
     }
     const float scale = 1.0 / sqrt(total(squares) / count + p.eps);
 #if CENTER
-    const float of_mean = total(gradients) / count;
+    const float mean_term = total(gradients) / count;
 #else
-    const float of_mean = 0.0;
+    const float mean_term = 0.0;
 #endif
-    const float of_scale = total(products) * scale / count;
+    const float scale_term = total(products) * scale / count;
     for (uint i = first(); i < end; i += step()) {
         const VALUE normalised = (x[p.x_offset + start + i] - mean) * scale;
-        y[start + i] = scale * (weighted(start, i, channel) - of_mean - normalised * of_scale);
+        y[start + i] = scale * (weighted(start, i, channel) - mean_term - normalised * scale_term);
     }
 }

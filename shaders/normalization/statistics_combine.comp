@@ -1,5 +1,5 @@
 #version 450
-// Mean and variance (2, groups) from those of slices (slices, 2, groups), of which only the last may be shorter.
+// Mean and variance (2, groups) from those of slices (slices, 2, groups); only the last slice may be shorter.
 // Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer X { float x[]; };

@@ -1,5 +1,5 @@
 #version 450
-// y[i] is the sum of x (slices, n) over the slices.
+// The sum of x (slices, n) over the slices.
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer X { float x[]; };
 layout(binding = 1) writeonly buffer Y { float y[]; };

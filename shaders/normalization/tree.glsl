@@ -1,16 +1,16 @@
-// Sums over the invocations of a workgroup that have the same place among TX columns: SIZE / TX of them, always added
-// in the same order. All invocations must come here; each gets the sum of its column.
+// Tree reduction over the invocations of a workgroup that share a column, of which there are COLUMNS: SIZE / COLUMNS
+// values, always added in the same order. All invocations must call this; each gets the sum of its column.
 shared float partial[SIZE];
 
-float total(float mine) {
+float total(float value) {
     const uint lane = gl_LocalInvocationID.x;
-    partial[lane] = mine;
-    for (uint half_size = SIZE / 2; half_size >= TX; half_size /= 2) {
+    partial[lane] = value;
+    for (uint half_size = SIZE / 2; half_size >= COLUMNS; half_size /= 2) {
         barrier();
         if (lane < half_size) partial[lane] += partial[lane + half_size];
     }
     barrier();
-    const float result = partial[lane % TX];
+    const float result = partial[lane % COLUMNS];
     barrier();
     return result;
 }

@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Adadelta. The state is the mean of the gradients' squares and that of the changes'.
+// Adadelta. The state: the mean of squared gradients, and the mean of squared changes.
 #define CONSTANTS float sign, weight_decay, lr, rho, one_minus_rho, eps;
 #include "parameter.glsl"
 

@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Adagrad. The state is the sum of the gradients' squares.
+// Adagrad. The state: the sum of squared gradients.
 #define CONSTANTS float sign, weight_decay, lr, eps;
 #include "parameter.glsl"
 

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Adam. The state is the mean of the gradients, that of their squares, and with a third part the
-// largest mean of squares so far. `shrink` is what decoupled weight decay leaves of the parameter.
+// Adam. The state: the mean of gradients, the mean of their squares, and with STATES=3 (AMSGrad) the largest mean of
+// squares so far. `shrink` is the factor of decoupled weight decay.
 #define CONSTANTS float sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, step_size, \
     root_correction2, eps;
 #include "parameter.glsl"

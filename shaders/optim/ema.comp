@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// A moving average p of g: it goes a part of the way.
+// Exponential moving average p of g.
 #define CONSTANTS float weight;
 #include "parameter.glsl"
 

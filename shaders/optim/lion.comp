@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Lion. The state is the mean of the gradients.
+// Lion. The state: the mean of gradients.
 #define CONSTANTS float direction, shrink, lr, beta1, one_minus_beta1, beta2, one_minus_beta2;
 #include "parameter.glsl"
 

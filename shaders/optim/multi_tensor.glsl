@@ -1,17 +1,17 @@
-// Many tensors in one dispatch. A row of the table says with which workgroup the work on a tensor begins, how
-// many elements it and those that go with it have, and at which element of its buffer each of them begins.
+// Many tensors in one dispatch. A row of the table holds, for one job, its first workgroup, the number of elements of
+// each of its tensors, and the offsets of these in their buffers.
 const uint SIZE = 128;
 layout(local_size_x = SIZE) in;
 struct Row {
-    uint first, n, at[3];
+    uint first_workgroup, n, offsets[3];
 };
 layout(binding = 0) readonly buffer Table { Row table[]; };
 
-// The row that this workgroup works on: the last of those from `low` to `high` that does not begin behind it.
+// The row of this workgroup, by bisection: the last one from `low` to `high` whose first workgroup is not after it.
 Row row_of_workgroup(uint low, uint high) {
     while (high - low > 1) {
         const uint middle = (low + high) / 2;
-        if (table[middle].first <= gl_WorkGroupID.x) low = middle;
+        if (table[middle].first_workgroup <= gl_WorkGroupID.x) low = middle;
         else high = middle;
     }
     return table[low];

@@ -1,12 +1,12 @@
-// What every kernel of an optimizer does for each element of a parameter: change it and the STATES values of the
-// optimizer's state by the gradient. The values lie one after another, each for all elements.
+// The main function of optimizer kernels: updates each element of a parameter, and the STATES values of its state, by
+// the gradient. The state holds one array after another, each with n elements.
 //
-// The source that includes this has defined CONSTANTS, the numbers of a step, and defines change(). With TOGETHER
-// a dispatch does that for many parameters.
-#if TOGETHER
+// The including source defines CONSTANTS, the constants of a step, before, and change() after. With MULTI_TENSOR one
+// dispatch updates many parameters.
+#if MULTI_TENSOR
 #include "multi_tensor.glsl"
 layout(push_constant) uniform Push {
-    uint first_row, last_row, each;
+    uint first_row, last_row, workgroup_elements;
     CONSTANTS
 } c;
 #else
@@ -17,12 +17,12 @@ layout(push_constant) uniform Push {
 } c;
 #endif
 
-layout(binding = TOGETHER) readonly buffer Gradient { float gradient[]; };
+layout(binding = MULTI_TENSOR) readonly buffer Gradient { float gradient[]; };
 #if STATES > 0
-layout(binding = TOGETHER + 1) buffer State { float state[]; };
-layout(binding = TOGETHER + 2) buffer Parameter { float parameter[]; };
+layout(binding = MULTI_TENSOR + 1) buffer State { float state[]; };
+layout(binding = MULTI_TENSOR + 2) buffer Parameter { float parameter[]; };
 #else
-layout(binding = TOGETHER + 1) buffer Parameter { float parameter[]; };
+layout(binding = MULTI_TENSOR + 1) buffer Parameter { float parameter[]; };
 #endif
 
 struct Element {
@@ -34,7 +34,7 @@ struct Element {
 
 void change(inout Element e);
 
-// The state has a stride of n between an element's values.
+// The values of an element's state are n apart.
 void change_at(uint p_at, uint g_at, uint s_at, uint n) {
     Element e;
     e.p = parameter[p_at];
@@ -50,11 +50,11 @@ void change_at(uint p_at, uint g_at, uint s_at, uint n) {
 }
 
 void main() {
-#if TOGETHER
+#if MULTI_TENSOR
     const Row row = row_of_workgroup(c.first_row, c.last_row);
-    const uint g_at = row.at[0], s_at = row.at[1], p_at = row.at[STATES > 0 ? 2 : 1];
-    const uint start = (gl_WorkGroupID.x - row.first) * c.each;
-    const uint end = min(row.n, start + c.each);
+    const uint g_at = row.offsets[0], s_at = row.offsets[1], p_at = row.offsets[STATES > 0 ? 2 : 1];
+    const uint start = (gl_WorkGroupID.x - row.first_workgroup) * c.workgroup_elements;
+    const uint end = min(row.n, start + c.workgroup_elements);
     for (uint i = start + gl_LocalInvocationID.x; i < end; i += SIZE) {
         change_at(p_at + i, g_at + i, s_at + i, row.n);
     }

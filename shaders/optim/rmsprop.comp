@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// RMSprop. The state is the mean of the gradients' squares, then that of the gradients (CENTERED), and
-// the momentum (MOMENTUM), each where there is one.
+// RMSprop. The state: the mean of squared gradients, with CENTERED the mean of gradients, with MOMENTUM the sum of
+// changes.
 #define CONSTANTS float sign, weight_decay, lr, alpha, one_minus_alpha, eps, momentum;
 #include "parameter.glsl"
 

@@ -1,30 +1,30 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// The sum of the squares of n elements: one part for each workgroup, from `at` on. Its invocations walk
-// over the elements side by side and combine their sums in a tree, always in the same order. With TOGETHER
-// a dispatch does that for many tensors.
-#if TOGETHER
+// Sum of squares of n elements: each workgroup writes a partial sum, from y[out_offset] on. Its invocations stride over
+// the elements and combine their sums in a tree, always in the same order. With MULTI_TENSOR one dispatch covers many
+// tensors.
+#if MULTI_TENSOR
 #include "multi_tensor.glsl"
 layout(push_constant) uniform Push {
-    uint first_row, last_row, each, at;
+    uint first_row, last_row, workgroup_elements, out_offset;
 } p;
 #else
 const uint SIZE = 128;
 layout(local_size_x = SIZE) in;
 layout(push_constant) uniform Push {
-    uint n, x_offset, at;
+    uint n, x_offset, out_offset;
 } p;
 #endif
-layout(binding = TOGETHER) readonly buffer X { float x[]; };
-layout(binding = TOGETHER + 1) writeonly buffer Y { float y[]; };
+layout(binding = MULTI_TENSOR) readonly buffer X { float x[]; };
+layout(binding = MULTI_TENSOR + 1) writeonly buffer Y { float y[]; };
 shared float partial[SIZE];
 
 void main() {
     const uint lane = gl_LocalInvocationID.x;
-#if TOGETHER
+#if MULTI_TENSOR
     const Row row = row_of_workgroup(p.first_row, p.last_row);
-    const uint start = (gl_WorkGroupID.x - row.first) * p.each;
-    const uint end = min(row.n, start + p.each), step = SIZE, x_offset = row.at[0];
+    const uint start = (gl_WorkGroupID.x - row.first_workgroup) * p.workgroup_elements;
+    const uint end = min(row.n, start + p.workgroup_elements), step = SIZE, x_offset = row.offsets[0];
 #else
     const uint start = gl_WorkGroupID.x * SIZE;
     const uint end = p.n, step = gl_NumWorkGroups.x * SIZE, x_offset = p.x_offset;
@@ -39,5 +39,5 @@ void main() {
         barrier();
         if (lane < half_size) partial[lane] += partial[lane + half_size];
     }
-    if (lane == 0) y[p.at + gl_WorkGroupID.x] = partial[0];
+    if (lane == 0) y[p.out_offset + gl_WorkGroupID.x] = partial[0];
 }

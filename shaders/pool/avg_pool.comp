@@ -1,11 +1,11 @@
 #version 450
 // The mean of each window of x (planes, H, W), or its gradient.
 //
-//  PASS=0  y (planes, OH, OW) are the means
-//  PASS=1  y (planes, H, W) sums the elements of x (planes, OH, OW), each divided as the mean was, over the
-//          windows that meet the pixel, in their order, so that the sum is always the same
+//  BACKWARD=0  y (planes, OH, OW) holds the means
+//  BACKWARD=1  y (planes, H, W) sums, for each pixel, the elements of x (planes, OH, OW) of the windows that contain
+//              it, each divided as the mean was; always in the same order, so that results are reproducible
 //
-//  ADAPTIVE=1  windows cut the image into parts; else they slide along it
+//  ADAPTIVE=1  windows divide the image into parts; otherwise they slide along it
 layout(local_size_x = 64) in;
 layout(binding = 0) restrict readonly buffer X { float x[]; };
 layout(binding = 1) restrict writeonly buffer Y { float y[]; };
@@ -13,10 +13,10 @@ layout(push_constant) uniform Push {
     uint n, x_offset;
     int height, width, out_height, out_width;
     int kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w;
-    int include_pad, divisor;  // whether padding counts; what to divide by instead, or 0
+    int include_pad, divisor;  // whether padding counts; the divisor of the user, or 0
 } p;
 
-// Along one axis: the first element of window `o` in the image, the end, and how many count.
+// Along one axis: the first element of window `o` in the image, its end, and the number of elements that count.
 ivec3 span(int o, int size, int out_size, int kernel, int stride, int padding) {
 #if ADAPTIVE
     const int first = o * size / out_size, end = ((o + 1) * size + out_size - 1) / out_size;
@@ -31,14 +31,14 @@ ivec3 vertical(int o) { return span(o, p.height, p.out_height, p.kernel_h, p.str
 ivec3 horizontal(int o) { return span(o, p.width, p.out_width, p.kernel_w, p.stride_w, p.padding_w); }
 float divisor(int rows, int columns) { return float(p.divisor != 0 ? p.divisor : rows * columns); }
 
-#if PASS
-// Along one axis: the windows that meet element `i`, from the first to the end.
+#if BACKWARD
+// Along one axis: the first window that contains element `i`, and the end of these windows.
 ivec2 windows(int i, int size, int out_size, int kernel, int stride, int padding) {
 #if ADAPTIVE
     return ivec2(i * out_size / size, ((i + 1) * out_size + size - 1) / size);
 #else
-    const int behind = i + padding - kernel + 1;
-    return ivec2(behind > 0 ? (behind + stride - 1) / stride : 0, min((i + padding) / stride + 1, out_size));
+    const int earliest = i + padding - kernel + 1;
+    return ivec2(earliest > 0 ? (earliest + stride - 1) / stride : 0, min((i + padding) / stride + 1, out_size));
 #endif
 }
 #endif
@@ -47,7 +47,7 @@ void main() {
     const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
     for (uint i = gl_GlobalInvocationID.x; i < p.n; i += step) {
         float sum = 0.0;
-#if PASS
+#if BACKWARD
         const int column = int(i) % p.width;
         const int row = int(i) / p.width % p.height;
         const int plane = int(i) / (p.width * p.height);

@@ -1,11 +1,11 @@
 #version 450
-// max_pool.comp where windows are tiles, so that each pixel lies in just one, and neighbouring planes are like one
-// tall one.
+// Max pooling with windows that tile the image: each pixel lies in exactly one, and consecutive planes are read as one
+// tall plane.
 //
-//  BACK=0  y (planes, OH, OW) is the largest of each; nan is larger than everything
-//  BACK=1  y (planes, H, W) is its gradient: g (planes, OH, OW) where the first of the largest lies, or the last nan
+//  BACKWARD=0  y (planes, OH, OW) is the largest element of each tile; nan is larger than everything
+//  BACKWARD=1  y (planes, H, W) is the gradient: g (planes, OH, OW) at the first of the largest elements, or the last nan
 //
-// FOURS: rows of an image are read and written four elements at a time, those of one tile or of several.
+// FOURS: rows of an image are read and written four elements at a time, of one tile or of several.
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
 #include "math/special.glsl"
@@ -17,7 +17,7 @@ layout(constant_id = 1) const int kernel_w = 2;
 layout(constant_id = 2) const uint FOURS = 0;
 layout(binding = 0) restrict readonly buffer X { float x[]; };
 layout(binding = 0) restrict readonly buffer X4 { vec4 x4[]; };
-#if BACK
+#if BACKWARD
 layout(binding = 1) restrict readonly buffer G { float g[]; };
 layout(binding = 2) restrict writeonly buffer Y { float y[]; };
 layout(binding = 2) restrict writeonly buffer Y4 { vec4 y4[]; };
@@ -25,11 +25,11 @@ layout(binding = 2) restrict writeonly buffer Y4 { vec4 y4[]; };
 layout(binding = 1) restrict writeonly buffer Y { float y[]; };
 #endif
 layout(push_constant) uniform Push {
-    uint n, out_width;  // tiles in all and in a row
+    uint n, out_width;  // number of tiles, in all and in a row
     uint x_offset, g_offset;
 } p;
 
-const int TILES = FOURS != 0 ? 4 / kernel_w : 1;  // of an invocation, side by side
+const int TILES = FOURS != 0 ? 4 / kernel_w : 1;  // side by side, of one invocation
 const int WIDE = TILES * kernel_w;
 
 void main() {
@@ -39,7 +39,7 @@ void main() {
         const uvec2 tile = divided(i, p.out_width / TILES);
         const uint start = tile.x * kernel_h * width + tile.y * WIDE;
         float best[TILES];
-        int at[TILES];
+        int index[TILES];
         UNROLL(r, kernel_h) {
             float row[WIDE];
             if (FOURS != 0) {
@@ -51,17 +51,17 @@ void main() {
             UNROLL(c, WIDE) {
                 const int t = c / kernel_w;
                 const bool first = r == 0 && c % kernel_w == 0;
-                const bool found = first || is_nan(row[c]) || (row[c] > best[t] && !is_nan(best[t]));
-                best[t] = found ? row[c] : best[t];
-                at[t] = found ? r * kernel_w + c % kernel_w : at[t];
+                const bool is_larger = first || is_nan(row[c]) || (row[c] > best[t] && !is_nan(best[t]));
+                best[t] = is_larger ? row[c] : best[t];
+                index[t] = is_larger ? r * kernel_w + c % kernel_w : index[t];
             }
         }
-#if BACK
+#if BACKWARD
         float value[TILES];
         UNROLL(t, TILES) value[t] = g[p.g_offset + i * TILES + t];
         UNROLL(r, kernel_h) {
             float row[WIDE];
-            UNROLL(c, WIDE) row[c] = at[c / kernel_w] == r * kernel_w + c % kernel_w ? value[c / kernel_w] : 0.0;
+            UNROLL(c, WIDE) row[c] = index[c / kernel_w] == r * kernel_w + c % kernel_w ? value[c / kernel_w] : 0.0;
             if (FOURS != 0) {
                 y4[(start + r * width) / 4] = vec4(row[0], row[1 % WIDE], row[2 % WIDE], row[3 % WIDE]);
             } else {

@@ -120,11 +120,7 @@ CASES: dict[str, tuple[Call, tuple[NDArray, ...]]] = {
     "adaptive_avg_pool3d": (lambda F, i, x: F.adaptive_avg_pool3d(x, (2, None, 3)), (values(2, 3, 5, 4, 5),)),
     "adaptive_max_pool3d": (lambda F, i, x: F.adaptive_max_pool3d(x, 2, True), (shuffled(2, 3, 5, 4, 5),)),
     "adaptive_max_pool1d, places": (
-        lambda F, i, x: (
-            F.adaptive_max_pool1d(x, 3, return_indices=True)
-            if F is torch.nn.functional
-            else F.adaptive_max_pool1d_with_indices(x, 3)
-        ),
+        lambda F, i, x: F.adaptive_max_pool1d(x, 3, return_indices=True),
         (shuffled(2, 3, 7),),
     ),
     "lp_pool1d": (lambda F, i, x: F.lp_pool1d(x, 2, 3, 2, True), (values(2, 3, 8),)),

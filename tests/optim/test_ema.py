@@ -1,4 +1,4 @@
-"""The moving average of parameters: its values, its state, and that the parameters come back exactly."""
+"""The moving average of parameters: values, state, and exact restoration of the parameters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_values(device: str, dtype: str) -> None:
     assert ema.updates == 9
 
 
-def test_the_parameters_come_back_exactly(device: str) -> None:
+def test_parameters_are_restored_exactly(device: str) -> None:
     params = [dl.nn.Parameter(dl.tensor(a, device=device)) for a in numbers(0)]
     before = [(p.storage, p.storage.version) for p in params]
     ema = EMA(params, decay=0.0)
@@ -79,7 +79,7 @@ def test_states(device: str) -> None:
         assert mean.storage is not other.storage
 
 
-def test_the_average_follows_a_network(device: str) -> None:
+def test_average_moves_with_its_network(device: str) -> None:
     net = dl.nn.Linear(3, 2)
     ema = EMA(net.parameters(), decay=0.5)
     before = net.weight.detach().numpy().copy()

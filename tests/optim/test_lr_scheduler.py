@@ -1,4 +1,4 @@
-"""Schedules of learning rates against PyTorch's over a hundred steps, and going on from their states."""
+"""Learning rate schedulers compared with PyTorch over a hundred steps, and their saved states."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def pair(name: str = "SGD") -> tuple[Any, Any]:
 
 
 def options(optimizer: Any) -> list[float]:
-    """What schedulers change."""
+    """The options that schedulers change."""
     found = []
     for group in optimizer.param_groups:
         found += [group["lr"], *((group["betas"][0],) if "betas" in group else (group["momentum"],))]
@@ -84,7 +84,7 @@ def options(optimizer: Any) -> list[float]:
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
 @pytest.mark.parametrize("name", MAKE)
-def test_as_pytorch(name: str, optimizer: str) -> None:
+def test_rates_equal_pytorch(name: str, optimizer: str) -> None:
     mine, theirs = pair(optimizer)
     scheduler, reference = (
         MAKE[name](lr_scheduler, mine),
@@ -98,8 +98,8 @@ def test_as_pytorch(name: str, optimizer: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
-def test_several_in_turn() -> None:
-    """Each goes on from the rate that it finds, and so does what the user sets."""
+def test_several_schedulers_of_one_optimizer() -> None:
+    """Each continues from the current rate, also where the user has set it."""
     mine, theirs = pair()
     made = [
         [m.ConstantLR(o, 0.1, 5), m.ExponentialLR(o, 0.9), m.StepLR(o, 4)]
@@ -143,7 +143,7 @@ def test_plateau(given: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", MAKE)
 def test_states(name: str) -> None:
-    """Saved after 20 steps and loaded into a new pair, the rates go on exactly."""
+    """After saving at step 20 and loading into a new pair, the rates continue exactly."""
     mine, again = pair()[0], pair()[0]
     scheduler = MAKE[name](lr_scheduler, mine)
     for _ in range(20):
@@ -160,8 +160,8 @@ def test_states(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
 @pytest.mark.parametrize("name", ["StepLR", "ExponentialLR", "CosineAnnealingLR", "LinearLR", "MultiStepLR"])
-def test_going_on_from_an_epoch(name: str) -> None:
-    """``last_epoch`` with an optimizer that was loaded."""
+def test_last_epoch(name: str) -> None:
+    """``last_epoch`` continues with a loaded optimizer."""
     arguments = {
         "StepLR": (3,), "ExponentialLR": (0.9,), "CosineAnnealingLR": (20,), "LinearLR": (0.5,),
         "MultiStepLR": ([9, 12],),
@@ -218,8 +218,8 @@ def test_one_cycle_ends_and_needs_a_momentum() -> None:
     )
 
 
-def test_what_is_scheduled_is_used(device: str) -> None:
-    """The next step takes the rate of its time."""
+def test_step_uses_the_scheduled_rate(device: str) -> None:
+    """An optimizer's next step takes the current rate."""
     w = dl.tensor([0.0], device=device)
     optimizer = SGD([w], lr=1.0)
     scheduler = lr_scheduler.ExponentialLR(optimizer, 0.5)

@@ -1,4 +1,4 @@
-"""Optimizers against PyTorch's, on every device: values, options, state, and what is refused."""
+"""Optimizers compared with PyTorch on every device: values, options, state and errors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def compare(params: list[dl.Tensor], expected: list[Any], tolerance: float = 1e-
 
 
 @pytest.mark.parametrize(("cls", "options"), CASES, ids=IDS)
-def test_as_pytorch(cls: Any, options: dict[str, Any], device: str) -> None:
+def test_values_equal_pytorch(cls: Any, options: dict[str, Any], device: str) -> None:
     params, expected = mine(device), theirs()
     optimizer: Any = cls(params, **options)
     reference = getattr(torch.optim, cls.__name__)(expected, **options)
@@ -151,7 +151,7 @@ def test_a_network_learns_as_in_pytorch(name: str, device: str) -> None:
 
 @pytest.mark.parametrize(("cls", "options"), [CASES[0], CASES[3], CASES[6]], ids=lambda v: str(v)[:20])
 def test_layouts(cls: Any, options: dict[str, Any], device: str) -> None:
-    """Parameters in the middle of other memory, which stays as it is, and gradients in any order."""
+    """Parameters inside larger memory, which stays unchanged around them, and gradients of any strides."""
     rng = generator("layouts")
     whole = rng.standard_normal(3 + 35 + 2).astype(np.float32)
     g = rng.standard_normal((5, 7)).astype(np.float32)
@@ -180,8 +180,8 @@ def test_fewer_workgroups_than_work(device: str, monkeypatch: pytest.MonkeyPatch
     compare(params, expected)
 
 
-def test_a_step_is_a_change_in_place(device: str) -> None:
-    """What a gradient still needs of a parameter is known to be gone."""
+def test_step_counts_as_in_place_change(device: str) -> None:
+    """A backward pass that needs the old value of a parameter raises."""
     w = dl.tensor([1.0, 2.0], device=device).requires_grad_()
     y = w * w
     w.grad = dl.tensor([1.0, 1.0], device=device)
@@ -243,8 +243,8 @@ def test_zero_grad(device: str) -> None:
 
 
 @pytest.mark.parametrize(("cls", "options"), CASES, ids=IDS)
-def test_states_are_pytorch_s(cls: Any, options: dict[str, Any], device: str) -> None:
-    """Names and shapes; and training goes on from PyTorch's state exactly, and from one's own."""
+def test_states_equal_pytorch(cls: Any, options: dict[str, Any], device: str) -> None:
+    """Names and shapes; training continues exactly from a state of PyTorch, and from its own."""
     params, expected = mine(device), theirs()
     optimizer: Any = cls(params, **options)
     reference = getattr(torch.optim, cls.__name__)(expected, **options)
@@ -284,8 +284,8 @@ def test_states_are_pytorch_s(cls: Any, options: dict[str, Any], device: str) ->
         compare(again, continued)
 
 
-def test_going_on_is_exact(device: str) -> None:
-    """The second half of a run from a saved state is bit by bit that of the whole run."""
+def test_resuming_is_exact(device: str) -> None:
+    """The second half of a run, resumed from a saved state, equals that of the whole run bit by bit."""
     params = mine(device)
     optimizer = Adam(params, amsgrad=True)
     for step in range(4):
@@ -300,8 +300,8 @@ def test_going_on_is_exact(device: str) -> None:
         np.testing.assert_array_equal(p.detach().numpy(), q.numpy())
 
 
-def test_the_state_follows_a_parameter(device: str) -> None:
-    """To another device, and to other options."""
+def test_state_moves_with_its_parameter(device: str) -> None:
+    """To another device, and with other options."""
     w, other = dl.tensor([1.0, 2.0], device="cpu"), torch.tensor([1.0, 2.0])
     optimizer, reference = Adam([w], lr=0.1), torch.optim.Adam([other], lr=0.1)
     for step in range(3):
@@ -345,7 +345,7 @@ def test_refusals(make: Any, message: str) -> None:
         make(dl.tensor([1.0, 2.0], device="cpu"))
 
 
-def test_states_that_do_not_fit() -> None:
+def test_mismatched_states() -> None:
     a, b = dl.tensor([1.0, 2.0], device="cpu"), dl.tensor([1.0], device="cpu")
     one, two = Adam([a]), Adam([a, b])
     a.grad = dl.tensor([1.0, 1.0], device="cpu")
@@ -357,7 +357,7 @@ def test_states_that_do_not_fit() -> None:
 
 
 @pytest.mark.vulkan
-def test_a_gradient_elsewhere() -> None:
+def test_gradient_on_another_device() -> None:
     w = dl.tensor([1.0], device="cpu")
     w.grad = dl.tensor([1.0], device=dl.Device("elsewhere", dl.device("cpu")._backend))
     with pytest.raises(GradientError, match="lives on cpu and its gradient on elsewhere"):

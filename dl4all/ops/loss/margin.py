@@ -1,4 +1,4 @@
-"""Losses with margins: of classes, of several labels, of an anchor and what is like and unlike it."""
+"""Margin losses: of classes, of several labels and of triplets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.activation.smooth import logsigmoid, softplus
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import from_host
+from dl4all.ops.core.tensor_base import Array, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.comparison import clamp_min, minimum
 from dl4all.ops.elementwise.logic import where
@@ -18,15 +18,16 @@ from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.indexing.gather_scatter import gather, index_select
 from dl4all.ops.indexing.indices import checked
 from dl4all.ops.linalg.contractions import pairwise_distance
-from dl4all.ops.loss.losses import check_reduction, check_tensors, reduced
+from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
 from dl4all.ops.memory.views import reshape, squeeze, unsqueeze
 from dl4all.ops.reduce.sums import mean, sum
 
-FAR = 40.0  # from here on, log(1 + exp(x)) is x in float64 too
+# From here on log(1 + exp(x)) equals x, in float64 too.
+SOFTPLUS_THRESHOLD = 40.0
 
 
 @export("F")
-def soft_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
+def soft_margin_loss(input: Array, target: Array, *, reduction: str = "mean") -> Array:
     """``log(1 + exp(-target * input))``, for targets of 1 and -1.
 
     Args:
@@ -44,29 +45,29 @@ def soft_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any
     """
     check_reduction("soft_margin_loss", reduction)
     check_tensors("soft_margin_loss", input, target)
-    return reduced(softplus(-target * input, threshold=FAR), reduction)
+    return reduced(softplus(-target * input, threshold=SOFTPLUS_THRESHOLD), reduction)
 
 
 @export("F")
 @reads("target")
 def multi_margin_loss(
-    input: Any,
-    target: Any,
+    input: Array,
+    target: Array,
     p: int = 1,
     margin: float = 1.0,
-    weight: Any = None,
+    weight: Array | None = None,
     *,
     reduction: str = "mean",
-) -> Any:
+) -> Array:
     """The mean over classes of ``max(0, margin - input[right] + input[other]) ** p``.
 
     Args:
         input: scores of shape (N, C) or (C,).
         target: the right classes, ints of shape (N,) or ().
         p: 1 or 2.
-        margin: by how much the right class should be ahead.
-        weight: shape (C,), of the right classes.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each line.
+        margin: the least distance of the right class from the others.
+        weight: shape (C,), one for losses right class.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each row.
 
     Raises:
         ShapeError: the shapes do not fit.
@@ -85,17 +86,17 @@ def multi_margin_loss(
     scores = _scores(name, input, target.shape == input.shape[:-1], target)
     classes = scores.shape[1]
     right = checked(name, target, classes).reshape(-1, 1)
-    lack = clamp_min(margin - gather(scores, 1, right) + scores, 0.0)
-    lack = lack if p == 1 else pow(lack, 2)
+    violations = clamp_min(margin - gather(scores, 1, right) + scores, 0.0)
+    violations = violations if p == 1 else pow(violations, 2)
     if weight is not None:
-        lack = lack * unsqueeze(index_select(weight, 0, right.reshape(-1)), 1)
+        violations = violations * unsqueeze(index_select(weight, 0, right.reshape(-1)), 1)
     others = from_host(type(input).result_class, np.arange(classes) != right, input.device, copy=False)
-    each = sum(where(others, lack, 0.0), 1) / classes
-    return reduced(reshape(each, *input.shape[:-1]), reduction)
+    losses = sum(where(others, violations, 0.0), 1) / classes
+    return reduced(reshape(losses, *input.shape[:-1]), reduction)
 
 
-def _scores(name: str, input: Any, fits: bool, target: Any) -> Any:
-    """As lines.
+def _scores(name: str, input: Array, fits: bool, target: Array) -> Any:
+    """The scores as rows (N, C).
 
     Raises:
         ShapeError: the target does not fit.
@@ -110,13 +111,13 @@ def _scores(name: str, input: Any, fits: bool, target: Any) -> Any:
 
 @export("F")
 @reads("target")
-def multilabel_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
-    """How far labels are from being 1 ahead of all classes that are none: sums, divided by the classes.
+def multilabel_margin_loss(input: Array, target: Array, *, reduction: str = "mean") -> Array:
+    """The sum of ``max(0, 1 - input[label] + input[other])`` over labels and other classes, divided by C.
 
     Args:
         input: scores of shape (N, C) or (C,).
-        target: of the same shape, ints: the labels, and -1 behind the last.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each line.
+        target: ints of the same shape: the labels, then -1.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each row.
 
     Raises:
         ShapeError: the shapes differ.
@@ -131,31 +132,31 @@ def multilabel_margin_loss(input: Any, target: Any, *, reduction: str = "mean") 
     check_reduction(name, reduction)
     check_tensors(name, input, target)
     scores = _scores(name, input, target.shape == input.shape, target)
-    lines, classes = scores.shape
-    labels = target.on_host().reshape(lines, classes)
+    rows, classes = scores.shape
+    labels = target.on_host().reshape(rows, classes)
     present = np.logical_and.accumulate(labels != -1, 1)
     labels = checked(name, np.where(present, labels, 0), classes)
-    is_label = np.zeros((lines, classes), bool)
-    rows, columns = np.nonzero(present)
-    is_label[rows, labels[rows, columns]] = True
-    counts = present[:, :, None] & ~is_label[:, None, :]  # lines, labels, classes that are none
-    behind = clamp_min(1 - unsqueeze(gather(scores, 1, labels), 2) + unsqueeze(scores, 1), 0.0)
-    chosen = from_host(type(input).result_class, counts, input.device, copy=False)
-    each = sum(where(chosen, behind, 0.0), (1, 2)) / classes
-    return reduced(each if len(input.shape) == 2 else squeeze(each, 0), reduction)
+    is_label = np.zeros((rows, classes), bool)
+    row_indices, columns = np.nonzero(present)
+    is_label[row_indices, labels[row_indices, columns]] = True
+    pairs = present[:, :, None] & ~is_label[:, None, :]  # rows, labels, classes that are no label
+    violations = clamp_min(1 - unsqueeze(gather(scores, 1, labels), 2) + unsqueeze(scores, 1), 0.0)
+    counts = from_host(type(input).result_class, pairs, input.device, copy=False)
+    losses = sum(where(counts, violations, 0.0), (1, 2)) / classes
+    return reduced(losses if len(input.shape) == 2 else squeeze(losses, 0), reduction)
 
 
 @export("F")
 def multilabel_soft_margin_loss(
-    input: Any, target: Any, weight: Any = None, *, reduction: str = "mean"
-) -> Any:
+    input: Array, target: Array, weight: Array | None = None, *, reduction: str = "mean"
+) -> Array:
     """The mean over classes of the binary cross entropy of scores.
 
     Args:
         input: scores of shape (..., C).
         target: from 0 to 1, of the same shape.
-        weight: shape (C,), of the classes.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each line.
+        weight: shape (C,), one for each class.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each row.
 
     Raises:
         ShapeError: the shapes differ.
@@ -171,8 +172,8 @@ def multilabel_soft_margin_loss(
     check_tensors(name, input, target, weight)
     if input.shape != target.shape or not input.shape:
         raise ShapeError(f"[{name}] expected one shape (..., C), got {input.shape} and {target.shape}")
-    each = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
-    return reduced(mean(each if weight is None else each * weight, -1), reduction)
+    losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
+    return reduced(mean(losses if weight is None else losses * weight, -1), reduction)
 
 
 # Triplets
@@ -180,25 +181,25 @@ def multilabel_soft_margin_loss(
 
 @export("F")
 def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: Array,
+    positive: Array,
+    negative: Array,
     margin: float = 1.0,
     p: float = 2,
     eps: float = 1e-6,
     swap: bool = False,
     *,
     reduction: str = "mean",
-) -> Any:
-    """How much nearer an anchor should be to what is like it than to what is not.
+) -> Array:
+    """Triplet loss: an anchor should be nearer to the positive than to the negative.
 
     ``max(0, distance(anchor, positive) - distance(anchor, negative) + margin)``.
 
     Args:
         anchor, positive, negative: vectors along the last axis.
-        margin: by how much nearer.
-        p, eps: of the distance, see :func:`pairwise_distance`.
-        swap: take the distance of `positive` from `negative` where it is smaller than the anchor's.
+        margin: by how much it should be nearer.
+        p, eps: the arguments of the distance, see :func:`pairwise_distance`.
+        swap: use the distance from `positive` to `negative` where it is less than that from the anchor.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each triplet.
 
     Raises:
@@ -223,16 +224,16 @@ def triplet_margin_loss(
 
 @export("F")
 def triplet_margin_with_distance_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: Array,
+    positive: Array,
+    negative: Array,
     *,
-    distance_function: Callable[[Any, Any], Any] | None = None,
+    distance_function: Callable[[Array, Array], Array] | None = None,
     margin: float = 1.0,
     swap: bool = False,
     reduction: str = "mean",
-) -> Any:
-    """:func:`triplet_margin_loss` with a distance of one's own; :func:`pairwise_distance` by default.
+) -> Array:
+    """:func:`triplet_margin_loss` with another distance; the default is :func:`pairwise_distance`.
 
     Raises:
         ShapeError, ArgumentError

@@ -1,27 +1,26 @@
-"""Losses of pairs: what should be alike, different, or larger than the other."""
+"""Cosine similarity, and losses of pairs: embedding and ranking losses."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from dl4all.errors import ShapeError
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import rsqrt
-from dl4all.ops.loss.losses import check_reduction, check_tensors, reduced
+from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
 from dl4all.ops.memory.views import reshape
 from dl4all.ops.reduce.sums import sum
 
 
 @export("F")
-def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
     """The cosine of the angle between vectors.
 
     Args:
         x1, x2: floats whose shapes broadcast.
-        dim: the axis along which vectors lie.
-        eps: the least length that a vector is taken to have.
+        dim: the axis of the vectors.
+        eps: lower bound of the vectors' norms.
 
     Returns:
         The common shape without axis `dim`.
@@ -36,25 +35,23 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """
     check_tensors("cosine_similarity", x1, x2)
     product = x1 * x2
-    rank = len(product.shape)  # what is broadcast gets axes in front
+    rank = len(product.shape)  # broadcast operands get axes in front
     first, second = (reshape(x, *(1,) * (rank - len(x.shape)), *x.shape) for x in (x1, x2))
-    shorter = [rsqrt(clamp_min(sum(x * x, dim, keepdim=True), eps * eps)) for x in (first, second)]
-    # Vectors are scaled before they are multiplied: the product of two large lengths may overflow.
-    return sum((first * shorter[0]) * (second * shorter[1]), dim)
+    inverse_norms = [rsqrt(clamp_min(sum(x * x, dim, keepdim=True), eps * eps)) for x in (first, second)]
+    # Vectors are scaled before they are multiplied: the product of two large norms may overflow.
+    return sum((first * inverse_norms[0]) * (second * inverse_norms[1]), dim)
 
 
 @export("F")
 def cosine_embedding_loss(
-    input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
-) -> Any:
-    """How far pairs of vectors are from being alike (target 1) or different (target -1).
-
-    ``1 - cos`` for pairs that should be alike, ``max(0, cos - margin)`` for the others.
+    input1: Array, input2: Array, target: Array, margin: float = 0.0, *, reduction: str = "mean"
+) -> Array:
+    """``1 - cos`` for similar pairs (target 1), ``max(0, cos - margin)`` for dissimilar ones (target -1).
 
     Args:
         input1, input2: floats of shape (N, D) or (D,).
         target: 1 and -1, of shape (N,) or ().
-        margin: the cosine up to which vectors are different enough.
+        margin: the cosine up to which a dissimilar pair costs nothing.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each pair.
 
     Returns:
@@ -78,18 +75,21 @@ def cosine_embedding_loss(
             f"{input1.shape}, {input2.shape} and {target.shape}"
         )
     cosine = cosine_similarity(input1, input2, dim=-1, eps=1e-6)
-    alike = where(target == 1, 1.0 - cosine, 0.0)
-    return reduced(alike + where(target == -1, clamp_min(cosine - margin, 0.0), 0.0), reduction)
+    similar = where(target == 1, 1.0 - cosine, 0.0)
+    dissimilar = where(target == -1, clamp_min(cosine - margin, 0.0), 0.0)
+    return reduced(similar + dissimilar, reduction)
 
 
 @export("F")
-def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
-    """A distance itself where it should be small (target 1), what it lacks to `margin` where not (target -1).
+def hinge_embedding_loss(
+    input: Array, target: Array, margin: float = 1.0, *, reduction: str = "mean"
+) -> Array:
+    """A distance where the target is 1, ``max(0, margin - distance)`` where it is -1.
 
     Args:
-        input: floats of any shape.
+        input: distances, floats of any shape.
         target: 1 and -1, of the same shape.
-        margin: the distance that is large enough.
+        margin: the distance from which a dissimilar pair costs nothing.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each element.
 
     Returns:
@@ -105,20 +105,20 @@ def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, *, reduct
     """
     check_reduction("hinge_embedding_loss", reduction)
     check_tensors("hinge_embedding_loss", input, target)
-    far = where(target == 1, 0.0, clamp_min(margin - input, 0.0))
-    return reduced(far + where(target == -1, 0.0, input), reduction)
+    dissimilar = where(target == 1, 0.0, clamp_min(margin - input, 0.0))
+    return reduced(dissimilar + where(target == -1, 0.0, input), reduction)
 
 
 @export("F")
 def margin_ranking_loss(
-    input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
-) -> Any:
-    """``max(0, -target * (input1 - input2) + margin)``: which of two should be larger.
+    input1: Array, input2: Array, target: Array, margin: float = 0.0, *, reduction: str = "mean"
+) -> Array:
+    """``max(0, -target * (input1 - input2) + margin)``: the loss of ranking two inputs.
 
     Args:
         input1, input2: floats of any shape.
-        target: 1 where `input1` should be larger, -1 where `input2`.
-        margin: by how much.
+        target: 1 where `input1` should be larger, -1 where `input2` should.
+        margin: by how much it should be larger.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each pair.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The ops of batch normalisation: statistics of channels, what is done with them, and their gradients."""
+"""Ops of batch normalisation: channel statistics, normalising by them, and the gradients."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ BACKWARD_FOLD = {
 }
 
 
-def elements_of_a_channel(input: TensorBase) -> int:
-    """How many there are; 1 if there are none, for the sake of divisions."""
+def elements_per_channel(input: TensorBase) -> int:
+    """The number of elements of each channel, at least 1, so that it can divide."""
     return max(input.numel() // max(input.shape[1], 1), 1)
 
 
-def check_channels(name: str, input: TensorBase, **given: TensorBase | None) -> None:
-    """Raise unless the input has channels and what is given for each of them fits.
+def check_channels(name: str, input: TensorBase, **of_channels: TensorBase | None) -> None:
+    """Raise unless the input has channels and the other operands have one element for each.
 
     Raises:
         ShapeError, DTypeError
     """
-    check_float(name, input, *given.values())
+    check_float(name, input, *of_channels.values())
     if len(input.shape) < 2:
         raise ShapeError(f"[{name}] expected an input of shape (N, C, ...), got {input.shape}")
-    for operand, tensor in given.items():
+    for operand, tensor in of_channels.items():
         if tensor is not None and tensor.shape != (input.shape[1],):
             raise ShapeError(
                 f"[{name}] {operand} must have shape ({input.shape[1]},) for an input of shape "
@@ -63,8 +63,8 @@ def check_channels(name: str, input: TensorBase, **given: TensorBase | None) -> 
             )
 
 
-def folded(mean: TensorBase, var: TensorBase, weight: TensorBase | None, eps: float) -> TensorBase:
-    """On a device, the means and behind them ``weight / sqrt(var + eps)``."""
+def _fold(mean: TensorBase, var: TensorBase, weight: TensorBase | None, eps: float) -> TensorBase:
+    """The device tensor (2, C) of the means and of ``weight / sqrt(var + eps)``."""
     mean, var = contiguous(mean), contiguous(var)
     weight = None if weight is None else contiguous(weight)
     count = mean.numel()
@@ -78,20 +78,20 @@ def folded(mean: TensorBase, var: TensorBase, weight: TensorBase | None, eps: fl
 # Statistics
 
 
-def _stats_shape(input: TensorBase) -> Result:
+def _infer_stats(input: TensorBase) -> Result:
     check_channels("batch_norm_stats", input)
     return (2, input.shape[1]), input.dtype
 
 
-def _stats_grad(g: Any, input: Any, result: Any) -> Any:
-    rank, count = len(input.shape), elements_of_a_channel(input)
-    away = input - along_channels(result[0], rank)
-    return along_channels(g[0] / count, rank) + away * along_channels(g[1] * (2 / count), rank)
+def _stats_gradient(g: Any, input: Any, result: Any) -> Any:
+    rank, count = len(input.shape), elements_per_channel(input)
+    centered = input - along_channels(result[0], rank)
+    return along_channels(g[0] / count, rank) + centered * along_channels(g[1] * (2 / count), rank)
 
 
 @export()
 @op(
-    infer=_stats_shape,
+    infer=_infer_stats,
     kernel=Kernel(launch_statistics, STATISTICS_SHADERS),
     examples=(
         example((2, 5, 7, 3)),
@@ -103,7 +103,7 @@ def _stats_grad(g: Any, input: Any, result: Any) -> Any:
         example((3, 2, 1500)),
         example((5, 0)),
     ),
-    grad=_stats_grad,
+    grad=_stats_gradient,
 )
 def batch_norm_stats(input: Array) -> Array:
     """Mean and variance of each channel.
@@ -112,7 +112,7 @@ def batch_norm_stats(input: Array) -> Array:
         input: floats of shape (N, C, ...).
 
     Returns:
-        Shape (2, C): the means, and the mean squares of the distances from them.
+        Shape (2, C): the means, and the variances with n in the denominator.
 
     Raises:
         ShapeError, DTypeError
@@ -128,7 +128,7 @@ def batch_norm_stats(input: Array) -> Array:
 # The normalised input
 
 
-def _apply_shape(
+def _infer_apply(
     input: TensorBase,
     mean: TensorBase,
     var: TensorBase,
@@ -141,7 +141,7 @@ def _apply_shape(
     return input.shape, input.dtype
 
 
-def _apply_run(
+def _run_apply(
     out: TensorBase,
     input: TensorBase,
     mean: TensorBase,
@@ -152,34 +152,34 @@ def _apply_run(
     eps: float,
 ) -> None:
     x = contiguous(input)
-    fold = folded(mean, var, weight, eps)
+    factors = _fold(mean, var, weight, eps)
     bias = None if bias is None else contiguous(bias)
     elements, channels, inner = out.numel(), x.shape[1], math.prod(x.shape[2:])
     width = width_of(inner, x)
     words, offset = elements // width, 0 if bias is None else bias.offset
     push = pack(words, channels, inner // width, x.offset // width, offset)
-    operands = (x, fold) if bias is None else (x, fold, bias)
+    operands = (x, factors) if bias is None else (x, factors, bias)
     run(APPLY[bias is not None, width], strided_grid(words, WORKGROUP), push, *operands, out)
 
 
-def _apply_grad(
+def _apply_gradient(
     g: Any, input: Any, mean: Any, var: Any, weight: Any, eps: float, needs: tuple[bool, ...]
 ) -> tuple[Any, ...]:
     deviation = rsqrt(var + eps)
     scale = deviation if weight is None else deviation * weight
-    of_input = g * along_channels(scale, len(input.shape)) if needs[0] else None
+    input_gradient = g * along_channels(scale, len(input.shape)) if needs[0] else None
     if not any(needs[1:]):
-        return of_input, None, None, None, None
+        return input_gradient, None, None, None, None
     sums = batch_norm_sums(g, input, mean, var, eps=eps)
-    of_mean = -sums[0] * scale if needs[1] else None
-    of_var = sums[1] * scale * deviation * -0.5 if needs[2] else None
-    return of_input, of_mean, of_var, sums[1], sums[0]
+    mean_gradient = -sums[0] * scale if needs[1] else None
+    var_gradient = sums[1] * scale * deviation * -0.5 if needs[2] else None
+    return input_gradient, mean_gradient, var_gradient, sums[1], sums[0]
 
 
 @export()
 @op(
-    infer=_apply_shape,
-    kernel=Kernel(_apply_run, (*APPLY.values(), *FOLD.values())),
+    infer=_infer_apply,
+    kernel=Kernel(_run_apply, (*APPLY.values(), *FOLD.values())),
     examples=(
         example((2, 5, 7, 3), (5,), (5,), (5,), (5,)),
         example((3, 7), (7,), (7,), None, None, eps=1e-2),
@@ -190,7 +190,7 @@ def _apply_grad(
         example((2, 3, 5), (3,), (3,), None, (3,)),
         example((0, 3, 5), (3,), (3,), (3,), (3,)),
     ),
-    grad=_apply_grad,
+    grad=_apply_gradient,
 )
 def batch_norm_apply(
     input: Array,
@@ -200,7 +200,7 @@ def batch_norm_apply(
     bias: Array | None = None,
     eps: float = 1e-5,
 ) -> Array:
-    """Each channel normalised by a mean and a variance that are given.
+    """Each channel normalised by the given mean and variance.
 
     ``(input - mean) / sqrt(var + eps) * weight + bias``, the second half of
     :func:`~dl4all.nn.functional.batch_norm`.
@@ -231,7 +231,7 @@ def batch_norm_apply(
 # Sums for the gradients
 
 
-def _sums_shape(
+def _infer_sums(
     grad: TensorBase, input: TensorBase, mean: TensorBase, var: TensorBase, *, eps: float
 ) -> Result:
     check_channels("batch_norm_sums", input, mean=mean, var=var)
@@ -239,13 +239,13 @@ def _sums_shape(
     return (2, input.shape[1]), input.dtype
 
 
-def _sums_run(
+def _run_sums(
     out: TensorBase, grad: TensorBase, input: TensorBase, mean: TensorBase, var: TensorBase, *, eps: float
 ) -> None:
-    launch_sums(out, grad, input, folded(mean, var, None, eps))
+    launch_sums(out, grad, input, _fold(mean, var, None, eps))
 
 
-def _sums_grad(
+def _sums_gradient(
     g: Any, grad: Any, input: Any, mean: Any, var: Any, eps: float, result: Any, needs: tuple[bool, ...]
 ) -> tuple[Any, ...]:
     deviation = rsqrt(var + eps)
@@ -260,8 +260,8 @@ def _sums_grad(
 
 @export()
 @op(
-    infer=_sums_shape,
-    kernel=Kernel(_sums_run, (*SUMS_SHADERS[False], FOLD[False])),
+    infer=_infer_sums,
+    kernel=Kernel(_run_sums, (*SUMS_SHADERS[False], FOLD[False])),
     examples=(
         example((2, 5, 7, 3), (2, 5, 7, 3), (5,), (5,)),
         example((5, 7), (5, 7), (7,), (7,), eps=1e-3),
@@ -272,14 +272,14 @@ def _sums_grad(
         example((2, 0), (2, 0), (0,), (0,)),
         example((0, 3, 5), (0, 3, 5), (3,), (3,)),
     ),
-    grad=_sums_grad,
+    grad=_sums_gradient,
 )
 def batch_norm_sums(grad: Array, input: Array, mean: Array, var: Array, eps: float = 1e-5) -> Array:
     """The gradients of bias and weight of :func:`batch_norm_apply`: sums over each channel.
 
     Args:
         grad: the result's gradient.
-        input, mean, var, eps: as they were.
+        input, mean, var, eps: the arguments of :func:`batch_norm_apply`.
 
     Returns:
         Shape (2, C): sums of `grad`, and of `grad` times the normalised input.
@@ -297,7 +297,7 @@ def batch_norm_sums(grad: Array, input: Array, mean: Array, var: Array, eps: flo
     return host.gradient_sums(grad, input, mean, deviation)
 
 
-def _backward_shape(
+def _infer_backward(
     grad: TensorBase,
     input: TensorBase,
     mean: TensorBase,
@@ -312,7 +312,7 @@ def _backward_shape(
     return input.shape, input.dtype
 
 
-def _backward_run(
+def _run_backward(
     out: TensorBase,
     grad: TensorBase,
     input: TensorBase,
@@ -326,10 +326,10 @@ def _backward_run(
     g, x, sums = contiguous(grad), contiguous(input), contiguous(sums)
     weight = None if weight is None else contiguous(weight)
     elements, channels, inner = out.numel(), x.shape[1], math.prod(x.shape[2:])
-    fold = folded(mean, var, None, eps)
+    mean_and_scale = _fold(mean, var, None, eps)
     factors = empty(type(out), (4, channels), out.dtype, out.device)
     offset = 0 if weight is None else weight.offset
-    operands = (fold, sums) if weight is None else (fold, sums, weight)
+    operands = (mean_and_scale, sums) if weight is None else (mean_and_scale, sums, weight)
     push = pack(channels, elements / channels, sums.offset, offset)
     run(BACKWARD_FOLD[weight is not None], strided_grid(channels, WORKGROUP), push, *operands, factors)
     width = width_of(inner, g, x)
@@ -338,7 +338,7 @@ def _backward_run(
     run(BACKWARD[width], strided_grid(words, WORKGROUP), push, g, x, factors, out)
 
 
-def _backward_grad(
+def _backward_gradient(
     v: Any,
     grad: Any,
     input: Any,
@@ -351,30 +351,30 @@ def _backward_grad(
 ) -> tuple[Any, ...]:
     """The result is ``scale * (grad - sums[0] / n - normalised * sums[1] / n)``."""
     rank, channels = len(input.shape), input.shape[1]
-    n = elements_of_a_channel(input)
-    one = (1, channels) + (1,) * (rank - 2)
+    n = elements_per_channel(input)
+    channel_shape = (1, channels) + (1,) * (rank - 2)
     deviation = rsqrt(var + eps)
     scale = deviation if weight is None else deviation * weight
     scaled = v * along_channels(scale, rank)
-    found = batch_norm_sums(scaled, input, mean, var, eps=eps)  # and those times the normalised input
-    slope = deviation * sums[1] * (-1 / n)  # of the result's factor by the input
+    scaled_sums = batch_norm_sums(scaled, input, mean, var, eps=eps)
+    slope = deviation * sums[1] * (-1 / n)  # the derivative of the result by the input, without the scale
     plain = batch_norm_backward(grad, input, mean, var, sums, eps=eps)
-    of_plain = reshape(sum_to(v * plain, one), channels)
-    of_var = of_plain if weight is None else of_plain * weight
+    weight_gradient = reshape(sum_to(v * plain, channel_shape), channels)
+    var_term = weight_gradient if weight is None else weight_gradient * weight
     return (
         scaled,
         scaled * along_channels(slope, rank),
-        -found[0] * slope,
-        (of_var + found[1] * sums[1] * (-1 / n)) * deviation * deviation * -0.5,
-        found * (-1 / n),
-        of_plain if needs[5] else None,
+        -scaled_sums[0] * slope,
+        (var_term + scaled_sums[1] * sums[1] * (-1 / n)) * deviation * deviation * -0.5,
+        scaled_sums * (-1 / n),
+        weight_gradient if needs[5] else None,
     )
 
 
 @export()
 @op(
-    infer=_backward_shape,
-    kernel=Kernel(_backward_run, (*BACKWARD.values(), *BACKWARD_FOLD.values(), FOLD[False])),
+    infer=_infer_backward,
+    kernel=Kernel(_run_backward, (*BACKWARD.values(), *BACKWARD_FOLD.values(), FOLD[False])),
     examples=(
         example((2, 5, 7, 3), (2, 5, 7, 3), (5,), (5,), (2, 5), (5,)),
         example((3, 7), (3, 7), (7,), (7,), (2, 7), None, eps=1e-2),
@@ -382,7 +382,7 @@ def _backward_grad(
         example((2, 3, 12), (2, 3, 12), (3,), (3,), (2, 3), (3,)),
         example((0, 3, 5), (0, 3, 5), (3,), (3,), (2, 3), (3,)),
     ),
-    grad=_backward_grad,
+    grad=_backward_gradient,
 )
 def batch_norm_backward(
     grad: Array,
@@ -399,7 +399,7 @@ def batch_norm_backward(
 
     Args:
         grad: the result's gradient, of the input's shape.
-        input, mean, var, weight, eps: as they were.
+        input, mean, var, weight, eps: the arguments of :func:`batch_norm_apply`.
         sums: shape (2, C), from :func:`batch_norm_sums`.
 
     Returns:

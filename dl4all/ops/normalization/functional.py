@@ -1,4 +1,4 @@
-"""Normalisation, with PyTorch's names: by the statistics of a batch, a layer, a group or an instance."""
+"""Batch, instance, group, layer and RMS normalisation as functions with PyTorch's names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.elementwise.transcendental import pow, rsqrt
@@ -32,20 +32,20 @@ from dl4all.ops.reduce.sums import sum, sum_to
 
 @export("F")
 def batch_norm(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    input: Array,
+    running_mean: Array | None = None,
+    running_var: Array | None = None,
+    weight: Array | None = None,
+    bias: Array | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
-    """Batch normalisation: each channel is brought to mean 0 and variance 1, then scaled and shifted.
+) -> Array:
+    """Batch normalisation: each channel gets mean 0 and variance 1, then is scaled and shifted.
 
-    ``(input - mean) / sqrt(var + eps) * weight + bias`` (Ioffe and Szegedy, arXiv:1502.03167). In training
-    mean and variance are the batch's own, and the running ones move towards them by the share `momentum`,
-    in place, the variance with n - 1 in its denominator. Otherwise the running ones are used.
+    ``(input - mean) / sqrt(var + eps) * weight + bias`` (Ioffe and Szegedy, arXiv:1502.03167). Training uses
+    the mean and variance of the batch, and moves the running ones towards them by the share `momentum`, in
+    place, with n - 1 in the denominator of the variance. Otherwise the running ones are used.
 
     Args:
         input: floats of shape (N, C, ...).
@@ -59,7 +59,7 @@ def batch_norm(
         The input's shape.
 
     Raises:
-        ShapeError: shapes do not fit, or there is one element for each channel in training.
+        ShapeError: shapes do not fit, or a channel has a single element in training.
         DTypeError: the operands are not floats of one dtype.
         ArgumentError: running statistics are missing.
 
@@ -69,10 +69,8 @@ def batch_norm(
         >>> dl.nn.functional.batch_norm(x, mean, var, eps=0.0).tolist()
         [[-1.0], [1.0]]
     """
-    _check_tensors("batch_norm", input, running_mean, running_var, weight, bias)
-    given = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    check_channels("batch_norm", input, **given)
-    _check_running("batch_norm", running_mean, running_var, needed=not training)
+    operands = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    _check_operands("batch_norm", input, operands, needs_running=not training)
     if not training:
         return batch_norm_apply(input, running_mean, running_var, weight, bias, eps=eps)
     count = input.numel() // max(input.shape[1], 1)
@@ -84,15 +82,16 @@ def batch_norm(
         stats = batch_norm_stats(input)
         result = batch_norm_apply(input, stats[0], stats[1], weight, bias, eps=eps)
         if running_mean is not None:
-            _move(running_mean, stats[0], momentum)
-            _move(running_var, stats[1] * (count / (count - 1)), momentum)
+            _update_running(running_mean, stats[0], momentum)
+            _update_running(running_var, stats[1] * (count / (count - 1)), momentum)
 
     def backward(grads: Any, saved: tuple[Any, ...], needs: tuple[bool, ...]) -> list[Any]:
-        g, (x, w, kept) = grads[0], saved
-        mean, var = batch_norm_stats(x) if tape.state.enabled else kept  # from x, to be differentiated again
+        g, (x, w, saved_stats) = grads[0], saved
+        # Computed again from x where this is to be differentiated again.
+        mean, var = batch_norm_stats(x) if tape.state.enabled else saved_stats
         sums = batch_norm_sums(g, x, mean, var, eps=eps)
-        of_input = batch_norm_backward(g, x, mean, var, sums, w, eps=eps) if needs[0] else None
-        return [of_input, sums[1], sums[0]]
+        input_gradient = batch_norm_backward(g, x, mean, var, sums, w, eps=eps) if needs[0] else None
+        return [input_gradient, sums[1], sums[0]]
 
     tape.add_node("batch_norm", [input, weight, bias], [result], backward, [input, weight, stats])
     return result
@@ -100,20 +99,22 @@ def batch_norm(
 
 @export("F")
 def instance_norm(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    input: Array,
+    running_mean: Array | None = None,
+    running_var: Array | None = None,
+    weight: Array | None = None,
+    bias: Array | None = None,
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
-    """Each channel of each sample, normalised by itself (Ulyanov et al., arXiv:1607.08022).
+) -> Array:
+    """Instance normalisation: each channel of each sample by its own statistics.
+
+    Ulyanov et al., arXiv:1607.08022.
 
     Args:
         input: floats of shape (N, C, L, ...).
-        running_mean, running_var: shape (C,); move towards the samples' average as in :func:`batch_norm`.
+        running_mean, running_var: shape (C,); move towards the average over samples as in :func:`batch_norm`.
         weight, bias: shape (C,).
         use_input_stats: False takes the running statistics instead.
         momentum: the share of the input in the running statistics.
@@ -130,10 +131,8 @@ def instance_norm(
         >>> dl.nn.functional.instance_norm(dl.tensor([[[1.0, 5.0], [2.0, 2.0]]]), eps=0.25).shape
         (1, 2, 2)
     """
-    _check_tensors("instance_norm", input, running_mean, running_var, weight, bias)
-    given = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    check_channels("instance_norm", input, **given)
-    _check_running("instance_norm", running_mean, running_var, needed=not use_input_stats)
+    operands = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    _check_operands("instance_norm", input, operands, needs_running=not use_input_stats)
     if not use_input_stats:
         return batch_norm_apply(input, running_mean, running_var, weight, bias, eps=eps)
     samples, channels, count = input.shape[0], input.shape[1], math.prod(input.shape[2:])
@@ -146,18 +145,22 @@ def instance_norm(
         with tape.gradients(False):
             stats = batch_norm_stats(reshape(input, 1, samples * channels, count))
             average = sum_to(reshape(stats, 2, samples, channels), (2, 1, channels)) * (1 / samples)
-            _move(running_mean, average[0, 0], momentum)
-            _move(running_var, average[1, 0] * (count / (count - 1)), momentum)
+            _update_running(running_mean, average[0, 0], momentum)
+            _update_running(running_var, average[1, 0] * (count / (count - 1)), momentum)
     return result
 
 
 @export("F")
-def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
-    """The channels of each sample in groups, each group normalised by itself (Wu and He, arXiv:1803.08494).
+def group_norm(
+    input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
+) -> Array:
+    """Group normalisation: each group of channels of each sample by its own statistics.
+
+    Wu and He, arXiv:1803.08494.
 
     Args:
         input: floats of shape (N, C, ...).
-        num_groups: into how many groups the channels are split.
+        num_groups: the number of groups that the channels are split into.
         weight, bias: shape (C,).
         eps: keeps the square root away from 0.
 
@@ -166,7 +169,7 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
 
     Raises:
         ShapeError, DTypeError
-        ArgumentError: the channels do not split into so many groups.
+        ArgumentError: the number of channels is not a multiple of the number of groups.
 
     Example:
         >>> import dl4all as dl
@@ -181,18 +184,18 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
 
 @export("F")
 def layer_norm(
-    input: Any,
+    input: Array,
     normalized_shape: int | Sequence[int],
-    weight: Any = None,
-    bias: Any = None,
+    weight: Array | None = None,
+    bias: Array | None = None,
     eps: float = 1e-5,
-) -> Any:
-    """Normalised over the last axes (Ba et al., arXiv:1607.06450).
+) -> Array:
+    """Layer normalisation: by mean and variance over the last axes (Ba et al., arXiv:1607.06450).
 
     Args:
         input: floats of shape (..., *normalized_shape).
         normalized_shape: the sizes of the last axes.
-        weight, bias: of shape `normalized_shape`.
+        weight, bias: shape `normalized_shape`.
         eps: keeps the square root away from 0.
 
     Returns:
@@ -206,20 +209,22 @@ def layer_norm(
         >>> dl.nn.functional.layer_norm(dl.tensor([[1.0, 5.0], [2.0, 4.0]]), (2,), eps=0.0).tolist()
         [[-1.0, 1.0], [-1.0, 1.0]]
     """
-    return _over_last_axes("layer_norm", input, normalized_shape, weight, bias, eps, center=True)
+    return _normalize_last_axes("layer_norm", input, normalized_shape, weight, bias, eps, center=True)
 
 
 @export("F")
 def rms_norm(
-    input: Any, normalized_shape: int | Sequence[int], weight: Any = None, eps: float | None = None
-) -> Any:
-    """Divided by the root mean square over the last axes (Zhang and Sennrich, arXiv:1910.07467).
+    input: Array, normalized_shape: int | Sequence[int], weight: Array | None = None, eps: float | None = None
+) -> Array:
+    """RMS normalisation: division by the root mean square over the last axes.
+
+    Zhang and Sennrich, arXiv:1910.07467.
 
     Args:
         input: floats of shape (..., *normalized_shape).
         normalized_shape: the sizes of the last axes.
-        weight: of shape `normalized_shape`.
-        eps: is added to the mean of the squares; by default the dtype's distance from 1 to the next number.
+        weight: shape `normalized_shape`.
+        eps: is added to the mean of the squares; defaults to the dtype's machine epsilon.
 
     Returns:
         The input's shape.
@@ -234,18 +239,18 @@ def rms_norm(
     """
     if eps is None:
         eps = float(np.finfo(input.dtype).eps) if getattr(input, "dtype", np.dtype(int)).kind == "f" else 0.0
-    return _over_last_axes("rms_norm", input, normalized_shape, weight, None, eps, center=False)
+    return _normalize_last_axes("rms_norm", input, normalized_shape, weight, None, eps, center=False)
 
 
 @export("F")
-def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Any:
-    """Vectors divided by their length.
+def normalize(input: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Array:
+    """Vectors divided by their norm.
 
     Args:
         input: floats of any shape.
-        p: of the norm that is the length, ``sum(abs(x)**p)**(1/p)``; ``inf`` for the largest element's size.
-        dim: the axis along which vectors lie.
-        eps: the least length that a vector is taken to have.
+        p: the order of the norm ``sum(abs(x)**p)**(1/p)``; ``inf`` is the largest absolute value.
+        dim: the axis of the vectors.
+        eps: lower bound of the norm.
 
     Returns:
         The input's shape.
@@ -264,19 +269,20 @@ def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> A
         raise ArgumentError(f"[normalize] p must be positive, got {p}")
     if p == 2:
         return input * rsqrt(clamp_min(sum(input * input, dim, keepdim=True), eps * eps))
-    size = abs(input)
+    magnitude = abs(input)
     if p == math.inf:
-        length = amax(size, dim, keepdim=True)
+        norm = amax(magnitude, dim, keepdim=True)
     elif p == 1:
-        length = sum(size, dim, keepdim=True)
+        norm = sum(magnitude, dim, keepdim=True)
     else:
-        length = pow(sum(pow(size, p), dim, keepdim=True), 1 / p)
-    return input / clamp_min(length, eps)
+        norm = pow(sum(pow(magnitude, p), dim, keepdim=True), 1 / p)
+    return input / clamp_min(norm, eps)
 
 
-def _over_last_axes(
+def _normalize_last_axes(
     name: str, input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float, *, center: bool
 ) -> Any:
+    """Normalises over the last axes, as rows of :func:`grouped_norm`."""
     _check_tensors(name, input, weight, bias)
     sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not sizes or input.shape[len(input.shape) - len(sizes) :] != sizes or len(sizes) > len(input.shape):
@@ -292,26 +298,36 @@ def _over_last_axes(
 
 
 def _check_tensors(name: str, *operands: Any) -> None:
-    """
+    """Raise unless the first operand is a tensor and each other one a tensor or None.
+
     Raises:
-        DTypeError: an operand is neither a tensor nor, but for the first, None.
+        DTypeError
     """
-    for place, operand in enumerate(operands):
-        if not isinstance(operand, TensorBase) and (operand is not None or place == 0):
+    for position, operand in enumerate(operands):
+        if not isinstance(operand, TensorBase) and (operand is not None or position == 0):
             raise DTypeError(
                 f"[{name}] expected a tensor, got {type(operand).__name__}; make one with dl.tensor(...)"
             )
 
 
-def _check_running(name: str, mean: Any, var: Any, *, needed: bool) -> None:
-    if (mean is None) != (var is None):
+def _check_operands(
+    name: str, input: Any, operands: dict[str, TensorBase | None], *, needs_running: bool
+) -> None:
+    """Raise unless operands have one element for each channel, and running statistics are there if needed.
+
+    Raises:
+        ShapeError, DTypeError, ArgumentError
+    """
+    _check_tensors(name, input, *operands.values())
+    check_channels(name, input, **operands)
+    if (operands["running_mean"] is None) != (operands["running_var"] is None):
         raise ArgumentError(f"[{name}] running_mean and running_var go together: pass both or neither")
-    if needed and mean is None:
+    if needs_running and operands["running_mean"] is None:
         raise ArgumentError(
             f"[{name}] running_mean and running_var are needed, or the input's own statistics"
         )
 
 
-def _move(running: Any, value: Any, share: float) -> None:
-    """Move running statistics towards a value, in place."""
-    copy_(running, running * (1 - share) + value * share)
+def _update_running(running: Any, value: Any, momentum: float) -> None:
+    """Moves running statistics towards a value, in place."""
+    copy_(running, running * (1 - momentum) + value * momentum)

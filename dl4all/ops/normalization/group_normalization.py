@@ -1,4 +1,4 @@
-"""The ops behind layer, group, instance and RMS normalisation: all work on rows of neighbouring elements."""
+"""Ops of layer, group, instance and RMS normalisation, which all normalise rows of contiguous elements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.elementwise.transcendental import rsqrt
 from dl4all.ops.memory.views import contiguous, reshape
 from dl4all.ops.normalization.batch_normalization import check_channels
-from dl4all.ops.normalization.host import along_channels, channel_axes, row_sums, summed
+from dl4all.ops.normalization.host import along_channels, channel_axes, float64_sum, row_sums
 from dl4all.ops.reduce.channel_sums import SUMS_SHADERS, launch_sums
 from dl4all.ops.reduce.row_kernels import RowShaders, of_rows, row_shaders
 from dl4all.ops.reduce.sums import sum_to
@@ -42,7 +42,7 @@ ROWS_BACKWARD = {
 
 
 def check_groups(name: str, channels: int, groups: int) -> None:
-    """Raise unless the channels can be split.
+    """Raise unless the channels can be split into `groups`.
 
     Raises:
         ArgumentError
@@ -51,22 +51,22 @@ def check_groups(name: str, channels: int, groups: int) -> None:
         raise ArgumentError(f"[{name}] {channels} channels do not split into {groups!r} groups")
 
 
-def _rows(shape: Shape, groups: int) -> tuple[int, int]:
-    """How many rows are normalised, each by itself, and their length."""
+def _rows_shape(shape: Shape, groups: int) -> tuple[int, int]:
+    """The number of rows to normalise, and their length."""
     count = shape[0] * groups
     return count, math.prod(shape) // count if count else 0
 
 
-def _normalised(x: Any, groups: int, eps: float, center: bool) -> tuple[Any, Any]:
-    """NumPy's rows, normalised, of the shape that x has, and 1 / deviation of each."""
-    rows = x.reshape(_rows(x.shape, groups))
+def _normalised_rows(x: Any, groups: int, eps: float, center: bool) -> tuple[Any, Any]:
+    """NumPy: `x` with its rows normalised, and 1 / deviation of each row."""
+    rows = x.reshape(_rows_shape(x.shape, groups))
     length = rows.shape[1]
-    away = rows - row_sums(rows) / length if center else rows
-    scale = 1 / np.sqrt(row_sums(away * away) / length + np.asarray(eps, x.dtype))
-    return np.multiply(away, scale, out=away if center else None).reshape(x.shape), scale
+    centered = rows - row_sums(rows) / length if center else rows
+    scale = 1 / np.sqrt(row_sums(centered * centered) / length + np.asarray(eps, x.dtype))
+    return np.multiply(centered, scale, out=centered if center else None).reshape(x.shape), scale
 
 
-def _launch(
+def _launch_rows(
     shaders: RowShaders,
     out: TensorBase,
     operands: Sequence[TensorBase],
@@ -74,26 +74,27 @@ def _launch(
     groups: int,
     eps: float,
 ) -> None:
-    """Launch a kernel of rows on operands of one shape and on what belongs to its channels."""
+    """Launches a row kernel on operands of one shape, and on operands with one element for each channel."""
     shape = operands[0].shape
-    count, length = _rows(shape, groups)
-    channels, each = shape[1], math.prod(shape[2:])
+    count, length = _rows_shape(shape, groups)
+    channels, inner = shape[1], math.prod(shape[2:])
     sources = [contiguous(t) for t in operands]
-    given = [None if t is None else contiguous(t) for t in of_channels]
-    others = [t for t in given if t is not None]
-    along = each == 1 and bool(others)
-    by_four = all(t.offset % 4 == 0 for t in others) if along else each % 4 == 0 or not others
+    optional = [None if t is None else contiguous(t) for t in of_channels]
+    present = [t for t in optional if t is not None]
+    adjacent = inner == 1 and bool(present)
+    by_four = all(t.offset % 4 == 0 for t in present) if adjacent else inner % 4 == 0 or not present
     rows = of_rows(shaders, count, length, 1, *sources, by_four=by_four)
-    width = rows.width if along else 1
+    width = rows.width if adjacent else 1
     push = rows.push + pack(
-        channels // width, each, float(eps),
-        *(t.offset // rows.width for t in sources), *(0 if t is None else t.offset // width for t in given),
+        channels // width, inner, float(eps),
+        *(t.offset // rows.width for t in sources),
+        *(0 if t is None else t.offset // width for t in optional),
     )  # fmt: skip
-    launch = Launch(rows.code, rows.groups, push, (int(along),) if others else ())
-    out.device.launch(launch, *(t.storage for t in (*sources, *others, out)))
+    launch = Launch(rows.code, rows.groups, push, (int(adjacent),) if present else ())
+    out.device.launch(launch, *(t.storage for t in (*sources, *present, out)))
 
 
-def _norm_shape(
+def _infer_grouped_norm(
     input: TensorBase,
     weight: TensorBase | None,
     bias: TensorBase | None,
@@ -107,7 +108,7 @@ def _norm_shape(
     return input.shape, input.dtype
 
 
-def _norm_run(
+def _run_grouped_norm(
     out: TensorBase,
     input: TensorBase,
     weight: TensorBase | None,
@@ -118,24 +119,24 @@ def _norm_run(
     center: bool,
 ) -> None:
     shaders = ROWS[weight is not None, bias is not None, center]
-    _launch(shaders, out, [input], [weight, bias], groups, eps)
+    _launch_rows(shaders, out, [input], [weight, bias], groups, eps)
 
 
-def _norm_grad(
+def _grouped_norm_gradient(
     g: Any, input: Any, weight: Any, groups: int, eps: float, center: bool, needs: tuple[bool, ...]
 ) -> tuple[Any, ...]:
-    given: dict[str, Any] = {"groups": groups, "eps": eps, "center": center}
-    of_input = grouped_norm_backward(g, input, weight, **given) if needs[0] else None
+    options: dict[str, Any] = {"groups": groups, "eps": eps, "center": center}
+    input_gradient = grouped_norm_backward(g, input, weight, **options) if needs[0] else None
     if not (needs[1] or needs[2]):
-        return of_input, None, None
-    sums = grouped_norm_sums(g, input, **given)
-    return of_input, sums[1], sums[0]
+        return input_gradient, None, None
+    sums = grouped_norm_sums(g, input, **options)
+    return input_gradient, sums[1], sums[0]
 
 
 @export()
 @op(
-    infer=_norm_shape,
-    kernel=Kernel(_norm_run, tuple(code for rows in ROWS.values() for code in rows.values())),
+    infer=_infer_grouped_norm,
+    kernel=Kernel(_run_grouped_norm, tuple(code for rows in ROWS.values() for code in rows.values())),
     examples=(
         example((3, 6, 5), (6,), (6,), groups=3),
         example((5, 13), (13,), (13,)),
@@ -148,7 +149,7 @@ def _norm_grad(
         example((2, 5, 3), None, (5,), center=False),
         example((2, 4, 11, 13), (4,), (4,), groups=2),
         example((7, 131), None, None),
-        # Rows of fours, whose channels change with each element, or every four, or in between.
+        # Rows read four elements at once; channels change with each element, every four, or in between.
         example((3, 132), (132,), (132,)),
         example((3, 24), (24,), (24,), groups=2),
         example((2, 4, 12), (4,), (4,), groups=2),
@@ -163,7 +164,7 @@ def _norm_grad(
         example((0, 5), (5,), (5,)),
         example((3, 5, 0), (5,), (5,)),
     ),
-    grad=_norm_grad,
+    grad=_grouped_norm_gradient,
 )
 def grouped_norm(
     input: Array,
@@ -173,31 +174,31 @@ def grouped_norm(
     eps: float = 1e-5,
     center: bool = True,
 ) -> Array:
-    """Every group of channels of every sample, normalised by itself.
+    """Each group of channels of each sample, normalised by its own mean and variance.
 
-    ``(input - mean) / sqrt(var + eps) * weight + bias``; what :func:`~dl4all.nn.functional.layer_norm`,
-    ``group_norm``, ``instance_norm`` and ``rms_norm`` are made of.
+    ``(input - mean) / sqrt(var + eps) * weight + bias``. :func:`~dl4all.nn.functional.layer_norm`,
+    ``group_norm``, ``instance_norm`` and ``rms_norm`` call this op.
 
     Args:
         input: floats of shape (N, C, ...).
         weight, bias: shape (C,).
-        groups: into how many the channels are split.
+        groups: the number of groups that the channels are split into.
         eps: keeps the square root away from 0.
-        center: whether the mean is subtracted; otherwise the mean of the squares takes the variance's place.
+        center: whether to subtract the mean; if not, the mean square replaces the variance.
 
     Returns:
         The input's shape.
 
     Raises:
         ShapeError, DTypeError
-        ArgumentError: the channels do not split into so many groups.
+        ArgumentError: the number of channels is not a multiple of `groups`.
 
     Example:
         >>> import dl4all as dl
         >>> dl.ops.grouped_norm(dl.tensor([[1.0, 5.0]]), eps=0.0).tolist()
         [[-1.0, 1.0]]
     """
-    result = _normalised(input, groups, eps, center)[0]
+    result = _normalised_rows(input, groups, eps, center)[0]
     if weight is not None:
         result *= along_channels(weight, input.ndim)
     if bias is not None:
@@ -208,7 +209,7 @@ def grouped_norm(
 # Gradients
 
 
-def _backward_shape(
+def _infer_backward(
     grad: TensorBase, input: TensorBase, weight: TensorBase | None, *, groups: int, eps: float, center: bool
 ) -> Result:
     check_channels("grouped_norm_backward", input, weight=weight)
@@ -217,7 +218,7 @@ def _backward_shape(
     return input.shape, input.dtype
 
 
-def _backward_run(
+def _run_backward(
     out: TensorBase,
     grad: TensorBase,
     input: TensorBase,
@@ -227,10 +228,10 @@ def _backward_run(
     eps: float,
     center: bool,
 ) -> None:
-    _launch(ROWS_BACKWARD[weight is not None, center], out, [grad, input], [weight], groups, eps)
+    _launch_rows(ROWS_BACKWARD[weight is not None, center], out, [grad, input], [weight], groups, eps)
 
 
-def _backward_grad(
+def _backward_gradient(
     v: Any,
     grad: Any,
     input: Any,
@@ -240,24 +241,24 @@ def _backward_grad(
     center: bool,
     needs: tuple[bool, ...],
 ) -> tuple[Any, ...]:
-    """Seen as a function of ``h = grad * weight`` the result is linear and symmetric: B(h).
+    """As a function of ``h = grad * weight`` the result is linear and symmetric: B(h).
 
     With n elements in a row, the normalised row y and r = 1 / deviation, the derivative of ``v * B(h)`` by
     the input is ``-r * (mean(v * B(h)) * y + mean(h * y) * B(v) + mean(v * y) * B(h))``.
     """
     shape, rank = input.shape, len(input.shape)
-    given: dict[str, Any] = {"groups": groups, "eps": eps, "center": center}
-    of_plain = grouped_norm_backward(v, input, None, **given)
+    options: dict[str, Any] = {"groups": groups, "eps": eps, "center": center}
+    unweighted = grouped_norm_backward(v, input, None, **options)
     w = None if weight is None else along_channels(weight, rank)
-    of_grad = of_plain if w is None else of_plain * w
-    of_weight = None
+    grad_gradient = unweighted if w is None else unweighted * w
+    weight_gradient = None
     if needs[2]:
-        one = (1, shape[1]) + (1,) * (rank - 2)
-        of_weight = reshape(sum_to(grad * of_plain, one), shape[1])
+        channel_shape = (1, shape[1]) + (1,) * (rank - 2)
+        weight_gradient = reshape(sum_to(grad * unweighted, channel_shape), shape[1])
     if not needs[1]:
-        return of_grad, None, of_weight
+        return grad_gradient, None, weight_gradient
 
-    count, length = _rows(shape, groups)
+    count, length = _rows_shape(shape, groups)
 
     def mean(tensor: Any) -> Any:
         return sum_to(reshape(tensor, count, length), (count, 1)) * (1 / max(length, 1))
@@ -267,20 +268,22 @@ def _backward_grad(
 
     h = grad if w is None else grad * w
     x = in_rows(input)
-    away = x - mean(input) if center else x
-    deviation = rsqrt(mean(away * away) + eps)
-    y = away * deviation
-    back = in_rows(grouped_norm_backward(grad, input, weight, **given))
-    of_input = (
-        y * mean(in_rows(v) * back) + in_rows(of_plain) * mean(in_rows(h) * y) + back * mean(in_rows(v) * y)
+    centered = x - mean(input) if center else x
+    deviation = rsqrt(mean(centered * centered) + eps)
+    y = centered * deviation
+    backward = in_rows(grouped_norm_backward(grad, input, weight, **options))
+    input_gradient = (
+        y * mean(in_rows(v) * backward)
+        + in_rows(unweighted) * mean(in_rows(h) * y)
+        + backward * mean(in_rows(v) * y)
     ) * -deviation
-    return of_grad, reshape(of_input, shape), of_weight
+    return grad_gradient, reshape(input_gradient, shape), weight_gradient
 
 
 @export()
 @op(
-    infer=_backward_shape,
-    kernel=Kernel(_backward_run, tuple(code for rows in ROWS_BACKWARD.values() for code in rows.values())),
+    infer=_infer_backward,
+    kernel=Kernel(_run_backward, tuple(code for rows in ROWS_BACKWARD.values() for code in rows.values())),
     examples=(
         example((3, 6, 2), (3, 6, 2), (6,), groups=2),
         example((2, 13), (2, 13), (13,)),
@@ -294,7 +297,7 @@ def _backward_grad(
         example((3, 132), (3, 132), None, center=False),
         example((0, 5), (0, 5), (5,)),
     ),
-    grad=_backward_grad,
+    grad=_backward_gradient,
 )
 def grouped_norm_backward(
     grad: Array,
@@ -308,7 +311,7 @@ def grouped_norm_backward(
 
     Args:
         grad: the result's gradient, of the input's shape.
-        input, weight, groups, eps, center: as they were.
+        input, weight, groups, eps, center: the arguments of :func:`grouped_norm`.
 
     Returns:
         The input's shape.
@@ -321,52 +324,52 @@ def grouped_norm_backward(
         >>> dl.ops.grouped_norm_backward(dl.ones(2, 3), dl.tensor([[1.0, 2.0, 3.0]] * 2)).tolist()
         [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
-    rows = _rows(input.shape, groups)
-    normalised, scale = _normalised(input, groups, eps, center)
-    y = normalised.reshape(rows)
-    h = (grad if weight is None else grad * along_channels(weight, input.ndim)).reshape(rows)
-    found = h * y
-    np.multiply(y, row_sums(found) / rows[1], out=y)
-    np.subtract(h, y, out=found)
+    rows_shape = _rows_shape(input.shape, groups)
+    normalised, scale = _normalised_rows(input, groups, eps, center)
+    y = normalised.reshape(rows_shape)
+    h = (grad if weight is None else grad * along_channels(weight, input.ndim)).reshape(rows_shape)
+    result = h * y
+    np.multiply(y, row_sums(result) / rows_shape[1], out=y)
+    np.subtract(h, y, out=result)
     if center:
-        found -= row_sums(h) / rows[1]
-    found *= scale
-    return found.reshape(input.shape)
+        result -= row_sums(h) / rows_shape[1]
+    result *= scale
+    return result.reshape(input.shape)
 
 
-def _sums_shape(grad: TensorBase, input: TensorBase, *, groups: int, eps: float, center: bool) -> Result:
+def _infer_sums(grad: TensorBase, input: TensorBase, *, groups: int, eps: float, center: bool) -> Result:
     check_channels("grouped_norm_sums", input)
     check_float("grouped_norm_sums", grad, input)
     check_groups("grouped_norm_sums", input.shape[1], groups)
     return (2, input.shape[1]), input.dtype
 
 
-def _sums_run(
+def _run_sums(
     out: TensorBase, grad: TensorBase, input: TensorBase, *, groups: int, eps: float, center: bool
 ) -> None:
     x = contiguous(input)
-    rows, length = _rows(x.shape, groups)
-    fold = empty(type(out), (2, rows), out.dtype, out.device)
+    rows, length = _rows_shape(x.shape, groups)
+    mean_and_scale = empty(type(out), (2, rows), out.dtype, out.device)
     if rows and length:
-        _launch(ROWS_FOLD[center], fold, [x], [None, None], groups, eps)
-    launch_sums(out, grad, x, fold, max(length, 1))
+        _launch_rows(ROWS_FOLD[center], mean_and_scale, [x], [None, None], groups, eps)
+    launch_sums(out, grad, x, mean_and_scale, max(length, 1))
 
 
-def _sums_grad(
+def _sums_gradient(
     v: Any, grad: Any, input: Any, groups: int, eps: float, center: bool, needs: tuple[bool, ...]
 ) -> tuple[Any, ...]:
-    given: dict[str, Any] = {"groups": groups, "eps": eps, "center": center}
+    options: dict[str, Any] = {"groups": groups, "eps": eps, "center": center}
     return (
-        grouped_norm(input, v[1], v[0], **given) if needs[0] else None,
-        grouped_norm_backward(grad, input, v[1], **given) if needs[1] else None,
+        grouped_norm(input, v[1], v[0], **options) if needs[0] else None,
+        grouped_norm_backward(grad, input, v[1], **options) if needs[1] else None,
     )
 
 
 @export()
 @op(
-    infer=_sums_shape,
+    infer=_infer_sums,
     kernel=Kernel(
-        _sums_run,
+        _run_sums,
         (
             *(code for rows in ROWS_FOLD.values() for code in rows.values()),
             *SUMS_SHADERS[True],
@@ -387,7 +390,7 @@ def _sums_grad(
         example((2, 0), (2, 0)),
         example((2, 5, 0), (2, 5, 0)),
     ),
-    grad=_sums_grad,
+    grad=_sums_gradient,
 )
 def grouped_norm_sums(
     grad: Array, input: Array, groups: int = 1, eps: float = 1e-5, center: bool = True
@@ -396,7 +399,7 @@ def grouped_norm_sums(
 
     Args:
         grad: the result's gradient.
-        input, groups, eps, center: as they were.
+        input, groups, eps, center: the arguments of :func:`grouped_norm`.
 
     Returns:
         Shape (2, C): sums of `grad`, and of `grad` times the normalised input.
@@ -410,6 +413,6 @@ def grouped_norm_sums(
         [[1.0, 1.0], [-1.0, 1.0]]
     """
     axes = channel_axes(input.ndim)
-    normalised = _normalised(input, groups, eps, center)[0]
+    normalised = _normalised_rows(input, groups, eps, center)[0]
     np.multiply(grad, normalised, out=normalised)
-    return np.stack([summed(grad, axes), summed(normalised, axes)])
+    return np.stack([float64_sum(grad, axes), float64_sum(normalised, axes)])

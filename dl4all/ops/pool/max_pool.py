@@ -1,7 +1,8 @@
-"""The largest elements of windows over the last two axes."""
+"""Ops of max pooling over the last two axes, their gradients, and the indices of the maxima."""
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import numpy as np
@@ -10,42 +11,56 @@ from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float, check_images
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import check_rounds, pack, run, shader, strided_grid
-from dl4all.ops.core.op import REGISTRY, Kernel, Result, empty, example, op
+from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
-from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.memory.views import contiguous
-from dl4all.ops.pool import windows
-from dl4all.ops.pool.windows import Pooling, adaptive, check_pooled, sliding
+from dl4all.ops.pool import host
+from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes, adaptive, check_pooled, sliding
 from dl4all.scheduler.programs import Launch
 
 WORKGROUP = 64
-# By what is computed, see the shaders, and whether the windows are adaptive.
+
+# Largest window of the kernel for tiles, which holds its elements in registers.
+MAX_TILE_ELEMENTS = 64
+
+
+class Pass(enum.Enum):
+    """What max_pool.comp computes; the values are those of its PASS."""
+
+    MAXIMA = 0
+    INDICES = 1
+    TAKE = 2
+    BACKWARD = 3
+
+
+# By pass and by whether the windows are adaptive. TAKE needs no windows: the indices say all.
 MAX_POOL = {
-    (what, parts): shader("pool/max_pool.comp", PASS=what, ADAPTIVE=int(parts))
-    for what in (0, 1, 2, 3)
-    for parts in (False, True)
-    if not (what == 2 and parts)  # places say all
+    (kernel_pass, is_adaptive): shader(
+        "pool/max_pool.comp", PASS=kernel_pass.value, ADAPTIVE=int(is_adaptive)
+    )
+    for kernel_pass in Pass
+    for is_adaptive in (False, True)
+    if not (kernel_pass is Pass.TAKE and is_adaptive)
 }
-LARGEST, PLACES, AT, BACK = 0, 1, 2, 3  # the passes of max_pool.comp
-TILES = {back: shader("pool/max_pool_tiles.comp", BACK=int(back)) for back in (False, True)}
-MOST_TILE = 64  # elements of one that are held in registers
+# By whether the gradient is computed.
+TILES = {backward: shader("pool/max_pool_tiles.comp", BACKWARD=int(backward)) for backward in (False, True)}
 
 
-def _max_run(what: int, out: TensorBase, pooling: Pooling, *tensors: TensorBase) -> None:
+def _run_max_pool(kernel_pass: Pass, out: TensorBase, pooling: Pooling, *tensors: TensorBase) -> None:
     check_rounds(out.device, pooling.rounds)
     words = (1,) * 8 if pooling.win is None else pooling.win.words
     push = pack(out.numel(), tensors[0].offset, *pooling.size, *pooling.out_size, *words)
-    code = MAX_POOL[what, pooling.win is None and what != AT]
+    code = MAX_POOL[kernel_pass, pooling.win is None and kernel_pass is not Pass.TAKE]
     run(code, strided_grid(out.numel(), WORKGROUP), push, *tensors, out)
 
 
-def _small_tiles(pooling: Pooling) -> bool:
-    """Whether windows are tiles that a kernel of their own takes."""
-    return pooling.tiles and pooling.rounds <= MOST_TILE
+def _has_small_tiles(pooling: Pooling) -> bool:
+    """Whether the kernel for tiles takes these windows."""
+    return pooling.tiles and pooling.rounds <= MAX_TILE_ELEMENTS
 
 
-def _tiles_run(out: TensorBase, pooling: Pooling, x: TensorBase, *g: TensorBase) -> None:
-    """The largest elements of tiles, or with their gradient that of the image."""
+def _run_tiles(out: TensorBase, pooling: Pooling, x: TensorBase, *g: TensorBase) -> None:
+    """The largest elements of tiles, or with their gradient `g` that of the image."""
     assert pooling.win is not None
     height, width = pooling.win.kernel
     by_four = 4 % width == 0 and pooling.size[1] % 4 == 0 and x.offset % 4 == 0
@@ -56,45 +71,56 @@ def _tiles_run(out: TensorBase, pooling: Pooling, x: TensorBase, *g: TensorBase)
     out.device.launch(launch, *(tensor.storage for tensor in (x, *g, out)))
 
 
-def _places(x: TensorBase, pooling: Pooling) -> TensorBase:
-    """Where in each window of a contiguous tensor the largest element is, as the kernels write it."""
+def _device_indices(x: TensorBase, pooling: Pooling) -> TensorBase:
+    """The indices of the maxima of a contiguous tensor, as int32."""
     shape = (*x.shape[:2], *pooling.out_size)
-    places: TensorBase = empty(type(x).result_class, shape, np.dtype(np.int32), x.device)
+    indices: TensorBase = empty(type(x).result_class, shape, np.dtype(np.int32), x.device)
     if 0 not in shape:
-        _max_run(PLACES, places, pooling, x)
-    return places
+        _run_max_pool(Pass.INDICES, indices, pooling, x)
+    return indices
 
 
-def _max_pooling(
-    shape: Shape, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+def max_pool_indices(input: TensorBase, pooling: Pooling) -> TensorBase:
+    """The index of each window's largest element in its image, as int64: row * W + column."""
+    if input.device.is_host or input.dtype != np.float32:
+        indices = host.max_indices(input.on_host(), pooling)
+    else:
+        indices = _device_indices(contiguous(input), pooling).on_host().astype(np.int64)
+    result: TensorBase = from_host(type(input).result_class, indices, input.device, copy=False)
+    return result
+
+
+# Sliding windows
+
+
+def max_pooling(
+    shape: Shape,
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool,
 ) -> Pooling:
+    """The windows of :func:`max_pool2d` for images of `shape`."""
     return sliding("max_pool2d", shape, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-def _max_pool_shape(input: TensorBase, **given: Any) -> Result:
+def _infer_max_pool2d(input: TensorBase, **arguments: Any) -> Result:
     check_images("max_pool2d", input)
-    return (*input.shape[:2], *_max_pooling(input.shape, **given).out_size), input.dtype
+    return (*input.shape[:2], *max_pooling(input.shape, **arguments).out_size), input.dtype
 
 
-def _max_pool_run(out: TensorBase, input: TensorBase, **given: Any) -> None:
-    pooling, x = _max_pooling(input.shape, **given), contiguous(input)
-    if _small_tiles(pooling):
-        _tiles_run(out, pooling, x)
+def _run_max_pool2d(out: TensorBase, input: TensorBase, **arguments: Any) -> None:
+    pooling, x = max_pooling(input.shape, **arguments), contiguous(input)
+    if _has_small_tiles(pooling):
+        _run_tiles(out, pooling, x)
     else:
-        _max_run(LARGEST, out, pooling, x)
+        _run_max_pool(Pass.MAXIMA, out, pooling, x)
 
 
-def _max_pool_gradient(
-    g: Any, input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
-) -> Any:
-    pooling = _max_pooling(input.shape, kernel_size, stride, padding, dilation, ceil_mode)
-    return REGISTRY["max_pool_backward"](g, input, pooling)
-
-
-@export("F")
 @op(
-    infer=_max_pool_shape,
-    kernel=Kernel(_max_pool_run, (MAX_POOL[LARGEST, False], TILES[False])),
+    infer=_infer_max_pool2d,
+    kernel=Kernel(_run_max_pool2d, (MAX_POOL[Pass.MAXIMA, False], TILES[False])),
     examples=(
         example((2, 3, 13, 11), kernel_size=3, stride=2, padding=1),
         example((1, 2, 7, 9), kernel_size=(2, 3), stride=None),
@@ -103,57 +129,53 @@ def _max_pool_gradient(
         example((1, 1, 1, 1), kernel_size=1),
         example((0, 3, 5, 5), kernel_size=2),
     ),
-    grad=_max_pool_gradient,
 )
 def max_pool2d(
     input: Array,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> Array:
     """The largest element in each window; the padding never wins, nan always does.
 
     Args:
         input: floats of shape (N, C, H, W).
-        kernel_size, stride, padding, dilation: one int for both axes or a pair (vertical,
-            horizontal). The stride is the kernel size unless given.
-        ceil_mode: take a last window that begins inside but does not fit.
+        kernel_size, stride, padding, dilation, ceil_mode: see
+            :func:`dl4all.nn.functional.max_pool2d`, which calls this op.
 
     Returns:
-        Shape (N, C, OH, OW), OH = (H + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1.
+        Shape (N, C, OH, OW).
 
     Raises:
-        ShapeError: the input is not 4-d or the window does not fit into it.
-        ArgumentError: a size is not an int or too small, or the padding exceeds half the window.
+        ShapeError, ArgumentError
 
     Example:
         >>> import dl4all as dl
         >>> dl.nn.functional.max_pool2d(dl.tensor([[[[1.0, 4.0], [3.0, 2.0]]]]), 2).tolist()
         [[[[4.0]]]]
     """
-    pooling = _max_pooling(input.shape, kernel_size, stride, padding, dilation, ceil_mode)
-    return windows.largest(input, pooling)
+    return host.max_pool(input, max_pooling(input.shape, kernel_size, stride, padding, dilation, ceil_mode))
 
 
-def _adaptive_max_shape(input: TensorBase, *, output_size: Any) -> Result:
+# Adaptive windows
+
+
+def _infer_adaptive_max_pool2d(input: TensorBase, *, output_size: Any) -> Result:
     check_images("adaptive_max_pool2d", input)
-    return (
-        *input.shape[:2],
-        *adaptive("adaptive_max_pool2d", input.shape, output_size).out_size,
-    ), input.dtype
-
-
-def _adaptive_max_run(out: TensorBase, input: TensorBase, *, output_size: Any) -> None:
     pooling = adaptive("adaptive_max_pool2d", input.shape, output_size)
-    _max_run(LARGEST, out, pooling, contiguous(input))
+    return (*input.shape[:2], *pooling.out_size), input.dtype
 
 
-@export("F")
+def _run_adaptive_max_pool2d(out: TensorBase, input: TensorBase, *, output_size: Any) -> None:
+    pooling = adaptive("adaptive_max_pool2d", input.shape, output_size)
+    _run_max_pool(Pass.MAXIMA, out, pooling, contiguous(input))
+
+
 @op(
-    infer=_adaptive_max_shape,
-    kernel=Kernel(_adaptive_max_run, (MAX_POOL[LARGEST, True],)),
+    infer=_infer_adaptive_max_pool2d,
+    kernel=Kernel(_run_adaptive_max_pool2d, (MAX_POOL[Pass.MAXIMA, True],)),
     examples=(
         example((2, 5, 7, 7), output_size=1),
         example((2, 3, 13, 11), output_size=(3, 5)),
@@ -161,12 +183,9 @@ def _adaptive_max_run(out: TensorBase, input: TensorBase, *, output_size: Any) -
         example((1, 2, 5, 4), output_size=(3, None)),
         example((0, 3, 5, 5), output_size=1),
     ),
-    grad=lambda g, input, output_size: REGISTRY["max_pool_backward"](
-        g, input, adaptive("adaptive_max_pool2d", input.shape, output_size)
-    ),
 )
-def adaptive_max_pool2d(input: Array, output_size: Any) -> Array:
-    """The largest element in each of the windows that cut the input into `output_size` parts.
+def adaptive_max_pool2d(input: Array, output_size: OutputSizes) -> Array:
+    """The largest element in each of the windows that divide the input into `output_size` parts.
 
     Args:
         input: floats of shape (N, C, H, W).
@@ -176,52 +195,61 @@ def adaptive_max_pool2d(input: Array, output_size: Any) -> Array:
         Shape (N, C, OH, OW).
 
     Raises:
-        ShapeError: the input is not 4-d.
-        ArgumentError: the size is not positive, or the input has no pixels.
+        ShapeError, ArgumentError
 
     Example:
         >>> import dl4all as dl
         >>> dl.nn.functional.adaptive_max_pool2d(dl.tensor([[[[1.0, 4.0], [3.0, 2.0]]]]), 1).tolist()
         [[[[4.0]]]]
     """
-    return windows.largest(input, adaptive("adaptive_max_pool2d", input.shape, output_size))
+    return host.max_pool(input, adaptive("adaptive_max_pool2d", input.shape, output_size))
 
 
-def _max_backward_shape(grad: TensorBase, input: TensorBase, *, pooling: Pooling) -> Result:
+# Gradients
+
+
+def _infer_max_pool_backward(grad: TensorBase, input: TensorBase, *, pooling: Pooling) -> Result:
     check_float("max_pool_backward", grad, input)
     check_pooled("max_pool_backward", grad, input.shape, pooling)
     return input.shape, grad.dtype
 
 
-def _max_backward_run(out: TensorBase, grad: TensorBase, input: TensorBase, *, pooling: Pooling) -> None:
-    if _small_tiles(pooling):
-        _tiles_run(out, pooling, contiguous(input), contiguous(grad))
+def _run_max_pool_backward(out: TensorBase, grad: TensorBase, input: TensorBase, *, pooling: Pooling) -> None:
+    if _has_small_tiles(pooling):
+        _run_tiles(out, pooling, contiguous(input), contiguous(grad))
         return
-    _max_run(BACK, out, pooling, contiguous(grad), _places(contiguous(input), pooling))
+    indices = _device_indices(contiguous(input), pooling)
+    _run_max_pool(Pass.BACKWARD, out, pooling, contiguous(grad), indices)
 
 
 _SLIDING = sliding("max_pool2d", (1, 1, 5, 4), 3, 2, 1, 1, True)
 _TILES = sliding("max_pool2d", (1, 1, 6, 10), (3, 2), None, 0, 1, False)
-_PARTS = adaptive("adaptive_max_pool2d", (1, 1, 5, 3), (3, 2))
+_ADAPTIVE = adaptive("adaptive_max_pool2d", (1, 1, 5, 3), (3, 2))
 
 
 @export()
 @op(
-    infer=_max_backward_shape,
+    infer=_infer_max_pool_backward,
     kernel=Kernel(
-        _max_backward_run,
-        (*(code for (what, _), code in MAX_POOL.items() if what in (PLACES, BACK)), TILES[True]),
+        _run_max_pool_backward,
+        (
+            *(
+                code
+                for (kernel_pass, _), code in MAX_POOL.items()
+                if kernel_pass in (Pass.INDICES, Pass.BACKWARD)
+            ),
+            TILES[True],
+        ),
     ),
     examples=(
         example((2, 3, 2, 5), (2, 3, 6, 10), pooling=_TILES),
         example((1, 2, 3, 3), (1, 2, 5, 4), pooling=_SLIDING),
-        example((2, 1, 3, 2), (2, 1, 5, 3), pooling=_PARTS),
-        example((0, 1, 3, 2), (0, 1, 5, 3), pooling=_PARTS),
+        example((2, 1, 3, 2), (2, 1, 5, 3), pooling=_ADAPTIVE),
+        example((0, 1, 3, 2), (0, 1, 5, 3), pooling=_ADAPTIVE),
     ),
-    grad=(lambda g, input, pooling: REGISTRY["max_pool_at"](g, input, pooling), None),
 )
-def max_pool_backward(grad: Array, input: Array, pooling: Any) -> Array:
-    """The gradient of :func:`max_pool2d`: what each pixel was the largest of.
+def max_pool_backward(grad: Array, input: Array, pooling: Pooling) -> Array:
+    """The gradient of :func:`max_pool2d`: each pixel gets that of the windows whose maximum it is.
 
     Args:
         grad: the gradient of the result, floats of shape (N, C, OH, OW).
@@ -241,33 +269,36 @@ def max_pool_backward(grad: Array, input: Array, pooling: Any) -> Array:
         >>> x.grad.tolist()
         [[[[0.0, 5.0], [0.0, 0.0]]]]
     """
-    return windows.largest_gradient(grad, input, pooling)
+    return host.max_pool_gradient(grad, input, pooling)
 
 
-def _max_at_shape(input: TensorBase, by: TensorBase, *, pooling: Pooling) -> Result:
+def _infer_max_pool_at(input: TensorBase, by: TensorBase, *, pooling: Pooling) -> Result:
     check_float("max_pool_at", input, by)
     if input.shape != by.shape or input.shape[-2:] != pooling.size:
         raise ShapeError(f"[max_pool_at] expected two of size {pooling.size}, got {input.shape}, {by.shape}")
     return (*input.shape[:2], *pooling.out_size), input.dtype
 
 
-def _max_at_run(out: TensorBase, input: TensorBase, by: TensorBase, *, pooling: Pooling) -> None:
-    _max_run(AT, out, pooling, contiguous(input), _places(contiguous(by), pooling))
+def _run_max_pool_at(out: TensorBase, input: TensorBase, by: TensorBase, *, pooling: Pooling) -> None:
+    _run_max_pool(Pass.TAKE, out, pooling, contiguous(input), _device_indices(contiguous(by), pooling))
 
 
 @export()
 @op(
-    infer=_max_at_shape,
-    kernel=Kernel(_max_at_run, (MAX_POOL[AT, False], *(MAX_POOL[PLACES, parts] for parts in (False, True)))),
+    infer=_infer_max_pool_at,
+    kernel=Kernel(
+        _run_max_pool_at,
+        (MAX_POOL[Pass.TAKE, False], MAX_POOL[Pass.INDICES, False], MAX_POOL[Pass.INDICES, True]),
+    ),
     examples=(
         example((1, 2, 5, 4), (1, 2, 5, 4), pooling=_SLIDING),
-        example((2, 1, 5, 3), (2, 1, 5, 3), pooling=_PARTS),
-        example((0, 1, 5, 3), (0, 1, 5, 3), pooling=_PARTS),
+        example((2, 1, 5, 3), (2, 1, 5, 3), pooling=_ADAPTIVE),
+        example((0, 1, 5, 3), (0, 1, 5, 3), pooling=_ADAPTIVE),
     ),
     grad=(lambda g, by, pooling: max_pool_backward(g, by, pooling), None),
 )
-def max_pool_at(input: Array, by: Array, pooling: Any) -> Array:
-    """The elements of `input` where the largest of another tensor lie: what undoes :func:`max_pool_backward`.
+def max_pool_at(input: Array, by: Array, pooling: Pooling) -> Array:
+    """The elements of `input` at the maxima of another tensor: the gradient of :func:`max_pool_backward`.
 
     Args:
         input, by: floats of shape (N, C, H, W).
@@ -286,41 +317,20 @@ def max_pool_at(input: Array, by: Array, pooling: Any) -> Array:
         >>> dl.ops.max_pool_at(x, by, adaptive("max_pool_at", x.shape, 1)).tolist()
         [[[[1.0]]]]
     """
-    at = windows.places(by, pooling)
-    flat = input.reshape(*input.shape[:2], pooling.size[0] * pooling.size[1])
-    chosen = np.take_along_axis(flat, at.reshape(*at.shape[:2], at.shape[2] * at.shape[3]), -1)
-    return np.where(at < 0, np.zeros((), input.dtype), chosen.reshape(at.shape))
+    return host.take_at(input, host.max_indices(by, pooling), pooling)
 
 
-@export("F")
-@reads("input")
-def max_pool2d_with_indices(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> tuple[Any, Any]:
-    """:func:`max_pool2d`, and where each largest element is: int64, row * W + column."""
-    values = max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode)
-    return values, _indices(
-        input, _max_pooling(input.shape, kernel_size, stride, padding, dilation, ceil_mode)
+def _max_pool2d_gradient(
+    g: Any, input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> Any:
+    pooling = max_pooling(input.shape, kernel_size, stride, padding, dilation, ceil_mode)
+    return max_pool_backward(g, input, pooling)
+
+
+max_pool2d.defgrad(_max_pool2d_gradient)
+adaptive_max_pool2d.defgrad(
+    lambda g, input, output_size: max_pool_backward(
+        g, input, adaptive("adaptive_max_pool2d", input.shape, output_size)
     )
-
-
-@export("F")
-@reads("input")
-def adaptive_max_pool2d_with_indices(input: Any, output_size: Any) -> tuple[Any, Any]:
-    """:func:`adaptive_max_pool2d`, and where each largest element is: int64, row * W + column."""
-    values = adaptive_max_pool2d(input, output_size)
-    return values, _indices(input, adaptive("adaptive_max_pool2d", input.shape, output_size))
-
-
-def _indices(input: TensorBase, pooling: Pooling) -> TensorBase:
-    if input.device.is_host or input.dtype != np.float32:
-        at = windows.places(input.on_host(), pooling)
-    else:
-        at = _places(contiguous(input), pooling).on_host().astype(np.int64)
-    made: TensorBase = from_host(type(input).result_class, at, input.device, copy=False)
-    return made
+)
+max_pool_backward.defgrad(lambda g, input, pooling: max_pool_at(g, input, pooling), None)

@@ -27,12 +27,14 @@ LEAST_ROW, MOST_CUTS = 8, 64  # elements of a row, and rows that a channel of on
 MOST_ROWS = 4096  # of a channel, which an invocation puts together
 
 STATISTICS = {
-    (columns, width): shader("normalization/statistics.comp", TX=columns, FOURS=width // 4)
+    (columns, width): shader("normalization/statistics.comp", COLUMNS=columns, FOURS=width // 4)
     for columns, width in ((1, 1), (COLUMNS, 1), (1, 4))
 }
 STATISTICS_COMBINE = shader("normalization/statistics_combine.comp")
 SUMS = {
-    (rows, columns, width): shader("normalization/sums.comp", ROWS=int(rows), TX=columns, FOURS=width // 4)
+    (rows, columns, width): shader(
+        "normalization/sums.comp", ROWS=int(rows), COLUMNS=columns, FOURS=width // 4
+    )
     for rows in (False, True)
     for columns, width in ((1, 1), (COLUMNS, 1), (1, 4))
 }

@@ -23,7 +23,7 @@ T = TypeVar("T", bound=TensorBase)
 WORKGROUP = 128
 EACH = 32  # elements that an invocation adds up, in tensors that keep few workgroups busy
 PARTS = 256  # of a tensor, at most
-SQUARES, SQUARES_TOGETHER = (shader("optim/squares.comp", TOGETHER=together) for together in (0, 1))
+SQUARES, SQUARES_TOGETHER = (shader("optim/squares.comp", MULTI_TENSOR=multi) for multi in (0, 1))
 SCALE = shader("optim/scale.comp")
 SHARED.extend((SQUARES, SQUARES_TOGETHER, SCALE))
 

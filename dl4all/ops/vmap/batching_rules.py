@@ -18,7 +18,7 @@ from dl4all.ops.elementwise.transcendental import rsqrt
 from dl4all.ops.indexing.concatenation import cat, stack
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.views import flatten, index, movedim, narrow, reshape, transpose, unsqueeze
-from dl4all.ops.normalization.batch_normalization import elements_of_a_channel
+from dl4all.ops.normalization.batch_normalization import elements_per_channel
 from dl4all.ops.normalization.group_normalization import grouped_norm
 from dl4all.ops.normalization.host import along_channels
 from dl4all.ops.reduce.reduction_kernel import axes_of
@@ -283,7 +283,7 @@ def _batch_norm_sums(op: Any, operands: list[Any], arguments: dict[str, Any], le
 
 def _batch_norm_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     grad, input, mean, var, sums, weight = operands
-    ndim, share = len(input.shape), 1 / max(elements_of_a_channel(input), 1)
+    ndim, share = len(input.shape), 1 / max(elements_per_channel(input), 1)
     of_mean, of_scale = (along_channels(mul(index(sums, i), share), ndim) for i in range(2))
     rest = sub(sub(grad, of_mean), mul(_normal(input, mean, var, **arguments), of_scale))
     return _times(mul(rest, along_channels(rsqrt(add(var, arguments["eps"])), ndim)), weight)

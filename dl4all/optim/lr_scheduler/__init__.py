@@ -1,15 +1,13 @@
-"""Schedules of learning rates, with the values of PyTorch's."""
+"""Learning rate schedulers, with the values of PyTorch's."""
 
 from __future__ import annotations
 
-from dl4all.optim.lr_scheduler.base import LRScheduler, SequentialLR
-from dl4all.optim.lr_scheduler.cyclic import ChainedScheduler, CyclicLR
-from dl4all.optim.lr_scheduler.one_cycle import OneCycleLR
-from dl4all.optim.lr_scheduler.plateau import ReduceLROnPlateau
-from dl4all.optim.lr_scheduler.step import (
+from dl4all.optim.lr_scheduler.base import LRScheduler
+from dl4all.optim.lr_scheduler.combined import ChainedScheduler, SequentialLR
+from dl4all.optim.lr_scheduler.cosine import CosineAnnealingLR, CosineAnnealingWarmRestarts
+from dl4all.optim.lr_scheduler.cyclic import CyclicLR
+from dl4all.optim.lr_scheduler.factor import (
     ConstantLR,
-    CosineAnnealingLR,
-    CosineAnnealingWarmRestarts,
     ExponentialLR,
     LambdaLR,
     LinearLR,
@@ -18,6 +16,8 @@ from dl4all.optim.lr_scheduler.step import (
     PolynomialLR,
     StepLR,
 )
+from dl4all.optim.lr_scheduler.one_cycle import OneCycleLR
+from dl4all.optim.lr_scheduler.plateau import ReduceLROnPlateau
 
 __all__ = [
     "ChainedScheduler",

@@ -1,36 +1,36 @@
-"""Learning rates that go up and down again and again."""
+"""Cyclical learning rates."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from dl4all.errors import ArgumentError
-from dl4all.optim.lr_scheduler.base import LRScheduler
+from dl4all.optim.lr_scheduler.base import LRScheduler, momentum_option, per_group, set_momentum
 from dl4all.optim.optimizer import Optimizer
 
 MODES = ("triangular", "triangular2", "exp_range")
 
 
 class CyclicLR(LRScheduler):
-    """From `base_lr` to `max_lr` and back in straight lines, a step for each batch; the momentum otherwise.
+    """From `base_lr` to `max_lr` and back, linearly, a step for each batch; the momentum moves inversely.
 
     Smith, arXiv:1506.01186.
 
     Args:
-        optimizer: whose rates are set.
+        optimizer: the optimizer whose rates are set.
         base_lr, max_lr: the lowest and the highest rate, or one for each group.
-        step_size_up: in how many steps it goes up.
-        step_size_down: in how many down; as many by default.
-        mode: "triangular" for equal heights, "triangular2" for half the height in each cycle, "exp_range"
-            for heights times `gamma` to the power of the step.
-        gamma: as above.
-        scale_fn: what the height is multiplied by, instead of what the mode says.
-        scale_mode: whether it is called with the number of the "cycle", from 1 on, or of the step,
+        step_size_up: the number of steps with rising rates.
+        step_size_down: the number of steps with falling rates; `step_size_up` by default.
+        mode: "triangular" for a constant amplitude, "triangular2" to halve it in each cycle, "exp_range" to
+            multiply it by `gamma` to the power of the step.
+        gamma: the factor of "exp_range".
+        scale_fn: a function that returns the factor of the amplitude, in place of `mode`.
+        scale_mode: whether it is called with the number of the "cycle", from 1 on, or with that of the step,
             "iterations".
-        cycle_momentum: whether the momentum, or Adam's first beta, is changed.
-        base_momentum, max_momentum: its lowest and highest value, or one for each group.
+        cycle_momentum: whether to change the momentum, or Adam's first beta.
+        base_momentum, max_momentum: the lowest and the highest momentum, or one for each group.
         last_epoch: as in :class:`LRScheduler`.
 
     Raises:
@@ -75,33 +75,31 @@ class CyclicLR(LRScheduler):
         if scale_fn is None:
             self.scale_mode = "iterations" if mode == "exp_range" else "cycle"
         groups = optimizer.param_groups
-        self.max_lrs = _each("max_lr", max_lr, len(groups))
-        lowest = _each("base_lr", base_lr, len(groups))
-        self.momentum = ""  # the option that is changed
-        if cycle_momentum:
-            self.momentum = next((n for n in ("betas", "momentum") if n in optimizer.defaults), "")
-            if not self.momentum:
-                raise ArgumentError("[CyclicLR] this optimizer has no momentum; pass cycle_momentum=False")
-        self.base_momentums = _each("base_momentum", base_momentum, len(groups))
-        self.max_momentums = _each("max_momentum", max_momentum, len(groups))
+        self.max_lrs = per_group("CyclicLR", "of max_lr", max_lr, optimizer)
+        base_lrs = per_group("CyclicLR", "of base_lr", base_lr, optimizer)
+        # The option of the optimizer that is changed, if any.
+        self.momentum = momentum_option("CyclicLR", optimizer) if cycle_momentum else ""
+        self.base_momentums = per_group("CyclicLR", "of base_momentum", base_momentum, optimizer)
+        self.max_momentums = per_group("CyclicLR", "of max_momentum", max_momentum, optimizer)
         if last_epoch == -1:
-            for group, lr in zip(groups, lowest, strict=True):
+            for group, lr in zip(groups, base_lrs, strict=True):
                 group["lr"] = group["initial_lr"] = lr
         super().__init__(optimizer, last_epoch)
 
-    def _rate(self, lr: float, base: float, group: int) -> float:
+    def _next_rate(self, lr: float, base: float, group: int) -> float:
         cycle = math.floor(1 + self.last_epoch / self.total_size)
-        place = 1.0 + self.last_epoch / self.total_size - cycle
-        rising = place <= self.step_ratio
-        share = place / self.step_ratio if rising else (place - 1) / (self.step_ratio - 1)
-        height = share * self._height(cycle if self.scale_mode == "cycle" else self.last_epoch)
+        position = 1.0 + self.last_epoch / self.total_size - cycle
+        is_rising = position <= self.step_ratio
+        share = position / self.step_ratio if is_rising else (position - 1) / (self.step_ratio - 1)
+        height = share * self._amplitude(cycle if self.scale_mode == "cycle" else self.last_epoch)
         if self.momentum:
-            options, most = self.optimizer.param_groups[group], self.max_momentums[group]
-            value = most - (most - self.base_momentums[group]) * height
-            options[self.momentum] = value if self.momentum == "momentum" else (value, *options["betas"][1:])
+            highest = self.max_momentums[group]
+            value = highest - (highest - self.base_momentums[group]) * height
+            set_momentum(self.optimizer.param_groups[group], self.momentum, value)
         return base + (self.max_lrs[group] - base) * height
 
-    def _height(self, number: int) -> float:
+    def _amplitude(self, number: int) -> float:
+        """The factor of the amplitude in a cycle or step."""
         if self.scale_fn is not None:
             return self.scale_fn(number)
         if self.mode == "triangular2":
@@ -109,75 +107,5 @@ class CyclicLR(LRScheduler):
         return self.gamma**number if self.mode == "exp_range" else 1.0
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimizer, and functions."""
+        """All attributes but the optimizer and functions."""
         return {key: value for key, value in super().state_dict().items() if key != "scale_fn"}
-
-
-def _each(name: str, value: float | Sequence[float], groups: int) -> list[float]:
-    """One for each group.
-
-    Raises:
-        ArgumentError: there are more or fewer.
-    """
-    found = list(value) if isinstance(value, Sequence) else [value] * groups
-    if len(found) != groups:
-        raise ArgumentError(f"[CyclicLR] {groups} groups, but {len(found)} of {name}")
-    return found
-
-
-class ChainedScheduler(LRScheduler):
-    """Several schedulers that step together, each going on from the rates that the one before has set.
-
-    Args:
-        schedulers: at least one, all of one optimizer.
-        optimizer: theirs.
-
-    Raises:
-        ArgumentError: there is none, or one belongs to another optimizer or does not step by epochs.
-
-    Example:
-        >>> import dl4all as dl
-        >>> from dl4all.optim.lr_scheduler import ChainedScheduler, ConstantLR, ExponentialLR
-        >>> optimizer = dl.optim.SGD([dl.zeros(1)], lr=1.0)
-        >>> chain = ChainedScheduler([ConstantLR(optimizer, 0.5, 1), ExponentialLR(optimizer, 0.5)])
-        >>> rates = []
-        >>> for epoch in range(3):
-        ...     rates += chain.get_last_lr()
-        ...     chain.step()
-        >>> rates
-        [0.5, 0.5, 0.25]
-    """
-
-    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
-        if not schedulers:
-            raise ArgumentError("[ChainedScheduler] expected at least one scheduler, got none")
-        own = getattr(schedulers[0], "optimizer", None) if optimizer is None else optimizer
-        if any(not isinstance(s, LRScheduler) or s.optimizer is not own for s in schedulers):
-            raise ArgumentError(
-                "[ChainedScheduler] all schedulers must be of one optimizer, and step by epochs"
-            )
-        self.optimizer = schedulers[0].optimizer
-        self.schedulers = list(schedulers)
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
-
-    def step(self) -> None:
-        """Set the rates of the next epoch."""
-        for scheduler in self.schedulers:
-            scheduler.step()
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
-
-    def _restart(self) -> None:
-        for scheduler in self.schedulers:
-            scheduler._restart()
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
-
-    def state_dict(self) -> dict[str, Any]:
-        """The rates, and the state of each scheduler."""
-        states = [scheduler.state_dict() for scheduler in self.schedulers]
-        return {"_last_lr": self._last_lr, "schedulers": states}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` gave; load the optimizer's state too."""
-        self._last_lr = state_dict["_last_lr"]
-        for scheduler, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
-            scheduler.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""The learning rate of a whole training as one cycle."""
+"""The one-cycle policy of learning rates."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections.abc import Sequence
 from typing import Literal
 
 from dl4all.errors import ArgumentError
-from dl4all.optim.lr_scheduler.base import LRScheduler
+from dl4all.optim.lr_scheduler.base import LRScheduler, momentum_option, per_group, set_momentum
 from dl4all.optim.optimizer import Optimizer
 
 
 class OneCycleLR(LRScheduler):
-    """Up to `max_lr` and down to almost nothing, one step for each batch; the momentum goes the other way.
+    """Up to `max_lr` and down to almost 0, with a step for each batch; the momentum moves inversely.
 
     Smith and Topin, arXiv:1708.07120.
 
     Args:
-        optimizer: whose rates are set.
+        optimizer: the optimizer whose rates are set.
         max_lr: the highest rate, or one for each group.
-        total_steps: how many batches there are; or
-        epochs, steps_per_epoch: in so many epochs of so many batches.
-        pct_start: the share of steps that go up.
-        anneal_strategy: along a cosine, or ``"linear"``.
-        cycle_momentum: whether the momentum, or Adam's first beta, is changed.
-        base_momentum, max_momentum: its lowest and highest value.
-        div_factor: the highest rate over the first.
-        final_div_factor: the first rate over the last.
-        three_phase: down as fast as up, then to the end.
+        total_steps: the number of batches, unless given by the next two.
+        epochs, steps_per_epoch: the number of epochs, and of batches in each.
+        pct_start: the share of steps with rising rates.
+        anneal_strategy: ``"cos"`` or ``"linear"``, the shape of the curve.
+        cycle_momentum: whether to change the momentum, or Adam's first beta.
+        base_momentum, max_momentum: the lowest and the highest momentum.
+        div_factor: the highest rate divided by the first.
+        final_div_factor: the first rate divided by the last.
+        three_phase: fall as fast as the rise, then in a third phase to the last rate.
         last_epoch: as in :class:`LRScheduler`.
 
     Raises:
-        ArgumentError: an option is out of its range, or more steps were made than there are.
+        ArgumentError: an option is out of its range, or there are more steps than `total_steps`.
     """
 
     def __init__(
@@ -59,20 +59,16 @@ class OneCycleLR(LRScheduler):
                 f"[OneCycleLR] expected a share and 'cos' or 'linear', got {pct_start}, {anneal_strategy!r}"
             )
         groups = optimizer.param_groups
-        highest = list(max_lr) if isinstance(max_lr, Sequence) else [max_lr] * len(groups)
-        if len(highest) != len(groups):
-            raise ArgumentError(f"[OneCycleLR] {len(groups)} groups, but {len(highest)} rates")
+        max_lrs = per_group("OneCycleLR", "rates", max_lr, optimizer)
         self.total_steps = total
         self.anneal_strategy = anneal_strategy
-        self.momentum = ""  # the option that is changed
-        if cycle_momentum:
-            self.momentum = next((n for n in ("betas", "momentum") if n in optimizer.defaults), "")
-            if not self.momentum:
-                raise ArgumentError("[OneCycleLR] this optimizer has no momentum; pass cycle_momentum=False")
-        up = pct_start * total - 1
-        # Until which step, from and to which of a group's rates, and of the momenta.
+        # The option of the optimizer that is changed, if any.
+        self.momentum = momentum_option("OneCycleLR", optimizer) if cycle_momentum else ""
+        rise_end = pct_start * total - 1
+        # Of each phase: the last step, the options of a group with the first and the last rate, and the first
+        # and the last momentum.
         self.phases: list[tuple[float, str, str, float, float]] = [
-            (up, "initial_lr", "max_lr", max_momentum, base_momentum)
+            (rise_end, "initial_lr", "max_lr", max_momentum, base_momentum)
         ]
         if three_phase:
             self.phases += [
@@ -82,12 +78,12 @@ class OneCycleLR(LRScheduler):
         else:
             self.phases += [(total - 1, "max_lr", "min_lr", base_momentum, max_momentum)]
         if last_epoch == -1:
-            for group, most in zip(groups, highest, strict=True):
-                group["initial_lr"], group["max_lr"] = most / div_factor, most
+            for group, highest in zip(groups, max_lrs, strict=True):
+                group["initial_lr"], group["max_lr"] = highest / div_factor, highest
                 group["min_lr"] = group["initial_lr"] / final_div_factor
         super().__init__(optimizer, last_epoch)
 
-    def _rate(self, lr: float, base: float, group: int) -> float:
+    def _next_rate(self, lr: float, base: float, group: int) -> float:
         if self.last_epoch > self.total_steps:
             raise ArgumentError(
                 f"[OneCycleLR] step {self.last_epoch} comes after the last of {self.total_steps}"
@@ -96,14 +92,14 @@ class OneCycleLR(LRScheduler):
         phases = self.phases
         number = next((i for i, phase in enumerate(phases) if self.last_epoch <= phase[0]), len(phases) - 1)
         start = phases[number - 1][0] if number else 0.0
-        end, first, last, momentum, other = phases[number]
+        end, first, last, first_momentum, last_momentum = phases[number]
         share = (self.last_epoch - start) / (end - start) if end > start else 1.0
         if self.momentum:
-            value = self._between(momentum, other, share)
-            options[self.momentum] = value if self.momentum == "momentum" else (value, *options["betas"][1:])
-        return self._between(options[first], options[last], share)
+            set_momentum(options, self.momentum, self._interpolate(first_momentum, last_momentum, share))
+        return self._interpolate(options[first], options[last], share)
 
-    def _between(self, start: float, end: float, share: float) -> float:
+    def _interpolate(self, start: float, end: float, share: float) -> float:
+        """The value at a share of the way, along the curve of `anneal_strategy`."""
         if self.anneal_strategy == "linear":
             return (end - start) * share + start
         return end + (start - end) / 2 * (math.cos(math.pi * share) + 1)

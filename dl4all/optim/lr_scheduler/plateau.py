@@ -1,4 +1,4 @@
-"""A learning rate that follows how well the training goes."""
+"""Learning rates that fall when a metric stops improving."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dl4all.errors import ArgumentError
+from dl4all.optim.lr_scheduler.base import per_group
 from dl4all.optim.optimizer import Optimizer
 
 
 class ReduceLROnPlateau:
-    """Times `factor` when a number, such as the loss, has not become better for a while.
+    """Multiplies the rates by `factor` when a metric, such as the loss, has stopped improving.
 
     Args:
-        optimizer: whose rates are set.
-        mode: ``"min"`` if less is better, ``"max"`` if more.
+        optimizer: the optimizer whose rates are set.
+        mode: ``"min"`` if a lower metric is better, ``"max"`` if a higher one is.
         factor: below 1.
-        patience: how many epochs without progress are borne.
-        threshold: by how much the number must be better.
-        threshold_mode: ``"rel"`` as a share of the best, ``"abs"`` as a difference.
-        cooldown: how many epochs after a change do not count.
+        patience: the number of epochs without improvement that are tolerated.
+        threshold: the least improvement that counts.
+        threshold_mode: ``"rel"`` for a share of the best metric, ``"abs"`` for a difference.
+        cooldown: the number of epochs after a change that do not count.
         min_lr: the lowest rate, or one for each group.
-        eps: smaller changes are not made.
+        eps: changes of a rate that are not larger than this are skipped.
 
     Raises:
         ArgumentError: an option is out of its range.
@@ -53,10 +54,7 @@ class ReduceLROnPlateau:
             raise ArgumentError(f"[ReduceLROnPlateau] expected a factor below 1, got {factor}")
         if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
             raise ArgumentError(f"[ReduceLROnPlateau] no such mode: {mode!r}, {threshold_mode!r}")
-        groups = len(optimizer.param_groups)
-        self.min_lrs = list(min_lr) if isinstance(min_lr, Sequence) else [min_lr] * groups
-        if len(self.min_lrs) != groups:
-            raise ArgumentError(f"[ReduceLROnPlateau] {groups} groups, but {len(self.min_lrs)} lowest rates")
+        self.min_lrs = per_group("ReduceLROnPlateau", "lowest rates", min_lr, optimizer)
         self.optimizer = optimizer
         self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
         self.factor, self.patience, self.cooldown, self.eps = factor, patience, cooldown, eps
@@ -65,10 +63,10 @@ class ReduceLROnPlateau:
         self._last_lr = [float(group["lr"]) for group in optimizer.param_groups]
 
     def step(self, metrics: Any) -> None:
-        """Tell how good the last epoch was: a number, or a tensor of one."""
+        """Update the rates by the metric of the last epoch: a number, or a tensor of one element."""
         current = float(metrics)
         self.last_epoch += 1
-        if self._better(current):
+        if self._is_better(current):
             self.best, self.num_bad_epochs = current, 0
         else:
             self.num_bad_epochs += 1
@@ -76,14 +74,15 @@ class ReduceLROnPlateau:
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
-            for group, least in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
-                reduced = max(group["lr"] * self.factor, least)
+            for group, lowest in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
+                reduced = max(group["lr"] * self.factor, lowest)
                 if group["lr"] - reduced > self.eps:
                     group["lr"] = reduced
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
         self._last_lr = [float(group["lr"]) for group in self.optimizer.param_groups]
 
-    def _better(self, current: float) -> bool:
+    def _is_better(self, current: float) -> bool:
+        """Whether a metric improves on the best one by more than the threshold."""
         sign = 1 if self.mode == "min" else -1
         if self.threshold_mode == "rel":
             return sign * current < sign * (self.best * (1 - sign * self.threshold))
@@ -94,9 +93,9 @@ class ReduceLROnPlateau:
         return self._last_lr
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimizer."""
+        """All attributes but the optimizer."""
         return {key: value for key, value in vars(self).items() if key != "optimizer"}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` gave; load the optimizer's state too."""
+        """Load what :meth:`state_dict` returned; load the optimizer's state too."""
         vars(self).update(state_dict)

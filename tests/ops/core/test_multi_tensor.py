@@ -69,7 +69,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     def counting(self: Device, what: Launch, *storages: Any) -> None:
         if what.shader.path.startswith("optim/"):
-            counted[what.shader.path[6:-5] + "+" * (("TOGETHER", "1") in what.shader.defines)] += 1
+            counted[what.shader.path[6:-5] + "+" * (("MULTI_TENSOR", "1") in what.shader.defines)] += 1
         launch(self, what, *storages)
 
     monkeypatch.setattr(Device, "launch", counting)
@@ -438,7 +438,7 @@ def test_the_least_limits(launched: Counter[str], monkeypatch: pytest.MonkeyPatc
 
 def test_long_dispatches_can_be_cut() -> None:
     """No kernel for many asks how many workgroups there are."""
-    together = [code for code in all_shaders() if ("TOGETHER", "1") in code.defines]
+    together = [code for code in all_shaders() if ("MULTI_TENSOR", "1") in code.defines]
     assert len(together) > len({cls for cls, _ in CASES})
     assert not any(spirv.load(code).interface.counts_groups for code in together)
 

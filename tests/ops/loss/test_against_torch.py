@@ -1,4 +1,4 @@
-"""Losses beside PyTorch's on the same numbers: values and gradients, reductions, extremes, refusals."""
+"""Values and gradients of losses, compared with PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from tests.support.operands import close, generator, numbers
 
 torch = pytest.importorskip("torch", reason="results are compared with PyTorch's")
-ours = dl.nn.functional
+ours: Any = dl.nn.functional  # also called with operands of wrong types
 theirs = torch.nn.functional
 
 TOLERANCE = 1e-5  # two float32 results, each off by what tests/support/operands.py explains
@@ -75,7 +75,7 @@ def test_cross_entropy(shape: tuple[int, ...], reduction: str, device: str) -> N
 
 @every_reduction
 @pytest.mark.parametrize("ignored", [-100, 2])
-def test_targets_that_are_ignored(ignored: int, reduction: str, device: str) -> None:
+def test_ignore_index(ignored: int, reduction: str, device: str) -> None:
     x, target = scores((11, 5))
     target[[0, 3, 10]] = ignored
     weight = abs(numbers(generator(ignored), (5,)))
@@ -129,7 +129,7 @@ def test_nll_loss(shape: tuple[int, ...], reduction: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
-def test_targets_of_any_integers_anywhere(dtype: str, device: str) -> None:
+def test_target_dtypes(dtype: str, device: str) -> None:
     x, target = scores((7, 5))
     expected = ours.cross_entropy(dl.tensor(x, device=device), dl.tensor(target, device=device)).item()
     for place in ("cpu", device):
@@ -151,7 +151,7 @@ def test_second_derivatives(name: str) -> None:
 
 @every_reduction
 @pytest.mark.parametrize("shape", [(7, 5), (), (2, 3, 1, 67), (1031,)], ids=str)
-def test_distances(shape: tuple[int, ...], reduction: str, device: str) -> None:
+def test_losses_of_differences(shape: tuple[int, ...], reduction: str, device: str) -> None:
     rng = generator(shape)
     x, target = numbers(rng, shape), numbers(rng, shape)
     for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
@@ -161,7 +161,7 @@ def test_distances(shape: tuple[int, ...], reduction: str, device: str) -> None:
     check(device, "huber_loss", x, target, reduction=reduction, delta=2.5)
 
 
-def test_shapes_that_differ_are_warned_of(device: str) -> None:
+def test_broadcasting_warns(device: str) -> None:
     x, y = dl.ones(3, 1, device=device), dl.zeros(3, device=device)
     with pytest.warns(UserWarning, match=r"\[mse_loss\] .* \(3, 1\) .* \(3,\) differ"):
         assert ours.mse_loss(x, y, reduction="none").shape == (3, 3)
@@ -229,7 +229,7 @@ def test_cosine_similarity(left: Any, right: Any, dim: int, device: str) -> None
     check(device, "cosine_similarity", numbers(rng, left), numbers(rng, right), dim=dim)
 
 
-def test_cosine_similarity_of_no_direction(device: str) -> None:
+def test_cosine_similarity_of_zero_vectors(device: str) -> None:
     x = dl.zeros(2, 3, device=device).requires_grad_()
     y = ours.cosine_similarity(x, dl.ones(2, 3, device=device))
     y.backward(dl.ones(2, device=device))
@@ -246,7 +246,7 @@ def test_normalize(p: float, dim: int, device: str) -> None:
 
 
 @every_reduction
-def test_pairs(reduction: str, device: str) -> None:
+def test_losses_of_pairs(reduction: str, device: str) -> None:
     rng = generator(reduction)
     x, y = numbers(rng, (11, 5)), numbers(rng, (11, 5))
     sign = rng.choice((-1, 1), (11,))

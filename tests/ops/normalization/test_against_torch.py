@@ -1,4 +1,4 @@
-"""Normalisation beside PyTorch's on the same numbers: values, gradients, running statistics."""
+"""Values, gradients and running statistics of normalisation, compared with PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from tests.support.operands import NDArray, close, generator, numbers
 
 torch = pytest.importorskip("torch", reason="results are compared with PyTorch's")
-ours = dl.nn.functional
+ours: Any = dl.nn.functional  # also called with operands of wrong types
 theirs = torch.nn.functional
 
 # Two float32 results, each off by what tests/support/operands.py explains; a gradient takes two sums more.
@@ -22,7 +22,7 @@ GRADIENT = 3e-5
 
 
 def check(device: str, name: str, *given: Any, copies: tuple[int, ...] = (), **arguments: Any) -> None:
-    """Raise unless value, gradients and what was changed in place are PyTorch's.
+    """Raise unless values, gradients and operands changed in place equal those of PyTorch.
 
     Arrays among `given` want gradients, but for those at `copies`, which may be changed in place.
     """
@@ -81,7 +81,7 @@ def test_batch_norm_of_numbers_far_from_zero(device: str) -> None:
     close(result.numpy().astype(np.float64), exact.numpy(), 1e-4)
 
 
-def test_running_statistics_keep_their_place(device: str) -> None:
+def test_running_statistics_change_in_place(device: str) -> None:
     mean, var = dl.zeros(3, device=device), dl.ones(3, device=device)
     x = dl.tensor(numbers(generator("place"), (5, 3)), device=device).requires_grad_()
     ours.batch_norm(x, mean, var, training=True, momentum=1.0)

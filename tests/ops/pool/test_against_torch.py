@@ -1,4 +1,4 @@
-"""Pooling beside PyTorch's: values and gradients."""
+"""Values, indices and gradients of pooling, compared with PyTorch."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ theirs = torch.nn.functional
 
 
 def windows(seed: int, count: int, *, dilated: bool) -> list[tuple[tuple[int, ...], dict[str, Any]]]:
-    """Shapes of inputs and windows that fit."""
+    """Random shapes of inputs, and arguments of windows that fit into them."""
     rng = random.Random(seed)
-    found: list[Any] = []
-    while len(found) < count:
+    cases: list[Any] = []
+    while len(cases) < count:
         kernel = (rng.randint(1, 4), rng.randint(1, 4))
         arguments: dict[str, Any] = {
             "kernel_size": kernel,
@@ -37,8 +37,8 @@ def windows(seed: int, count: int, *, dilated: bool) -> list[tuple[tuple[int, ..
         if all(shape[2 + i] + 2 * arguments["padding"][i] >= spaces[i] * (kernel[i] - 1) + 1 for i in (0, 1)):
             if dilated:
                 arguments["dilation"] = dilation
-            found.append((shape, arguments))
-    return found
+            cases.append((shape, arguments))
+    return cases
 
 
 def test_max_pool2d(device: str) -> None:
@@ -48,8 +48,8 @@ def test_max_pool2d(device: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", [(2, 2), (1, 4), (3, 1), (4, 2), (3, 5), (9, 8)])
-def test_tiles(kernel: tuple[int, int], device: str) -> None:
-    """Rows of fours and others, equals, and nans, in memory that begins anywhere."""
+def test_max_pool2d_with_windows_that_tile_the_image(kernel: tuple[int, int], device: str) -> None:
+    """Row lengths that are multiples of four and others, ties and nans, at aligned and unaligned offsets."""
     rng = generator("tiles", kernel)
     for columns, offset in itertools.product((1, 2, 6, 7), (0, 3)):
         shape = (2, 3, 3 * kernel[0], columns * kernel[1])
@@ -65,20 +65,20 @@ def test_tiles(kernel: tuple[int, int], device: str) -> None:
         np.testing.assert_array_equal(mine.grad.numpy(), other.grad.numpy())
 
 
-def test_where_the_largest_are(device: str) -> None:
+def test_max_pool2d_indices(device: str) -> None:
     for shape, arguments in windows(47, 20, dilated=True):
-        x = np.round(numbers(generator(shape), shape))  # with many equals
-        values, places = ours.max_pool2d_with_indices(dl.tensor(x, device=device), **arguments)
+        x = np.round(numbers(generator(shape), shape))  # with many ties
+        values, indices = ours.max_pool2d(dl.tensor(x, device=device), **arguments, return_indices=True)
         expected = theirs.max_pool2d(torch.from_numpy(x), return_indices=True, **arguments)
         np.testing.assert_array_equal(values.numpy(), expected[0].numpy())
-        # PyTorch names a place outside where a window has nothing but padding.
+        # PyTorch returns an index outside the image where a window holds only padding.
         filled = expected[0].numpy() > -np.inf
-        np.testing.assert_array_equal(places.numpy(), np.where(filled, expected[1].numpy(), -1))
-        assert places.dtype == np.int64
+        np.testing.assert_array_equal(indices.numpy(), np.where(filled, expected[1].numpy(), -1))
+        assert indices.dtype == np.int64
 
 
-def test_equals_in_a_window(device: str) -> None:
-    """Only the first of them gets the gradient."""
+def test_gradient_of_ties(device: str) -> None:
+    """Only the first of equal elements gets the gradient."""
     x = np.zeros((1, 2, 5, 5), np.float32)
     compare_with_torch(device, ours.max_pool2d, theirs.max_pool2d, x, kernel_size=3, stride=1, padding=1)
     compare_with_torch(device, ours.adaptive_max_pool2d, theirs.adaptive_max_pool2d, x, output_size=3)
@@ -93,14 +93,14 @@ def test_avg_pool2d(count_include_pad: bool, device: str) -> None:
 
 
 @pytest.mark.parametrize("divisor", [1, 7, -2])
-def test_another_divisor(divisor: int, device: str) -> None:
+def test_avg_pool2d_divisor_override(divisor: int, device: str) -> None:
     x = numbers(generator(divisor), (2, 3, 7, 8))
     arguments = {"kernel_size": 3, "stride": 2, "padding": 1, "divisor_override": divisor}
     compare_with_torch(device, ours.avg_pool2d, theirs.avg_pool2d, x, **arguments)
 
 
 @pytest.mark.parametrize("name", ["adaptive_avg_pool2d", "adaptive_max_pool2d"])
-def test_adaptive(name: str, device: str) -> None:
+def test_adaptive_pool2d(name: str, device: str) -> None:
     rng = random.Random(59)
     for _ in range(20):
         shape = (rng.randint(1, 3), rng.randint(1, 3), rng.randint(1, 13), rng.randint(1, 13))
@@ -109,15 +109,15 @@ def test_adaptive(name: str, device: str) -> None:
         compare_with_torch(device, getattr(ours, name), getattr(theirs, name), x, output_size=size)
 
 
-def test_where_the_largest_of_parts_are(device: str) -> None:
+def test_adaptive_max_pool2d_indices(device: str) -> None:
     x = numbers(generator("parts"), (2, 3, 7, 5))
-    values, places = ours.adaptive_max_pool2d_with_indices(dl.tensor(x, device=device), (3, 4))
+    values, indices = ours.adaptive_max_pool2d(dl.tensor(x, device=device), (3, 4), return_indices=True)
     expected = theirs.adaptive_max_pool2d(torch.from_numpy(x), (3, 4), return_indices=True)
     np.testing.assert_array_equal(values.numpy(), expected[0].numpy())
-    np.testing.assert_array_equal(places.numpy(), expected[1].numpy())
+    np.testing.assert_array_equal(indices.numpy(), expected[1].numpy())
 
 
-ALONG_ONE_AXIS: list[tuple[str, dict[str, Any]]] = [
+POOL1D: list[tuple[str, dict[str, Any]]] = [
     ("max_pool1d", {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2}),
     ("max_pool1d", {"kernel_size": (2,), "ceil_mode": True}),
     ("avg_pool1d", {"kernel_size": 3, "padding": 1, "count_include_pad": False}),
@@ -127,20 +127,44 @@ ALONG_ONE_AXIS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments"), ALONG_ONE_AXIS)
-def test_along_one_axis(name: str, arguments: dict[str, Any], device: str) -> None:
+@pytest.mark.parametrize(("name", "arguments"), POOL1D)
+def test_pool1d(name: str, arguments: dict[str, Any], device: str) -> None:
     x = numbers(generator(name), (2, 3, 13))
     compare_with_torch(device, getattr(ours, name), getattr(theirs, name), x, **arguments)
 
 
-def test_special_values(device: str) -> None:
+def test_max_pool2d_of_special_values(device: str) -> None:
     nan, inf = np.nan, np.inf
     rows = [[nan, 1, 2, -inf, -inf], [3, -inf, -inf, 4, -inf], [inf, 5, -inf, nan, nan]]
     x = np.array(rows, np.float32).reshape(1, 1, 3, 5)
     for kernel in (1, 2, 3):
         for stride in (1, 2):
             arguments: Any = {"kernel_size": kernel, "stride": stride, "padding": kernel // 2}
-            values, places = ours.max_pool2d_with_indices(dl.tensor(x, device=device), **arguments)
+            values, indices = ours.max_pool2d(dl.tensor(x, device=device), **arguments, return_indices=True)
             expected = theirs.max_pool2d(torch.from_numpy(x), return_indices=True, **arguments)
             np.testing.assert_array_equal(values.numpy(), expected[0].numpy())
-            np.testing.assert_array_equal(places.numpy(), expected[1].numpy())
+            np.testing.assert_array_equal(indices.numpy(), expected[1].numpy())
+
+
+INDICES: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
+    ("max_pool1d", (2, 3, 13), {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2}),
+    ("max_pool2d", (2, 3, 7, 6), {"kernel_size": (2, 3), "ceil_mode": True}),
+    ("max_pool3d", (2, 3, 4, 5, 4), {"kernel_size": 2}),
+    ("adaptive_max_pool1d", (2, 3, 13), {"output_size": 5}),
+    ("adaptive_max_pool2d", (2, 3, 7, 6), {"output_size": (3, None)}),
+    ("adaptive_max_pool3d", (2, 3, 4, 5, 4), {"output_size": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "arguments"), INDICES)
+def test_return_indices(name: str, shape: tuple[int, ...], arguments: dict[str, Any], device: str) -> None:
+    """The keyword gives the same as PyTorch, and as the function with the long name."""
+    x = numbers(generator(name), shape)
+    mine = dl.tensor(x, device=device)
+    expected = getattr(theirs, name)(torch.from_numpy(x), **arguments, return_indices=True)
+    for results in (
+        getattr(ours, name)(mine, **arguments, return_indices=True),
+        getattr(ours, f"{name}_with_indices")(mine, **arguments),
+    ):
+        for result, wanted in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(result.numpy(), wanted.numpy())

@@ -1,8 +1,7 @@
-"""Schedules that are a factor of the first rate for each epoch."""
+"""Schedules that multiply the rate by a factor: constant, linear, exponential, polynomial, or the user's."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 
 from dl4all.errors import ArgumentError
@@ -13,10 +12,10 @@ Factor = Callable[[int], float]
 
 
 class LambdaLR(LRScheduler):
-    """The first rate times what a function of the epoch returns.
+    """The initial rate times a function of the epoch.
 
     Args:
-        optimizer: whose rates are set.
+        optimizer: the optimizer whose rates are set.
         lr_lambda: a function, or one for each group.
         last_epoch: as in :class:`LRScheduler`.
     """
@@ -30,29 +29,29 @@ class LambdaLR(LRScheduler):
             raise ArgumentError(f"[LambdaLR] {groups} groups, but {len(self.lr_lambdas)} functions")
         super().__init__(optimizer, last_epoch)
 
-    def _rate(self, lr: float, base: float, group: int) -> float:
+    def _next_rate(self, lr: float, base: float, group: int) -> float:
         return base * self.lr_lambdas[group](self.last_epoch)
 
 
 class MultiplicativeLR(LambdaLR):
-    """Times what a function of the epoch returns, in every epoch but the first.
+    """Multiplies the rate by a function of the epoch, in every epoch but the first.
 
     Args:
-        optimizer: whose rates are set.
+        optimizer: the optimizer whose rates are set.
         lr_lambda: a function, or one for each group.
         last_epoch: as in :class:`LRScheduler`.
     """
 
-    def _rate(self, lr: float, base: float, group: int) -> float:
+    def _next_rate(self, lr: float, base: float, group: int) -> float:
         return lr if self._begins else lr * self.lr_lambdas[group](self.last_epoch)
 
 
 class StepLR(LRScheduler):
-    """Times `gamma` after every `step_size` epochs.
+    """Multiplies the rate by `gamma` every `step_size` epochs.
 
     Args:
-        optimizer: whose rates are set.
-        step_size: so many epochs.
+        optimizer: the optimizer whose rates are set.
+        step_size: the number of epochs between changes.
         gamma: the factor.
         last_epoch: as in :class:`LRScheduler`.
 
@@ -76,17 +75,17 @@ class StepLR(LRScheduler):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
-    def _rate(self, lr: float, base: float, group: int) -> float:
-        falls = self.last_epoch > 0 and self.last_epoch % self.step_size == 0
-        return lr * self.gamma if falls else lr
+    def _next_rate(self, lr: float, base: float, group: int) -> float:
+        is_step = self.last_epoch > 0 and self.last_epoch % self.step_size == 0
+        return lr * self.gamma if is_step else lr
 
 
 class MultiStepLR(LRScheduler):
-    """Times `gamma` at each of some epochs.
+    """Multiplies the rate by `gamma` at each of the given epochs.
 
     Args:
-        optimizer: whose rates are set.
-        milestones: the epochs; one that is named twice counts twice.
+        optimizer: the optimizer whose rates are set.
+        milestones: the epochs; one that is given twice counts twice.
         gamma: the factor.
         last_epoch: as in :class:`LRScheduler`.
     """
@@ -97,18 +96,18 @@ class MultiStepLR(LRScheduler):
         self.milestones, self.gamma = sorted(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
-    def _rate(self, lr: float, base: float, group: int) -> float:
-        times = self.milestones.count(self.last_epoch)
-        return lr * self.gamma**times if times else lr
+    def _next_rate(self, lr: float, base: float, group: int) -> float:
+        count = self.milestones.count(self.last_epoch)
+        return lr * self.gamma**count if count else lr
 
 
 class ConstantLR(LRScheduler):
-    """Times `factor` until epoch `total_iters`.
+    """Multiplies the rate by `factor` until epoch `total_iters`.
 
     Args:
-        optimizer: whose rates are set.
-        factor: from 0 to 1.
-        total_iters: so many epochs.
+        optimizer: the optimizer whose rates are set.
+        factor: above 0 and at most 1.
+        total_iters: the number of epochs with the factor.
         last_epoch: as in :class:`LRScheduler`.
     """
 
@@ -120,23 +119,23 @@ class ConstantLR(LRScheduler):
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def _rate(self, lr: float, base: float, group: int) -> float:
+    def _next_rate(self, lr: float, base: float, group: int) -> float:
         if self.last_epoch == 0:
             return lr * self.factor
         return lr * (1 / self.factor) if self.last_epoch == self.total_iters else lr
 
-    def _first(self, base: float, group: int) -> float:
+    def _first_rate(self, base: float, group: int) -> float:
         return base * self.factor if self.total_iters > 0 else base
 
 
 class LinearLR(LRScheduler):
-    """Times a factor that goes from one to another, evenly, in `total_iters` epochs.
+    """Multiplies the initial rate by a factor that changes linearly in `total_iters` epochs.
 
     Args:
-        optimizer: whose rates are set.
-        start_factor: in the first epoch, above 0 and at most 1.
-        end_factor: in the last, from 0 to 1.
-        total_iters: so many epochs.
+        optimizer: the optimizer whose rates are set.
+        start_factor: the factor in the first epoch, above 0 and at most 1.
+        end_factor: the factor in the last epoch, from 0 to 1.
+        total_iters: the number of epochs until `end_factor` is reached.
         last_epoch: as in :class:`LRScheduler`.
     """
 
@@ -153,7 +152,7 @@ class LinearLR(LRScheduler):
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def _rate(self, lr: float, base: float, group: int) -> float:
+    def _next_rate(self, lr: float, base: float, group: int) -> float:
         if self.last_epoch == 0:
             return lr * self.start_factor
         if self._begins or self.last_epoch > self.total_iters:
@@ -164,10 +163,10 @@ class LinearLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """Times `gamma` in every epoch.
+    """Multiplies the rate by `gamma` every epoch.
 
     Args:
-        optimizer: whose rates are set.
+        optimizer: the optimizer whose rates are set.
         gamma: the factor.
         last_epoch: as in :class:`LRScheduler`.
     """
@@ -176,17 +175,17 @@ class ExponentialLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def _rate(self, lr: float, base: float, group: int) -> float:
+    def _next_rate(self, lr: float, base: float, group: int) -> float:
         return lr if self._begins else lr * self.gamma
 
 
 class PolynomialLR(LRScheduler):
-    """Falls to 0 in `total_iters` epochs, as a power of those that are left.
+    """Falls to 0 in `total_iters` epochs, as a power of the share of epochs left.
 
     Args:
-        optimizer: whose rates are set.
-        total_iters: so many epochs.
-        power: 1 is a straight line.
+        optimizer: the optimizer whose rates are set.
+        total_iters: the number of epochs until 0.
+        power: the exponent; 1 is linear.
         last_epoch: as in :class:`LRScheduler`.
     """
 
@@ -196,70 +195,8 @@ class PolynomialLR(LRScheduler):
         self.total_iters, self.power = total_iters, power
         super().__init__(optimizer, last_epoch)
 
-    def _rate(self, lr: float, base: float, group: int) -> float:
+    def _next_rate(self, lr: float, base: float, group: int) -> float:
         if self._begins or self.last_epoch > self.total_iters:
             return lr
         left, before = (1 - epoch / self.total_iters for epoch in (self.last_epoch, self.last_epoch - 1))
         return float(lr * (left / before) ** self.power)
-
-
-class CosineAnnealingLR(LRScheduler):
-    """Along half a cosine from the first rate to `eta_min` in `T_max` epochs, and back in as many.
-
-    Loshchilov and Hutter, arXiv:1608.03983.
-
-    Args:
-        optimizer: whose rates are set.
-        T_max: so many epochs.
-        eta_min: the lowest rate.
-        last_epoch: as in :class:`LRScheduler`.
-    """
-
-    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
-        if T_max < 1:
-            raise ArgumentError(f"[CosineAnnealingLR] expected a T_max of at least 1, got {T_max}")
-        self.T_max, self.eta_min = T_max, eta_min
-        super().__init__(optimizer, last_epoch)
-
-    def _rate(self, lr: float, base: float, group: int) -> float:
-        if self._begins:
-            return lr
-        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # from the lowest up again
-            return lr + (base - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
-        now, before = (
-            1 + math.cos(math.pi * epoch / self.T_max) for epoch in (self.last_epoch, self.last_epoch - 1)
-        )
-        return now / before * (lr - self.eta_min) + self.eta_min
-
-
-class CosineAnnealingWarmRestarts(LRScheduler):
-    """Along half a cosine to `eta_min`, then from the first rate anew, each time `T_mult` times longer.
-
-    Loshchilov and Hutter, arXiv:1608.03983.
-
-    Args:
-        optimizer: whose rates are set.
-        T_0: so many epochs until the first restart.
-        T_mult: by which factor the next round is longer.
-        eta_min: the lowest rate.
-        last_epoch: as in :class:`LRScheduler`.
-    """
-
-    def __init__(
-        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
-    ) -> None:
-        if T_0 < 1 or T_mult < 1:
-            raise ArgumentError(
-                f"[CosineAnnealingWarmRestarts] T_0 and T_mult must be at least 1, got {T_0} and {T_mult}"
-            )
-        self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
-        super().__init__(optimizer, last_epoch)
-
-    def _rate(self, lr: float, base: float, group: int) -> float:
-        place, length = self.last_epoch, self.T_0
-        if self.T_mult == 1:
-            place %= length
-        while place >= length:
-            place -= length
-            length *= self.T_mult
-        return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * place / length)) / 2

@@ -1,7 +1,8 @@
-"""The ops of losses by class: how badly each row of scores meets the class it should have."""
+"""Ops of cross entropy and negative log-likelihood, row by row, and their gradients."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,56 +30,62 @@ NLL = {weight: shader("loss/nll.comp", WEIGHT=int(weight)) for weight in (False,
 NLL_BACKWARD = {weight: shader("loss/nll_backward.comp", WEIGHT=int(weight)) for weight in (False, True)}
 
 
-def _check(name: str, input: TensorBase, weight: TensorBase | None, target: Any) -> None:
+def _check_operands(name: str, input: TensorBase, weight: TensorBase | None, target: Any) -> None:
+    """Raise unless the target has a class for each row, and the weight one element for each class.
+
+    Raises:
+        ShapeError
+    """
     if len(input.shape) != 3:
         raise ShapeError(f"[{name}] expected an input of shape (N, C, inner), got {input.shape}")
     rows, classes = input.shape[0] * input.shape[2], input.shape[1]
-    places = Indices.of(target)
-    if len(places) != rows:
-        raise ShapeError(f"[{name}] expected {rows} targets for shape {input.shape}, got {len(places)}")
-    if rows and places.array.max() >= classes:
-        raise ShapeError(f"[{name}] target {places.array.max()} is out of range for {classes} classes")
+    row_classes = Indices.of(target)
+    if len(row_classes) != rows:
+        raise ShapeError(f"[{name}] expected {rows} targets for shape {input.shape}, got {len(row_classes)}")
+    if rows and row_classes.array.max() >= classes:
+        raise ShapeError(f"[{name}] target {row_classes.array.max()} is out of range for {classes} classes")
     if weight is not None and weight.shape != (classes,):
         raise ShapeError(f"[{name}] weight must have shape ({classes},), got {weight.shape}")
 
 
-def _asked(input: Any, weight: Any, target: Any, label_smoothing: float) -> tuple[Any, Any]:
-    """NumPy's weight of each class in each row's loss, and which rows count, of shape (N, 1, inner)."""
+def _target_distribution(input: Any, weight: Any, target: Any, label_smoothing: float) -> tuple[Any, Any]:
+    """NumPy: the weight of each class in each row's loss, and which rows count, of shape (N, 1, inner)."""
     count, classes, inner = input.shape
-    places = Indices.of(target).array.reshape(count, 1, inner)
+    row_classes = Indices.of(target).array.reshape(count, 1, inner)
     weights = np.ones(classes, input.dtype) if weight is None else weight
-    own = (places == np.arange(classes).reshape(1, classes, 1)) * (1 - label_smoothing)
-    asked = (own + label_smoothing / max(classes, 1)) * weights.reshape(1, classes, 1)
-    return np.asarray(asked, input.dtype), places >= 0
+    is_target = (row_classes == np.arange(classes).reshape(1, classes, 1)) * (1 - label_smoothing)
+    expected = (is_target + label_smoothing / max(classes, 1)) * weights.reshape(1, classes, 1)
+    return np.asarray(expected, input.dtype), row_classes >= 0
 
 
-def _cross_entropy_shape(
+def _infer_cross_entropy(
     input: TensorBase, weight: TensorBase | None, *, target: Any, label_smoothing: float
 ) -> Result:
     check_float("cross_entropy_each", input, weight)
-    _check("cross_entropy_each", input, weight, target)
+    _check_operands("cross_entropy_each", input, weight, target)
     return (input.shape[0], input.shape[2]), input.dtype
 
 
-def _cross_entropy_run(
+def _run_cross_entropy(
     out: TensorBase, input: TensorBase, weight: TensorBase | None, *, target: Any, label_smoothing: float
 ) -> None:
     x, w = contiguous(input), None if weight is None else contiguous(weight)
-    along, weights = (x.shape[1], x.shape[2]), () if w is None else (w,)
-    rows = of_rows(FORWARD[w is not None], out.numel(), *along, x, *weights)
+    _, classes, inner = x.shape
+    weights = () if w is None else (w,)
+    rows = of_rows(FORWARD[w is not None], out.numel(), classes, inner, x, *weights)
     offsets = (x.offset // rows.width, 0 if w is None else w.offset // rows.width)
     push = rows.push + pack(float(label_smoothing), *offsets)
     run(rows.code, rows.groups, push, x, Indices.of(target).on(x), *weights, out)
 
 
-def _cross_entropy_grad(g: Any, input: Any, weight: Any, target: Any, label_smoothing: float) -> Any:
+def _cross_entropy_gradient(g: Any, input: Any, weight: Any, target: Any, label_smoothing: float) -> Any:
     return cross_entropy_backward(g, input, weight, target=target, label_smoothing=label_smoothing)
 
 
 @export()
 @op(
-    infer=_cross_entropy_shape,
-    kernel=Kernel(_cross_entropy_run, tuple(code for rows in FORWARD.values() for code in rows.values())),
+    infer=_infer_cross_entropy,
+    kernel=Kernel(_run_cross_entropy, tuple(code for rows in FORWARD.values() for code in rows.values())),
     examples=(
         example((3, 5, 2), (5,), target=(0, 4, -1, 2, 2, 1)),
         example((2, 7, 1), None, target=(6, 0)),
@@ -91,18 +98,21 @@ def _cross_entropy_grad(g: Any, input: Any, weight: Any, target: Any, label_smoo
         example((3, 132, 1), None, target=(131, 0, 50)),
         example((0, 5, 3), (5,), target=()),
     ),
-    grad=(_cross_entropy_grad, None),
+    grad=(_cross_entropy_gradient, None),
 )
 def cross_entropy_each(
-    input: Array, weight: Array | None = None, target: Any = (), label_smoothing: float = 0.0
+    input: Array,
+    weight: Array | None = None,
+    target: Sequence[int] | Indices = (),
+    label_smoothing: float = 0.0,
 ) -> Array:
-    """For each row of scores the negative logarithm of the softmax at its class.
+    """The negative logarithm of the softmax at the target class, for each row of scores.
 
     Args:
         input: floats of shape (N, C, inner).
-        weight: shape (C,), of the classes.
-        target: N * inner ints below C; a negative one gives 0.
-        label_smoothing: the share of the mean over all classes.
+        weight: shape (C,), one for each class.
+        target: N * inner ints below C; the loss of a negative one is 0.
+        label_smoothing: the share of the target that is spread evenly over all classes.
 
     Returns:
         Shape (N, inner).
@@ -117,25 +127,25 @@ def cross_entropy_each(
     """
     if input.shape[1] == 0 or input.size == 0:
         return np.zeros((input.shape[0], input.shape[2]), input.dtype)
-    high = input.max(1, keepdims=True)
-    away = input - high
-    level = np.log(np.exp(away).sum(1, keepdims=True))
-    asked, counts = _asked(input, weight, target, label_smoothing)
+    largest = input.max(1, keepdims=True)
+    shifted = input - largest
+    log_sum = np.log(np.exp(shifted).sum(1, keepdims=True))
+    expected, counts = _target_distribution(input, weight, target, label_smoothing)
     with np.errstate(invalid="ignore"):
-        terms = np.where(asked == 0, 0, (level - away) * asked)  # 0 * inf is nan
-    result = np.where(np.isfinite(high), terms.sum(1, keepdims=True), np.nan)
+        terms = np.where(expected == 0, 0, (log_sum - shifted) * expected)  # 0 * inf is nan
+    result = np.where(np.isfinite(largest), terms.sum(1, keepdims=True), np.nan)
     return np.where(counts, result, 0)[:, 0]
 
 
-def _cross_entropy_backward_shape(
+def _infer_cross_entropy_backward(
     grad: TensorBase, input: TensorBase, weight: TensorBase | None, *, target: Any, label_smoothing: float
 ) -> Result:
     check_float("cross_entropy_backward", grad, input, weight)
-    _check("cross_entropy_backward", input, weight, target)
+    _check_operands("cross_entropy_backward", input, weight, target)
     return input.shape, input.dtype
 
 
-def _cross_entropy_backward_run(
+def _run_cross_entropy_backward(
     out: TensorBase,
     grad: TensorBase,
     input: TensorBase,
@@ -149,35 +159,40 @@ def _cross_entropy_backward_run(
     rows = g.numel()
     if weight is not None:
         w = contiguous(weight)
-        joined = empty(type(out), (rows + classes,), out.dtype, out.device)
+        g_and_weight = empty(type(out), (rows + classes,), out.dtype, out.device)
         push = pack(rows + classes, rows, g.offset, w.offset)
-        run(CONCAT, strided_grid(rows + classes, WORKGROUP), push, g, w, joined)
-        g = joined
-    chosen = of_rows(BACKWARD[weight is not None], rows, classes, inner, x)
-    push = chosen.push + pack(float(label_smoothing), g.offset, x.offset // chosen.width)
-    run(chosen.code, chosen.groups, push, g, x, Indices.of(target).on(x), out)
+        run(CONCAT, strided_grid(rows + classes, WORKGROUP), push, g, w, g_and_weight)
+        g = g_and_weight
+    rows_launch = of_rows(BACKWARD[weight is not None], rows, classes, inner, x)
+    push = rows_launch.push + pack(float(label_smoothing), g.offset, x.offset // rows_launch.width)
+    run(rows_launch.code, rows_launch.groups, push, g, x, Indices.of(target).on(x), out)
 
 
 def _constant(like: Any, array: Any) -> Any:
+    """The array as a tensor of the dtype and device of `like`."""
     return from_host(type(like).result_class, np.asarray(array, like.dtype), like.device, copy=False)
 
 
-def _backward_of_grad(v: Any, grad: Any, input: Any, weight: Any, target: Any, label_smoothing: float) -> Any:
-    """The result is the gradient of each row's loss times `grad`."""
-    ones = _constant(input, np.ones(grad.shape))
-    slopes = cross_entropy_backward(ones, input, weight, target=target, label_smoothing=label_smoothing)
-    count, _, inner = input.shape
-    return reshape(sum_to(v * slopes, (count, 1, inner)), count, inner)
-
-
-def _backward_of_input(
+def _backward_gradient_by_grad(
     v: Any, grad: Any, input: Any, weight: Any, target: Any, label_smoothing: float
 ) -> Any:
-    """Only the softmax depends on the input: its share in a row's loss is all that is asked for there."""
+    """The result is linear in `grad`: the gradient of each row's loss, times the row's element."""
+    ones = _constant(input, np.ones(grad.shape))
+    gradients = cross_entropy_backward(ones, input, weight, target=target, label_smoothing=label_smoothing)
+    count, _, inner = input.shape
+    return reshape(sum_to(v * gradients, (count, 1, inner)), count, inner)
+
+
+def _backward_gradient_by_input(
+    v: Any, grad: Any, input: Any, weight: Any, target: Any, label_smoothing: float
+) -> Any:
+    """Only the softmax depends on the input; its factor in a row is the sum of the expected weights."""
     count, _, inner = input.shape
     host = np.empty(input.shape, input.dtype)
-    asked, counts = _asked(host, None if weight is None else weight.on_host(), target, label_smoothing)
-    factor = _constant(input, np.where(counts, asked.sum(1, keepdims=True), 0))
+    expected, counts = _target_distribution(
+        host, None if weight is None else weight.on_host(), target, label_smoothing
+    )
+    factor = _constant(input, np.where(counts, expected.sum(1, keepdims=True), 0))
     probabilities = softmax(input, dim=1)
     scaled = v * (reshape(grad, count, 1, inner) * factor)
     return probabilities * (scaled - sum_to(scaled * probabilities, (count, 1, inner)))
@@ -185,9 +200,9 @@ def _backward_of_input(
 
 @export()
 @op(
-    infer=_cross_entropy_backward_shape,
+    infer=_infer_cross_entropy_backward,
     kernel=Kernel(
-        _cross_entropy_backward_run, (*(code for rows in BACKWARD.values() for code in rows.values()), CONCAT)
+        _run_cross_entropy_backward, (*(code for rows in BACKWARD.values() for code in rows.values()), CONCAT)
     ),
     examples=(
         example((3, 2), (3, 5, 2), (5,), target=(0, 4, -1, 2, 2, 1)),
@@ -200,16 +215,20 @@ def _backward_of_input(
         example((3, 1), (3, 132, 1), None, target=(131, 0, 50)),
         example((0, 3), (0, 5, 3), (5,), target=()),
     ),
-    grad=(_backward_of_grad, _backward_of_input, None),
+    grad=(_backward_gradient_by_grad, _backward_gradient_by_input, None),
 )
 def cross_entropy_backward(
-    grad: Array, input: Array, weight: Array | None = None, target: Any = (), label_smoothing: float = 0.0
+    grad: Array,
+    input: Array,
+    weight: Array | None = None,
+    target: Sequence[int] | Indices = (),
+    label_smoothing: float = 0.0,
 ) -> Array:
     """The gradient of :func:`cross_entropy_each` with respect to its input.
 
     Args:
         grad: the result's gradient, of shape (N, inner).
-        input, weight, target, label_smoothing: as they were.
+        input, weight, target, label_smoothing: the arguments of :func:`cross_entropy_each`.
 
     Returns:
         Shape (N, C, inner).
@@ -225,50 +244,50 @@ def cross_entropy_backward(
     if input.size == 0:
         return np.zeros_like(input)
     exponentials = np.exp(input - input.max(1, keepdims=True))
-    asked, counts = _asked(input, weight, target, label_smoothing)
-    share = asked.sum(1, keepdims=True) / exponentials.sum(1, keepdims=True)
-    slopes = exponentials * share - asked
-    return np.where(counts, slopes * grad[:, None], 0)
+    expected, counts = _target_distribution(input, weight, target, label_smoothing)
+    share = expected.sum(1, keepdims=True) / exponentials.sum(1, keepdims=True)
+    gradients = exponentials * share - expected
+    return np.where(counts, gradients * grad[:, None], 0)
 
 
 # Negative log likelihood
 
 
-def _nll_shape(input: TensorBase, weight: TensorBase | None, *, target: Any) -> Result:
+def _infer_nll(input: TensorBase, weight: TensorBase | None, *, target: Any) -> Result:
     check_float("nll_each", input, weight)
-    _check("nll_each", input, weight, target)
+    _check_operands("nll_each", input, weight, target)
     return (input.shape[0], input.shape[2]), input.dtype
 
 
-def _nll_run(out: TensorBase, input: TensorBase, weight: TensorBase | None, *, target: Any) -> None:
+def _run_nll(out: TensorBase, input: TensorBase, weight: TensorBase | None, *, target: Any) -> None:
     x, w = contiguous(input), None if weight is None else contiguous(weight)
     push = pack(out.numel(), x.shape[1], x.shape[2], x.offset, 0 if w is None else w.offset)
     operands = (x, Indices.of(target).on(x), *(() if w is None else (w,)))
     run(NLL[w is not None], strided_grid(out.numel(), WORKGROUP), push, *operands, out)
 
 
-def _nll_grad(g: Any, weight: Any, target: Any, shapes: Any) -> Any:
+def _nll_gradient(g: Any, weight: Any, target: Any, shapes: Any) -> Any:
     return nll_backward(g, weight, target=target, classes=shapes[0][1])
 
 
 @export()
 @op(
-    infer=_nll_shape,
-    kernel=Kernel(_nll_run, tuple(NLL.values())),
+    infer=_infer_nll,
+    kernel=Kernel(_run_nll, tuple(NLL.values())),
     examples=(
         example((3, 5, 2), (5,), target=(0, 4, -1, 2, 2, 1)),
         example((2, 7, 1), None, target=(6, 0)),
         example((0, 5, 3), (5,), target=()),
     ),
-    grad=(_nll_grad, None),
+    grad=(_nll_gradient, None),
 )
-def nll_each(input: Array, weight: Array | None = None, target: Any = ()) -> Array:
-    """For each row of log-probabilities the negative one of its class.
+def nll_each(input: Array, weight: Array | None = None, target: Sequence[int] | Indices = ()) -> Array:
+    """The negative log-probability of the target class, for each row of log-probabilities.
 
     Args:
         input: floats of shape (N, C, inner).
-        weight: shape (C,), of the classes.
-        target: N * inner ints below C; a negative one gives 0.
+        weight: shape (C,), one for each class.
+        target: N * inner ints below C; the loss of a negative one is 0.
 
     Returns:
         Shape (N, inner).
@@ -282,23 +301,23 @@ def nll_each(input: Array, weight: Array | None = None, target: Any = ()) -> Arr
         [[1.0, 0.0]]
     """
     count, _, inner = input.shape
-    places = Indices.of(target).array.reshape(count, 1, inner)
-    if places.size == 0:
+    row_classes = Indices.of(target).array.reshape(count, 1, inner)
+    if row_classes.size == 0:
         return np.zeros((count, inner), input.dtype)
-    taken = np.take_along_axis(input, np.maximum(places, 0), 1)
+    selected = np.take_along_axis(input, np.maximum(row_classes, 0), 1)
     if weight is not None:
-        taken = taken * weight[np.maximum(places, 0)]
-    return np.where(places < 0, 0, -taken)[:, 0]
+        selected = selected * weight[np.maximum(row_classes, 0)]
+    return np.where(row_classes < 0, 0, -selected)[:, 0]
 
 
-def _nll_backward_shape(grad: TensorBase, weight: TensorBase | None, *, target: Any, classes: int) -> Result:
+def _infer_nll_backward(grad: TensorBase, weight: TensorBase | None, *, target: Any, classes: int) -> Result:
     check_float("nll_backward", grad, weight)
     if len(grad.shape) != 2 or grad.numel() != len(Indices.of(target)):
         raise ShapeError(f"[nll_backward] expected shape (N, inner) and as many targets, got {grad.shape}")
     return (grad.shape[0], classes, grad.shape[1]), grad.dtype
 
 
-def _nll_backward_run(
+def _run_nll_backward(
     out: TensorBase, grad: TensorBase, weight: TensorBase | None, *, target: Any, classes: int
 ) -> None:
     g, w = contiguous(grad), None if weight is None else contiguous(weight)
@@ -309,8 +328,8 @@ def _nll_backward_run(
 
 @export()
 @op(
-    infer=_nll_backward_shape,
-    kernel=Kernel(_nll_backward_run, tuple(NLL_BACKWARD.values())),
+    infer=_infer_nll_backward,
+    kernel=Kernel(_run_nll_backward, tuple(NLL_BACKWARD.values())),
     examples=(
         example((3, 2), (5,), target=(0, 4, -1, 2, 2, 1), classes=5),
         example((2, 1), None, target=(6, 0), classes=7),
@@ -318,13 +337,15 @@ def _nll_backward_run(
     ),
     grad=(lambda g, weight, target: nll_each(g, weight, target=target), None),
 )
-def nll_backward(grad: Array, weight: Array | None = None, target: Any = (), classes: int = 1) -> Array:
+def nll_backward(
+    grad: Array, weight: Array | None = None, target: Sequence[int] | Indices = (), classes: int = 1
+) -> Array:
     """The gradient of :func:`nll_each` with respect to its input.
 
     Args:
         grad: the result's gradient, of shape (N, inner).
-        weight, target: as they were.
-        classes: C.
+        weight, target: the arguments of :func:`nll_each`.
+        classes: the number of classes C.
 
     Returns:
         Shape (N, C, inner).
@@ -337,6 +358,6 @@ def nll_backward(grad: Array, weight: Array | None = None, target: Any = (), cla
         >>> dl.ops.nll_backward(dl.ones(1, 1), target=(0,), classes=2).tolist()
         [[[-1.0], [0.0]]]
     """
-    places = Indices.of(target).array.reshape(grad.shape[0], 1, grad.shape[1])
-    scaled = grad[:, None] if weight is None else grad[:, None] * weight[np.maximum(places, 0)]
-    return np.where(places == np.arange(classes).reshape(1, -1, 1), -scaled, 0)
+    row_classes = Indices.of(target).array.reshape(grad.shape[0], 1, grad.shape[1])
+    scaled = grad[:, None] if weight is None else grad[:, None] * weight[np.maximum(row_classes, 0)]
+    return np.where(row_classes == np.arange(classes).reshape(1, -1, 1), -scaled, 0)

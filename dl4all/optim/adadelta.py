@@ -1,0 +1,77 @@
+"""Adadelta."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dl4all.optim.optimizer import (
+    Constants,
+    Kernels,
+    NDArray,
+    Optimizer,
+    Params,
+    check_decay_rates,
+    check_not_negative,
+    descent_gradient,
+    step_constants,
+)
+
+ADADELTA = Kernels("adadelta", 2)
+
+
+class Adadelta(Optimizer):
+    """Adadelta: gradient descent, scaled by the root mean square of the changes over that of the gradients.
+
+    Zeiler, arXiv:1212.5701.
+
+    Args:
+        params: tensors, or dicts that are groups of them.
+        lr: the learning rate.
+        rho: decay rate of the means of squared gradients and changes.
+        eps: is added to both means.
+        weight_decay: factor of the parameter that is added to the gradient.
+        maximize: maximize the objective instead of minimizing it.
+
+    Raises:
+        ArgumentError: an option is out of its range.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        )
+
+    def _check(self, group: dict[str, Any]) -> None:
+        check_not_negative("Adadelta", group, "lr", "eps", "weight_decay")
+        check_decay_rates("Adadelta", "rho", group["rho"])
+
+    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        return "square_avg", "acc_delta"
+
+    def _constants(self, group: dict[str, Any], step: int) -> Constants:
+        return step_constants(group, "weight_decay", "lr", "rho", 1.0 - group["rho"], "eps")
+
+    def _kernels(self, group: dict[str, Any]) -> Kernels:
+        return ADADELTA
+
+    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
+        sign, weight_decay, lr, rho, one_minus_rho, eps = c
+        g = descent_gradient(g, p, sign, weight_decay)
+        square, changes = states
+        square *= rho
+        square += one_minus_rho * g * g
+        change = np.sqrt(changes + eps) / np.sqrt(square + eps) * g
+        changes *= rho
+        changes += one_minus_rho * change * change
+        p -= lr * change

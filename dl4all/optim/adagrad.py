@@ -1,0 +1,93 @@
+"""Adagrad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dl4all.optim.optimizer import (
+    Constants,
+    Kernels,
+    NDArray,
+    Optimizer,
+    Params,
+    check_not_negative,
+    descent_gradient,
+    step_constants,
+)
+
+ADAGRAD = Kernels("adagrad", 1)
+
+
+class Adagrad(Optimizer):
+    """Adagrad: gradient descent, each element divided by the root of the sum of its squares.
+
+    Duchi et al., JMLR 12 (2011).
+
+    Args:
+        params: tensors, or dicts that are groups of them.
+        lr: the learning rate.
+        lr_decay: the learning rate is divided by 1 + (step - 1) times this.
+        weight_decay: factor of the parameter that is added to the gradient.
+        initial_accumulator_value: initial value of the sums.
+        eps: is added to the root.
+        maximize: maximize the objective instead of minimizing it.
+
+    Raises:
+        ArgumentError: an option is negative.
+
+    Example:
+        >>> import dl4all as dl
+        >>> w = dl.tensor([1.0]).requires_grad_()
+        >>> optimizer = dl.optim.Adagrad([w], lr=0.25)
+        >>> (w * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.tolist()
+        [0.75]
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        options = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "maximize": maximize,
+        }
+        super().__init__(params, options)
+
+    def _check(self, group: dict[str, Any]) -> None:
+        check_not_negative(
+            "Adagrad", group, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"
+        )
+
+    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        return ("sum",)
+
+    def _initial_state(self, group: dict[str, Any]) -> float:
+        return float(group["initial_accumulator_value"])
+
+    def _constants(self, group: dict[str, Any], step: int) -> Constants:
+        lr = group["lr"] / (1 + (step - 1) * group["lr_decay"])
+        return step_constants(group, "weight_decay", lr, "eps")
+
+    def _kernels(self, group: dict[str, Any]) -> Kernels:
+        return ADAGRAD
+
+    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
+        sign, weight_decay, lr, eps = c
+        g = descent_gradient(g, p, sign, weight_decay)
+        states[0] += g * g
+        p -= lr * (g / (np.sqrt(states[0]) + eps))

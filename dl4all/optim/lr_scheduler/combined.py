@@ -1,0 +1,142 @@
+"""Schedulers that combine others: one after another, or all at once."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dl4all.errors import ArgumentError
+from dl4all.optim.lr_scheduler.base import LRScheduler
+from dl4all.optim.optimizer import Optimizer
+
+
+class SequentialLR(LRScheduler):
+    """One scheduler after another.
+
+    Args:
+        optimizer: the optimizer whose rates are set.
+        schedulers: schedulers of this optimizer.
+        milestones: the epochs in which the second, the third, ... scheduler begins; each counts from 0.
+
+    Raises:
+        ArgumentError: the numbers do not fit, or a scheduler belongs to another optimizer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.optim.lr_scheduler import ExponentialLR, LinearLR, SequentialLR
+        >>> optimizer = dl.optim.SGD([dl.zeros(1)], lr=1.0)
+        >>> warm, fall = LinearLR(optimizer, 0.5, total_iters=2), ExponentialLR(optimizer, 0.5)
+        >>> scheduler = SequentialLR(optimizer, [warm, fall], milestones=[2])
+        >>> rates = []
+        >>> for epoch in range(5):
+        ...     rates += scheduler.get_last_lr()
+        ...     scheduler.step()
+        >>> rates
+        [0.5, 0.75, 1.0, 0.5, 0.25]
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]
+    ) -> None:
+        if len(milestones) != len(schedulers) - 1:
+            raise ArgumentError(
+                f"[SequentialLR] {len(schedulers)} schedulers need one milestone less, got {len(milestones)}"
+            )
+        if any(not isinstance(s, LRScheduler) or s.optimizer is not optimizer for s in schedulers):
+            raise ArgumentError("[SequentialLR] all schedulers must be of this optimizer, and step by epochs")
+        self.optimizer = optimizer
+        self.schedulers, self.milestones = list(schedulers), list(milestones)
+        for group in optimizer.param_groups:  # the constructors of the schedulers have changed the rates
+            group["lr"] = group["initial_lr"]
+        self.last_epoch = -1
+        self._last_lr: list[float] = []
+        self.step()
+
+    def step(self) -> None:
+        """Set the rates of the next epoch."""
+        self.last_epoch += 1
+        number = bisect_right(self.milestones, self.last_epoch)
+        scheduler = self.schedulers[number]
+        if self.last_epoch == (self.milestones[number - 1] if number else 0):
+            scheduler._restart()
+        else:
+            scheduler.step()
+        self._last_lr = scheduler.get_last_lr()
+
+    def _restart(self) -> None:
+        self.last_epoch = -1
+        self.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch, and the state of each scheduler."""
+        return {
+            "last_epoch": self.last_epoch,
+            "_last_lr": self._last_lr,
+            "milestones": self.milestones,
+            "schedulers": [scheduler.state_dict() for scheduler in self.schedulers],
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load what :meth:`state_dict` returned; load the optimizer's state too."""
+        vars(self).update({key: value for key, value in state_dict.items() if key != "schedulers"})
+        for scheduler, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
+            scheduler.load_state_dict(state)
+
+
+class ChainedScheduler(LRScheduler):
+    """Several schedulers that step together; each changes the rates that the one before has set.
+
+    Args:
+        schedulers: at least one, all of the same optimizer.
+        optimizer: their optimizer.
+
+    Raises:
+        ArgumentError: there is no scheduler, or one belongs to another optimizer or does not step by epochs.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.optim.lr_scheduler import ChainedScheduler, ConstantLR, ExponentialLR
+        >>> optimizer = dl.optim.SGD([dl.zeros(1)], lr=1.0)
+        >>> chain = ChainedScheduler([ConstantLR(optimizer, 0.5, 1), ExponentialLR(optimizer, 0.5)])
+        >>> rates = []
+        >>> for epoch in range(3):
+        ...     rates += chain.get_last_lr()
+        ...     chain.step()
+        >>> rates
+        [0.5, 0.5, 0.25]
+    """
+
+    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
+        if not schedulers:
+            raise ArgumentError("[ChainedScheduler] expected at least one scheduler, got none")
+        expected = getattr(schedulers[0], "optimizer", None) if optimizer is None else optimizer
+        if any(not isinstance(s, LRScheduler) or s.optimizer is not expected for s in schedulers):
+            raise ArgumentError(
+                "[ChainedScheduler] all schedulers must be of one optimizer, and step by epochs"
+            )
+        self.optimizer = schedulers[0].optimizer
+        self.schedulers = list(schedulers)
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+    def step(self) -> None:
+        """Set the rates of the next epoch."""
+        for scheduler in self.schedulers:
+            scheduler.step()
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+    def _restart(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler._restart()
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rates, and the state of each scheduler."""
+        states = [scheduler.state_dict() for scheduler in self.schedulers]
+        return {"_last_lr": self._last_lr, "schedulers": states}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load what :meth:`state_dict` returned; load the optimizer's state too."""
+        self._last_lr = state_dict["_last_lr"]
+        for scheduler, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
+            scheduler.load_state_dict(state)
