@@ -57,7 +57,7 @@ TRANSPOSING = [
     "shuffle 64x28",
     "plain 64x64",
     "shared 64x64",
-]  # tiles that read transposed operands
+]  # read transposed operands
 
 
 @pytest.fixture(params=[*TRANSPOSING, "words64 64x16", "shuffle 64x16"])
