@@ -388,10 +388,10 @@ class Methods(TensorBase):
     cumprod_ = ops.in_place(ops.cumprod)
     softmax = ops.softmax
     log_softmax = ops.log_softmax
+    logsumexp = ops.logsumexp
     sum = ops.sum
     mean = ops.mean
     prod = ops.prod
     var = ops.var
     std = ops.std
-    logsumexp = ops.logsumexp
     norm = ops.norm

@@ -18,9 +18,9 @@ from dl4all.ops.indexing.concatenation import cat, flip, stack
 from dl4all.ops.indexing.indices import integers
 from dl4all.ops.indexing.padding import diag_embed, pad
 from dl4all.ops.memory.views import diagonal, expand, flatten, narrow, reshape, transpose, unsqueeze
-from dl4all.ops.reduce.reduction_kernel import widened
+from dl4all.ops.reduce.reduction_kernel import accumulation_dtype
 from dl4all.ops.reduce.sums import sum
-from dl4all.ops.reduce.variance import norm
+from dl4all.ops.reduce.vector_norm import norm
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -395,7 +395,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     count = x.shape[0] if N is None else N
     if count < 0:
         raise ArgumentError(f"[vander] N must be at least 0, got {N}")
-    base = x if widened(x.dtype) == x.dtype else x.to(widened(x.dtype))
+    base = x if accumulation_dtype(x.dtype) == x.dtype else x.to(accumulation_dtype(x.dtype))
     powers = [base.new_ones(x.shape[0])]
     while len(powers) < count:
         powers.append(mul(powers[-1], base))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Array, Dims
+from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.linalg.matrix_product import matmul
@@ -52,7 +52,7 @@ def vdot(input: Array, other: Array) -> Array:
 
 
 @export("dl")
-def tensordot(a: Array, b: Array, dims: int | Sequence[Dims] = 2) -> Array:
+def tensordot(a: Array, b: Array, dims: int | Sequence[int | Sequence[int]] = 2) -> Array:
     """The sum of products along axes of two tensors, for all pairs of other indices.
 
     Args:

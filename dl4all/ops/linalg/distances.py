@@ -7,7 +7,7 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import sub
 from dl4all.ops.memory.views import unsqueeze
-from dl4all.ops.reduce.variance import norm
+from dl4all.ops.reduce.vector_norm import norm
 
 
 @export("dl", "Tensor")

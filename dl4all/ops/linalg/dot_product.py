@@ -10,11 +10,11 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import ceil_div, pack, run, shader
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
-from dl4all.ops.reduce.reduction_kernel import BUSY, LEAST_RUN, WORKGROUP
-from dl4all.ops.reduce.sums import SUM, total
+from dl4all.ops.reduce.reduction_kernel import BUSY_WORKGROUPS, MIN_STEPS_PER_SLICE, WORKGROUP
+from dl4all.ops.reduce.sums import SUM_REDUCTION, accurate_sum
 
 DOT = shader("linalg/dot.comp")
-DOT_SHADERS = (DOT, SUM.merge)
+DOT_SHADERS = (DOT, SUM_REDUCTION.merge_shader)
 
 
 def _infer_dot(input: TensorBase, tensor: TensorBase) -> Result:
@@ -31,7 +31,7 @@ def _infer_dot(input: TensorBase, tensor: TensorBase) -> Result:
 def dot_slices(input: TensorBase, tensor: TensorBase) -> tuple[int, bytes]:
     """The number of slices, one for each workgroup, and the kernel's push constants."""
     size = input.shape[0]
-    slices = max(1, min(BUSY, ceil_div(size, WORKGROUP) // LEAST_RUN))
+    slices = max(1, min(BUSY_WORKGROUPS, ceil_div(size, WORKGROUP) // MIN_STEPS_PER_SLICE))
     slice = ceil_div(size, slices)
     return slices, pack(size, slice, input.offset, input.strides[0], tensor.offset, tensor.strides[0])
 
@@ -44,7 +44,7 @@ def run_dot(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
         return
     states = empty(type(out).result_class, (slices,), out.dtype, out.device)
     run(DOT, (slices, 1, 1), push, input, tensor, states)
-    SUM.join(out, states, slices)
+    SUM_REDUCTION.merge_slices(out, states, slices)
 
 
 @export("dl", "Tensor")
@@ -73,4 +73,4 @@ def dot(input: Array, tensor: Array) -> Array:
         11.0
     """
     wide = input if input.dtype != np.float16 else input.astype(np.float32)
-    return total(wide * tensor, (0,), False, wide.dtype).astype(input.dtype)
+    return accurate_sum(wide * tensor, (0,), False, wide.dtype).astype(input.dtype)

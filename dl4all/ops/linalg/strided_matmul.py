@@ -17,8 +17,8 @@ class Operand(NamedTuple):
     """How the kernel can read the matrices of a tensor."""
 
     tensor: TensorBase
-    # The distance of rows under False, and of columns, as read transposed, under True. A missing key stands for
-    # a layout that the kernel cannot read.
+    # The distance of rows under False, and of columns, for reading transposed, under True. A missing key
+    # stands for a layout that the kernel cannot read.
     leading: dict[bool, int]
     step: int  # from one matrix of the batch to the next
 

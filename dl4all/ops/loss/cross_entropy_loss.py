@@ -15,7 +15,7 @@ from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
 from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.memory.copy import CONCAT
 from dl4all.ops.memory.views import contiguous, reshape
-from dl4all.ops.reduce.row_kernels import of_rows, row_shaders
+from dl4all.ops.reduce.row_kernels import row_launch, row_shaders
 from dl4all.ops.reduce.softmax_function import softmax
 from dl4all.ops.reduce.sums import sum_to
 
@@ -65,7 +65,7 @@ def _cross_entropy_run(
 ) -> None:
     x, w = contiguous(input), None if weight is None else contiguous(weight)
     along, weights = (x.shape[1], x.shape[2]), () if w is None else (w,)
-    rows = of_rows(FORWARD[w is not None], out.numel(), *along, x, *weights)
+    rows = row_launch(FORWARD[w is not None], out.numel(), *along, x, *weights)
     offsets = (x.offset // rows.width, 0 if w is None else w.offset // rows.width)
     push = rows.push + pack(float(label_smoothing), *offsets)
     run(rows.code, rows.groups, push, x, Indices.of(target).on(x), *weights, out)
@@ -153,7 +153,7 @@ def _cross_entropy_backward_run(
         push = pack(rows + classes, rows, g.offset, w.offset)
         run(CONCAT, strided_grid(rows + classes, WORKGROUP), push, g, w, joined)
         g = joined
-    chosen = of_rows(BACKWARD[weight is not None], rows, classes, inner, x)
+    chosen = row_launch(BACKWARD[weight is not None], rows, classes, inner, x)
     push = chosen.push + pack(float(label_smoothing), g.offset, x.offset // chosen.width)
     run(chosen.code, chosen.groups, push, g, x, Indices.of(target).on(x), out)
 

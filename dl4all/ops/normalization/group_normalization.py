@@ -19,7 +19,7 @@ from dl4all.ops.memory.views import contiguous, reshape
 from dl4all.ops.normalization.batch_normalization import check_channels
 from dl4all.ops.normalization.host import along_channels, channel_axes, row_sums, summed
 from dl4all.ops.reduce.channel_sums import SUMS_SHADERS, launch_sums
-from dl4all.ops.reduce.row_kernels import RowShaders, of_rows, row_shaders
+from dl4all.ops.reduce.row_kernels import RowShaders, row_launch, row_shaders
 from dl4all.ops.reduce.sums import sum_to
 from dl4all.scheduler.device import Launch
 
@@ -82,8 +82,8 @@ def _launch(
     given = [None if t is None else contiguous(t) for t in of_channels]
     others = [t for t in given if t is not None]
     along = each == 1 and bool(others)
-    by_four = all(t.offset % 4 == 0 for t in others) if along else each % 4 == 0 or not others
-    rows = of_rows(shaders, count, length, 1, *sources, by_four=by_four)
+    vec4 = all(t.offset % 4 == 0 for t in others) if along else each % 4 == 0 or not others
+    rows = row_launch(shaders, count, length, 1, *sources, vec4=vec4)
     width = rows.width if along else 1
     push = rows.push + pack(
         channels // width, each, float(eps),
