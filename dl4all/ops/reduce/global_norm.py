@@ -36,7 +36,7 @@ def partial_square_sums(tensors: Sequence[TensorBase]) -> Any:
     Nothing is recorded for gradients.
 
     >>> import dl4all as dl
-    >>> squares([dl.tensor([3.0, 4.0]), dl.tensor(1.0)]).tolist()
+    >>> partial_square_sums([dl.tensor([3.0, 4.0]), dl.tensor(1.0)]).tolist()
     [25.0, 1.0]
     """
     first = tensors[0]
@@ -78,7 +78,7 @@ def scale_in_place(tensors: Sequence[T], factor: TensorBase) -> list[T]:
 
     >>> import dl4all as dl
     >>> x = dl.tensor([1.0, 2.0], device="cpu")
-    >>> scale([x], dl.tensor(2.0, device="cpu")) == [x]
+    >>> scale_in_place([x], dl.tensor(2.0, device="cpu")) == [x]
     True
     """
     device = factor.device
