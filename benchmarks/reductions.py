@@ -1,11 +1,11 @@
-"""Ways to sum products, in one run: a matrix times a vector, and the dot product of two vectors.
+"""Compares kernels that sum products: for a matrix times a vector, and for the dot product of two vectors.
 
     python benchmarks/reductions.py [--device vulkan:0] [--repeat 20] [--json]
 
 A matrix-vector product is computed with an invocation for each row of the matrix, with a workgroup for each,
 and by the tiles of the matrix product. A dot product is added up in shared memory, workgroup by workgroup, or
-by atomic additions to one number (comparing and swapping, as every device can). Every repeat runs each of
-them once, in turn; times are medians. Each result is compared with the first way's.
+by atomic additions to one number (compare and swap, as every device can; atomic_dot.comp). Every repeat runs
+each of them once, in turn; times are medians. Each result is compared with that of the first method.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -22,12 +23,15 @@ from rich.console import Console
 from rich.table import Table
 
 import dl4all as dl
-from dl4all.ops.linalg.dot_product import atomic_dot
-from dl4all.ops.linalg.matvec import WAYS, matvec_with
+from dl4all.ops.core.launch import run, shader
+from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.linalg.dot_product import dot_slices
+from dl4all.ops.linalg.matvec import METHODS, matvec_with_method
 
 MATRICES = ((256, 784), (1000, 512), (1536, 384), (4096, 4096), (16, 50000))  # rows and columns
 VECTORS = (2**10, 2**16, 2**20, 2**24)
 WARM_UP = 3
+ATOMIC_DOT = shader(str(Path(__file__).resolve().with_name("atomic_dot.comp")))
 
 
 class Row(NamedTuple):
@@ -48,9 +52,9 @@ def matrix(device: str, rows: int, columns: int) -> dict[str, tuple[Callable[[],
     x, w = random(device, 1, columns), random(device, rows, columns)
 
     def work(name: str, out: dl.Tensor) -> Callable[[], object]:
-        return lambda: matvec_with(WAYS[name], out, x, w, None, 1)
+        return lambda: matvec_with_method(METHODS[name], out, x, w, None, 1)
 
-    outs = {name: dl.zeros(1, rows, device=device) for name in WAYS}
+    outs = {name: dl.zeros(1, rows, device=device) for name in METHODS}
     return {name: (work(name, out), out) for name, out in outs.items()}
 
 
@@ -58,11 +62,18 @@ def vectors(device: str, size: int) -> dict[str, tuple[Callable[[], object], dl.
     # Positive, so that the sum is as large as its terms' and a relative difference means something.
     x, y = (random(device, size, 1).flatten().abs() for _ in range(2))
     tree, atomic = dl.zeros(1, device=device), dl.zeros(1, device=device)
-    run: Any = dl.ops.REGISTRY["dot"].kernel
+    kernel: Any = dl.ops.REGISTRY["dot"].kernel
     return {
-        "shared memory": (lambda: run.run(tree, x, y), tree),
+        "shared memory": (lambda: kernel.run(tree, x, y), tree),
         "atomic": (lambda: atomic_dot(atomic, x, y), atomic),
     }
+
+
+def atomic_dot(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
+    """Fill `out` with the dot product by atomic additions, whose order differs from run to run."""
+    slices, push = dot_slices(input, tensor)
+    out.device.fill(out.storage, 0)
+    run(ATOMIC_DOT, (slices, 1, 1), push, input, tensor, out)
 
 
 def measure(what: str, ways: dict[str, tuple[Callable[[], object], dl.Tensor]], repeat: int) -> Row:

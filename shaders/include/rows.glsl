@@ -1,13 +1,12 @@
-// Rows along the middle axis of (outer, size, inner). A workgroup takes several neighbouring rows and some invocations
-// walk along each; what they find is joined always in the same order. All invocations must come to that.
+// Reductions of rows, along the middle axis of (outer, size, inner). A workgroup reduces several neighbouring rows, each
+// with some invocations, always in the same order. All invocations must call the reductions, as these have barriers.
 //
-// A workgroup takes `lanes` rows, a power of 2, and SIZE / lanes invocations to each join in a tree. SUBGROUPS: those are 8,
-// which are a subgroup, or one alone, so they join without a barrier.
-// FOURS: the elements of a row lie side by side, inner is 1, and are read as VALUEs of four; sizes and offsets count
-// these.
+// A workgroup has `lanes` rows, a power of 2, and SIZE / lanes invocations for each, which reduce in a tree. SUBGROUPS: a
+// row has the 8 invocations of a subgroup, or one alone, which need no barrier.
+// FOURS: the elements of a row are adjacent, inner is 1, and are read as VALUEs of four; sizes and offsets count these.
 //
-// Before: p with rows, size, inner, lanes and columns (workgroups along x, further ones along z), and with KIND, State
-// with merge().
+// To be declared before: p with rows, size, inner, lanes and columns (workgroups along x, the other ones along z), and
+// with KIND, State and merge().
 #include "math/special.glsl"
 #if FOURS
 #define VALUE vec4
@@ -41,7 +40,7 @@ float sum_of(vec4 a) {
 
 #if SUBGROUPS
 const uint SIZE = 32;
-const uint TOGETHER = 8;
+const uint SUBGROUP_SIZE = 8;
 layout(local_size_x = SIZE) in;
 
 bool alone() {
@@ -50,32 +49,32 @@ bool alone() {
 
 uint row() {
     const uint me = gl_LocalInvocationID.x;
-    return (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * p.lanes + (alone() ? me : me / TOGETHER);
+    return (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * p.lanes + (alone() ? me : me / SUBGROUP_SIZE);
 }
 
 uint first() {
-    return alone() ? 0 : gl_LocalInvocationID.x % TOGETHER;
+    return alone() ? 0 : gl_LocalInvocationID.x % SUBGROUP_SIZE;
 }
 
 uint step() {
-    return alone() ? 1 : TOGETHER;
+    return alone() ? 1 : SUBGROUP_SIZE;
 }
 
-// The largest of, and the sum over, the invocations of a row; each gets it.
+// The maximum and the sum over the invocations of a row, for each of them.
 float largest(VALUE mine) {
-    float found = largest_of(mine);
-    if (alone()) return found;
-    found = larger(found, subgroupShuffleXor(found, 1));
-    found = larger(found, subgroupShuffleXor(found, 2));
-    return larger(found, subgroupShuffleXor(found, 4));
+    float result = largest_of(mine);
+    if (alone()) return result;
+    result = larger(result, subgroupShuffleXor(result, 1));
+    result = larger(result, subgroupShuffleXor(result, 2));
+    return larger(result, subgroupShuffleXor(result, 4));
 }
 
 float total(VALUE mine) {
-    float found = sum_of(mine);
-    if (alone()) return found;
-    found += subgroupShuffleXor(found, 1);
-    found += subgroupShuffleXor(found, 2);
-    return found + subgroupShuffleXor(found, 4);
+    float result = sum_of(mine);
+    if (alone()) return result;
+    result += subgroupShuffleXor(result, 1);
+    result += subgroupShuffleXor(result, 2);
+    return result + subgroupShuffleXor(result, 4);
 }
 #else
 const uint SIZE = 128;
@@ -85,7 +84,7 @@ uint row() {
     return (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * p.lanes + gl_LocalInvocationID.x % p.lanes;
 }
 
-// The first element of this invocation, and how many lie between two of them.
+// The first element of this invocation, and the distance to its next one.
 uint first() {
     return gl_LocalInvocationID.x / p.lanes;
 }
@@ -118,9 +117,9 @@ float largest(VALUE mine) {
         if (me < reach) partial[me] = larger(partial[me], partial[me + reach]);
     }
     barrier();
-    const float found = partial[me % p.lanes];
+    const float result = partial[me % p.lanes];
     barrier();
-    return found;
+    return result;
 }
 
 float total(VALUE mine) {
@@ -131,14 +130,14 @@ float total(VALUE mine) {
         if (me < reach) partial[me] += partial[me + reach];
     }
     barrier();
-    const float found = partial[me % p.lanes];
+    const float result = partial[me % p.lanes];
     barrier();
-    return found;
+    return result;
 }
 #endif
 #endif
 
-// Where a row's first element lies.
+// The position of the first element of a row.
 uint start_of(uint row) {
     return row / p.inner * p.size * p.inner + row % p.inner;
 }

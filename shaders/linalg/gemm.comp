@@ -1,35 +1,35 @@
 #version 450
-// C[M,N] = A[M,K] B[K,N] + bias, row-major, batched over z. The bias is one number for each row; with TURN_B or
-// MATRIX it may also be one for each column, or another matrix.
+// GEMM: C[M,N] = A[M,K] B[K,N] + bias, row-major, batched over z. The bias is one number for each row; with TRANSPOSE_B
+// or MATRIX it may also be one for each column, or another matrix.
 //
 // Every invocation keeps a register tile of TM rows x TNV vec4 columns and walks all of K, from the first
-// product to the last, so that every form and tile gives the same sums. Three forms of it:
+// product to the last, so that every form and tile gives the same sums. There are three forms:
 //
 //  SHUFFLE    the workgroup is one subgroup of 8 whose lanes lie along M, eight rows apart. For llvmpipe,
 //             where every buffer load inside a loop is done lane by lane, even one whose address is the
 //             same in all lanes: the columns of B that all lanes need are loaded once, spread over the
-//             lanes, and handed round by subgroupShuffle with a constant lane, which is one instruction.
-//  SHARED     invocations lie side by side along N, WX of them, and WY along M; what they need of A and B is
-//             brought into shared memory first, once for all of them (staged.glsl). For GPUs.
-//  neither    likewise, but each loads what it needs by itself, without a barrier. For GPUs whose shared memory
-//             is no faster than the rest, and where there are too few rows or columns to share.
+//             lanes, and broadcast by subgroupShuffle with a constant lane, which is one instruction.
+//  SHARED     WX invocations lie side by side along N and WY along M; the workgroup first copies the pieces of A and
+//             B that it needs into shared memory (staged.glsl). For GPUs.
+//  neither    the same layout, but each invocation loads its elements by itself, without a barrier. For GPUs whose
+//             shared memory is no faster than the rest, and where there are too few rows or columns to share.
 //
-// Either operand may lie in memory the other way round, as it does in gradients, with as many loads:
+// Either operand may be stored transposed, as it is in gradients, and takes as many loads:
 //
-//  TURN_A     A[m,k] lies at k * lda + m: four rows at a time are read, and a lane's rows are neighbours
-//  TURN_B     B[k,n] lies at n * ldb + k: four k at a time are read, of one column
+//  TRANSPOSE_A  A[m,k] lies at k * lda + m: four rows are read at a time, and a lane's rows are neighbours
+//  TRANSPOSE_B  B[k,n] lies at n * ldb + k: four k of one column are read at a time
 //
-//  VEC_A      lda, a_offset, a_step are multiples of 4: A is read four elements at a time
-//  VEC_B      ldb, panel, panel_step, b_offset, b_step are: B is read four elements at a time
-//  VEC_C      N, ldc, c_offset, c_step are: C is written four columns at a time. Where B or A is turned, -1:
-//             it is found out at run time, which costs something where K is small.
+//  VEC_A      lda, a_offset and a_step are multiples of 4: A is read four elements at a time
+//  VEC_B      ldb, panel, panel_step, b_offset and b_step are multiples of 4: B is read four elements at a time
+//  VEC_C      N, ldc, c_offset and c_step are multiples of 4: C is written four columns at a time. -1 with TRANSPOSE_A
+//             or TRANSPOSE_B: tested at run time, which costs something where K is small.
 //  WORDS64    vec4s are read as two 64-bit words: on llvmpipe each word costs a bounds check
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
 #if SHUFFLE
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
-#define KS 2  // k of B that are spread over the lanes at a time; measured
+#define KS 2  // k of B that are spread over the lanes at a time; 2 was measured to be the fastest
 layout(local_size_x = 8) in;
 #else
 layout(local_size_x_id = 1, local_size_y_id = 2) in;
@@ -44,7 +44,7 @@ layout(constant_id = 0) const uint MATRIX = 0;
 #include "staged.glsl"
 #endif
 
-#if TURN_A
+#if TRANSPOSE_A
 #define X(i, kk) x[(kk) * (TM / 4) + (i) / 4][(i) % 4]
 #else
 #define X(i, kk) x[i][kk]
@@ -59,7 +59,7 @@ void main() {
 #if SHUFFLE
     const uint lane = gl_SubgroupInvocationID;
     const uint n = gl_WorkGroupID.x * (4 * TNV);
-#if TURN_A
+#if TRANSPOSE_A
     const uint m = gl_WorkGroupID.y * (8 * TM) + lane * TM;
 #define ROW(i) (m + uint(i))
 #else
@@ -79,30 +79,30 @@ void main() {
 #if SHARED
     const uint m_first = gl_WorkGroupID.y * ROWS, n_first = gl_WorkGroupID.x * COLUMNS;
     vec4 a_next[A_SHARE], b_next[B_SHARE];
-    UNROLL(i, A_SHARE) a_next[i] = bring_a(part(i), a_start, m_first, 0);
-    UNROLL(i, B_SHARE) b_next[i] = bring_b(part(i), b_start, n_first, 0);
+    UNROLL(i, A_SHARE) a_next[i] = fetch_a(share(i), a_start, m_first, 0);
+    UNROLL(i, B_SHARE) b_next[i] = fetch_b(share(i), b_start, n_first, 0);
     uint piece = 0;
     for (uint k = 0; k < p.K; k += DEPTH) {
-        UNROLL(i, A_SHARE) keep_a(part(i), piece, a_next[i]);
-        UNROLL(i, B_SHARE) keep_b(part(i), piece, b_next[i]);
+        UNROLL(i, A_SHARE) stage_a(share(i), piece, a_next[i]);
+        UNROLL(i, B_SHARE) stage_b(share(i), piece, b_next[i]);
         barrier();
-        // On their way while this piece is multiplied.
-        UNROLL(i, A_SHARE) a_next[i] = bring_a(part(i), a_start, m_first, k + DEPTH);
-        UNROLL(i, B_SHARE) b_next[i] = bring_b(part(i), b_start, n_first, k + DEPTH);
+        // The next piece is loaded while this one is multiplied.
+        UNROLL(i, A_SHARE) a_next[i] = fetch_a(share(i), a_start, m_first, k + DEPTH);
+        UNROLL(i, B_SHARE) b_next[i] = fetch_b(share(i), b_start, n_first, k + DEPTH);
         UNROLL(kk, DEPTH) {
-            const uint a_at = (piece * DEPTH + kk) * A_ROW + gl_LocalInvocationID.y * (TM / 4);
-            const uint b_at = (piece * DEPTH + kk) * B_ROW + gl_LocalInvocationID.x;
+            const uint a_index = (piece * DEPTH + kk) * A_ROW + gl_LocalInvocationID.y * (TM / 4);
+            const uint b_index = (piece * DEPTH + kk) * B_ROW + gl_LocalInvocationID.x;
             vec4 x[TM / 4];
-            UNROLL(q, TM / 4) x[q] = a_piece[a_at + q];
+            UNROLL(q, TM / 4) x[q] = a_piece[a_index + q];
             UNROLL(j, TNV) {
-                const vec4 y = b_piece[b_at + j * WX];
+                const vec4 y = b_piece[b_index + j * WX];
                 UNROLL(i, TM) sum[i * TNV + j] += x[i / 4][i % 4] * y;
             }
         }
         piece ^= 1;
     }
 #else
-#if TURN_A
+#if TRANSPOSE_A
     Rows a_row[TM / 4];
     UNROLL(q, TM / 4) a_row[q] = rows(ROW(q * 4));
 #else
@@ -112,7 +112,7 @@ void main() {
 #endif
     Columns b_column[TNV];
     UNROLL(j, TNV) b_column[j] = columns(COLUMN(j));
-#if SHUFFLE && TURN_B
+#if SHUFFLE && TRANSPOSE_B
     // Column t of the tile is loaded by lane t % 8 into held[t / 8].
     const int HELD = (4 * TNV + 7) / 8;
     uint held_column[HELD];
@@ -128,17 +128,17 @@ void main() {
     }
 #endif
 
-    // Four k in each pass: llvmpipe guards whatever is carried round a loop with the execution mask, so
-    // the tile should be written back rarely.
+    // Four k in each iteration: llvmpipe masks the writes to everything that a loop carries, so the tile should be
+    // written back rarely.
     uint k = 0;
     for (; k + 4 <= p.K; k += 4) {
         vec4 x[TM];
-#if TURN_A
+#if TRANSPOSE_A
         UNROLL(kk, 4) UNROLL(q, TM / 4) x[kk * (TM / 4) + q] = load_rows(a_start + (k + kk) * p.lda, a_row[q]);
 #else
         UNROLL(i, TM) x[i] = load_a(a_row[i] + k);
 #endif
-#if SHUFFLE && TURN_B
+#if SHUFFLE && TRANSPOSE_B
         vec4 held[HELD];
         UNROLL(h, HELD) held[h] = load_k(b_start + held_column[h] + k);
         UNROLL(t, 4 * TNV) {
@@ -154,7 +154,7 @@ void main() {
                 UNROLL(i, TM) sum[i * TNV + j] += X(i, s * KS + kk) * y;
             }
         }
-#elif TURN_B
+#elif TRANSPOSE_B
         UNROLL(j, TNV) UNROLL(e, 4) {
             const vec4 y = load_k(b_start + b_column[j][e] + k);
             UNROLL(i, TM) UNROLL(kk, 4) sum[i * TNV + j][e] += X(i, kk) * y[kk];
@@ -166,9 +166,9 @@ void main() {
         }
 #endif
     }
-    // What is left of K, one at a time, so that neither A nor B needs padding.
+    // The remainder of K, one at a time, so that neither A nor B needs padding.
     for (; k < p.K; ++k) {
-#if TURN_A
+#if TRANSPOSE_A
         vec4 x[TM / 4];
         UNROLL(q, TM / 4) x[q] = load_rows(a_start + k * p.lda, a_row[q]);
 #define X1(i) X(i, 0)
@@ -182,27 +182,27 @@ void main() {
     }
 #endif
 
-    // The bias comes last: what the sum has gone on from must not round each of its terms.
+    // The bias comes last: it may be a partial sum, which would round each of the terms that are added to it.
     if (p.has_bias != 0) {
         UNROLL(i, TM) {
-            const uint at = p.bias_offset + batch * p.bias_step + min(ROW(i), p.M - 1) * p.bias_row;
-            if ((TURN_B != 0 || MATRIX != 0) && p.bias_column != 0) {
+            const uint start = p.bias_offset + batch * p.bias_step + min(ROW(i), p.M - 1) * p.bias_row;
+            if ((TRANSPOSE_B != 0 || MATRIX != 0) && p.bias_column != 0) {
                 UNROLL(j, TNV) UNROLL(e, 4) {
-                    sum[i * TNV + j][e] += bias[at + min(COLUMN(j) + e, p.N - 1) * p.bias_column];
+                    sum[i * TNV + j][e] += bias[start + min(COLUMN(j) + e, p.N - 1) * p.bias_column];
                 }
             } else {
-                const float number = bias[at];
+                const float number = bias[start];
                 UNROLL(j, TNV) sum[i * TNV + j] += number;
             }
         }
     }
     const uint c_start = p.c_offset + batch * p.c_step;
 #if VEC_C < 0
-    const bool whole = ((p.N | p.ldc | p.c_offset | p.c_step) & 3u) == 0;
+    const bool vectors = ((p.N | p.ldc | p.c_offset | p.c_step) & 3u) == 0;
 #else
-    const bool whole = VEC_C != 0;
+    const bool vectors = VEC_C != 0;
 #endif
-    if (whole) {
+    if (vectors) {
         UNROLL(i, TM) UNROLL(j, TNV) {
             if (ROW(i) < p.M && COLUMN(j) < p.N) c4[(c_start + ROW(i) * p.ldc + COLUMN(j)) / 4] = sum[i * TNV + j];
         }

@@ -1,10 +1,10 @@
 #version 450
-// y[r, f] = sum over i of x[r, i] * w[f, i] (+ bias[f]). Both operands run along the sum, so each weight is read
-// once for ROWS rows. Two ways:
+// y[r, f] = sum over i of x[r, i] * w[f, i] (+ bias[f]). The rows of both operands lie along the sum, so each weight is
+// read once for ROWS rows. There are two methods:
 //
-//  TREE=0  one invocation takes one feature, from the first product to the last
-//  TREE=1  one workgroup takes one feature: its invocations read neighbours, and their sums are added up in
-//          shared memory. For GPUs, where invocations that read far apart wait for each other.
+//  TREE=0  one invocation computes one feature, from the first product to the last
+//  TREE=1  one workgroup computes one feature: its invocations read neighbours, and their sums are added in a tree
+//          in shared memory. For GPUs, where invocations that read far apart wait for each other.
 const uint ROWS = 4;
 const uint SIZE = 64;
 layout(local_size_x = SIZE) in;

@@ -1,15 +1,15 @@
-// What the kernels of C[M,N] = A[M,K] B[K,N] + bias read and write, and how: see gemm.comp for the macros.
+// Buffers, push constants and loads of gemm.comp, which explains the macros.
 layout(push_constant) uniform Push {
     uint M, N, K, lda, ldb, ldc;
     uint a_step, b_step, c_step;        // from one matrix of the batch to the next
     uint a_offset, b_offset, c_offset;  // where the first starts
-    uint panel, panel_step;             // B lies in panels of `panel` columns; a plain B in one
-    uint has_bias, bias_offset, bias_row, bias_column, bias_step;  // the last three as in lda, 1, a_step
+    uint panel, panel_step;             // B lies in panels of `panel` columns; without panels, all in one
+    uint has_bias, bias_offset, bias_row, bias_column, bias_step;  // distances of rows, columns and matrices
 } p;
 
 layout(binding = 0) restrict readonly buffer A { float a[]; };
 layout(binding = 1) restrict readonly buffer B { float b[]; };
-// The bias is anything if there is none, and may be C itself.
+// Any buffer without a bias; the bias may be C itself.
 layout(binding = 2) readonly buffer Bias { float bias[]; };
 layout(binding = 3) writeonly buffer C { float c[]; };
 layout(binding = 3) writeonly buffer C4 { vec4 c4[]; };
@@ -27,7 +27,7 @@ layout(binding = 1) restrict readonly buffer B4 { vec4 b4[]; };
 
 #define UNROLL(i, n) [[unroll]] for (int i = 0; i < (n); ++i)
 
-// Four elements of A next to each other.
+// Four adjacent elements of A.
 vec4 load_a(uint at) {
 #if VEC_A
     return four(a4[at / 4]);
@@ -36,8 +36,8 @@ vec4 load_a(uint at) {
 #endif
 }
 
-#if TURN_A
-// Where rows m .. m+3 of A lie in a column of it. A row beyond the matrix repeats one that exists.
+#if TRANSPOSE_A
+// The positions of rows m .. m+3 in a column of A. A row beyond the matrix repeats one that exists.
 #if VEC_A
 #define Rows uint
 uint rows(uint m) { return min(m, (p.M - 1) & ~3u); }
@@ -51,9 +51,9 @@ vec4 load_rows(uint column, uvec4 at) {
 #endif
 #endif
 
-// Where columns n .. n+3 of B's first row lie. A column beyond the matrix repeats one that exists: its
+// The positions of columns n .. n+3 in the first row of B. A column beyond the matrix repeats one that exists: its
 // results are never stored.
-#if TURN_B
+#if TRANSPOSE_B
 #define Columns uvec4
 uvec4 columns(uint n) { return min(uvec4(n, n + 1, n + 2, n + 3), uvec4(p.N - 1)) * p.ldb; }
 vec4 load_b(uint k, uvec4 at) { return vec4(b[k + at.x], b[k + at.y], b[k + at.z], b[k + at.w]); }
@@ -68,16 +68,17 @@ vec4 load_k(uint at) {
 #define ROW_STEP 1
 #else
 #define ROW_STEP p.ldb
-uint place(uint n) { return n / p.panel * p.panel_step + n % p.panel; }
+uint column_position(uint n) { return n / p.panel * p.panel_step + n % p.panel; }
 #if VEC_B
 #define Columns uint
-uint columns(uint n) { return place(min(n, (p.N - 1) & ~3u)); }
+uint columns(uint n) { return column_position(min(n, (p.N - 1) & ~3u)); }
 vec4 load_b(uint row, uint at) { return four(b4[(row + at) / 4]); }
 #else
 #define Columns uvec4
 uvec4 columns(uint n) {
     const uint last = p.N - 1;
-    return uvec4(place(min(n, last)), place(min(n + 1, last)), place(min(n + 2, last)), place(min(n + 3, last)));
+    return uvec4(column_position(min(n, last)), column_position(min(n + 1, last)),
+                 column_position(min(n + 2, last)), column_position(min(n + 3, last)));
 }
 vec4 load_b(uint row, uvec4 at) { return vec4(b[row + at.x], b[row + at.y], b[row + at.z], b[row + at.w]); }
 #endif

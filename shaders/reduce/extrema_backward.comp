@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Zeros of x's shape (outer, size, inner), but g where a row of x along the middle axis has its extreme: the first
-// among equals, or the first nan. KIND is ARGMAX or ARGMIN.
+// The gradient of max (KIND = ARGMAX) or min (ARGMIN) along the middle axis of x (outer, size, inner): zeros, but g at the
+// extreme of each row, the first among equals, or the first nan.
 #include "reductions.glsl"
 
 layout(binding = 0) readonly buffer G { float g[]; };

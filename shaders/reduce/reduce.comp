@@ -5,21 +5,20 @@
 #endif
 // Reduces REDUCED axes of a strided tensor to the elements of a contiguous one; it keeps up to RANK axes.
 //
-// A workgroup has `lanes` outputs side by side and 128 / lanes invocations for each of them, which walk
-// over the reduced elements next to each other and join what they found in a tree. Where there are few
-// outputs, the elements are cut into slices, each a workgroup's; their states are written, and the
-// variant with MERGE joins them. The order is always the same.
+// A workgroup computes `lanes` adjacent outputs, with 128 / lanes invocations for each of them, which stride over the
+// reduced elements and merge their states in a tree. Where there are few outputs, the elements are cut into slices, one
+// for each workgroup; their states are written, and the variant with MERGE merges them. The order is always the same.
 //
-// KIND says what is gathered (reductions.glsl), ELEMENT(x) what is taken of an element and RESULT(s) what
-// the result is, both with p.number. WIDE: the result is an int64, written as two words.
+// KIND names the state (reductions.glsl), ELEMENT(x) is the value that is accumulated for an element, and RESULT(s) the
+// result of a state; both may use p.number. WIDE: the result is an int64, written as two words.
 //
-// SUBGROUPS: a subgroup of 8 invocations has an output, and they join without a barrier. Elements along the last reduced
-// axis lie side by side and are read four at once; size, slice, sizes, strides and the offset count fours.
+// SUBGROUPS: a subgroup of 8 invocations computes an output, without a barrier. The elements along the last reduced axis
+// are adjacent and read as vec4s; size, slice, sizes, strides and the offset count vec4s.
 #define RANK 4
-layout(constant_id = 0) const uint AXES = RANK;  // the last of the kept ones; those in front have size 1
+layout(constant_id = 0) const uint AXES = RANK;  // the number of kept axes, which are the last ones; those in front have size 1
 #if SUBGROUPS
 const uint SIZE = 32;
-const uint TOGETHER = 8;
+const uint SUBGROUP_SIZE = 8;
 #else
 const uint SIZE = 128;
 #endif
@@ -33,8 +32,8 @@ layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) writeonly buffer Y { uint y[]; };
 layout(push_constant) uniform Push {
     uint outputs, size;   // elements of the result, and how many are reduced to each
-    uint lanes, columns;  // columns: workgroups along x, further ones along z
-    uint slices, slice;   // how many, and the length of each
+    uint lanes, columns;  // columns: workgroups along x, the other ones along z
+    uint slices, slice;   // number and length of the slices
     float number;
 #if !MERGE
     uint x_offset;
@@ -51,16 +50,16 @@ layout(push_constant) uniform Push {
 #include "reductions.glsl"
 
 #if MERGE
-State gather(uint o, uint first, uint last, uint step) {
-    State found = start();
+State accumulate(uint o, uint first, uint last, uint step) {
+    State result = start();
     for (uint i = first; i < last; i += step) {
         const uint at = (o * p.size + i) * WORDS;
         uvec3 words = uvec3(x[at], 0, 0);
         if (WORDS > 1) words.y = x[at + 1];
         if (WORDS > 2) words.z = x[at + 2];
-        found = merge(found, unpack(words));
+        result = merge(result, unpack(words));
     }
-    return found;
+    return result;
 }
 #else
 #if SUBGROUPS
@@ -71,66 +70,66 @@ State gather(uint o, uint first, uint last, uint step) {
 #define TAKE(s, at, origin, i) take(s, uintBitsToFloat(x[at]) - origin, i)
 #endif
 
-// Where the elements of an output begin.
+// The position of the first element of an output.
 uint base_of(uint o) {
     uint at = p.x_offset;
     for (int axis = RANK - 1; axis > RANK - int(AXES); --axis) {
-        const uvec2 found = divided(o, p.kept_sizes[axis]);
-        at += found.y * p.kept_strides[axis];
-        o = found.x;
+        const uvec2 quotient = divided(o, p.kept_sizes[axis]);
+        at += quotient.y * p.kept_strides[axis];
+        o = quotient.x;
     }
     return at + o * p.kept_strides[RANK - AXES];
 }
 
-State gather(uint o, uint first, uint last, uint step) {
+State accumulate(uint o, uint first, uint last, uint step) {
     const uint base = base_of(o);
 #if REDUCED > 1
-    // Where the invocation is along each axis, and how far a step moves it: no division on the way.
-    uint place[REDUCED], move[REDUCED];
-    uint rest = first, far = step;
+    // The coordinates of the invocation along the reduced axes, and of a step, so that the loop needs no division.
+    uint coordinate[REDUCED], stride_coordinate[REDUCED];
+    uint rest = first, rest_of_step = step;
     for (int axis = REDUCED - 1; axis > 0; --axis) {
-        place[axis] = rest % p.sizes[axis];
-        move[axis] = far % p.sizes[axis];
+        coordinate[axis] = rest % p.sizes[axis];
+        stride_coordinate[axis] = rest_of_step % p.sizes[axis];
         rest /= p.sizes[axis];
-        far /= p.sizes[axis];
+        rest_of_step /= p.sizes[axis];
     }
-    place[0] = rest;
-    move[0] = far;
+    coordinate[0] = rest;
+    stride_coordinate[0] = rest_of_step;
 #endif
 #if KIND == MOMENTS
-    // Distances from a first element lose less than those from 0, where all lie far from it.
+    // Differences from the first element keep more digits than the elements if all lie far from 0.
     const float origin = first < last ? FIRST(base) : 0.0;
 #else
     const float origin = 0.0;
 #endif
-    State found = start();
+    State result = start();
     for (uint i = first; i < last;) {
         State block = start();
         const uint stop = min(last, i + BLOCK * step);
         for (; i < stop; i += step) {
 #if REDUCED > 1
             uint at = base;
-            for (int axis = REDUCED - 1; axis > 0; --axis) at += place[axis] * p.strides[axis];
-            block = TAKE(block, at + place[0] * p.strides[0], origin, i);
+            for (int axis = REDUCED - 1; axis > 0; --axis) at += coordinate[axis] * p.strides[axis];
+            block = TAKE(block, at + coordinate[0] * p.strides[0], origin, i);
             uint carry = 0;
             for (int axis = REDUCED - 1; axis > 0; --axis) {
-                place[axis] += move[axis] + carry;
-                carry = place[axis] >= p.sizes[axis] ? 1 : 0;
-                place[axis] -= carry * p.sizes[axis];
+                coordinate[axis] += stride_coordinate[axis] + carry;
+                carry = coordinate[axis] >= p.sizes[axis] ? 1 : 0;
+                coordinate[axis] -= carry * p.sizes[axis];
             }
-            place[0] += move[0] + carry;
+            coordinate[0] += stride_coordinate[0] + carry;
 #else
             block = TAKE(block, base + i * p.strides[0], origin, i);
 #endif
         }
-        found = merge(found, block);
+        result = merge(result, block);
     }
-    return found;
+    return result;
 }
 #endif
 
 #if SUBGROUPS
-State from(State mine, uint distance) {
+State shuffled(State mine, uint distance) {
     uvec3 words = packed(mine);
     words.x = subgroupShuffleXor(words.x, distance);
     if (WORDS > 1) words.y = subgroupShuffleXor(words.y, distance);
@@ -138,16 +137,16 @@ State from(State mine, uint distance) {
     return unpack(words);
 }
 
-State joined(State mine) {
-    mine = merge(mine, from(mine, 1));
-    mine = merge(mine, from(mine, 2));
-    return merge(mine, from(mine, 4));
+State merged(State mine) {
+    mine = merge(mine, shuffled(mine, 1));
+    mine = merge(mine, shuffled(mine, 2));
+    return merge(mine, shuffled(mine, 4));
 }
 #else
 shared State states[SIZE];
 
-// What the first of an output's invocations has in the end.
-State joined(State mine) {
+// The merged state, for the first invocation of each output.
+State merged(State mine) {
     const uint me = gl_LocalInvocationID.x;
     states[me] = mine;
     for (uint reach = SIZE / 2; reach >= p.lanes; reach /= 2) {
@@ -161,21 +160,21 @@ State joined(State mine) {
 void main() {
     const uint me = gl_LocalInvocationID.x;
 #if SUBGROUPS
-    const uint lanes = SIZE / TOGETHER;
-    const uint lane = me / TOGETHER;
-    const uint place = me % TOGETHER;
+    const uint lanes = SIZE / SUBGROUP_SIZE;
+    const uint lane = me / SUBGROUP_SIZE;
+    const uint member = me % SUBGROUP_SIZE;
 #else
     const uint lanes = p.lanes;  // a power of 2
     const uint lane = me % lanes;
-    const uint place = me / lanes;
+    const uint member = me / lanes;
 #endif
     const uint o = (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * lanes + lane;
     const uint first = gl_WorkGroupID.y * p.slice;
     const uint last = min(first + p.slice, p.size);
     State all = start();
-    if (o < p.outputs) all = gather(o, first + place, last, SIZE / lanes);
-    all = joined(all);
-    if (place > 0 || o >= p.outputs) return;
+    if (o < p.outputs) all = accumulate(o, first + member, last, SIZE / lanes);
+    all = merged(all);
+    if (member > 0 || o >= p.outputs) return;
     if (p.slices > 1) {
         const uvec3 words = packed(all);
         const uint at = (o * p.slices + gl_WorkGroupID.y) * WORDS;

@@ -1,7 +1,6 @@
-// What is gathered while elements are reduced, by KIND: State, start(), take() an element with its index,
-// merge() two states, and their way through memory as WORDS words. merge(take(...)) in any order gives
-// the same for extremes and their places; sums depend on the order, which is always the same. four() is the
-// state of four neighbours.
+// The states of reductions, by KIND: start() is the empty State, take() adds an element with its index, merge() joins two
+// states, packed() and unpack() store them as WORDS words, and four() is the state of four neighbours. Extremes and their
+// indices do not depend on the order of take() and merge(); sums do, and the order is always the same.
 #include "math/special.glsl"
 #define SUM 0
 #define PRODUCT 1
@@ -100,9 +99,9 @@ State take(State s, float x, uint index) {
 const uint WORDS = 2;
 struct State {
     float value;
-    uint index;  // of the first element with that value; NOWHERE before there was one
+    uint index;  // of the first element with that value; NONE for an empty state
 };
-const uint NOWHERE = 0xffffffffu;
+const uint NONE = 0xffffffffu;
 
 State unpack(uvec3 words) {
     return State(uintBitsToFloat(words.x), words.y);
@@ -113,12 +112,12 @@ uvec3 packed(State s) {
 }
 
 State start() {
-    return State(0.0, NOWHERE);
+    return State(0.0, NONE);
 }
 
 State merge(State a, State b) {
-    if (b.index == NOWHERE) return a;
-    if (a.index == NOWHERE) return b;
+    if (b.index == NONE) return a;
+    if (a.index == NONE) return b;
     const bool a_nan = is_nan(a.value), b_nan = is_nan(b.value);
     if (a_nan || b_nan) return a_nan && (!b_nan || a.index < b.index) ? a : b;
     if (a.value == b.value) return a.index < b.index ? a : b;
@@ -135,7 +134,7 @@ State take(State s, float x, uint index) {
 #endif
 
 #if KIND == MOMENTS
-// Count, mean and sum of squared distances from the mean, after Welford, and after Chan et al. for two parts.
+// Count, mean and sum of squared deviations from the mean, after Welford; merged after Chan et al.
 const uint WORDS = 3;
 struct State {
     float count, mean, squares;
@@ -157,25 +156,25 @@ State merge(State a, State b) {
     if (b.count == 0.0) return a;
     if (a.count == 0.0) return b;
     const float count = a.count + b.count;
-    const float gap = b.mean - a.mean;
+    const float delta = b.mean - a.mean;
     const float share = b.count / count;
-    return State(count, a.mean + gap * share, a.squares + b.squares + gap * gap * a.count * share);
+    return State(count, a.mean + delta * share, a.squares + b.squares + delta * delta * a.count * share);
 }
 
 State take(State s, float x, uint index) {
     const float count = s.count + 1.0;
-    const float gap = x - s.mean;
-    const float mean = s.mean + gap / count;
-    return State(count, mean, s.squares + gap * (x - mean));
+    const float delta = x - s.mean;
+    const float mean = s.mean + delta / count;
+    return State(count, mean, s.squares + delta * (x - mean));
 }
 
 State four(vec4 x, uint index) {
     const float mean = ((x.x + x.y) + (x.z + x.w)) * 0.25;
-    const vec4 gap = x - mean;
-    return State(4.0, mean, dot(gap, gap));
+    const vec4 delta = x - mean;
+    return State(4.0, mean, dot(delta, delta));
 }
 
-// exp(), log() and 0 / 0 of special values are anything on some drivers.
+// exp(), log() and 0 / 0 of special values are undefined on some drivers.
 float variance(State s, float correction) {
     const float degrees = max(s.count - correction, 0.0);
     if (degrees == 0.0) return s.squares > 0.0 ? infinity() : not_a_number();
@@ -184,7 +183,7 @@ float variance(State s, float correction) {
 #endif
 
 #if KIND == LOGSUMEXP
-// The sum of exp(element - high), where high is the largest so far.
+// The sum of exp(element - high), where high is the largest element so far.
 const uint WORDS = 2;
 struct State {
     float high, sum;
@@ -213,7 +212,7 @@ State take(State s, float x, uint index) {
     return merge(s, State(x, 1.0));
 }
 
-// Where the largest is nan or infinite, the sum does not matter.
+// If the largest element is nan or infinite, the sum does not matter.
 State four(vec4 x, uint index) {
     const float left = x.y <= x.x || is_nan(x.x) ? x.x : x.y;
     const float right = x.w <= x.z || is_nan(x.z) ? x.z : x.w;

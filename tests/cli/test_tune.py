@@ -29,7 +29,7 @@ tune_command = import_module("dl4all.cli.tune")  # the package has the command u
 
 COMMAND = Path(sys.executable).with_name("dl4all")
 pytestmark = pytest.mark.vulkan
-SMALL = (("one layer", matvec.Sizes(1, 40, 70)), ("its twin", matvec.Sizes(3, 41, 71)))
+SMALL = (("one layer", matvec.MatvecProblem(1, 40, 70)), ("its twin", matvec.MatvecProblem(3, 41, 71)))
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("DL4ALL_TUNE", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(SPACES, "linear", dataclasses.replace(matvec.SPACE, problems=SMALL))
-    products = [("square", gemm.Matrices(8, 8, 8, 8, 8, 8))]
+    products = [("square", gemm.GemmProblem(8, 8, 8, 8, 8, 8))]
     monkeypatch.setitem(SPACES, "gemm", dataclasses.replace(gemm.SPACE, problems=products))
     monkeypatch.setitem(SPACES, "conv", dataclasses.replace(SPACES["conv"], problems=()))
     monkeypatch.setattr(dl.device("vulkan:0"), "tables", {})
@@ -80,11 +80,11 @@ def test_the_table() -> None:
 
 def test_what_was_found_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     place = dl.device("vulkan:0")
-    assert autotune.choose(matvec.SPACE, place, matvec.Sizes(1, 40, 70)) == "invocation"
+    assert autotune.choose(matvec.SPACE, place, matvec.MatvecProblem(1, 40, 70)) == "invocation"
     invoke("--kernel", "linear")
     for tables in (place.tables, {}):  # this process, and another one
         monkeypatch.setattr(place, "tables", tables)
-        assert autotune.choose(matvec.SPACE, place, matvec.Sizes(2, 50, 100)) == "tiles"
+        assert autotune.choose(matvec.SPACE, place, matvec.MatvecProblem(2, 50, 100)) == "tiles"
     x, w = (dl.randn(*shape, device="vulkan:0") for shape in ((1, 70), (40, 70)))
     got = dl.nn.functional.linear(x, w).numpy()
     np.testing.assert_allclose(got, x.numpy() @ w.numpy().T, atol=1e-4)
@@ -112,18 +112,18 @@ def test_reset() -> None:
     place = dl.device("vulkan:0")
     assert "Forgot 0 results of vulkan:0." in invoke("--reset", "--kernel", "gemm")
     assert "Forgot 1 results of vulkan:0." in invoke("--reset")
-    assert autotune.choose(matvec.SPACE, place, matvec.Sizes(1, 40, 70)) == "invocation"
+    assert autotune.choose(matvec.SPACE, place, matvec.MatvecProblem(1, 40, 70)) == "invocation"
 
 
 def test_a_wrong_candidate_is_reported_and_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = matvec.matvec_with
+    real = matvec.matvec_with_method
 
     def wrong(way: Any, out: Any, *rest: Any) -> None:
         real(way, out, *rest)
         if way == "tiles":
             out.device.fill(out.storage, 0x3F800000)
 
-    monkeypatch.setattr(matvec, "matvec_with", wrong)
+    monkeypatch.setattr(matvec, "matvec_with_method", wrong)
     text = invoke("--kernel", "linear")
     assert "linear: tiles is not used on this driver: differs from invocation by" in text
     assert rows(text)[0][-1] == "the same"

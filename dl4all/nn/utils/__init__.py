@@ -14,7 +14,7 @@ from dl4all.nn.conv import Conv2d
 from dl4all.nn.module import Parameter
 from dl4all.nn.normalization import BatchNorm2d
 from dl4all.nn.utils import rnn as rnn
-from dl4all.ops.reduce.global_norm import scale, squares
+from dl4all.ops.reduce.global_norm import partial_square_sums, scale_in_place
 from dl4all.tensor.creation import from_numpy, zeros
 from dl4all.tensor.tensor import Tensor
 
@@ -94,7 +94,7 @@ def clip_grad_norm_(
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise GradientError(f"[clip_grad_norm_] the gradients' norm is {total.item()}; look for nan and inf")
     factor = ops.clamp(max_norm / (total + 1e-6), max=1.0)
-    for gradient in scale(gradients, factor):
+    for gradient in scale_in_place(gradients, factor):
         gradient.mul_(factor.to(gradient.device))
     return total
 
@@ -125,7 +125,7 @@ def _norm(gradients: list[Tensor], p: float) -> Tensor:
     place = gradients[0].device
     total: Tensor
     if p == 2 and all(g.device is place and g.dtype == np.float32 for g in gradients):
-        total = ops.sqrt(ops.sum(squares(gradients)))
+        total = ops.sqrt(ops.sum(partial_square_sums(gradients)))
         return total
     sizes = [ops.abs(g) for g in gradients]
     if p == math.inf:

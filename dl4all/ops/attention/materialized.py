@@ -13,7 +13,7 @@ import numpy as np
 from dl4all.ops.core.launch import MAX_GRID_SIZE, pack, run, shader, strided_grid
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.linalg.gemm import GEMM_SHADERS, Matrices, gemm
+from dl4all.ops.linalg.gemm import GEMM_SHADERS, GemmProblem, gemm
 from dl4all.scheduler.device import Device
 
 WORKGROUP = 32
@@ -60,7 +60,7 @@ def forward(
         operands = (scores, out) if mask is None else (mask, scores, out)
         code = SHARES[False, mask is not None, keys % 4 == 0]
         run(code, strided_grid(count * queries, WORKGROUP), push, *operands)
-        product = Matrices(
+        product = GemmProblem(
             m=queries, n=columns, k=keys, lda=keys, ldb=columns, ldc=columns,
             b_offset=v.offset + first * keys * columns, c_offset=first * queries * columns,
             batch=count, a_step=queries * keys, b_step=keys * columns, c_step=queries * columns,
@@ -92,10 +92,11 @@ def backward(
         if shares is None:
             shares, slopes = (_memory(q, count, queries, keys) for _ in range(2))
         _scores(shares, q, k, first, count)
-        product = Matrices(
+        product = GemmProblem(
             m=queries, n=keys, k=columns, lda=columns, ldb=columns, ldc=keys,
             a_offset=g.offset + first * queries * columns, b_offset=v.offset + first * keys * columns,
-            batch=count, a_step=queries * columns, b_step=keys * columns, c_step=queries * keys, turn_b=True,
+            batch=count, a_step=queries * columns, b_step=keys * columns, c_step=queries * keys,
+            transpose_b=True,
         )  # fmt: skip
         gemm(slopes, g, v, None, product)
         level_offset = levels.offset
@@ -106,17 +107,18 @@ def backward(
         operands = (levels, shares, slopes) if mask is None else (mask, levels, shares, slopes)
         code = SHARES[True, mask is not None, keys % 4 == 0]
         run(code, strided_grid(count * queries, WORKGROUP), push, *operands)
-        of_q = Matrices(
+        of_q = GemmProblem(
             m=queries, n=features, k=keys, lda=keys, ldb=features, ldc=features,
             b_offset=k.offset + first * keys * features, c_offset=first * queries * features,
             batch=count, a_step=queries * keys, b_step=keys * features, c_step=queries * features,
         )  # fmt: skip
         gemm(out, slopes, k, None, of_q)
         for place, weights, other, wide in ((of_k, slopes, q, features), (of_v, shares, g, columns)):
-            turned = Matrices(
+            turned = GemmProblem(
                 m=keys, n=wide, k=queries, lda=keys, ldb=wide, ldc=wide,
                 b_offset=other.offset + first * queries * wide, c_offset=place + first * keys * wide,
-                batch=count, a_step=queries * keys, b_step=queries * wide, c_step=keys * wide, turn_a=True,
+                batch=count, a_step=queries * keys, b_step=queries * wide, c_step=keys * wide,
+                transpose_a=True,
             )  # fmt: skip
             gemm(out, weights, other, None, turned)
 
@@ -138,9 +140,10 @@ def _memory(like: TensorBase, count: int, queries: int, keys: int) -> TensorBase
 def _scores(scores: TensorBase, q: TensorBase, k: TensorBase, first: int, count: int) -> None:
     """Fill `scores` with the products of queries and keys of some batches."""
     (queries, features), keys = q.shape[1:], k.shape[1]
-    product = Matrices(
+    product = GemmProblem(
         m=queries, n=keys, k=features, lda=features, ldb=features, ldc=keys,
         a_offset=q.offset + first * queries * features, b_offset=k.offset + first * keys * features,
-        batch=count, a_step=queries * features, b_step=keys * features, c_step=queries * keys, turn_b=True,
+        batch=count, a_step=queries * features, b_step=keys * features, c_step=queries * keys,
+        transpose_b=True,
     )  # fmt: skip
     gemm(scores, q, k, None, product)

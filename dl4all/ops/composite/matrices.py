@@ -12,7 +12,7 @@ from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.indexing.concatenation import cat, stack
 from dl4all.ops.indexing.padding import diag_embed, pad
 from dl4all.ops.memory.views import diagonal, flatten
-from dl4all.ops.reduce.reduction_kernel import widened
+from dl4all.ops.reduce.reduction_kernel import accumulation_dtype
 from dl4all.ops.reduce.sums import sum
 
 
@@ -86,7 +86,7 @@ def vander(x: Array, N: int | None = None, increasing: bool = False) -> Array:
     count = x.shape[0] if N is None else N
     if count < 0:
         raise ArgumentError(f"[vander] N must be at least 0, got {N}")
-    base = x if widened(x.dtype) == x.dtype else x.to(widened(x.dtype))
+    base = x if accumulation_dtype(x.dtype) == x.dtype else x.to(accumulation_dtype(x.dtype))
     powers = [base.new_ones(x.shape[0])]
     while len(powers) < count:
         powers.append(mul(powers[-1], base))

@@ -11,7 +11,7 @@ from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.indexing.padding import pad
 from dl4all.ops.memory.views import narrow
-from dl4all.ops.reduce.variance import norm
+from dl4all.ops.reduce.vector_norm import norm
 
 
 @export("F")

@@ -18,7 +18,7 @@ from dl4all.ops.conv.problem import Problem
 from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, check_rounds, pack, run, shader, strided_grid
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.linalg.gemm import PANEL, Matrices, gemm
+from dl4all.ops.linalg.gemm import PANEL, GemmProblem, gemm
 from dl4all.scheduler.programs import Launch
 
 IM2COL = {deep: shader("conv/im2col.comp", VOLUME=int(deep)) for deep in (False, True)}
@@ -92,7 +92,7 @@ def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | No
                 here = min(span, q.pixels - first)
                 if not plain:
                     _unroll(columns, x, q, source, first, here, count, pitch, PANEL)
-                product = Matrices(
+                product = GemmProblem(
                     m=filters, n=here, k=q.inner,
                     lda=lda, ldb=q.pixels if plain else PANEL, ldc=q.pixels,
                     a_offset=w.offset + group * filters * lda,
@@ -167,7 +167,7 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) ->
             group, within = divmod(channel, channels)
             here = min(some, channels - within)
             target = (first_image * q.channels + channel) * q.plane
-            product = Matrices(
+            product = GemmProblem(
                 m=here * q.taps, n=q.pixels, k=filters,
                 lda=q.inner, ldb=q.pixels, ldc=q.pixels,
                 a_offset=w.offset + group * filters * q.inner + within * q.taps,
@@ -176,7 +176,7 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) ->
                 batch=count,
                 b_step=q.filters * q.pixels,
                 c_step=q.channels * q.plane if plain else some * q.taps * q.pixels,
-                turn_a=True,
+                transpose_a=True,
             )  # fmt: skip
             gemm(columns, w, g, None, product)
             if not plain:
@@ -230,7 +230,7 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -
                 if not plain:
                     _unroll(columns, x, q, source, first, here, count, pitch, pitch)
                 row = (first_image * q.filters + group * filters) * q.pixels + first
-                product = Matrices(
+                product = GemmProblem(
                     m=filters, n=q.inner, k=here,
                     lda=q.pixels, ldb=q.pixels if plain else pitch, ldc=q.inner,
                     a_offset=g.offset + row,
@@ -240,7 +240,7 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -
                     a_step=q.filters * q.pixels,
                     b_step=image_size if plain else q.inner * pitch,
                     c_step=size,
-                    turn_b=True,
+                    transpose_b=True,
                     bias_offset=place, bias_row=q.inner, bias_column=1, bias_step=size,
                 )  # fmt: skip
                 started = first_image > 0 or first > 0

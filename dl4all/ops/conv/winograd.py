@@ -16,7 +16,7 @@ from dl4all.ops.conv.problem import Problem
 from dl4all.ops.core.launch import ceil_div, pack, shader
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.linalg.gemm import GEMM_SHADERS, Matrices, best_panel, gemm
+from dl4all.ops.linalg.gemm import GEMM_SHADERS, GemmProblem, best_panel, gemm
 
 IMAGE, GRADIENT = (
     {tile: shader("conv/winograd_image.comp", TILE=tile, GRADIENT=gradient) for tile in (2, 4)}
@@ -70,7 +70,7 @@ def convolve(
         here = min(span, count - first)
         pitch = ceil_div(here, panel) * panel
         _transform(images, x, q, tile, first, here, pitch, panel)
-        product = Matrices(
+        product = GemmProblem(
             m=q.filters, n=ceil_div(here, 4) * 4, k=q.channels,
             lda=lda, ldb=panel, ldc=pitch,
             batch=positions,
@@ -112,14 +112,14 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem, t
         pitch = ceil_div(here, 4) * 4
         _transform(images, x, q, tile, first, here, pitch, pitch)
         _transform(gradients, g, q, tile, first, here, pitch, pitch, gradient=True)
-        product = Matrices(
+        product = GemmProblem(
             m=q.filters, n=q.channels, k=here,
             lda=pitch, ldb=pitch, ldc=columns,
             batch=positions,
             a_step=q.filters * pitch,
             b_step=q.channels * pitch,
             c_step=size,
-            turn_b=True,
+            transpose_b=True,
             bias_row=columns, bias_column=1, bias_step=size,
         )  # fmt: skip
         gemm(filters, gradients, images, filters if first > 0 else None, product)

@@ -1,35 +1,36 @@
-"""Products by PyTorch's other names, which say how many axes the operands have."""
+"""BLAS-like products: mm, mv, bmm, outer, and their sums addmm, addmv, addr, addbmm, baddbmm."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from dl4all.errors import ShapeError
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Shape
+from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.elementwise.arithmetic import add, mul
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.views import reshape
+from dl4all.ops.reduce.sums import sum
 
 
-def _check_axes(op: str, *operands: tuple[Any, int]) -> None:
-    """Raise unless the operands have so many axes.
+def _check_axes(op: str, *operands: tuple[Array, int]) -> None:
+    """Check that each operand has the given number of axes.
 
     Raises:
         ShapeError
     """
     if any(len(operand.shape) != axes for operand, axes in operands):
-        wanted = " and ".join(str(axes) for _, axes in operands)
+        expected = " and ".join(str(axes) for _, axes in operands)
         shapes = " and ".join(str(operand.shape) for operand, _ in operands)
-        raise ShapeError(f"[{op}] expected operands with {wanted} axes, got {shapes}; see matmul for others")
+        raise ShapeError(
+            f"[{op}] expected operands with {expected} axes, got {shapes}; see matmul for others"
+        )
 
 
 @export("dl", "Tensor")
-def mm(input: Any, mat2: Any) -> Any:
+def mm(input: Array, mat2: Array) -> Array:
     """Product of two matrices, (M, K) and (K, N).
 
     Raises:
-        ShapeError: they are no matrices, or their inner sizes differ.
+        ShapeError: an operand is not a matrix, or the inner sizes differ.
 
     Example:
         >>> import dl4all as dl
@@ -41,7 +42,7 @@ def mm(input: Any, mat2: Any) -> Any:
 
 
 @export("dl", "Tensor")
-def mv(input: Any, vec: Any) -> Any:
+def mv(input: Array, vec: Array) -> Array:
     """Product of a matrix (M, K) and a vector (K,).
 
     Raises:
@@ -57,8 +58,8 @@ def mv(input: Any, vec: Any) -> Any:
 
 
 @export("dl", "Tensor")
-def bmm(input: Any, mat2: Any) -> Any:
-    """Products of the matrices of two batches of one size, (B, M, K) and (B, K, N).
+def bmm(input: Array, mat2: Array) -> Array:
+    """Products of two batches of matrices, (B, M, K) and (B, K, N).
 
     Raises:
         ShapeError
@@ -75,8 +76,8 @@ def bmm(input: Any, mat2: Any) -> Any:
 
 
 @export("dl", "Tensor", aliases=("ger",))
-def outer(input: Any, vec2: Any) -> Any:
-    """Each element of a vector (M,) with each of another (N,): a matrix (M, N).
+def outer(input: Array, vec2: Array) -> Array:
+    """Outer product: each element of a vector (M,) times each of another (N,), a matrix (M, N).
 
     Raises:
         ShapeError
@@ -91,7 +92,7 @@ def outer(input: Any, vec2: Any) -> Any:
 
 
 @export("dl", "Tensor", "Tensor_")
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+def addmm(input: Array, mat1: Array, mat2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """``beta * input + alpha * mat1 @ mat2``, for matrices; `input` broadcasts.
 
     Raises:
@@ -103,11 +104,11 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1
         [[31.0]]
     """
     _check_axes("addmm", (mat1, 2), (mat2, 2))
-    return _plus("addmm", input, matmul(mat1, mat2), beta, alpha)
+    return _add_scaled("addmm", input, matmul(mat1, mat2), beta, alpha)
 
 
 @export("dl", "Tensor", "Tensor_")
-def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+def baddbmm(input: Array, batch1: Array, batch2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """:func:`addmm` for batches of matrices.
 
     Raises:
@@ -118,20 +119,70 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: flo
         >>> dl.baddbmm(dl.tensor([10.0]), dl.ones(3, 1, 2), dl.ones(3, 2, 1)).tolist()
         [[[12.0]], [[12.0]], [[12.0]]]
     """
-    return _plus("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+    return _add_scaled("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
-def _plus(op: str, input: Any, product: Any, beta: float, alpha: float) -> Any:
-    if not _broadcasts(input.shape, product.shape):
+@export("dl", "Tensor", "Tensor_")
+def addmv(input: Array, mat: Array, vec: Array, *, beta: float = 1, alpha: float = 1) -> Array:
+    """``beta * input + alpha * (mat @ vec)``.
+
+    Raises:
+        ShapeError: the shapes do not fit.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.addmv(dl.tensor([1.0]), dl.tensor([[2.0, 3.0]]), dl.tensor([1.0, 1.0])).tolist()
+        [6.0]
+    """
+    return _add_scaled("addmv", input, mv(mat, vec), beta, alpha)
+
+
+@export("dl", "Tensor", "Tensor_")
+def addr(input: Array, vec1: Array, vec2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
+    """``beta * input + alpha * outer(vec1, vec2)``.
+
+    Raises:
+        ShapeError: the shapes do not fit.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.addr(dl.zeros(2, 2), dl.tensor([1.0, 2.0]), dl.tensor([3.0, 4.0])).tolist()
+        [[3.0, 4.0], [6.0, 8.0]]
+    """
+    return _add_scaled("addr", input, outer(vec1, vec2), beta, alpha)
+
+
+@export("dl", "Tensor", "Tensor_")
+def addbmm(input: Array, batch1: Array, batch2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
+    """``beta * input + alpha * bmm(batch1, batch2).sum(0)``.
+
+    Raises:
+        ShapeError: the shapes do not fit.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.addbmm(dl.zeros(1, 1), dl.ones(2, 1, 3), dl.ones(2, 3, 1)).tolist()
+        [[6.0]]
+    """
+    return _add_scaled("addbmm", input, sum(bmm(batch1, batch2), 0), beta, alpha)
+
+
+def _add_scaled(op: str, input: Array, product: Array, beta: float, alpha: float) -> Array:
+    """``beta * input + alpha * product``.
+
+    Raises:
+        ShapeError: the input does not broadcast to the product.
+    """
+    if not _broadcasts_to(input.shape, product.shape):
         raise ShapeError(f"[{op}] {input.shape} does not broadcast to the product's {product.shape}")
     if alpha != 1:
         product = mul(product, alpha)
-    if beta == 0:  # not even nan counts
+    if beta == 0:  # then nan in the input does not count
         return product
     return add(input if beta == 1 else mul(input, beta), product)
 
 
-def _broadcasts(shape: Shape, wider: Shape) -> bool:
-    return len(shape) <= len(wider) and all(
-        size in (1, other) for size, other in zip(reversed(shape), reversed(wider), strict=False)
+def _broadcasts_to(shape: Shape, target: Shape) -> bool:
+    return len(shape) <= len(target) and all(
+        size in (1, other) for size, other in zip(reversed(shape), reversed(target), strict=False)
     )

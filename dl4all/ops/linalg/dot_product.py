@@ -10,15 +10,14 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import ceil_div, pack, run, shader
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
-from dl4all.ops.reduce.reduction_kernel import BUSY, LEAST_RUN, WORKGROUP
-from dl4all.ops.reduce.sums import SUM, total
+from dl4all.ops.reduce.reduction_kernel import BUSY_WORKGROUPS, MIN_STEPS_PER_SLICE, WORKGROUP
+from dl4all.ops.reduce.sums import SUM_REDUCTION, accurate_sum
 
-DOT = shader("linalg/dot.comp", ATOMIC=0)
-ATOMIC = shader("linalg/dot.comp", ATOMIC=1)
-DOT_SHADERS = (DOT, SUM.merge)
+DOT = shader("linalg/dot.comp")
+DOT_SHADERS = (DOT, SUM_REDUCTION.merge_shader)
 
 
-def _shape(input: TensorBase, tensor: TensorBase) -> Result:
+def _infer_dot(input: TensorBase, tensor: TensorBase) -> Result:
     if len(input.shape) != 1 or input.shape != tensor.shape:
         raise ShapeError(
             f"[dot] expected two vectors of one length, got shapes {input.shape} and {tensor.shape}; "
@@ -29,41 +28,34 @@ def _shape(input: TensorBase, tensor: TensorBase) -> Result:
     return (), input.dtype
 
 
-def _slices(input: TensorBase, tensor: TensorBase) -> tuple[int, bytes]:
-    """How many workgroups share the work, and the kernel's push constants."""
+def dot_slices(input: TensorBase, tensor: TensorBase) -> tuple[int, bytes]:
+    """The number of slices, one for each workgroup, and the kernel's push constants."""
     size = input.shape[0]
-    slices = max(1, min(BUSY, ceil_div(size, WORKGROUP) // LEAST_RUN))
+    slices = max(1, min(BUSY_WORKGROUPS, ceil_div(size, WORKGROUP) // MIN_STEPS_PER_SLICE))
     slice = ceil_div(size, slices)
     return slices, pack(size, slice, input.offset, input.strides[0], tensor.offset, tensor.strides[0])
 
 
-def atomic_dot(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
-    """Fill `out` by atomic additions, in another order each time: for comparison, no op does it."""
-    slices, push = _slices(input, tensor)
-    out.device.fill(out.storage, 0)
-    run(ATOMIC, (slices, 1, 1), push, input, tensor, out)
-
-
-def dot_run(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
-    """Fill `out`, of one element, on a device."""
-    slices, push = _slices(input, tensor)
+def run_dot(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
+    """Fill `out`, of one element, with the dot product of two vectors."""
+    slices, push = dot_slices(input, tensor)
     if slices == 1:
         run(DOT, (1, 1, 1), push, input, tensor, out)
         return
     states = empty(type(out).result_class, (slices,), out.dtype, out.device)
     run(DOT, (slices, 1, 1), push, input, tensor, states)
-    SUM.join(out, states, slices)
+    SUM_REDUCTION.merge_slices(out, states, slices)
 
 
 @export("dl", "Tensor")
 @op(
-    infer=_shape,
-    kernel=Kernel(dot_run, DOT_SHADERS),
+    infer=_infer_dot,
+    kernel=Kernel(run_dot, DOT_SHADERS),
     examples=(example((13,), (13,)), example((70001,), (70001,)), example((1,), (1,)), example((0,), (0,))),
     grad=(lambda g, tensor: g * tensor, lambda g, input: g * input),
 )
 def dot(input: Array, tensor: Array) -> Array:
-    """The sum of the products of two vectors' elements.
+    """The dot product of two vectors: the sum of the products of their elements.
 
     Args:
         input, tensor: vectors of one length and dtype.
@@ -72,7 +64,7 @@ def dot(input: Array, tensor: Array) -> Array:
         A tensor of shape ().
 
     Raises:
-        ShapeError: they are no vectors, or not of one length.
+        ShapeError: the operands are not vectors of one length.
         DTypeError: the dtypes differ.
 
     Example:
@@ -81,4 +73,4 @@ def dot(input: Array, tensor: Array) -> Array:
         11.0
     """
     wide = input if input.dtype != np.float16 else input.astype(np.float32)
-    return total(wide * tensor, (0,), False, wide.dtype).astype(input.dtype)
+    return accurate_sum(wide * tensor, (0,), False, wide.dtype).astype(input.dtype)

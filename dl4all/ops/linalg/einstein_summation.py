@@ -1,4 +1,4 @@
-"""Sums of products in Einstein's notation, by way of matrix products."""
+"""einsum: sums of products in Einstein notation, computed as matrix products."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.views import permute, reshape
@@ -18,21 +19,21 @@ Labelled = tuple[Any, str]
 
 
 @export("dl")
-def einsum(equation: str, *operands: Any) -> Any:
-    """Sums of products of the operands' elements, as an equation says.
+def einsum(equation: str, *operands: Array) -> Array:
+    """Sums of products of the operands' elements in Einstein notation.
 
     Args:
-        equation: for each operand, a letter for each axis; after ``->``, the axes of the result. What is
-            not among them is summed over. Without ``->`` these are the letters that occur once, in
-            alphabetical order. ``...`` are axes in front that broadcast.
+        equation: for each operand, a letter for each axis; after ``->``, the axes of the result. All other
+            axes are summed over. Without ``->`` the axes of the result are the letters that occur once, in
+            alphabetical order. ``...`` stands for leading axes that broadcast.
         operands: tensors; axes with the same letter have the same size, or 1.
 
     Returns:
         A tensor with the axes that the equation names.
 
     Raises:
-        ArgumentError: the equation is not one, or needs the diagonal of an operand.
-        ShapeError: axes with the same letter differ in size, or operands have other axes than it says.
+        ArgumentError: the equation is malformed, or needs the diagonal of an operand.
+        ShapeError: axes with the same letter differ in size, or an operand has not as many axes as letters.
 
     Example:
         >>> import dl4all as dl
@@ -42,34 +43,36 @@ def einsum(equation: str, *operands: Any) -> Any:
     """
     if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
         operands = tuple(operands[0])
-    inputs, output = _parsed(equation, operands)
+    inputs, output = _parse(equation, operands)
     extents = _extents(inputs, operands)
-    held: list[Labelled] = [_without_ones(*pair, extents) for pair in zip(operands, inputs, strict=True)]
-    for first, second in _order(inputs, output, extents):
-        # Taken from the list as opt_einsum does: the later first, and the product put at the end.
-        taken = [held.pop(place) for place in sorted({first, second}, reverse=True)]
+    remaining: list[Labelled] = [
+        _without_broadcast_axes(*pair, extents) for pair in zip(operands, inputs, strict=True)
+    ]
+    for first, second in _contraction_order(inputs, output, extents):
+        # As opt_einsum counts: operands are removed from the list, and their product is appended.
+        taken = [remaining.pop(index) for index in sorted({first, second}, reverse=True)]
         if len(taken) == 1:
-            held.append(taken[0])
+            remaining.append(taken[0])
             continue
-        needed = set(output).union(*(labels for _, labels in held))
-        held.append(_product(taken[1], taken[0], needed, extents))
-    (result,) = held
-    tensor, labels = _summed(result, set(output))
+        needed = set(output).union(*(labels for _, labels in remaining))
+        remaining.append(_contract(taken[1], taken[0], needed, extents))
+    (result,) = remaining
+    tensor, labels = _sum_unneeded_axes(result, set(output))
     shape = tuple(extents[label] for label in output)
-    missing = [label for label in output if label not in labels]  # of size 1 in all operands
+    missing = [label for label in output if label not in labels]  # axes of size 1 in all operands
     tensor = reshape(tensor, *tensor.shape, *(1 for _ in missing)) if missing else tensor
     labels += "".join(missing)
     ordered = permute(tensor, *(labels.index(label) for label in output)) if labels != output else tensor
     return ordered if ordered.shape == shape else reshape(ordered, *shape)
 
 
-def _parsed(equation: str, operands: tuple[Any, ...]) -> tuple[list[str], str]:
-    """The letters of each operand and of the result, with ``...`` written out.
+def _parse(equation: str, operands: tuple[Any, ...]) -> tuple[list[str], str]:
+    """The letters of each operand and of the result, with ``...`` replaced by letters.
 
     Raises:
         ArgumentError, ShapeError
     """
-    # Here and below, for it takes a third of the time that dl4all takes to import.
+    # Imported here and below: at the top it would be a third of the time that dl4all takes to import.
     import opt_einsum  # type: ignore[import-untyped]
 
     try:
@@ -100,8 +103,8 @@ def _extents(inputs: Iterable[str], operands: Iterable[Any]) -> dict[str, int]:
     return extents
 
 
-def _order(inputs: list[str], output: str, extents: dict[str, int]) -> list[tuple[int, int]]:
-    """Which two of the tensors that are left to multiply next, from the cheapest order that is found."""
+def _contraction_order(inputs: list[str], output: str, extents: dict[str, int]) -> list[tuple[int, int]]:
+    """The cheapest order that opt_einsum finds: pairs of indices into the remaining operands."""
     if len(inputs) == 1:
         return []
     import opt_einsum
@@ -110,20 +113,20 @@ def _order(inputs: list[str], output: str, extents: dict[str, int]) -> list[tupl
     path, _ = opt_einsum.contract_path(
         ",".join(inputs) + "->" + output, *shapes, shapes=True, optimize="auto", memory_limit=None
     )
-    # "auto" takes two at a time but for the last step, which may name what is left.
+    # "auto" takes two at a time, but the last step may be a single operand.
     return [(step[0], step[-1]) for step in path]
 
 
-def _without_ones(tensor: Any, labels: str, extents: dict[str, int]) -> Labelled:
-    """Without the axes that broadcast."""
+def _without_broadcast_axes(tensor: Any, labels: str, extents: dict[str, int]) -> Labelled:
+    """The tensor without its axes of size 1."""
     kept = [i for i, label in enumerate(labels) if tensor.shape[i] == extents[label] != 1]
     if len(kept) == len(labels):
         return tensor, labels
     return reshape(tensor, *(tensor.shape[i] for i in kept)), "".join(labels[i] for i in kept)
 
 
-def _summed(operand: Labelled, needed: set[str]) -> Labelled:
-    """Over the axes that nobody asks for any more."""
+def _sum_unneeded_axes(operand: Labelled, needed: set[str]) -> Labelled:
+    """Sum over the axes that neither the result nor a remaining operand has."""
     tensor, labels = operand
     kept = "".join(label for label in labels if label in needed)
     if kept == labels:
@@ -133,10 +136,10 @@ def _summed(operand: Labelled, needed: set[str]) -> Labelled:
     return reshape(total, *(size for label, size in zip(labels, shape, strict=True) if label in needed)), kept
 
 
-def _product(a: Labelled, b: Labelled, needed: set[str], extents: dict[str, int]) -> Labelled:
-    """Of two tensors: a batch of matrix products, after each has summed what only it has."""
-    (left, left_labels) = _summed(a, needed | set(b[1]))
-    (right, right_labels) = _summed(b, needed | set(a[1]))
+def _contract(a: Labelled, b: Labelled, needed: set[str], extents: dict[str, int]) -> Labelled:
+    """Multiply two tensors as a batch of matrices, after summing the axes that only one of them has."""
+    (left, left_labels) = _sum_unneeded_axes(a, needed | set(b[1]))
+    (right, right_labels) = _sum_unneeded_axes(b, needed | set(a[1]))
     shared = [label for label in left_labels if label in right_labels]
     batch = [label for label in shared if label in needed]
     inner = [label for label in shared if label not in needed]
@@ -146,17 +149,16 @@ def _product(a: Labelled, b: Labelled, needed: set[str], extents: dict[str, int]
     count, m, k, n = sizes
     shape = tuple(extents[label] for label in (*batch, *rows, *columns))
     if not inner:
-        first = _arranged(left, left_labels, (*batch, *rows), (count, m, 1))
-        found = mul(first, _arranged(right, right_labels, (*batch, *columns), (count, 1, n)))
+        first = _arrange(left, left_labels, (*batch, *rows), (count, m, 1))
+        result = mul(first, _arrange(right, right_labels, (*batch, *columns), (count, 1, n)))
     else:
-        first = _arranged(left, left_labels, (*batch, *rows, *inner), (count, m, k) if batch else (m, k))
-        second = _arranged(
-            right, right_labels, (*batch, *inner, *columns), (count, k, n) if batch else (k, n)
-        )
-        found = matmul(first, second)
-    return reshape(found, *shape), "".join((*batch, *rows, *columns))
+        first = _arrange(left, left_labels, (*batch, *rows, *inner), (count, m, k) if batch else (m, k))
+        second = _arrange(right, right_labels, (*batch, *inner, *columns), (count, k, n) if batch else (k, n))
+        result = matmul(first, second)
+    return reshape(result, *shape), "".join((*batch, *rows, *columns))
 
 
-def _arranged(tensor: Any, labels: str, order: Iterable[str], shape: tuple[int, ...]) -> Any:
-    turned = permute(tensor, *(labels.index(label) for label in order))
-    return turned if turned.shape == shape else reshape(turned, *shape)
+def _arrange(tensor: Any, labels: str, order: Iterable[str], shape: Shape) -> Any:
+    """Permute the axes into the given order, and reshape."""
+    permuted = permute(tensor, *(labels.index(label) for label in order))
+    return permuted if permuted.shape == shape else reshape(permuted, *shape)

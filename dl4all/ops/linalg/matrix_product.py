@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""matmul and linear."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import MAX_GRID_SIZE
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
-from dl4all.ops.linalg.dot_product import DOT_SHADERS, dot_run
+from dl4all.ops.linalg.dot_product import DOT_SHADERS, run_dot
 from dl4all.ops.linalg.gemm import GEMM_SHADERS
 from dl4all.ops.linalg.matvec import MATVEC, WORKGROUP, matvec
-from dl4all.ops.linalg.strided_matmul import multiply
+from dl4all.ops.linalg.strided_matmul import strided_matmul
 from dl4all.ops.memory.views import contiguous, reshape, transpose
 from dl4all.ops.reduce.sums import sum_to
 
-LINEAR_MOST = 4  # rows; with more, the tiles of gemm are faster
+MATVEC_MAX_ROWS = 4  # with more rows, the tiles of gemm are faster
 
 
 def _matmul_shapes(a: Shape, b: Shape) -> tuple[Shape, Shape, Shape]:
@@ -44,66 +44,66 @@ def _matmul_shapes(a: Shape, b: Shape) -> tuple[Shape, Shape, Shape]:
     return left, right, (*batch, *rows, *columns)
 
 
-def _matmul_infer(input: TensorBase, other: TensorBase) -> Result:
+def _infer_matmul(input: TensorBase, other: TensorBase) -> Result:
     check_float("matmul", input, other)
     return _matmul_shapes(input.shape, other.shape)[2], input.dtype
 
 
-def _matmul_run(out: TensorBase, input: TensorBase, other: TensorBase) -> None:
+def _run_matmul(out: TensorBase, input: TensorBase, other: TensorBase) -> None:
     if len(input.shape) == len(other.shape) == 1:
-        dot_run(out, input, other)
+        run_dot(out, input, other)
         return
     left, right, _ = _matmul_shapes(input.shape, other.shape)
     row = input.strides if len(input.shape) == len(left) else (0, *input.strides)
     column = other.strides if len(other.shape) == len(right) else (*other.strides, 0)
     a = input.as_strided(left, row, input.offset)
-    multiply(out, a, other.as_strided(right, column, other.offset))
+    strided_matmul(out, a, other.as_strided(right, column, other.offset))
 
 
 def _matmul_flops(input: TensorBase, other: TensorBase) -> int:
     return 2 * math.prod(_matmul_shapes(input.shape, other.shape)[2]) * input.shape[-1]
 
 
-def _input_gradient(g: Any, other: Any, shapes: tuple[Shape, Shape]) -> Any:
+def _matmul_input_gradient(g: Any, other: Any, shapes: tuple[Shape, Shape]) -> Any:
     left, right, _ = _matmul_shapes(*shapes)
-    if len(right) == 2:  # the matrix is the same for all of the batch: one product
+    if len(right) == 2:  # the whole batch meets one matrix: one product
         rows = math.prod(left[:-1])
-        found = matmul(_shaped(g, (rows, right[1])), transpose(_shaped(other, right), 0, 1))
+        gradient = matmul(_reshape(g, (rows, right[1])), transpose(_reshape(other, right), 0, 1))
     else:
-        found = matmul(_product_shaped(g, left, right), transpose(_shaped(other, right), -1, -2))
-    return _shaped(_summed(found, left), shapes[0])
+        gradient = matmul(_reshape_product(g, left, right), transpose(_reshape(other, right), -1, -2))
+    return _reshape(_sum_batch(gradient, left), shapes[0])
 
 
-def _other_gradient(g: Any, input: Any, shapes: tuple[Shape, Shape]) -> Any:
+def _matmul_other_gradient(g: Any, input: Any, shapes: tuple[Shape, Shape]) -> Any:
     left, right, _ = _matmul_shapes(*shapes)
     if len(right) == 2:
         rows = math.prod(left[:-1])
-        found = matmul(transpose(_shaped(input, (rows, left[-1])), 0, 1), _shaped(g, (rows, right[1])))
+        gradient = matmul(transpose(_reshape(input, (rows, left[-1])), 0, 1), _reshape(g, (rows, right[1])))
     else:
-        found = matmul(transpose(_shaped(input, left), -1, -2), _product_shaped(g, left, right))
-    return _shaped(_summed(found, right), shapes[1])
+        gradient = matmul(transpose(_reshape(input, left), -1, -2), _reshape_product(g, left, right))
+    return _reshape(_sum_batch(gradient, right), shapes[1])
 
 
-def _product_shaped(g: Any, left: Shape, right: Shape) -> Any:
-    """With the axes that vectors do not have."""
-    return _shaped(g, (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1]))
+def _reshape_product(g: Any, left: Shape, right: Shape) -> Any:
+    """Insert the axes that products with vectors do not have."""
+    return _reshape(g, (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1]))
 
 
-def _summed(gradient: Any, shape: Shape) -> Any:
-    """Over the axes of the batch that were repeated, unless the product has summed over them."""
+def _sum_batch(gradient: Any, shape: Shape) -> Any:
+    """Sum over the broadcast axes of the batch, unless the product has summed over them."""
     return gradient if math.prod(gradient.shape) == math.prod(shape) else sum_to(gradient, shape)
 
 
-def _shaped(tensor: Any, shape: Shape) -> Any:
-    """Reshaped only if need be, which may make a copy."""
+def _reshape(tensor: Any, shape: Shape) -> Any:
+    """Reshape, which may copy, only if the shape differs."""
     return tensor if tensor.shape == shape else reshape(tensor, *shape)
 
 
 @export("dl", "Tensor")
 @op(
-    infer=_matmul_infer,
+    infer=_infer_matmul,
     flops=_matmul_flops,
-    kernel=Kernel(_matmul_run, (*GEMM_SHADERS, *DOT_SHADERS)),
+    kernel=Kernel(_run_matmul, (*GEMM_SHADERS, *DOT_SHADERS)),
     examples=(
         example((13, 7), (7, 11)),
         example((64, 36), (36, 200)),
@@ -120,7 +120,7 @@ def _shaped(tensor: Any, shape: Shape) -> Any:
         example((3, 0), (0, 5)),
         example((0, 3), (3, 5)),
     ),
-    grad=(_input_gradient, _other_gradient),
+    grad=(_matmul_input_gradient, _matmul_other_gradient),
 )
 def matmul(input: Array, other: Array) -> Array:
     """Matrix product over the last two axes; axes before them broadcast.
@@ -130,10 +130,10 @@ def matmul(input: Array, other: Array) -> Array:
         other: floats of shape (..., K, N) or (K,).
 
     Returns:
-        Shape (..., M, N); the M or N of a one-dimensional operand is left out.
+        Shape (..., M, N); without M or N if that operand is one-dimensional.
 
     Raises:
-        ShapeError: the inner sizes differ or the axes in front do not broadcast.
+        ShapeError: the inner sizes differ or the leading axes do not broadcast.
         DTypeError: the operands are not floats of one dtype.
 
     Example:
@@ -141,18 +141,18 @@ def matmul(input: Array, other: Array) -> Array:
         >>> dl.matmul(dl.tensor([[1.0, 2.0]]), dl.tensor([[3.0], [4.0]])).tolist()
         [[11.0]]
     """
-    return _product(input, other)
+    return _host_matmul(input, other)
 
 
-def _product(left: Any, right: Any) -> Any:
-    """NumPy's, as one product where all matrices of the left meet the same one."""
+def _host_matmul(left: Any, right: Any) -> Any:
+    """NumPy's matmul, as one product if all matrices on the left meet the same one on the right."""
     if right.ndim != 2 or left.ndim < 3 or not left.flags.c_contiguous:
         return np.matmul(left, right)
     rows = left.reshape(math.prod(left.shape[:-1]), left.shape[-1])
     return np.matmul(rows, right).reshape(*left.shape[:-1], right.shape[1])
 
 
-def _linear_infer(input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> Result:
+def _infer_linear(input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> Result:
     check_float("linear", input, weight, bias)
     if len(weight.shape) != 2:
         raise ShapeError(f"[linear] weight must have shape (out, in), got {weight.shape}")
@@ -166,15 +166,15 @@ def _linear_infer(input: TensorBase, weight: TensorBase, bias: TensorBase | None
     return (*input.shape[:-1], weight.shape[0]), input.dtype
 
 
-def _linear_run(out: TensorBase, input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> None:
+def _run_linear(out: TensorBase, input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> None:
     x = contiguous(input)
     w = weight if bias is None else contiguous(weight)
     b = None if bias is None else contiguous(bias)
     features, inner = w.shape
     rows = out.numel() // features
-    if rows > LINEAR_MOST or features > MAX_GRID_SIZE * WORKGROUP:
+    if rows > MATVEC_MAX_ROWS or features > MAX_GRID_SIZE * WORKGROUP:
         matrix = x.as_strided((rows, inner), (inner, 1), x.offset)
-        multiply(out, matrix, w.as_strided((inner, features), w.strides[::-1], w.offset), b)
+        strided_matmul(out, matrix, w.as_strided((inner, features), w.strides[::-1], w.offset), b)
         return
     matvec(out, x, contiguous(w), b, rows)
 
@@ -186,14 +186,14 @@ def _linear_flops(input: TensorBase, weight: TensorBase, bias: TensorBase | None
 def _linear_weight_gradient(g: Any, input: Any, shapes: tuple[Shape, ...]) -> Any:
     features, inner = shapes[1]
     rows = math.prod(shapes[0][:-1])
-    return matmul(transpose(_shaped(g, (rows, features)), 0, 1), _shaped(input, (rows, inner)))
+    return matmul(transpose(_reshape(g, (rows, features)), 0, 1), _reshape(input, (rows, inner)))
 
 
 @export("F")
 @op(
-    infer=_linear_infer,
+    infer=_infer_linear,
     flops=_linear_flops,
-    kernel=Kernel(_linear_run, (*MATVEC.values(), *GEMM_SHADERS)),
+    kernel=Kernel(_run_linear, (*MATVEC.values(), *GEMM_SHADERS)),
     examples=(
         example((1, 512), (1000, 512), (1000,)),
         example((7, 13), (5, 13), (5,)),
@@ -227,7 +227,7 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
         >>> dl.nn.functional.linear(x, w, dl.tensor([0.5, 0.25])).tolist()
         [[11.5, 17.25]]
     """
-    product = _product(input, weight.T)
+    product = _host_matmul(input, weight.T)
     if bias is not None:
         product += bias
     return product

@@ -16,7 +16,7 @@ from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
 from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.memory.copy import CONCAT
 from dl4all.ops.memory.views import contiguous, reshape
-from dl4all.ops.reduce.row_kernels import of_rows, row_shaders
+from dl4all.ops.reduce.row_kernels import row_launch, row_shaders
 from dl4all.ops.reduce.softmax_function import softmax
 from dl4all.ops.reduce.sums import sum_to
 
@@ -72,7 +72,7 @@ def _run_cross_entropy(
     x, w = contiguous(input), None if weight is None else contiguous(weight)
     _, classes, inner = x.shape
     weights = () if w is None else (w,)
-    rows = of_rows(FORWARD[w is not None], out.numel(), classes, inner, x, *weights)
+    rows = row_launch(FORWARD[w is not None], out.numel(), classes, inner, x, *weights)
     offsets = (x.offset // rows.width, 0 if w is None else w.offset // rows.width)
     push = rows.push + pack(float(label_smoothing), *offsets)
     run(rows.code, rows.groups, push, x, Indices.of(target).on(x), *weights, out)
@@ -163,7 +163,7 @@ def _run_cross_entropy_backward(
         push = pack(rows + classes, rows, g.offset, w.offset)
         run(CONCAT, strided_grid(rows + classes, WORKGROUP), push, g, w, g_and_weight)
         g = g_and_weight
-    rows_launch = of_rows(BACKWARD[weight is not None], rows, classes, inner, x)
+    rows_launch = row_launch(BACKWARD[weight is not None], rows, classes, inner, x)
     push = rows_launch.push + pack(float(label_smoothing), g.offset, x.offset // rows_launch.width)
     run(rows_launch.code, rows_launch.groups, push, g, x, Indices.of(target).on(x), out)
 

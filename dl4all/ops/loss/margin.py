@@ -17,7 +17,7 @@ from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.indexing.gather_scatter import gather, index_select
 from dl4all.ops.indexing.indices import checked
-from dl4all.ops.linalg.contractions import pairwise_distance
+from dl4all.ops.linalg.distances import pairwise_distance
 from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
 from dl4all.ops.memory.views import reshape, squeeze, unsqueeze
 from dl4all.ops.reduce.sums import mean, sum

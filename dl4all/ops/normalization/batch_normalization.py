@@ -22,7 +22,7 @@ from dl4all.ops.reduce.channel_sums import (
     SUMS_SHADERS,
     launch_statistics,
     launch_sums,
-    width_of,
+    vector_width,
 )
 from dl4all.ops.reduce.sums import sum_to
 
@@ -155,7 +155,7 @@ def _run_apply(
     factors = _fold(mean, var, weight, eps)
     bias = None if bias is None else contiguous(bias)
     elements, channels, inner = out.numel(), x.shape[1], math.prod(x.shape[2:])
-    width = width_of(inner, x)
+    width = vector_width(inner, x)
     words, offset = elements // width, 0 if bias is None else bias.offset
     push = pack(words, channels, inner // width, x.offset // width, offset)
     operands = (x, factors) if bias is None else (x, factors, bias)
@@ -332,7 +332,7 @@ def _run_backward(
     operands = (mean_and_scale, sums) if weight is None else (mean_and_scale, sums, weight)
     push = pack(channels, elements / channels, sums.offset, offset)
     run(BACKWARD_FOLD[weight is not None], strided_grid(channels, WORKGROUP), push, *operands, factors)
-    width = width_of(inner, g, x)
+    width = vector_width(inner, g, x)
     words = elements // width
     push = pack(words, channels, inner // width, g.offset // width, x.offset // width)
     run(BACKWARD[width], strided_grid(words, WORKGROUP), push, g, x, factors, out)

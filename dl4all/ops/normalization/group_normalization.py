@@ -19,7 +19,7 @@ from dl4all.ops.memory.views import contiguous, reshape
 from dl4all.ops.normalization.batch_normalization import check_channels
 from dl4all.ops.normalization.host import along_channels, channel_axes, float64_sum, row_sums
 from dl4all.ops.reduce.channel_sums import SUMS_SHADERS, launch_sums
-from dl4all.ops.reduce.row_kernels import RowShaders, of_rows, row_shaders
+from dl4all.ops.reduce.row_kernels import RowShaders, row_launch, row_shaders
 from dl4all.ops.reduce.sums import sum_to
 from dl4all.scheduler.programs import Launch
 
@@ -83,7 +83,7 @@ def _launch_rows(
     present = [t for t in optional if t is not None]
     adjacent = inner == 1 and bool(present)
     by_four = all(t.offset % 4 == 0 for t in present) if adjacent else inner % 4 == 0 or not present
-    rows = of_rows(shaders, count, length, 1, *sources, by_four=by_four)
+    rows = row_launch(shaders, count, length, 1, *sources, vec4=by_four)
     width = rows.width if adjacent else 1
     push = rows.push + pack(
         channels // width, inner, float(eps),

@@ -1,4 +1,4 @@
-"""How many elements along axes are true, that is, not 0; whether any or all of them are."""
+"""count_nonzero, any and all."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import numpy as np
 
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import Kernel, Result, example, op
-from dl4all.ops.core.tensor_base import Array, TensorBase
+from dl4all.ops.core.tensor_base import Array, Dims, TensorBase
 from dl4all.ops.elementwise.comparison import eq, gt, ne
 from dl4all.ops.memory.conversion import cast
-from dl4all.ops.reduce.reduction_kernel import axes_of, reduced
-from dl4all.ops.reduce.sums import COUNT, sum
+from dl4all.ops.reduce.reduction_kernel import axes_of, reduced_shape
+from dl4all.ops.reduce.sums import COUNT_REDUCTION, sum
 
 
-def _count_shape(input: TensorBase, *, dim: Any) -> Result:
+def _infer_count(input: TensorBase, *, dim: Any) -> Result:
     axes = axes_of("count_nonzero", dim, len(input.shape))
-    return reduced(input.shape, axes, False), np.dtype(np.int64)
+    return reduced_shape(input.shape, axes, False), np.dtype(np.int64)
 
 
-def _count_run(out: TensorBase, input: TensorBase, *, dim: Any) -> None:
+def _run_count(out: TensorBase, input: TensorBase, *, dim: Any) -> None:
     x = input if input.dtype == np.float32 else ne(input, 0)
-    COUNT(out, x, axes_of("count_nonzero", dim, len(input.shape)))
+    COUNT_REDUCTION(out, x, axes_of("count_nonzero", dim, len(input.shape)))
 
 
 @export("dl", "Tensor")
 @op(
-    infer=_count_shape,
-    kernel=Kernel(_count_run, COUNT.shaders, ("int64",)),
+    infer=_infer_count,
+    kernel=Kernel(_run_count, COUNT_REDUCTION.shaders, ("int64",)),
     examples=(
         example((7, 13), dim=None),
         example((5, 3, 7), dim=1),
@@ -41,8 +41,8 @@ def _count_run(out: TensorBase, input: TensorBase, *, dim: Any) -> None:
     ),
     grad=(None,),
 )
-def count_nonzero(input: Array, dim: Any = None) -> Array:
-    """How many elements along axes are not 0; nan is not.
+def count_nonzero(input: Array, dim: Dims = None) -> Array:
+    """The number of elements along axes that are not 0; nan is not 0.
 
     Args:
         input: any shape and dtype.
@@ -63,26 +63,29 @@ def count_nonzero(input: Array, dim: Any = None) -> Array:
 
 
 @export("dl", "Tensor")
-def any(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Whether some element along axes is true, that is, not 0: bool, but uint8 of uint8.
+def any(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
+    """Whether any element along axes is not 0: bool, but uint8 for uint8.
 
     Example:
         >>> import dl4all as dl
         >>> dl.any(dl.tensor([[True, False], [False, False]]), dim=1).tolist()
         [True, False]
     """
-    found = gt(sum(ne(input, 0), dim, keepdim, dtype="float32"), 0)
-    return cast(found, "uint8") if input.dtype == np.uint8 else found
+    return _truth(gt(sum(ne(input, 0), dim, keepdim, dtype="float32"), 0), input)
 
 
 @export("dl", "Tensor")
-def all(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Whether every element along axes is true, that is, not 0: bool, but uint8 of uint8.
+def all(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
+    """Whether all elements along axes are not 0: bool, but uint8 for uint8.
 
     Example:
         >>> import dl4all as dl
         >>> dl.all(dl.tensor([[True, True], [False, True]]), dim=1).tolist()
         [True, False]
     """
-    found = eq(sum(eq(input, 0), dim, keepdim, dtype="float32"), 0)
-    return cast(found, "uint8") if input.dtype == np.uint8 else found
+    return _truth(eq(sum(eq(input, 0), dim, keepdim, dtype="float32"), 0), input)
+
+
+def _truth(result: Any, input: Any) -> Any:
+    """A bool result in the dtype that PyTorch gives it: uint8 for a uint8 input."""
+    return cast(result, "uint8") if input.dtype == np.uint8 else result

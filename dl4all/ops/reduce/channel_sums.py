@@ -1,7 +1,7 @@
-"""Sums over all elements of each channel on devices: statistics, and the gradients of weights and biases.
+"""Per-channel reductions on devices: mean and variance, and the sums in the gradients of normalization.
 
-Workgroups take slices of channels, or where subgroups are short invocations take rows, as barriers take long
-there. What they find of each slice or row is put together by another kernel.
+Each workgroup reduces a slice of some channels. Where subgroups are short, invocations reduce rows instead,
+as barriers take long there. A second kernel combines the partial results of the slices or rows.
 """
 
 from __future__ import annotations
@@ -14,29 +14,35 @@ from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.memory.views import contiguous
-from dl4all.ops.reduce.row_kernels import STEPS, TOGETHER, RowShaders, of_rows, row_shaders
+from dl4all.ops.reduce.row_kernels import (
+    MAX_STEPS_PER_INVOCATION,
+    SUBGROUP_SIZE,
+    RowShaders,
+    row_launch,
+    row_shaders,
+)
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
 
 WORKGROUP = 64
-COLUMNS = 32  # channels that a workgroup takes where those lie next to each other
-MOST_SLICES = 64
-LEAST_SLICE = 2048  # elements that are worth a workgroup
-ENOUGH_GROUPS = 512  # workgroups that keep any device busy
-LEAST_ROW, MOST_CUTS = 8, 64  # elements of a row, and rows that a channel of one image is cut into
-MOST_ROWS = 4096  # of a channel, which an invocation puts together
+TILE_CHANNELS = 32  # channels of a workgroup where neighbouring channels are adjacent in memory
+MAX_SLICES = 64
+MIN_SLICE_ELEMENTS = 2048  # fewer are not worth a workgroup
+BUSY_WORKGROUPS = 512  # that keep any device busy
+MIN_ROW_ELEMENTS = 8
+MAX_ROWS_PER_PLANE = 64  # a plane is one channel of one image
+MAX_ROWS_PER_CHANNEL = 4096  # which one invocation combines
 
+TILES_AND_WIDTHS = ((1, 1), (TILE_CHANNELS, 1), (1, 4))
 STATISTICS = {
-    (columns, width): shader("normalization/statistics.comp", COLUMNS=columns, FOURS=width // 4)
-    for columns, width in ((1, 1), (COLUMNS, 1), (1, 4))
+    (tile, width): shader("normalization/statistics.comp", TX=tile, FOURS=width // 4)
+    for tile, width in TILES_AND_WIDTHS
 }
 STATISTICS_COMBINE = shader("normalization/statistics_combine.comp")
 SUMS = {
-    (rows, columns, width): shader(
-        "normalization/sums.comp", ROWS=int(rows), COLUMNS=columns, FOURS=width // 4
-    )
+    (rows, tile, width): shader("normalization/sums.comp", ROWS=int(rows), TX=tile, FOURS=width // 4)
     for rows in (False, True)
-    for columns, width in ((1, 1), (COLUMNS, 1), (1, 4))
+    for tile, width in TILES_AND_WIDTHS
 }
 SUMS_COMBINE = shader("normalization/sums_combine.comp")
 ROW_STATISTICS, ROW_SUMS = (
@@ -47,40 +53,46 @@ SUMS_SHADERS = {
     rows: (*(code for key, code in SUMS.items() if key[0] == rows), SUMS_COMBINE, *ROW_SUMS.values())
     for rows in (False, True)
 }
-"""By whether what normalises belongs to rows instead of channels."""
+"""By whether rows instead of channels are normalised."""
 
 
-class _Parts(NamedTuple):
-    """How the elements of channels are shared, in slices or rows, of which each has a place in `partial`."""
+class _Partition(NamedTuple):
+    """How the elements of channels are divided into slices or rows."""
 
     outer: int
     channels: int
     inner: int
-    width: int  # elements that are read at once, in which sizes and offsets are counted
-    cuts: int  # rows that a channel of one image is cut into; 0 for slices
-    columns: int  # channels that a workgroup takes
-    number: int  # of slices, or of a channel's rows
-    size: int  # elements of each
+    width: int  # elements that are read at once; sizes and offsets count these
+    plane_rows: int  # rows of one channel of one image; 0 for slices
+    tile: int  # channels of a workgroup
+    parts: int  # slices or rows of a channel
+    size: int  # elements of a slice or row
 
     @property
     def groups(self) -> int:
-        """Workgroups that take slices."""
-        return ceil_div(self.channels, self.columns) * self.number
+        """The number of workgroups for slices."""
+        return ceil_div(self.channels, self.tile) * self.parts
+
+    @property
+    def push(self) -> Shape:
+        """The first push constants of the kernels for slices."""
+        width = self.width
+        return self.outer, self.channels, self.inner // width, self.size // width, self.parts
 
 
 def launch_statistics(out: TensorBase, input: TensorBase) -> None:
     """Fill `out` of shape (2, channels) with mean and variance of the channels of `input`."""
     x = contiguous(input)
-    parts = _parts(x)
-    partial = _partial(out, parts)
-    if parts.cuts:
-        _launch_rows(ROW_STATISTICS, parts, (x,), (partial,))
+    p = _partition(x)
+    partial = _partial_results(out, p)
+    if p.plane_rows:
+        _run_rows(ROW_STATISTICS, p, (x,), (partial,))
     else:
-        push = pack(*_words(parts), x.offset // parts.width)
-        run(STATISTICS[parts.columns, parts.width], strided_grid(parts.groups, 1), push, x, partial)
+        push = pack(*p.push, x.offset // p.width)
+        run(STATISTICS[p.tile, p.width], strided_grid(p.groups, 1), push, x, partial)
     if partial is not out:
-        push = pack(parts.outer * parts.inner, parts.channels, parts.size, parts.number)
-        run(STATISTICS_COMBINE, strided_grid(parts.channels, WORKGROUP), push, partial, out)
+        push = pack(p.outer * p.inner, p.channels, p.size, p.parts)
+        run(STATISTICS_COMBINE, strided_grid(p.channels, WORKGROUP), push, partial, out)
 
 
 def launch_sums(
@@ -88,79 +100,73 @@ def launch_sums(
 ) -> None:
     """Fill `out` of shape (2, channels) with sums of `g` and of `g` times the normalised `input`.
 
-    `fold` is of the channels, or of rows of `row` elements.
+    `fold` holds the mean and 1 / deviation of each channel, or of each row of `row` elements.
     """
     g, x = contiguous(g), contiguous(input)
-    parts = _parts(x, g)
-    partial, width = _partial(out, parts), parts.width
-    each, folds = (row or 0) // width, fold.numel() // 2
-    if parts.cuts:
-        _launch_rows(ROW_SUMS, parts, (x, g), (fold, partial), each, folds)
+    p = _partition(x, g)
+    partial, width = _partial_results(out, p), p.width
+    row_size, folds = (row or 0) // width, fold.numel() // 2
+    if p.plane_rows:
+        _run_rows(ROW_SUMS, p, (x, g), (fold, partial), row_size, folds)
     else:
-        push = pack(*_words(parts), max(each, 1), folds, g.offset // width, x.offset // width)
-        code = SUMS[row is not None, parts.columns, width]
-        run(code, strided_grid(parts.groups, 1), push, g, x, fold, partial)
+        push = pack(*p.push, max(row_size, 1), folds, g.offset // width, x.offset // width)
+        code = SUMS[row is not None, p.tile, width]
+        run(code, strided_grid(p.groups, 1), push, g, x, fold, partial)
     if partial is not out:
-        push = pack(out.numel(), parts.number)
+        push = pack(out.numel(), p.parts)
         run(SUMS_COMBINE, strided_grid(out.numel(), WORKGROUP), push, partial, out)
 
 
-def _parts(*operands: TensorBase) -> _Parts:
+def _partition(*operands: TensorBase) -> _Partition:
     shape = operands[0].shape
     outer, channels, inner = shape[0], shape[1], math.prod(shape[2:])
-    width, columns = width_of(inner, *operands), COLUMNS if inner == 1 else 1
-    cuts = _cuts(outer, inner, width, operands[0].device)
-    number, size = outer * cuts, inner // max(cuts, 1)
-    if not cuts:
-        number, size = slices(ceil_div(channels, columns), outer * inner, width)
-    return _Parts(outer, channels, inner, width, cuts, columns, number, size)
+    width, tile = vector_width(inner, *operands), TILE_CHANNELS if inner == 1 else 1
+    plane_rows = _plane_rows(outer, inner, width, operands[0].device)
+    parts, size = outer * plane_rows, inner // max(plane_rows, 1)
+    if not plane_rows:
+        parts, size = _slices(ceil_div(channels, tile), outer * inner, width)
+    return _Partition(outer, channels, inner, width, plane_rows, tile, parts, size)
 
 
-def _partial(out: TensorBase, parts: _Parts) -> TensorBase:
-    """Where the numbers of slices or rows go; if there is only one, they are the result."""
-    shape = (parts.number, 2, parts.channels)
-    return out if parts.number == 1 else empty(type(out), shape, out.dtype, out.device)
+def _partial_results(out: TensorBase, p: _Partition) -> TensorBase:
+    """The tensor for the results of slices or rows: `out` itself if there is only one."""
+    shape = (p.parts, 2, p.channels)
+    return out if p.parts == 1 else empty(type(out), shape, out.dtype, out.device)
 
 
-def _words(parts: _Parts) -> Shape:
-    """What kernels of slices are told."""
-    width = parts.width
-    return parts.outer, parts.channels, parts.inner // width, parts.size // width, parts.number
-
-
-def slices(groups: int, elements: int, width: int) -> tuple[int, int]:
-    """How many workgroups share each of `groups` sums over `elements`, and how many elements each takes, a
-    multiple of `width`."""
-    wanted = min(ceil_div(ENOUGH_GROUPS, groups), ceil_div(elements, LEAST_SLICE), MOST_SLICES)
-    size = max(ceil_div(ceil_div(elements, max(wanted, 1)), width), 1) * width
+def _slices(groups: int, elements: int, width: int) -> tuple[int, int]:
+    """The number of slices that each of `groups` sums over `elements` is cut into, and their size, a multiple
+    of `width`."""
+    slices = min(ceil_div(BUSY_WORKGROUPS, groups), ceil_div(elements, MIN_SLICE_ELEMENTS), MAX_SLICES)
+    size = max(ceil_div(ceil_div(elements, max(slices, 1)), width), 1) * width
     return max(ceil_div(elements, size), 1), size
 
 
-def width_of(inner: int, *operands: TensorBase) -> int:
-    """How many elements of a channel are read at once: 4 where they lie at multiples of that."""
+def vector_width(inner: int, *operands: TensorBase) -> int:
+    """How many elements of a channel are read at once: 4 where they are aligned."""
     return 1 if inner % 4 or any(operand.offset % 4 for operand in operands) else 4
 
 
-def _cuts(outer: int, inner: int, width: int, device: Device) -> int:
-    """Into how many rows a channel of one image is cut; 0 where rows are not the way."""
-    if not outer or inner < LEAST_ROW or not device.info.short_subgroups:
+def _plane_rows(outer: int, inner: int, width: int, device: Device) -> int:
+    """The number of rows that one channel of one image is cut into; 0 where slices are faster."""
+    if not outer or inner < MIN_ROW_ELEMENTS or not device.info.short_subgroups:
         return 0
-    longest = STEPS * TOGETHER * width
-    found = (n for n in range(1, MOST_CUTS + 1) if inner % (n * width) == 0 and inner // n <= longest)
-    cuts = next(found, 0)
-    return cuts if outer * cuts <= MOST_ROWS else 0
+    longest = MAX_STEPS_PER_INVOCATION * SUBGROUP_SIZE * width
+    counts = range(1, MAX_ROWS_PER_PLANE + 1)
+    rows = next((n for n in counts if inner % (n * width) == 0 and inner // n <= longest), 0)
+    return rows if outer * rows <= MAX_ROWS_PER_CHANNEL else 0
 
 
-def _launch_rows(
+def _run_rows(
     shaders: RowShaders,
-    parts: _Parts,
-    operands: Sequence[TensorBase],
+    p: _Partition,
+    inputs: Sequence[TensorBase],
     others: Sequence[TensorBase],
-    each: int = 0,
+    row_size: int = 0,
     folds: int = 0,
 ) -> None:
-    rows = of_rows(shaders, parts.channels * parts.number, parts.size, 1, *operands)
-    offsets = [operand.offset // rows.width for operand in operands]
-    push = rows.push + pack(parts.channels, parts.cuts, offsets[0], offsets[-1], each, folds)
+    rows = row_launch(shaders, p.channels * p.parts, p.size, 1, *inputs)
+    offsets = [tensor.offset // rows.width for tensor in inputs]
+    push = rows.push + pack(p.channels, p.plane_rows, offsets[0], offsets[-1], row_size, folds)
     launch = Launch(rows.code, rows.groups, push)
-    operands[0].device.launch(launch, *(t.storage for t in (*operands, *others)))
+    inputs[0].device.launch(launch, *(t.storage for t in (*inputs, *others)))

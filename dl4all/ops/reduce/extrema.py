@@ -1,4 +1,4 @@
-"""The largest and smallest elements along axes, and where they are. A nan is larger and smaller than all."""
+"""max, min, amax, amin, argmax, argmin and aminmax. A nan is both larger and smaller than all numbers."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import shader
-from dl4all.ops.core.op import REGISTRY, Kernel, Op, Result, example, op
-from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
-from dl4all.ops.elementwise.comparison import eq
+from dl4all.ops.core.op import Kernel, Result, example, op
+from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase
+from dl4all.ops.elementwise.comparison import eq, maximum, minimum
 from dl4all.ops.indexing.gather_scatter import gather
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import reshape
-from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, on_host, one_axis, reduced
+from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, fill_from_host, one_axis, reduced_shape
 from dl4all.ops.reduce.row_kernels import RowShaders, run_rows
-from dl4all.ops.reduce.sums import AXES, spread, sum
+from dl4all.ops.reduce.sums import AXES_EXAMPLES, expand_reduced, sum
 
-LARGEST = Reduction("LARGEST", "s.value")
-SMALLEST = Reduction("SMALLEST", "s.value")
-ARGMAX = Reduction("ARGMAX", "s.index", ordered=True, wide=True)
-ARGMIN = Reduction("ARGMIN", "s.index", ordered=True, wide=True)
+MAX_REDUCTION = Reduction("LARGEST", "s.value")
+MIN_REDUCTION = Reduction("SMALLEST", "s.value")
+ARGMAX_REDUCTION = Reduction("ARGMAX", "s.index", ordered=True, wide=True)
+ARGMIN_REDUCTION = Reduction("ARGMIN", "s.index", ordered=True, wide=True)
 
-ONE_AXIS = (
+ONE_AXIS_EXAMPLES = (
     example((7, 13), dim=None),
     example((5, 3, 7), dim=1),
     example((5, 3, 7), dim=-1, keepdim=True),
@@ -43,13 +43,20 @@ ONE_AXIS = (
 
 
 class Extremes(NamedTuple):
-    """The extreme values along an axis, and where they were."""
+    """The extreme values along an axis, and their indices."""
 
-    values: Any
-    indices: Any
+    values: Array
+    indices: Array
 
 
-def _not_empty(name: str, shape: Shape, axes: tuple[int, ...]) -> None:
+class Range(NamedTuple):
+    """The smallest and the largest elements."""
+
+    min: Array
+    max: Array
+
+
+def _check_not_empty(name: str, shape: Shape, axes: tuple[int, ...]) -> None:
     for axis in axes:
         if shape[axis] == 0:
             raise ShapeError(
@@ -58,32 +65,37 @@ def _not_empty(name: str, shape: Shape, axes: tuple[int, ...]) -> None:
             )
 
 
-def _infer(name: str) -> Callable[..., Result]:
+def _infer_extreme(name: str) -> Callable[..., Result]:
     def infer(input: TensorBase, *, dim: Any, keepdim: bool) -> Result:
         axes = axes_of(name, dim, len(input.shape))
-        _not_empty(name, input.shape, axes)
-        return reduced(input.shape, axes, keepdim), input.dtype
+        _check_not_empty(name, input.shape, axes)
+        return reduced_shape(input.shape, axes, keepdim), input.dtype
 
     return infer
 
 
-def _kernel(name: str, reduction: Reduction) -> Kernel:
-    def launch(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool) -> None:
+def _extreme_kernel(name: str, reduction: Reduction) -> Kernel:
+    def run(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool) -> None:
         reduction(out, input, axes_of(name, dim, len(input.shape)))
 
-    return Kernel(launch, reduction.shaders)
+    return Kernel(run, reduction.shaders)
 
 
-def _shared(g: Any, input: Any, result: Any, dim: Any, keepdim: bool) -> Any:
+def _extreme_gradient(g: Any, input: Any, result: Any, dim: Any, keepdim: bool) -> Any:
     """The gradient in equal shares for all elements that are the extreme."""
-    ties = cast(eq(input, spread(result, input.shape, dim, keepdim)), input.dtype.name)
+    ties = cast(eq(input, expand_reduced(result, input.shape, dim, keepdim)), input.dtype.name)
     share = ties / sum(ties, dim, keepdim=True)
-    return spread(g, input.shape, dim, keepdim) * share
+    return expand_reduced(g, input.shape, dim, keepdim) * share
 
 
 @export("dl", "Tensor")
-@op(infer=_infer("amax"), kernel=_kernel("amax", LARGEST), examples=AXES, grad=_shared)
-def amax(input: Array, dim: Any = (), keepdim: bool = False) -> Array:
+@op(
+    infer=_infer_extreme("amax"),
+    kernel=_extreme_kernel("amax", MAX_REDUCTION),
+    examples=AXES_EXAMPLES,
+    grad=_extreme_gradient,
+)
+def amax(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     """The largest element along axes; nan if there is one.
 
     The gradient is shared equally among elements that are equally large.
@@ -109,8 +121,13 @@ def amax(input: Array, dim: Any = (), keepdim: bool = False) -> Array:
 
 
 @export("dl", "Tensor")
-@op(infer=_infer("amin"), kernel=_kernel("amin", SMALLEST), examples=AXES, grad=_shared)
-def amin(input: Array, dim: Any = (), keepdim: bool = False) -> Array:
+@op(
+    infer=_infer_extreme("amin"),
+    kernel=_extreme_kernel("amin", MIN_REDUCTION),
+    examples=AXES_EXAMPLES,
+    grad=_extreme_gradient,
+)
+def amin(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     """The smallest element along axes; nan if there is one.
 
     The gradient is shared equally among elements that are equally small.
@@ -135,53 +152,50 @@ def amin(input: Array, dim: Any = (), keepdim: bool = False) -> Array:
     return np.amin(input, axis=axes_of("amin", dim, input.ndim), keepdims=keepdim)
 
 
-def _place_axes(name: str, dim: Any, ndim: int) -> tuple[int, ...]:
+def _index_axes(name: str, dim: Any, ndim: int) -> tuple[int, ...]:
     if dim is None:
         return tuple(range(ndim))
-    found = one_axis(name, dim, ndim)
-    return (found,) if ndim else ()
+    axis = one_axis(name, dim, ndim)
+    return (axis,) if ndim else ()
 
 
-def _infer_place(name: str) -> Callable[..., Result]:
+def _infer_index(name: str) -> Callable[..., Result]:
     def infer(input: TensorBase, *, dim: Any, keepdim: bool) -> Result:
-        axes = _place_axes(name, dim, len(input.shape))
-        _not_empty(name, input.shape, axes)
-        return reduced(input.shape, axes, keepdim), np.dtype(np.int64)
+        axes = _index_axes(name, dim, len(input.shape))
+        _check_not_empty(name, input.shape, axes)
+        return reduced_shape(input.shape, axes, keepdim), np.dtype(np.int64)
 
     return infer
 
 
-def _place_kernel(name: str, reduction: Reduction, body: Callable[..., Any]) -> Kernel:
-    def launch(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool) -> None:
+def _index_kernel(name: str, reduction: Reduction) -> Kernel:
+    def run(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool) -> None:
         if input.dtype != np.float32:
-            on_host(out, body(input.on_host(), dim, keepdim))
+            fill_from_host(out, _host_index(name, input.on_host(), dim, keepdim))
         else:
-            reduction(out, input, _place_axes(name, dim, len(input.shape)))
+            reduction(out, input, _index_axes(name, dim, len(input.shape)))
 
-    return Kernel(launch, reduction.shaders, ("int64",))
-
-
-def _argmax(input: Any, dim: Any, keepdim: bool) -> Any:
-    return np.argmax(input, axis=dim if input.ndim else None, keepdims=keepdim)
+    return Kernel(run, reduction.shaders, ("int64",))
 
 
-def _argmin(input: Any, dim: Any, keepdim: bool) -> Any:
-    return np.argmin(input, axis=dim if input.ndim else None, keepdims=keepdim)
+def _host_index(name: str, input: Any, dim: Any, keepdim: bool) -> Any:
+    """NumPy's argmax or argmin; a 0-d array counts as a vector of one element."""
+    return getattr(np, name)(input, axis=dim if input.ndim else None, keepdims=keepdim)
 
 
 @export("dl", "Tensor")
 @op(
-    infer=_infer_place("argmax"),
-    kernel=_place_kernel("argmax", ARGMAX, _argmax),
-    examples=ONE_AXIS,
+    infer=_infer_index("argmax"),
+    kernel=_index_kernel("argmax", ARGMAX_REDUCTION),
+    examples=ONE_AXIS_EXAMPLES,
     grad=(None,),
 )
-def argmax(input: Array, dim: Any = None, keepdim: bool = False) -> Array:
-    """Where the largest element along an axis is: the first one among equals, or the first nan.
+def argmax(input: Array, dim: int | None = None, keepdim: bool = False) -> Array:
+    """The index of the largest element along an axis: of the first one among equals, or the first nan.
 
     Args:
         input: any shape and dtype.
-        dim: the axis; by default all elements are counted in row-major order.
+        dim: the axis; by default the index counts all elements in row-major order.
         keepdim: whether the axes stay, with size 1.
 
     Returns:
@@ -189,29 +203,29 @@ def argmax(input: Array, dim: Any = None, keepdim: bool = False) -> Array:
 
     Raises:
         ArgumentError: there is no such axis.
-        ShapeError: it has no elements.
+        ShapeError: the axis has no elements.
 
     Example:
         >>> import dl4all as dl
         >>> dl.argmax(dl.tensor([[1.0, 4.0], [3.0, 2.0]]), dim=0).tolist()
         [1, 0]
     """
-    return _argmax(input, dim, keepdim)
+    return _host_index("argmax", input, dim, keepdim)
 
 
 @export("dl", "Tensor")
 @op(
-    infer=_infer_place("argmin"),
-    kernel=_place_kernel("argmin", ARGMIN, _argmin),
-    examples=ONE_AXIS,
+    infer=_infer_index("argmin"),
+    kernel=_index_kernel("argmin", ARGMIN_REDUCTION),
+    examples=ONE_AXIS_EXAMPLES,
     grad=(None,),
 )
-def argmin(input: Array, dim: Any = None, keepdim: bool = False) -> Array:
-    """Where the smallest element along an axis is: the first one among equals, or the first nan.
+def argmin(input: Array, dim: int | None = None, keepdim: bool = False) -> Array:
+    """The index of the smallest element along an axis: of the first one among equals, or the first nan.
 
     Args:
         input: any shape and dtype.
-        dim: the axis; by default all elements are counted in row-major order.
+        dim: the axis; by default the index counts all elements in row-major order.
         keepdim: whether the axes stay, with size 1.
 
     Returns:
@@ -219,77 +233,97 @@ def argmin(input: Array, dim: Any = None, keepdim: bool = False) -> Array:
 
     Raises:
         ArgumentError: there is no such axis.
-        ShapeError: it has no elements.
+        ShapeError: the axis has no elements.
 
     Example:
         >>> import dl4all as dl
         >>> dl.argmin(dl.tensor([[1.0, 4.0], [3.0, 2.0]]), dim=0).tolist()
         [0, 1]
     """
-    return _argmin(input, dim, keepdim)
+    return _host_index("argmin", input, dim, keepdim)
 
 
 @export("dl", "Tensor")
-def max(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """The largest element; with `dim`, the largest along that axis and where they are.
+def max(input: Array, dim: int | Array | None = None, keepdim: bool = False) -> Any:
+    """The largest element; with `dim`, the largest along that axis and their indices.
 
-    As PyTorch's, it also takes a second tensor in the place of `dim`, for :func:`maximum`. Of equal elements
-    the first one along the axis is chosen, and has the gradient; without `dim` they share it.
+    As in PyTorch, a second tensor may stand in place of `dim`, for :func:`maximum`. Of equal elements
+    the first one along the axis is chosen, and gets the gradient; without `dim` they share it.
 
     Returns:
         A tensor, or with `dim` a pair of `values` and int64 `indices`.
 
     Raises:
         ArgumentError: there is no such axis.
-        ShapeError: it has no elements.
+        ShapeError: the axis has no elements.
 
     Example:
         >>> import dl4all as dl
-        >>> found = dl.max(dl.tensor([[1.0, 4.0], [3.0, 2.0]]), dim=1)
-        >>> found.values.tolist(), found.indices.tolist()
+        >>> result = dl.max(dl.tensor([[1.0, 4.0], [3.0, 2.0]]), dim=1)
+        >>> result.values.tolist(), result.indices.tolist()
         ([4.0, 3.0], [1, 0])
     """
-    return _extreme("max", input, dim, keepdim, amax, argmax)
+    if isinstance(dim, TensorBase):
+        return maximum(input, dim)
+    return amax(input, None, keepdim) if dim is None else _extreme_along_axis("max", input, dim, keepdim)
 
 
 @export("dl", "Tensor")
-def min(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """The smallest element; with `dim`, the smallest along that axis and where they are.
+def min(input: Array, dim: int | Array | None = None, keepdim: bool = False) -> Any:
+    """The smallest element; with `dim`, the smallest along that axis and their indices.
 
-    As PyTorch's, it also takes a second tensor in the place of `dim`, for :func:`minimum`. Of equal elements
-    the first one along the axis is chosen, and has the gradient; without `dim` they share it.
+    As in PyTorch, a second tensor may stand in place of `dim`, for :func:`minimum`. Of equal elements
+    the first one along the axis is chosen, and gets the gradient; without `dim` they share it.
 
     Returns:
         A tensor, or with `dim` a pair of `values` and int64 `indices`.
 
     Raises:
         ArgumentError: there is no such axis.
-        ShapeError: it has no elements.
+        ShapeError: the axis has no elements.
 
     Example:
         >>> import dl4all as dl
         >>> dl.min(dl.tensor([[1.0, 4.0], [3.0, 2.0]])).item()
         1.0
     """
-    return _extreme("min", input, dim, keepdim, amin, argmin)
-
-
-def _extreme(name: str, input: Any, dim: Any, keepdim: bool, value: Op[...], place: Op[...]) -> Any:
     if isinstance(dim, TensorBase):
-        return REGISTRY[f"{name}imum"](input, dim)
-    if dim is None:
-        return value(input, None, keepdim)
+        return minimum(input, dim)
+    return amin(input, None, keepdim) if dim is None else _extreme_along_axis("min", input, dim, keepdim)
+
+
+def _extreme_along_axis(name: str, input: Any, dim: int, keepdim: bool) -> Extremes:
+    """The values and indices of :func:`max` or :func:`min` along one axis."""
     if isinstance(dim, (tuple, list)):
         raise ArgumentError(f"[{name}] expected one axis, got dim={dim!r}; dl.a{name} takes several")
+    value, index = (amax, argmax) if name == "max" else (amin, argmin)
     with tape.gradients(False):
-        found = Extremes(value(input, dim, keepdim), place(input, dim, keepdim))
+        result = Extremes(value(input, dim, keepdim), index(input, dim, keepdim))
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        whole = reduced(saved[0].shape, (dim % len(saved[0].shape),), True) if saved[0].shape else ()
-        return [extreme_backward(reshape(grads[0], *whole), saved[0], dim, name == "max")]
+        shape = saved[0].shape
+        kept = reduced_shape(shape, (dim % len(shape),), True) if shape else ()
+        return [extreme_backward(reshape(grads[0], *kept), saved[0], dim, name == "max")]
 
-    tape.add_node(name, [input], found, backward, (input,))
-    return found
+    tape.add_node(name, [input], result, backward, (input,))
+    return result
+
+
+@export("dl", "Tensor")
+def aminmax(input: Array, *, dim: int | None = None, keepdim: bool = False) -> Range:
+    """The smallest and the largest element, along axis `dim` if it is given.
+
+    Raises:
+        ArgumentError: there is no such axis.
+        ShapeError: the axis has no elements.
+
+    Example:
+        >>> import dl4all as dl
+        >>> result = dl.aminmax(dl.tensor([1.0, 3.0, 2.0]))
+        >>> result.min.item(), result.max.item()
+        (1.0, 3.0)
+    """
+    return Range(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 
 EXTREME_BACKWARD: dict[bool, RowShaders] = {
@@ -305,19 +339,19 @@ EXTREME_BACKWARD: dict[bool, RowShaders] = {
 }
 
 
-def _extreme_backward_shape(grad: TensorBase, input: TensorBase, *, dim: int, largest: bool) -> Result:
+def _infer_extreme_backward(grad: TensorBase, input: TensorBase, *, dim: int, largest: bool) -> Result:
     check_float("extreme_backward", grad, input)
-    axes = _place_axes("extreme_backward", dim, len(input.shape))
-    wanted = reduced(input.shape, axes, True)
-    if grad.shape != wanted:
+    axes = _index_axes("extreme_backward", dim, len(input.shape))
+    expected = reduced_shape(input.shape, axes, True)
+    if grad.shape != expected:
         raise ShapeError(
-            f"[extreme_backward] expected a gradient of shape {wanted} for an input of shape {input.shape}, "
-            f"got {grad.shape}"
+            f"[extreme_backward] expected a gradient of shape {expected} for an input of shape "
+            f"{input.shape}, got {grad.shape}"
         )
     return input.shape, input.dtype
 
 
-def _extreme_backward_run(
+def _run_extreme_backward(
     out: TensorBase, grad: TensorBase, input: TensorBase, *, dim: int, largest: bool
 ) -> None:
     run_rows(EXTREME_BACKWARD[largest], out, dim, grad, input)
@@ -325,9 +359,9 @@ def _extreme_backward_run(
 
 @export()
 @op(
-    infer=_extreme_backward_shape,
+    infer=_infer_extreme_backward,
     kernel=Kernel(
-        _extreme_backward_run, tuple(shaders[False, False] for shaders in EXTREME_BACKWARD.values())
+        _run_extreme_backward, tuple(shaders[False, False] for shaders in EXTREME_BACKWARD.values())
     ),
     examples=(
         example((7, 1), (7, 13), dim=1, largest=True),
@@ -343,10 +377,10 @@ def _extreme_backward_run(
     ),
 )
 def extreme_backward(grad: Array, input: Array, dim: int, largest: bool) -> Array:
-    """The gradient of :func:`max` and :func:`min` along an axis: that of a value, where the value was.
+    """The gradient of :func:`max` and :func:`min` along an axis: zeros, but `grad` at the extreme elements.
 
     Args:
-        grad: floats of the input's shape, but of size 1 along the axis.
+        grad: the gradient of the values, of the input's shape but size 1 along the axis.
         input: floats of the same dtype.
         dim: the axis.
         largest: whether the gradient is that of the maximum.
@@ -366,6 +400,6 @@ def extreme_backward(grad: Array, input: Array, dim: int, largest: bool) -> Arra
     if input.ndim == 0:
         return grad
     result = np.zeros_like(input)
-    places = (_argmax if largest else _argmin)(input, dim, True)
-    np.put_along_axis(result, places, grad, dim)
+    indices = _host_index("argmax" if largest else "argmin", input, dim, True)
+    np.put_along_axis(result, indices, grad, dim)
     return result

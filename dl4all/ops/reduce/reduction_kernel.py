@@ -1,4 +1,4 @@
-"""How axes are reduced: their names in arguments, and the kernel that serves all reductions of floats."""
+"""Arguments of reductions (axes and dtypes), and the kernel that all reductions of floats share."""
 
 from __future__ import annotations
 
@@ -12,17 +12,23 @@ from dl4all.ops.core import launch
 from dl4all.ops.core.launch import ceil_div, pack, shader
 from dl4all.ops.core.op import empty, primitives
 from dl4all.ops.core.strides import axis, merge_axes
-from dl4all.ops.core.tensor_base import DTYPES, Shape, TensorBase
+from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Shape, TensorBase
 from dl4all.ops.memory.views import contiguous, permute
-from dl4all.ops.reduce.row_kernels import MANY, ROWS_OF_SUBGROUPS, TOGETHER, WIDEST, power_of_2
+from dl4all.ops.reduce.row_kernels import (
+    MANY_ROWS,
+    MAX_ADJACENT_ROWS,
+    ROWS_PER_SUBGROUP_WORKGROUP,
+    SUBGROUP_SIZE,
+    next_power_of_2,
+)
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.programs import Launch
 
 WORKGROUP = 128
-RANK = 4  # axes that the kernel keeps, and reduces, after merging
-BUSY = 512  # workgroups that are enough for any device
-LEAST_RUN = 64  # steps of an invocation that are worth a slice of their own
-WORDS = {"MOMENTS": 3, "ARGMAX": 2, "ARGMIN": 2, "LOGSUMEXP": 2}  # of a state, where it is more than 1
+RANK = 4  # the most axes, after merging, that the kernel keeps, and that it reduces
+BUSY_WORKGROUPS = 512  # that keep any device busy
+MIN_STEPS_PER_SLICE = 64  # of an invocation; shorter slices are not worth a workgroup
+STATE_WORDS = {"MOMENTS": 3, "ARGMAX": 2, "ARGMIN": 2, "LOGSUMEXP": 2}  # of 32 bits, if more than 1
 
 
 def axes_of(op: str, dim: Any, ndim: int) -> tuple[int, ...]:
@@ -39,27 +45,27 @@ def axes_of(op: str, dim: Any, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim))
     if not all(isinstance(d, (int, np.integer)) and not isinstance(d, bool) for d in dims):
         raise ArgumentError(f"[{op}] dim must be an int, a tuple of ints or None, got {dim!r}")
-    found = sorted(axis(op, d, max(ndim, 1)) for d in dims)
-    if len(set(found)) != len(found):
+    axes = sorted(axis(op, d, max(ndim, 1)) for d in dims)
+    if len(set(axes)) != len(axes):
         raise ArgumentError(f"[{op}] dim {dim} names an axis twice")
-    return tuple(found) if ndim else ()
+    return tuple(axes) if ndim else ()
 
 
 def one_axis(op: str, dim: Any, ndim: int) -> int:
-    """The axis that an argument `dim` names; a 0-d tensor is taken for one of a single element.
+    """The axis that an argument `dim` names; a 0-d tensor counts as a vector of one element.
 
     Raises:
-        ArgumentError: it is no int, or there is no such axis.
+        ArgumentError: `dim` is not an int, or there is no such axis.
     """
     if not isinstance(dim, (int, np.integer)) or isinstance(dim, bool):
         raise ArgumentError(f"[{op}] dim must be an int, got {dim!r}")
     return axis(op, int(dim), max(ndim, 1))
 
 
-def reduced(shape: Shape, axes: tuple[int, ...], keepdim: bool) -> Shape:
-    """The shape without the axes, or with size 1 in their places.
+def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdim: bool) -> Shape:
+    """The shape without the axes, or with size 1 in their place.
 
-    >>> reduced((2, 3, 5), (1,), True)
+    >>> reduced_shape((2, 3, 5), (1,), True)
     (2, 1, 5)
     """
     if keepdim:
@@ -67,24 +73,45 @@ def reduced(shape: Shape, axes: tuple[int, ...], keepdim: bool) -> Shape:
     return tuple(size for i, size in enumerate(shape) if i not in axes)
 
 
-def widened(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of sums and products: int64 of bool and integers, so that they do not overflow."""
+def accumulation_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The default dtype of sums and products: int64 for bool and integers, so that they do not overflow."""
     return dtype if dtype.kind == "f" else np.dtype(np.int64)
 
 
-def named(op: str, dtype: Any) -> np.dtype[Any]:
-    """The dtype that an argument names.
+def sum_dtype(op: str, input: Any, dtype: DTypeLike) -> np.dtype[Any]:
+    """The dtype of a sum or product of `input`: `dtype`, or by default that of the accumulation.
 
     Raises:
-        DTypeError: it is none that tensors can have.
+        DTypeError: `dtype` is not a dtype of tensors.
+    """
+    return accumulation_dtype(input.dtype) if dtype is None else checked_dtype(op, dtype)
+
+
+def float_dtype(op: str, input: Any, dtype: DTypeLike) -> np.dtype[Any]:
+    """The dtype of a result that must be floating: `dtype`, or by default that of `input`.
+
+    Raises:
+        DTypeError: the dtype is not floating, or not a dtype of tensors.
+    """
+    result = input.dtype if dtype is None else checked_dtype(op, dtype)
+    if result.kind != "f":
+        raise DTypeError(f"[{op}] expected floats of one dtype, got {result}; pass dtype=dl.float32")
+    return np.dtype(result)
+
+
+def checked_dtype(op: str, dtype: Any) -> np.dtype[Any]:
+    """The dtype that an argument `dtype` names.
+
+    Raises:
+        DTypeError: it is not a dtype of tensors.
     """
     try:
-        found = np.dtype(dtype)
+        result = np.dtype(dtype)
     except TypeError:
         pass
     else:
-        if found in DTYPES:
-            return found
+        if result in DTYPES:
+            return result
     raise DTypeError(f"[{op}] {dtype!r} is no dtype of tensors; use one of {', '.join(map(str, DTYPES))}")
 
 
@@ -101,72 +128,79 @@ class Reduction:
     """A reduction of float32 on devices.
 
     Args:
-        kind: what is gathered, see ``reduce/reductions.glsl``.
-        element: what is taken of an element ``x``, as a GLSL expression.
-        result: what becomes of the gathered ``s``; both may use ``p.number``.
-        ordered: whether it matters which element comes first; then it is one axis, or all.
-        wide: the result is an int64.
+        kind: the state that elements are accumulated in, see ``reduce/reductions.glsl``.
+        element: the GLSL expression that is accumulated for an element ``x``.
+        result: the GLSL expression of the result of a state ``s``; both may use ``p.number``.
+        ordered: whether the index of an element matters; then one axis, or all, are reduced.
+        wide: whether the result is an int64.
     """
 
     def __init__(
         self, kind: str, result: str, element: str = "x", *, ordered: bool = False, wide: bool = False
     ) -> None:
         common = {"KIND": kind, "RESULT(s)": f"({result})", "WIDE": int(wide), "POWER": int("powf" in result)}
-        taking = {"ELEMENT(x)": f"({element})"} if kind in ("SUM", "PRODUCT", "LARGEST", "SMALLEST") else {}
+        uses_element = kind in ("SUM", "PRODUCT", "LARGEST", "SMALLEST")
+        per_element = {"ELEMENT(x)": f"({element})"} if uses_element else {}
         self._gather = {
             (rank, subgroups): shader(
-                "reduce/reduce.comp", **common, **taking, MERGE=0, REDUCED=rank, SUBGROUPS=int(subgroups)
+                "reduce/reduce.comp",
+                **common,
+                **per_element,
+                MERGE=0,
+                REDUCED=rank,
+                SUBGROUPS=int(subgroups),
             )
             for rank in ((1,) if ordered else (1, RANK))
             for subgroups in (False, True)
         }
-        # How the state of one element is made does not matter any more.
-        unused = {"ELEMENT(x)": "x"} if taking else {}
-        self.merge = shader("reduce/reduce.comp", **common, **unused, MERGE=1, REDUCED=1, SUBGROUPS=0)
-        self._words = WORDS.get(kind, 1)
+        # States are merged without looking at elements, so one variant serves all expressions.
+        unused = {"ELEMENT(x)": "x"} if uses_element else {}
+        self.merge_shader = shader("reduce/reduce.comp", **common, **unused, MERGE=1, REDUCED=1, SUBGROUPS=0)
+        self._words = STATE_WORDS.get(kind, 1)
         self._ordered = ordered
-        self.shaders = (*self._gather.values(), self.merge)
+        self.shaders = (*self._gather.values(), self.merge_shader)
 
     def __call__(self, out: TensorBase, x: TensorBase, axes: tuple[int, ...], number: float = 1.0) -> None:
         """Fill `out` with the reduction of `x` over the axes."""
         if x.dtype != np.float32:
             x = primitives.cast(x, "float32")
-        x, layout = _arranged(x, axes, self._ordered)
-        subgroups = out.device.info.short_subgroups and _by_four(layout, x.offset)
+        x, layout = _arrange(x, axes, self._ordered)
+        subgroups = out.device.info.short_subgroups and _reads_vec4(layout, x.offset)
         width = 4 if subgroups else 1
         if subgroups:
-            layout = _in_fours(layout)
+            layout = _vec4_layout(layout)
         outputs, size = out.numel(), math.prod(layout.sizes)
-        lanes = ROWS_OF_SUBGROUPS if subgroups else _lanes(outputs, layout)
-        step = TOGETHER if subgroups else WORKGROUP // lanes  # elements, or fours, that are taken at once
+        lanes = ROWS_PER_SUBGROUP_WORKGROUP if subgroups else _lane_count(outputs, layout)
+        step = SUBGROUP_SIZE if subgroups else WORKGROUP // lanes  # elements, or vec4s, that are read at once
         tiles = ceil_div(outputs, lanes)
-        slices = max(1, min(ceil_div(BUSY, tiles), ceil_div(size, step) * width // LEAST_RUN))
+        steps = ceil_div(size, step) * width
+        slices = max(1, min(ceil_div(BUSY_WORKGROUPS, tiles), steps // MIN_STEPS_PER_SLICE))
         slice = ceil_div(ceil_div(size, slices), step) * step
         slices = ceil_div(size, slice) if size else 1
         rank = len(layout.sizes) if len(layout.sizes) == 1 else RANK
         push = pack(x.offset // width, *layout.kept, *layout.kept_strides, *layout.sizes, *layout.strides)
         code, used = self._gather[rank, subgroups], max(1, sum(kept != 1 for kept in layout.kept))
         if slices == 1:
-            _run(code, outputs, size, lanes, 1, slice, number, push, used, x, out)
+            _run_reduce(code, outputs, size, lanes, 1, slice, number, push, used, x, out)
             return
         states = empty(
             type(out).result_class, (outputs * slices * self._words,), np.dtype(np.float32), out.device
         )
-        _run(code, outputs, size, lanes, slices, slice, number, push, used, x, states)
-        self.join(out, states, slices, number)
+        _run_reduce(code, outputs, size, lanes, slices, slice, number, push, used, x, states)
+        self.merge_slices(out, states, slices, number)
 
-    def join(self, out: TensorBase, states: TensorBase, slices: int, number: float = 1.0) -> None:
-        """Fill `out` from the states of each element's slices, which lie side by side."""
-        lanes = WORKGROUP // power_of_2(slices)
-        _run(self.merge, out.numel(), slices, lanes, 1, slices, number, b"", 1, states, out)
+    def merge_slices(self, out: TensorBase, states: TensorBase, slices: int, number: float = 1.0) -> None:
+        """Fill `out` from the states of the slices of each output, which are adjacent."""
+        lanes = WORKGROUP // next_power_of_2(slices)
+        _run_reduce(self.merge_shader, out.numel(), slices, lanes, 1, slices, number, b"", 1, states, out)
 
 
-def on_host(out: TensorBase, values: Any) -> None:
-    """Fill `out` with what was computed on the host."""
+def fill_from_host(out: TensorBase, values: Any) -> None:
+    """Fill `out` with values that were computed on the host."""
     out.storage = out.device.upload(np.asarray(values, out.dtype))
 
 
-def _run(
+def _run_reduce(
     code: Shader,
     outputs: int,
     size: int,
@@ -174,38 +208,40 @@ def _run(
     slices: int,
     slice: int,
     number: float,
-    rest: bytes,
+    layout: bytes,
     axes: int,
     source: TensorBase,
     target: TensorBase,
 ) -> None:
     tiles = ceil_div(outputs, lanes)
     columns = min(tiles, launch.STRIDED_GRID_CAP)
-    push = pack(outputs, size, lanes, columns, slices, slice, float(number)) + rest
+    push = pack(outputs, size, lanes, columns, slices, slice, float(number)) + layout
     grid = columns, slices, ceil_div(tiles, columns)
     target.device.launch(Launch(code, grid, push, (axes,)), source.storage, target.storage)
 
 
-def _lanes(outputs: int, layout: _Layout) -> int:
-    """How many outputs a workgroup has side by side: a power of 2."""
+def _lane_count(outputs: int, layout: _Layout) -> int:
+    """The number of adjacent outputs that a workgroup computes: a power of 2."""
     size = math.prod(layout.sizes)
-    enough = WORKGROUP // power_of_2(size)  # so that no invocation is idle
-    if outputs > MANY:
-        enough = max(enough, WORKGROUP // WIDEST)  # a row still fills a cache line; a tree has fewer levels
+    lanes = WORKGROUP // next_power_of_2(size)  # so that no invocation is idle
+    if outputs > MANY_ROWS:
+        lanes = max(lanes, WORKGROUP // MAX_ADJACENT_ROWS)  # fills a cache line, and a tree has fewer levels
     width = layout.kept[-1]
     steps = (s for s, n in zip(layout.strides, layout.sizes, strict=True) if n > 1 and s > 0)
     if width > 1 and 0 < layout.kept_strides[-1] < min(steps, default=math.inf):
-        return max(enough, min(power_of_2(width), WIDEST if size > LEAST_RUN else WORKGROUP))
-    return enough
+        limit = MAX_ADJACENT_ROWS if size > MIN_STEPS_PER_SLICE else WORKGROUP
+        return max(lanes, min(next_power_of_2(width), limit))
+    return lanes
 
 
-def _by_four(layout: _Layout, offset: int) -> bool:
-    """Whether fours of reduced elements lie at multiples of four."""
-    others = (*layout.kept_strides, *layout.strides[:-1], offset)
-    return layout.strides[-1:] == (1,) and layout.sizes[-1] % 4 == 0 and not any(n % 4 for n in others)
+def _reads_vec4(layout: _Layout, offset: int) -> bool:
+    """Whether the reduced elements can be read as aligned vec4s."""
+    alignments = (*layout.kept_strides, *layout.strides[:-1], offset)
+    return layout.strides[-1:] == (1,) and layout.sizes[-1] % 4 == 0 and not any(n % 4 for n in alignments)
 
 
-def _in_fours(layout: _Layout) -> _Layout:
+def _vec4_layout(layout: _Layout) -> _Layout:
+    """The layout with sizes and strides that count vec4s."""
     return _Layout(
         layout.kept,
         tuple(stride // 4 for stride in layout.kept_strides),
@@ -214,15 +250,14 @@ def _in_fours(layout: _Layout) -> _Layout:
     )
 
 
-def _arranged(x: TensorBase, axes: tuple[int, ...], ordered: bool) -> tuple[TensorBase, _Layout]:
-    """The tensor, or a copy, with no more axes than the kernel has once neighbours are merged."""
+def _arrange(x: TensorBase, axes: tuple[int, ...], ordered: bool) -> tuple[TensorBase, _Layout]:
+    """The tensor, copied if it has too many axes for the kernel, and its layout with merged axes."""
     if ordered and len(axes) > 1:
-        x = contiguous(x)  # or the elements would not be counted in their order
+        x = contiguous(x)  # else indices would not count elements in row-major order
     kept = tuple(i for i in range(len(x.shape)) if i not in axes)
     layout = _layout(x, kept, axes, ordered)
     if layout is None:
-        turned = permute(x, *kept, *axes)
-        x = primitives.clone(turned)
+        x = primitives.clone(permute(x, *kept, *axes))
         first = len(kept)
         layout = _layout(x, tuple(range(first)), tuple(range(first, len(x.shape))), ordered)
     assert layout is not None
@@ -230,9 +265,9 @@ def _arranged(x: TensorBase, axes: tuple[int, ...], ordered: bool) -> tuple[Tens
 
 
 def _layout(x: TensorBase, kept: tuple[int, ...], axes: tuple[int, ...], ordered: bool) -> _Layout | None:
-    """None if there are too many axes for the kernel."""
+    """The layout with merged axes; None if these are too many for the kernel."""
     outer, (outer_strides,) = merge_axes(tuple(x.shape[i] for i in kept), [tuple(x.strides[i] for i in kept)])
-    if not ordered:  # then as they lie in memory, so that more of them merge
+    if not ordered:  # in the order of memory, so that more of them merge
         axes = tuple(sorted(axes, key=lambda i: -x.strides[i]))
     inner, (inner_strides,) = merge_axes(tuple(x.shape[i] for i in axes), [tuple(x.strides[i] for i in axes)])
     if len(outer) > RANK or len(inner) > RANK:

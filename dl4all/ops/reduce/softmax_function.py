@@ -1,7 +1,8 @@
-"""Softmax and its logarithm, with their gradients."""
+"""softmax, log_softmax and logsumexp, with their gradients."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,87 +10,59 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import REGISTRY, Kernel, Result, example, op
-from dl4all.ops.core.tensor_base import Array, TensorBase
-from dl4all.ops.elementwise.arithmetic import mul, neg
-from dl4all.ops.reduce.row_kernels import row_shaders, run_rows
-from dl4all.ops.reduce.sums import sum
+from dl4all.ops.core.op import Kernel, Result, example, op
+from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase
+from dl4all.ops.elementwise.arithmetic import mul, neg, sub
+from dl4all.ops.elementwise.transcendental import exp
+from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, reduced_shape
+from dl4all.ops.reduce.row_kernels import RowShaders, row_shaders, run_rows
+from dl4all.ops.reduce.sums import AXES_EXAMPLES, EMPTY_EXAMPLES, accurate_sum, expand_reduced, sum
 
 SOFTMAX, LOG_SOFTMAX = (row_shaders("reduce/softmax.comp", LOG=log) for log in (0, 1))
 SOFTMAX_BACKWARD, LOG_SOFTMAX_BACKWARD = (
     row_shaders("reduce/softmax_backward.comp", LOG=log) for log in (0, 1)
 )
-SHAPES: tuple[tuple[tuple[int, ...], int], ...] = (
+LOGSUMEXP_REDUCTION = Reduction("LOGSUMEXP", "logarithm(s)")
+SHAPES_AND_DIMS: tuple[tuple[Shape, int], ...] = (
     ((3, 1000), -1), ((5, 12), 1), ((2, 5, 7), 1), ((2, 67, 131), 1), ((3001, 5), 1),
     ((13,), 0), ((4, 1), 1), ((), 0), ((0, 5), 1), ((5, 0), 1),
 )  # fmt: skip
+FORWARD_EXAMPLES = [example(shape, dim=dim) for shape, dim in SHAPES_AND_DIMS]
+BACKWARD_EXAMPLES = [example(shape, shape, dim=dim) for shape, dim in SHAPES_AND_DIMS]
 
 
-def _check(name: str, *operands: TensorBase, dim: Any) -> Result:
-    check_float(name, *operands)
-    shape = operands[0].shape
-    rank = max(len(shape), 1)
-    if not (isinstance(dim, int) and -rank <= dim < rank):
-        raise ArgumentError(f"[{name}] dim {dim!r} is not an axis of shape {shape}")
-    for operand in operands:
-        if operand.shape != shape:
-            raise ShapeError(f"[{name}] expected operands of one shape, got {shape} and {operand.shape}")
-    return shape, operands[0].dtype
+def _infer_same_shape(name: str) -> Callable[..., Result]:
+    def infer(*operands: TensorBase, dim: Any) -> Result:
+        check_float(name, *operands)
+        shape = operands[0].shape
+        rank = max(len(shape), 1)
+        if not (isinstance(dim, int) and -rank <= dim < rank):
+            raise ArgumentError(f"[{name}] dim {dim!r} is not an axis of shape {shape}")
+        for operand in operands:
+            if operand.shape != shape:
+                raise ShapeError(f"[{name}] expected operands of one shape, got {shape} and {operand.shape}")
+        return shape, operands[0].dtype
+
+    return infer
 
 
-def _along(x: Any, f: Any) -> Any:
-    """What `f` makes of an array with at least one axis."""
+def _row_kernel(shaders: RowShaders) -> Kernel:
+    def run(out: TensorBase, *operands: TensorBase, dim: int) -> None:
+        run_rows(shaders, out, dim, *operands)
+
+    return Kernel(run, tuple(shaders.values()))
+
+
+def _along_axis(f: Callable[[Any], Any], x: Any) -> Any:
+    """Apply `f` to an array, as a vector of one element if it is 0-d."""
     return f(x.reshape(x.shape or (1,))).reshape(x.shape) if x.size else np.empty_like(x)
-
-
-def _softmax_backward_of_result(g: Any, grad: Any, result: Any, dim: int) -> Any:
-    of_grad, of_g = (sum(mul(v, result), dim, keepdim=True) for v in (grad, g))
-    return g * (grad - of_grad) - grad * of_g
-
-
-@export()
-@op(
-    infer=lambda grad, result, dim: _check("softmax_backward", grad, result, dim=dim),
-    kernel=Kernel(
-        lambda out, grad, result, dim: run_rows(SOFTMAX_BACKWARD, out, dim, grad, result),
-        tuple(SOFTMAX_BACKWARD.values()),
-    ),
-    examples=[example(shape, shape, dim=dim) for shape, dim in SHAPES],
-    grad=(
-        lambda g, result, dim: REGISTRY["softmax_backward"](g, result, dim),
-        _softmax_backward_of_result,
-    ),
-)
-def softmax_backward(grad: Array, result: Array, dim: int) -> Array:
-    """The gradient of :func:`softmax`, from that of its result: ``result * (grad - sum(grad * result))``.
-
-    Args:
-        grad, result: floats of one shape.
-        dim: the axis of the softmax.
-
-    Returns:
-        That shape.
-
-    Raises:
-        ArgumentError: there is no such axis.
-        ShapeError: the shapes differ.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.ops.softmax_backward(dl.tensor([1.0, 0.0]), dl.tensor([0.5, 0.5]), 0).tolist()
-        [0.25, -0.25]
-    """
-    if grad.ndim == 0:
-        return result * (grad - grad * result)
-    return result * (grad - (grad * result).sum(dim, keepdims=True))
 
 
 @export("dl", "Tensor", "F")
 @op(
-    infer=lambda input, dim: _check("softmax", input, dim=dim),
-    kernel=Kernel(lambda out, input, dim: run_rows(SOFTMAX, out, dim, input), tuple(SOFTMAX.values())),
-    examples=[example(shape, dim=dim) for shape, dim in SHAPES],
-    grad=lambda g, result, dim: softmax_backward(g, result, dim),
+    infer=_infer_same_shape("softmax"),
+    kernel=_row_kernel(SOFTMAX),
+    examples=FORWARD_EXAMPLES,
 )
 def softmax(input: Array, dim: int = -1) -> Array:
     """Exponentials of the elements along axis `dim`, divided by their sum.
@@ -116,36 +89,25 @@ def softmax(input: Array, dim: int = -1) -> Array:
         exponentials = np.exp(x - x.max(dim, keepdims=True))
         return exponentials / exponentials.sum(dim, keepdims=True)
 
-    return _along(input, body)
-
-
-def _log_softmax_backward_of_grad(g: Any, result: Any, dim: int) -> Any:
-    return g - sum(g * REGISTRY["exp"](result), dim, keepdim=True)
-
-
-def _log_softmax_backward_of_result(g: Any, grad: Any, result: Any, dim: int) -> Any:
-    return neg(g * REGISTRY["exp"](result) * sum(grad, dim, keepdim=True))
+    return _along_axis(body, input)
 
 
 @export()
 @op(
-    infer=lambda grad, result, dim: _check("log_softmax_backward", grad, result, dim=dim),
-    kernel=Kernel(
-        lambda out, grad, result, dim: run_rows(LOG_SOFTMAX_BACKWARD, out, dim, grad, result),
-        tuple(LOG_SOFTMAX_BACKWARD.values()),
-    ),
-    examples=[example(shape, shape, dim=dim) for shape, dim in SHAPES],
-    grad=(_log_softmax_backward_of_grad, _log_softmax_backward_of_result),
+    infer=_infer_same_shape("softmax_backward"),
+    kernel=_row_kernel(SOFTMAX_BACKWARD),
+    examples=BACKWARD_EXAMPLES,
 )
-def log_softmax_backward(grad: Array, result: Array, dim: int) -> Array:
-    """The gradient of :func:`log_softmax`, from that of its result: ``grad - exp(result) * sum(grad)``.
+def softmax_backward(grad: Array, result: Array, dim: int) -> Array:
+    """The gradient of :func:`softmax`: ``result * (grad - sum(grad * result))``.
 
     Args:
-        grad, result: floats of one shape.
+        grad: the gradient of the result, floats.
+        result: that of the forward op, of the same shape.
         dim: the axis of the softmax.
 
     Returns:
-        That shape.
+        The same shape.
 
     Raises:
         ArgumentError: there is no such axis.
@@ -153,25 +115,32 @@ def log_softmax_backward(grad: Array, result: Array, dim: int) -> Array:
 
     Example:
         >>> import dl4all as dl
-        >>> dl.ops.log_softmax_backward(dl.tensor([1.0, 3.0]), dl.tensor([0.0, 0.0]), 0).tolist()
-        [-3.0, -1.0]
+        >>> dl.ops.softmax_backward(dl.tensor([1.0, 0.0]), dl.tensor([0.5, 0.5]), 0).tolist()
+        [0.25, -0.25]
     """
     if grad.ndim == 0:
-        return grad - np.exp(result) * grad
-    return grad - np.exp(result) * grad.sum(dim, keepdims=True)
+        return result * (grad - grad * result)
+    return result * (grad - (grad * result).sum(dim, keepdims=True))
+
+
+def _softmax_second_gradient(g: Any, grad: Any, result: Any, dim: int) -> Any:
+    """The gradient of :func:`softmax_backward` with respect to the result of softmax."""
+    grad_sum, g_sum = (sum(mul(v, result), dim, keepdim=True) for v in (grad, g))
+    return g * (grad - grad_sum) - grad * g_sum
+
+
+softmax.defgrad(lambda g, result, dim: softmax_backward(g, result, dim))
+softmax_backward.defgrad(lambda g, result, dim: softmax_backward(g, result, dim), _softmax_second_gradient)
 
 
 @export("dl", "Tensor", "F")
 @op(
-    infer=lambda input, dim: _check("log_softmax", input, dim=dim),
-    kernel=Kernel(
-        lambda out, input, dim: run_rows(LOG_SOFTMAX, out, dim, input), tuple(LOG_SOFTMAX.values())
-    ),
-    examples=[example(shape, dim=dim) for shape, dim in SHAPES],
-    grad=lambda g, result, dim: log_softmax_backward(g, result, dim),
+    infer=_infer_same_shape("log_softmax"),
+    kernel=_row_kernel(LOG_SOFTMAX),
+    examples=FORWARD_EXAMPLES,
 )
 def log_softmax(input: Array, dim: int = -1) -> Array:
-    """The logarithm of :func:`softmax`, exact where that is too small for a float.
+    """The logarithm of :func:`softmax`, accurate where softmax is too small for a float.
 
     Args:
         input: floats of any shape.
@@ -190,14 +159,52 @@ def log_softmax(input: Array, dim: int = -1) -> Array:
     """
 
     def body(x: Any) -> Any:
-        lower = x - x.max(dim, keepdims=True)
-        return lower - np.log(np.exp(lower).sum(dim, keepdims=True))
+        shifted = x - x.max(dim, keepdims=True)
+        return shifted - np.log(np.exp(shifted).sum(dim, keepdims=True))
 
-    return _along(input, body)
+    return _along_axis(body, input)
+
+
+@export()
+@op(
+    infer=_infer_same_shape("log_softmax_backward"),
+    kernel=_row_kernel(LOG_SOFTMAX_BACKWARD),
+    examples=BACKWARD_EXAMPLES,
+)
+def log_softmax_backward(grad: Array, result: Array, dim: int) -> Array:
+    """The gradient of :func:`log_softmax`: ``grad - exp(result) * sum(grad)``.
+
+    Args:
+        grad: the gradient of the result, floats.
+        result: that of the forward op, of the same shape.
+        dim: the axis of the softmax.
+
+    Returns:
+        The same shape.
+
+    Raises:
+        ArgumentError: there is no such axis.
+        ShapeError: the shapes differ.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.log_softmax_backward(dl.tensor([1.0, 3.0]), dl.tensor([0.0, 0.0]), 0).tolist()
+        [-3.0, -1.0]
+    """
+    if grad.ndim == 0:
+        return grad - np.exp(result) * grad
+    return grad - np.exp(result) * grad.sum(dim, keepdims=True)
+
+
+log_softmax.defgrad(lambda g, result, dim: log_softmax_backward(g, result, dim))
+log_softmax_backward.defgrad(
+    lambda g, result, dim: g - sum(g * exp(result), dim, keepdim=True),
+    lambda g, grad, result, dim: neg(g * exp(result) * sum(grad, dim, keepdim=True)),
+)
 
 
 @export("F")
-def softmin(input: Any, dim: int = -1) -> Any:
+def softmin(input: Array, dim: int = -1) -> Array:
     """:func:`softmax` of the negated elements.
 
     Example:
@@ -206,3 +213,51 @@ def softmin(input: Any, dim: int = -1) -> Any:
         [0.5, 0.5]
     """
     return softmax(neg(input), dim)
+
+
+def _infer_logsumexp(input: TensorBase, *, dim: Any, keepdim: bool) -> Result:
+    check_float("logsumexp", input)
+    return reduced_shape(input.shape, axes_of("logsumexp", dim, len(input.shape)), keepdim), input.dtype
+
+
+def _run_logsumexp(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool) -> None:
+    LOGSUMEXP_REDUCTION(out, input, axes_of("logsumexp", dim, len(input.shape)))
+
+
+def _logsumexp_gradient(g: Any, input: Any, result: Any, dim: Any, keepdim: bool) -> Any:
+    shares = exp(sub(input, expand_reduced(result, input.shape, dim, keepdim)))
+    return expand_reduced(g, input.shape, dim, keepdim) * shares
+
+
+@export("dl", "Tensor")
+@op(
+    infer=_infer_logsumexp,
+    kernel=Kernel(_run_logsumexp, LOGSUMEXP_REDUCTION.shaders),
+    examples=(*AXES_EXAMPLES, *EMPTY_EXAMPLES),
+    grad=_logsumexp_gradient,
+)
+def logsumexp(input: Array, dim: Dims, keepdim: bool = False) -> Array:
+    """The logarithm of the sum of the exponentials along axes, without intermediate overflow.
+
+    Args:
+        input: floats of any shape.
+        dim: an axis or several, None for all.
+        keepdim: whether the axes stay, with size 1.
+
+    Returns:
+        The input's shape without the axes; -inf where there is nothing to add.
+
+    Raises:
+        ArgumentError: there is no such axis, or it is named twice.
+        DTypeError: the input is not of floats.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.logsumexp(dl.tensor([1000.0, -1000.0]), dim=0).item()
+        1000.0
+    """
+    axes = axes_of("logsumexp", dim, input.ndim)
+    high = np.max(input, axis=axes, keepdims=True, initial=-np.inf)
+    high = np.where(np.isfinite(high), high, np.zeros((), input.dtype)).astype(input.dtype)
+    result = np.log(accurate_sum(np.exp(input - high), axes, True, input.dtype)) + high
+    return result.reshape(reduced_shape(input.shape, axes, keepdim))

@@ -1,27 +1,29 @@
-"""Sums, means and products over axes."""
+"""sum, mean, prod and sum_to."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dl4all.errors import DTypeError, ShapeError
+from dl4all.errors import ShapeError
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tape import repeated_axes
-from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
+from dl4all.ops.core.tensor_base import Array, Dims, DTypeLike, Shape, TensorBase
 from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.memory.views import expand, reshape
-from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, named, reduced, widened
+from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, float_dtype, reduced_shape, sum_dtype
 
-SUM = Reduction("SUM", "s.value / p.number")
-COUNT = Reduction("COUNT", "s.count", wide=True)
+SUM_REDUCTION = Reduction("SUM", "s.value / p.number")
+COUNT_REDUCTION = Reduction("COUNT", "s.count", wide=True)
+PRODUCT_REDUCTION = Reduction("PRODUCT", "s.value")
 
-AXES = (
+AXES_EXAMPLES = (
     example((7, 13), dim=None),
     example((5, 3, 7), dim=1),
     example((5, 3, 7), dim=-1, keepdim=True),
@@ -39,34 +41,35 @@ AXES = (
     example((3, 1), dim=1),
     example((0, 5), dim=1),
 )
-"""What every reduction over any axes is tried on."""
-EMPTY = (example((0, 5), dim=0), example((5, 0), dim=None))
-"""Nothing to reduce: only for those that have a value for it."""
+"""Examples of every reduction over several axes."""
+
+EMPTY_EXAMPLES = (example((0, 5), dim=0), example((5, 0), dim=None))
+"""Reductions of no elements, for the ops that are defined for these."""
 
 
-PIECE = 16  # rows that NumPy may add one after the other
-RUN = 32768  # elements side by side, whose sum NumPy makes of blocks
+MAX_NUMPY_ROWS = 16  # rows that NumPy may add one after the other without losing digits
+MAX_NUMPY_RUN = 32768  # adjacent elements, which NumPy adds in blocks
 
 
-def total(x: Any, axes: tuple[int, ...], keepdim: bool, dtype: np.dtype[Any]) -> Any:
-    """NumPy's sum, of long axes after folding them: its own loses digits, and in float16 most of them."""
-    shape = reduced(x.shape, axes, keepdim)
+def accurate_sum(x: Any, axes: tuple[int, ...], keepdim: bool, dtype: np.dtype[Any]) -> Any:
+    """NumPy's sum, with long axes folded first: NumPy alone loses digits, and in float16 most of them."""
+    shape = reduced_shape(x.shape, axes, keepdim)
     if dtype == np.float16:
-        return total(x, axes, keepdim, np.dtype(np.float32)).astype(dtype)
-    if dtype.kind == "f" and x.size > RUN:
+        return accurate_sum(x, axes, keepdim, np.dtype(np.float32)).astype(dtype)
+    if dtype.kind == "f" and x.size > MAX_NUMPY_RUN:
         if len(axes) == x.ndim and x.flags.c_contiguous:
             x, axes = x.reshape(-1), (0,)
         rows = [axis for axis in axes if x.strides[axis] != x.itemsize]
-        while math.prod(x.shape[axis] for axis in rows) > PIECE:
-            x = _folded(np.asarray(x, dtype), max(rows, key=lambda axis: x.shape[axis]))
+        while math.prod(x.shape[axis] for axis in rows) > MAX_NUMPY_ROWS:
+            x = _fold(np.asarray(x, dtype), max(rows, key=lambda axis: x.shape[axis]))
         for axis in axes:
-            while x.shape[axis] > RUN:
-                x = _folded(np.asarray(x, dtype), axis)
+            while x.shape[axis] > MAX_NUMPY_RUN:
+                x = _fold(np.asarray(x, dtype), axis)
     return np.sum(x, axis=axes, dtype=dtype).reshape(shape)
 
 
-def _folded(x: Any, axis: int) -> Any:
-    """An array with half as many rows, of the same sum."""
+def _fold(x: Any, axis: int) -> Any:
+    """Add the second half of the rows to the first."""
     x = np.moveaxis(x, axis, 0)
     half = len(x) // 2
     folded = x[:half] + x[half : 2 * half]
@@ -75,35 +78,35 @@ def _folded(x: Any, axis: int) -> Any:
     return np.moveaxis(folded, 0, axis)
 
 
-def count(shape: Shape, axes: tuple[int, ...]) -> int:
-    """How many elements are reduced to one."""
+def reduced_numel(shape: Shape, axes: tuple[int, ...]) -> int:
+    """How many elements are reduced to each one."""
     return math.prod(shape[i] for i in axes)
 
 
-def spread(g: Any, shape: Shape, dim: Any, keepdim: bool) -> Any:
-    """A reduction's gradient repeated along the axes that are gone."""
+def expand_reduced(tensor: Any, shape: Shape, dim: Any, keepdim: bool) -> Any:
+    """Expand a reduced tensor, such as a gradient, to the shape before the reduction."""
     axes = axes_of("sum", dim, len(shape))
-    return expand(g if keepdim else reshape(g, reduced(shape, axes, True)), *shape)
+    return expand(tensor if keepdim else reshape(tensor, reduced_shape(shape, axes, True)), *shape)
 
 
-def _sum_to_shape(input: TensorBase, shape: Shape) -> Result:
-    wanted = tuple(shape)
-    missing = len(input.shape) - len(wanted)
+def _infer_sum_to(input: TensorBase, shape: Shape) -> Result:
+    target = tuple(shape)
+    missing = len(input.shape) - len(target)
     if missing < 0 or any(
-        size not in (1, wide) for size, wide in zip(wanted, input.shape[missing:], strict=True)
+        size not in (1, wide) for size, wide in zip(target, input.shape[missing:], strict=True)
     ):
-        raise ShapeError(f"[sum_to] shape {wanted} does not broadcast to the input's {input.shape}")
-    return wanted, input.dtype
+        raise ShapeError(f"[sum_to] shape {target} does not broadcast to the input's {input.shape}")
+    return target, input.dtype
 
 
-def _sum_to_run(out: TensorBase, input: TensorBase, shape: Shape) -> None:
-    SUM(out, input, repeated_axes(tuple(shape), input.shape))
+def _run_sum_to(out: TensorBase, input: TensorBase, shape: Shape) -> None:
+    SUM_REDUCTION(out, input, repeated_axes(tuple(shape), input.shape))
 
 
 @export()
 @op(
-    infer=_sum_to_shape,
-    kernel=Kernel(_sum_to_run, SUM.shaders),
+    infer=_infer_sum_to,
+    kernel=Kernel(_run_sum_to, SUM_REDUCTION.shaders),
     examples=(
         example((5, 3, 7), shape=(3, 1)),
         example((5, 3, 7), shape=()),
@@ -114,41 +117,44 @@ def _sum_to_run(out: TensorBase, input: TensorBase, shape: Shape) -> None:
     ),
     grad=lambda g, shapes: expand(g, *shapes[0]),
 )
-def sum_to(input: Array, shape: Any) -> Array:
-    """Sums over the axes along which `shape` was repeated: what undoes broadcasting in a gradient.
+def sum_to(input: Array, shape: Shape) -> Array:
+    """Sum over the axes along which `shape` was broadcast: the gradient of broadcasting.
 
     Args:
         input: any shape and dtype.
-        shape: one that broadcasts to the input's.
+        shape: a shape that broadcasts to the input's.
 
     Returns:
-        That shape, in the input's dtype.
+        The given shape, in the input's dtype.
 
     Raises:
-        ShapeError: it does not broadcast to the input's.
+        ShapeError: `shape` does not broadcast to the input's.
 
     Example:
         >>> import dl4all as dl
         >>> dl.ops.sum_to(dl.tensor([[1.0, 2.0], [3.0, 4.0]]), (2,)).tolist()
         [4.0, 6.0]
     """
-    return total(input, repeated_axes(tuple(shape), input.shape), True, input.dtype).reshape(shape)
+    return accurate_sum(input, repeated_axes(tuple(shape), input.shape), True, input.dtype).reshape(shape)
 
 
 primitives.sum_to = sum_to
 
 
-def _sum_shape(input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> Result:
-    axes = axes_of("sum", dim, len(input.shape))
-    return reduced(input.shape, axes, keepdim), widened(input.dtype) if dtype is None else named("sum", dtype)
+def _infer_sum(name: str) -> Callable[..., Result]:
+    def infer(input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> Result:
+        axes = axes_of(name, dim, len(input.shape))
+        return reduced_shape(input.shape, axes, keepdim), sum_dtype(name, input, dtype)
+
+    return infer
 
 
-def _sum_run(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> None:
+def _run_sum(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> None:
     axes = axes_of("sum", dim, len(input.shape))
     if out.dtype == np.float32:
-        SUM(out, input, axes)
+        SUM_REDUCTION(out, input, axes)
     elif input.dtype == np.bool_:
-        COUNT(out, input, axes)
+        COUNT_REDUCTION(out, input, axes)
     else:
         raise NoKernel(
             f"devices do not add {input.dtype} up as {out.dtype}; convert with .float() to stay there"
@@ -157,15 +163,15 @@ def _sum_run(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dty
 
 @export("dl", "Tensor")
 @op(
-    infer=_sum_shape,
-    kernel=Kernel(_sum_run, (*SUM.shaders, *COUNT.shaders), ("float32", "int64")),
-    examples=(*AXES, *EMPTY),
-    grad=lambda g, shapes, dim, keepdim: spread(g, shapes[0], dim, keepdim),
+    infer=_infer_sum("sum"),
+    kernel=Kernel(_run_sum, (*SUM_REDUCTION.shaders, *COUNT_REDUCTION.shaders), ("float32", "int64")),
+    examples=(*AXES_EXAMPLES, *EMPTY_EXAMPLES),
+    grad=lambda g, shapes, dim, keepdim: expand_reduced(g, shapes[0], dim, keepdim),
 )
-def sum(input: Array, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
+def sum(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Array:
     """The sum of the elements along axes.
 
-    Float32 sums keep their digits: on devices, and in NumPy along the last axis, they are taken in pieces.
+    Long float32 sums keep their digits: they are added in blocks, on devices and in NumPy.
 
     Args:
         input: any shape and dtype.
@@ -185,41 +191,33 @@ def sum(input: Array, dim: Any = None, keepdim: bool = False, *, dtype: Any = No
         >>> dl.sum(dl.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=0).tolist()
         [4.0, 6.0]
     """
-    wanted = widened(input.dtype) if dtype is None else named("sum", dtype)
-    return total(input, axes_of("sum", dim, input.ndim), keepdim, wanted)
+    return accurate_sum(input, axes_of("sum", dim, input.ndim), keepdim, sum_dtype("sum", input, dtype))
 
 
-def _mean_dtype(input: Any, dtype: Any) -> np.dtype[Any]:
-    found = input.dtype if dtype is None else named("mean", dtype)
-    if found.kind != "f":
-        raise DTypeError(f"[mean] expected floats of one dtype, got {found}; pass dtype=dl.float32")
-    return np.dtype(found)
-
-
-def _mean_shape(input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> Result:
+def _infer_mean(input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> Result:
     axes = axes_of("mean", dim, len(input.shape))
-    return reduced(input.shape, axes, keepdim), _mean_dtype(input, dtype)
+    return reduced_shape(input.shape, axes, keepdim), float_dtype("mean", input, dtype)
 
 
-def _mean_run(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> None:
+def _run_mean(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> None:
     axes = axes_of("mean", dim, len(input.shape))
-    SUM(out, input, axes, count(input.shape, axes) or math.nan)
+    SUM_REDUCTION(out, input, axes, reduced_numel(input.shape, axes) or math.nan)
 
 
-def _mean_grad(g: Any, shapes: Any, dim: Any, keepdim: bool) -> Any:
+def _mean_gradient(g: Any, shapes: Any, dim: Any, keepdim: bool) -> Any:
     shape = shapes[0]
-    each = g / (count(shape, axes_of("mean", dim, len(shape))) or math.nan)
-    return spread(each, shape, dim, keepdim)
+    share = g / (reduced_numel(shape, axes_of("mean", dim, len(shape))) or math.nan)
+    return expand_reduced(share, shape, dim, keepdim)
 
 
 @export("dl", "Tensor")
 @op(
-    infer=_mean_shape,
-    kernel=Kernel(_mean_run, SUM.shaders),
-    examples=(*AXES, *EMPTY),
-    grad=_mean_grad,
+    infer=_infer_mean,
+    kernel=Kernel(_run_mean, SUM_REDUCTION.shaders),
+    examples=(*AXES_EXAMPLES, *EMPTY_EXAMPLES),
+    grad=_mean_gradient,
 )
-def mean(input: Array, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
+def mean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Array:
     """The mean of the elements along axes.
 
     Args:
@@ -241,51 +239,41 @@ def mean(input: Array, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
         [[1.5], [3.5]]
     """
     axes = axes_of("mean", dim, input.ndim)
-    wanted = _mean_dtype(input, dtype)
-    wide = np.result_type(wanted, np.float32)  # float16 has no room for the sum, nor for the count
-    added = total(input, axes, keepdim, wide)
-    return (added / np.asarray(count(input.shape, axes) or math.nan, wide)).astype(wanted)
+    result_dtype = float_dtype("mean", input, dtype)
+    wide = np.result_type(result_dtype, np.float32)  # the sum, or the count, may overflow float16
+    added = accurate_sum(input, axes, keepdim, wide)
+    return (added / np.asarray(reduced_numel(input.shape, axes) or math.nan, wide)).astype(result_dtype)
 
 
-PRODUCT = Reduction("PRODUCT", "s.value")
+def _run_prod(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> None:
+    PRODUCT_REDUCTION(out, input, axes_of("prod", dim, len(input.shape)))
 
 
-def _prod_shape(input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> Result:
-    axes = axes_of("prod", dim, len(input.shape))
-    return reduced(input.shape, axes, keepdim), widened(input.dtype) if dtype is None else named(
-        "prod", dtype
-    )
-
-
-def _prod_run(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> None:
-    PRODUCT(out, input, axes_of("prod", dim, len(input.shape)))
-
-
-def _prod_grad(g: Any, input: Any, dim: Any, keepdim: bool) -> Any:
-    """The product of the others: with a zero among them 0, so that it needs no division by zero."""
+def _prod_gradient(g: Any, input: Any, dim: Any, keepdim: bool) -> Any:
+    """The product of all other elements: 0 if a zero is among them, and computed without dividing by zero."""
     zero = eq(input, 0)
-    others = where(zero, 1.0, input)
+    nonzero = where(zero, 1.0, input)
     zeros = sum(zero, dim, keepdim=True, dtype=input.dtype)
-    rest = prod(others, dim, keepdim=True)
+    rest = prod(nonzero, dim, keepdim=True)
     at_zero = where(eq(zeros, 1), rest, 0.0)
-    elsewhere = where(eq(zeros, 0), rest, 0.0) / others
-    return spread(g, input.shape, dim, keepdim) * where(zero, at_zero, elsewhere)
+    at_nonzero = where(eq(zeros, 0), rest, 0.0) / nonzero
+    return expand_reduced(g, input.shape, dim, keepdim) * where(zero, at_zero, at_nonzero)
 
 
 @export("dl", "Tensor")
 @op(
-    infer=_prod_shape,
-    kernel=Kernel(_prod_run, PRODUCT.shaders),
+    infer=_infer_sum("prod"),
+    kernel=Kernel(_run_prod, PRODUCT_REDUCTION.shaders),
     examples=(
-        # Few elements: large products overflow, and hide second derivatives. Or so many that all overflow.
-        *(case for case in AXES if case.shapes[0] not in ((7, 13), (67, 131), (2, 67, 131))),
+        # Few elements: large products overflow, and hide second derivatives. Or enough that all overflow.
+        *(case for case in AXES_EXAMPLES if case.shapes[0] not in ((7, 13), (67, 131), (2, 67, 131))),
         example((17, 131), dim=0),
         example((3, 5)),
-        *EMPTY,
+        *EMPTY_EXAMPLES,
     ),
-    grad=_prod_grad,
+    grad=_prod_gradient,
 )
-def prod(input: Array, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
+def prod(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Array:
     """The product of the elements along axes.
 
     Second derivatives are those for elements other than 0.
@@ -308,5 +296,5 @@ def prod(input: Array, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
         >>> dl.prod(dl.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=0).tolist()
         [3.0, 8.0]
     """
-    wanted = widened(input.dtype) if dtype is None else named("prod", dtype)
-    return np.prod(input, axis=axes_of("prod", dim, input.ndim), keepdims=keepdim, dtype=wanted)
+    axes = axes_of("prod", dim, input.ndim)
+    return np.prod(input, axis=axes, keepdims=keepdim, dtype=sum_dtype("prod", input, dtype))

@@ -17,7 +17,6 @@ from dl4all.errors import ShaderError
 from dl4all.ops.core import autotune
 from dl4all.ops.core.autotune import SPACES
 from dl4all.ops.linalg import matvec
-from dl4all.ops.linalg.dot_product import atomic_dot
 from dl4all.ops.linalg.gemm import PROBLEMS as PRODUCTS
 from dl4all.ops.linalg.gemm import SPACE as GEMM
 from tests.conftest import REPOSITORY, need
@@ -156,7 +155,7 @@ def test_all_candidates_agree(name: str, label: str, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.vulkan
-@pytest.mark.parametrize("way", matvec.WAYS)
+@pytest.mark.parametrize("way", matvec.METHODS)
 @pytest.mark.parametrize(("rows", "features", "inner"), [(1, 1, 1), (1, 130, 67), (5, 3, 300), (4, 70, 13)])
 @pytest.mark.parametrize("biased", [False, True])
 def test_every_way_to_multiply_a_few_rows(
@@ -168,18 +167,8 @@ def test_every_way_to_multiply_a_few_rows(
     bias = rng.standard_normal(features, np.float32)
     place = [dl.from_numpy(values, "vulkan:0") for values in (x, w, bias)]
     out = dl.full((rows, features), float("nan"), device="vulkan:0")
-    matvec.matvec_with(matvec.WAYS[way], out, place[0], place[1], place[2] if biased else None, rows)
+    matvec.matvec_with_method(
+        matvec.METHODS[way], out, place[0], place[1], place[2] if biased else None, rows
+    )
     expected = x.astype(np.float64) @ w.T + (bias if biased else 0)
     np.testing.assert_allclose(out.numpy(), expected, atol=4e-7 * (inner + 4) * 3)
-
-
-@pytest.mark.vulkan
-@pytest.mark.parametrize("size", [1, 127, 70_001])
-def test_atomic_additions_give_the_same_sum(size: int) -> None:
-    """Within rounding: their order is another one each time."""
-    need("vulkan:0")
-    rng = np.random.default_rng(size)
-    x, y = (rng.uniform(0.5, 2, size).astype(np.float32) for _ in range(2))
-    out = dl.full((), float("nan"), device="vulkan:0")
-    atomic_dot(out, dl.from_numpy(x, "vulkan:0"), dl.from_numpy(y, "vulkan:0"))
-    np.testing.assert_allclose(out.item(), x.astype(np.float64) @ y, rtol=1e-5)

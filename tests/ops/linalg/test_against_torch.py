@@ -1,4 +1,4 @@
-"""Products beside PyTorch's: values and gradients."""
+"""Matrix products against PyTorch: values and gradients."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ def test_matmul(shapes: tuple[tuple[int, ...], tuple[int, ...]], device: str) ->
     compare_with_torch(device, dl.matmul, torch.matmul, a, b)
 
 
-TURNED = list(itertools.product((False, True), repeat=2))
+TRANSPOSITIONS = list(itertools.product((False, True), repeat=2))
 
 
-@pytest.mark.parametrize("turned", TURNED, ids=str)
+@pytest.mark.parametrize("transposed", TRANSPOSITIONS, ids=str)
 @pytest.mark.parametrize("sizes", [(13, 29, 17), (64, 36, 8), (1, 7, 5), (5, 7, 1), (3, 1, 5)], ids=str)
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)], ids=str)
-def test_turned_operands(
-    turned: tuple[bool, bool], sizes: tuple[int, int, int], batch: tuple[int, ...], device: str
+def test_transposed_operands(
+    transposed: tuple[bool, bool], sizes: tuple[int, int, int], batch: tuple[int, ...], device: str
 ) -> None:
     """Views with their last axes swapped, of matrices and of batches."""
     m, k, n = sizes
-    rng = generator(turned, sizes, batch)
-    a = numbers(rng, (*batch, k, m) if turned[0] else (*batch, m, k))
-    b = numbers(rng, (*batch, n, k) if turned[1] else (*batch, k, n))
+    rng = generator(transposed, sizes, batch)
+    a = numbers(rng, (*batch, k, m) if transposed[0] else (*batch, m, k))
+    b = numbers(rng, (*batch, n, k) if transposed[1] else (*batch, k, n))
 
     def product(left: Any, right: Any) -> Any:
-        left = left.transpose(-1, -2) if turned[0] else left
-        right = right.transpose(-1, -2) if turned[1] else right
+        left = left.transpose(-1, -2) if transposed[0] else left
+        right = right.transpose(-1, -2) if transposed[1] else right
         return left @ right
 
     compare_with_torch(device, product, product, a, b)
@@ -91,7 +91,7 @@ def test_linear(front: tuple[int, ...], inner: int, features: int, bias: bool, d
     )
 
 
-def test_linear_with_a_turned_weight(device: str) -> None:
+def test_linear_with_a_transposed_weight(device: str) -> None:
     rng = generator("turned weight")
 
     def layer(f: Any) -> Any:
@@ -117,7 +117,7 @@ PRODUCTS: list[tuple[str, list[tuple[int, ...]], dict[str, float]]] = [
 
 
 @pytest.mark.parametrize(("name", "shapes", "arguments"), PRODUCTS)
-def test_products_by_other_names(
+def test_blas_products(
     name: str, shapes: list[tuple[int, ...]], arguments: dict[str, float], device: str
 ) -> None:
     rng = generator(name, shapes)
@@ -127,13 +127,13 @@ def test_products_by_other_names(
 
 
 @pytest.mark.parametrize(("name", "shapes", "arguments"), PRODUCTS)
-def test_products_refuse_other_axes(name: str, shapes: Any, arguments: Any) -> None:
+def test_blas_products_refuse_other_axes(name: str, shapes: Any, arguments: Any) -> None:
     tensors = [dl.ones(1, 1, *shape, device="cpu") for shape in shapes]
     with pytest.raises(ShapeError, match=rf"^\[(bmm|{name})\] "):
         getattr(dl, name)(*tensors, **arguments)
 
 
-def test_nan_in_what_is_not_added_does_not_count(device: str) -> None:
+def test_nan_in_an_input_with_beta_0_does_not_count(device: str) -> None:
     nan, one = dl.full((2, 2), np.nan, device=device), dl.ones(2, 2, device=device)
     assert dl.addmm(nan, one, one, beta=0).tolist() == [[2.0, 2.0], [2.0, 2.0]]
 

@@ -1,4 +1,4 @@
-"""The matrix product in every form of its kernel, whichever of them this device would choose."""
+"""GEMM with every form of its kernel, not only the one that this device would choose."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import dl4all as dl
 from dl4all.ops.core import autotune
 from dl4all.ops.core.op import empty
 from dl4all.ops.linalg import gemm as module
-from dl4all.ops.linalg.gemm import NARROW, PANEL, SPACE, TILES, Matrices, Tile, best_panel, gemm
+from dl4all.ops.linalg.gemm import NARROW, PANEL, SPACE, TILES, GemmProblem, Tile, best_panel, gemm
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.tensor.tensor import Tensor
@@ -44,18 +44,23 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def use(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> Tile:
-    """Makes the device use one tile, and skips where it cannot."""
-    place, tile = dl.device(device), TILES[name]
-    if not SPACE.fits(place, tile, (1, 1, 1, 1, False, False, 0)):
+    """Make the device use one tile; skip if it cannot."""
+    tile = TILES[name]
+    if not SPACE.fits(dl.device(device), tile, (1, 1, 1, 1, False, False, 0)):
         pytest.skip(f"{device} cannot run {name}")
     monkeypatch.setattr(autotune, "choose", lambda *_: tile)
     return tile
 
 
-TURNED = ["words64 64x28", "shuffle 64x28", "plain 64x64", "shared 64x64"]  # that read turned operands
+TRANSPOSING = [
+    "words64 64x28",
+    "shuffle 64x28",
+    "plain 64x64",
+    "shared 64x64",
+]  # read transposed operands
 
 
-@pytest.fixture(params=[*TURNED, "words64 64x16", "shuffle 64x16"])
+@pytest.fixture(params=[*TRANSPOSING, "words64 64x16", "shuffle 64x16"])
 def tile(request: pytest.FixtureRequest, device: str, monkeypatch: pytest.MonkeyPatch) -> Tile:
     """One of every form of the kernel."""
     return use(request.param, device, monkeypatch)
@@ -86,7 +91,7 @@ def test_rows_apart_offsets_batches_and_bias(device: str, m: int, n: int, k: int
         dl.from_numpy(bias, device),
     ]
     c = dl.full((pad + count * m * ldc,), np.nan, device=device)
-    problem = Matrices(
+    problem = GemmProblem(
         m=m, n=n, k=k, lda=lda, ldb=ldb, ldc=ldc,
         a_offset=pad, b_offset=pad, c_offset=pad,
         batch=count, a_step=m * lda, b_step=k * ldb, c_step=m * ldc,
@@ -105,44 +110,44 @@ def test_rows_apart_offsets_batches_and_bias(device: str, m: int, n: int, k: int
 
 
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
-@pytest.mark.parametrize("turn", [(True, False), (False, True)], ids=["A turned", "B turned"])
+@pytest.mark.parametrize("transposed", [(True, False), (False, True)], ids=["A transposed", "B transposed"])
 @pytest.mark.parametrize("pad", [0, 1, 4], ids=["tight", "odd rows", "aligned rows"])
-@pytest.mark.parametrize("name", TURNED)
-def test_turned_operands(
+@pytest.mark.parametrize("name", TRANSPOSING)
+def test_transposed_operands(
     device: str,
     name: str,
     m: int,
     n: int,
     k: int,
-    turn: tuple[bool, bool],
+    transposed: tuple[bool, bool],
     pad: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is read the other way round, plus a matrix or one number for each row."""
+    """A transposed operand, plus a matrix or one number for each row."""
     use(name, device, monkeypatch)
     rng = np.random.default_rng(m * 31 + n * 7 + k + pad)
-    turn_a, turn_b = turn
-    rows = [(k, m) if turn_a else (m, k), (n, k) if turn_b else (k, n), (m, n), (m, n)]
-    stored, places = [], []
+    transpose_a, transpose_b = transposed
+    rows = [(k, m) if transpose_a else (m, k), (n, k) if transpose_b else (k, n), (m, n), (m, n)]
+    stored, layouts = [], []
     for height, width in rows:
-        apart = width + pad if pad < 4 else -(-width // 4) * 4 + 4
-        whole = np.full((2, height, apart), np.nan, np.float32)
+        pitch = width + pad if pad < 4 else -(-width // 4) * 4 + 4
+        whole = np.full((2, height, pitch), np.nan, np.float32)
         whole[:, :, :width] = rng.standard_normal((2, height, width), np.float32)
         stored.append(
             dl.from_numpy(np.concatenate([np.full(pad, np.nan, np.float32), whole.ravel()]), device)
         )
-        places.append((apart, height * apart, whole[:, :, :width].astype(np.float64)))
-    (lda, a_step, a), (ldb, b_step, b), (row, step, bias), (ldc, c_step, _) = places
-    problem = Matrices(
-        m=m, n=n, k=k, lda=lda, ldb=ldb, ldc=ldc, turn_a=turn_a, turn_b=turn_b,
+        layouts.append((pitch, height * pitch, whole[:, :, :width].astype(np.float64)))
+    (lda, a_step, a), (ldb, b_step, b), (row, step, bias), (ldc, c_step, _) = layouts
+    problem = GemmProblem(
+        m=m, n=n, k=k, lda=lda, ldb=ldb, ldc=ldc, transpose_a=transpose_a, transpose_b=transpose_b,
         a_offset=pad, b_offset=pad, c_offset=pad, bias_offset=pad,
         batch=2, a_step=a_step, b_step=b_step, c_step=c_step,
-        bias_row=row, bias_column=int(turn_b), bias_step=step,
+        bias_row=row, bias_column=int(transpose_b), bias_step=step,
     )  # fmt: skip
     gemm(stored[3], stored[0], stored[1], stored[2], problem)
     got = stored[3].numpy()[pad:].reshape(2, m, ldc)[:, :, :n]
-    a, b = a.swapaxes(1, 2) if turn_a else a, b.swapaxes(1, 2) if turn_b else b
-    agree(got, a @ b + (bias if turn_b else bias[:, :, :1]), k)
+    a, b = a.swapaxes(1, 2) if transpose_a else a, b.swapaxes(1, 2) if transpose_b else b
+    agree(got, a @ b + (bias if transpose_b else bias[:, :, :1]), k)
 
 
 @pytest.mark.usefixtures("tile")
@@ -157,14 +162,14 @@ def test_panels(device: str, m: int, n: int, k: int, panel: int) -> None:
     stored[:, :n] = b
     stored = np.ascontiguousarray(stored.reshape(k, panels, panel).transpose(1, 0, 2))
     c = empty(Tensor, (m, n), np.dtype(np.float32), dl.device(device))
-    problem = Matrices(m=m, n=n, k=k, lda=k, ldb=panel, ldc=n, panel=panel, panel_step=k * panel)
+    problem = GemmProblem(m=m, n=n, k=k, lda=k, ldb=panel, ldc=n, panel=panel, panel_step=k * panel)
     gemm(c, dl.from_numpy(a, device), dl.from_numpy(stored, device), None, problem)
     agree(c.numpy(), a.astype(np.float64) @ b, k)
 
 
 @pytest.mark.parametrize("name", TILES)
 def test_every_tile_gives_the_same_bits(device: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than a workgroup of each, and ends of rows, columns and sums that fill no tile."""
+    """With more than one workgroup of each tile, and remainders of rows, columns and sums that fill none."""
     rng = np.random.default_rng(3)
     a, b, bias = (rng.standard_normal(shape, np.float32) for shape in ((133, 45), (45, 261), (261,)))
     tensors = [dl.from_numpy(x, device) for x in (a, b, bias)]
@@ -174,8 +179,8 @@ def test_every_tile_gives_the_same_bits(device: str, name: str, monkeypatch: pyt
         use(name, device, monkeypatch)
         np.testing.assert_array_equal((tensors[0] @ tensors[1]).numpy(), usual)
     if SPACE.fits(dl.device(device), TILES[name], (8, 9, 6, 1, False, True, 0)):
-        turned = dl.from_numpy(np.ascontiguousarray(b.T), device)
-        got = dl.nn.functional.linear(tensors[0], turned, tensors[2]).numpy()
+        weight = dl.from_numpy(np.ascontiguousarray(b.T), device)
+        got = dl.nn.functional.linear(tensors[0], weight, tensors[2]).numpy()
         agree(got, a.astype(np.float64) @ b + bias, 45)
 
 
@@ -188,7 +193,7 @@ def test_more_matrices_than_one_launch_takes(device: str, monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("tile")
 def test_convolution_in_pieces(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns that do not fit at once are made for some pixels of some images at a time."""
+    """Columns that do not fit into memory at once are made for some pixels of some images at a time."""
     from dl4all.ops.conv import algorithms, im2col
 
     x, w, b = (dl.randn(*s, device=device) for s in ((5, 6, 23, 19), (9, 3, 3, 3), (9,)))
@@ -203,7 +208,9 @@ def test_convolution_in_pieces(device: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("batch", [(), (5,)])
-def test_products_in_parts(device: str, batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_split_by_the_grid_limit(
+    device: str, batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As if a device could start no more than two workgroups along a side."""
     monkeypatch.setattr("dl4all.ops.linalg.gemm.MAX_GRID_SIZE", 2)
     rng = np.random.default_rng(0)
@@ -213,7 +220,7 @@ def test_products_in_parts(device: str, batch: tuple[int, ...], monkeypatch: pyt
     np.testing.assert_allclose(got, a @ b, rtol=1e-5, atol=1e-5)
 
 
-def test_linear_in_parts(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_linear_split_by_the_grid_limit(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dl4all.ops.linalg.gemm.MAX_GRID_SIZE", 1)
     rng = np.random.default_rng(1)
     x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((53, 17), (67, 17), (67,)))
@@ -230,19 +237,19 @@ def test_products_that_are_predicted_to_take_long(device: str, monkeypatch: pyte
     np.testing.assert_array_equal(dl.matmul(a, b).numpy(), whole)
 
 
-@pytest.mark.parametrize("turn", [(False, False), (True, False), (False, True)])
-def test_sums_of_more_terms_than_are_done_at_once(
-    device: str, turn: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True)])
+def test_sums_of_more_terms_than_one_launch_adds(
+    device: str, transposed: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if a loop could not go round often: the second part goes on from what the first has stored."""
-    monkeypatch.setattr(module, "MOST_TERMS", 12)
+    """As if loops had to be short: the second launch adds to the sums that the first one has stored."""
+    monkeypatch.setattr(module, "MAX_TERMS_PER_LAUNCH", 12)
     rng = np.random.default_rng(5)
     a, b = rng.standard_normal((3, 9, 31), np.float32), rng.standard_normal((3, 31, 14), np.float32)
     tensors = [
         dl.from_numpy(np.ascontiguousarray(x.swapaxes(1, 2)), device).transpose(1, 2)
-        if turned
+        if is_transposed
         else dl.from_numpy(x, device)
-        for x, turned in zip((a, b), turn, strict=True)
+        for x, is_transposed in zip((a, b), transposed, strict=True)
     ]
     agree((tensors[0] @ tensors[1]).numpy(), a.astype(np.float64) @ b, 31)
     bias = rng.standard_normal(14, np.float32)
@@ -259,22 +266,22 @@ def test_sums_of_more_terms_than_a_loop_of_llvmpipe_goes_round(device: str) -> N
     np.testing.assert_allclose(got, expected, atol=5e-6 * np.abs(expected).max())
 
 
-# Which tile
+# Choice of the tile
 
 
-def info_of(kind: Any, **more: Any) -> DeviceInfo:
-    return dataclasses.replace(describe(), type=kind, **more)
+def info_of(type: Any, **fields: Any) -> DeviceInfo:
+    return dataclasses.replace(describe(), type=type, **fields)
 
 
 @pytest.mark.parametrize("name", TILES)
-def test_tiles_are_whole(name: str) -> None:
+def test_tiles_divide_evenly_among_invocations(name: str) -> None:
     tile = TILES[name]
     if not tile.constants:
         return
     x, y, rows, fours, *depth = tile.constants
     assert (tile.rows, tile.columns) == (y * rows, x * fours * 4)
     assert rows % 4 == 0
-    for d in depth:  # every invocation brings as much of A, and of B, as all others
+    for d in depth:  # every invocation stages as much of A, and of B, as all others
         assert d % 4 == 0
         assert tile.rows * d % (4 * x * y) == 0
         assert tile.columns * d % (4 * x * y) == 0
@@ -293,9 +300,9 @@ def test_tiles_are_whole(name: str) -> None:
         ((512, 512, 9, 1), "plain 64x64"),
     ],
 )
-def test_what_a_gpu_uses_unless_somebody_tunes(sizes: tuple[int, int, int, int], name: str) -> None:
+def test_tiles_of_gpus_without_tuning(sizes: tuple[int, int, int, int], name: str) -> None:
     m, n, k, batch = sizes
-    key = SPACE.key(Matrices(m, n, k, k, n, n, batch=batch))
+    key = SPACE.key(GemmProblem(m, n, k, k, n, n, batch=batch))
     for kind in ("discrete", "integrated", "virtual"):
         assert SPACE.rule(info_of(kind), key)[0] == name
         assert SPACE.rule(info_of(kind, driver_id="mesa_v3dv"), key) == ("plain 64x64",)
@@ -306,10 +313,10 @@ def test_what_a_gpu_uses_unless_somebody_tunes(sizes: tuple[int, int, int, int],
 
 @pytest.mark.parametrize("kind", ["discrete", "software", "other"])
 def test_there_is_a_tile_for_the_least_device(kind: str) -> None:
-    place = dl.Device("null:0", NullBackend(info_of(kind), frozenset()))
+    device = dl.Device("null:0", NullBackend(info_of(kind), frozenset()))
     for m, n, k, batch in itertools.product((1, 60, 3000), (1, 60, 3000), (1, 60), (1, 100)):
-        key = SPACE.key(Matrices(m, n, k, k, n, n, batch=batch))
-        tile = TILES[SPACE.usual(place, key)]
+        key = SPACE.key(GemmProblem(m, n, k, k, n, n, batch=batch))
+        tile = TILES[SPACE.usual(device, key)]
         assert tile.shared_bytes <= 16384
         assert tile.constants[0] * tile.constants[1] <= 128
 
@@ -318,5 +325,5 @@ def test_the_best_panel_wastes_few_columns() -> None:
     features = frozenset({"subgroup_shuffle"})
     lanes = info_of("software", subgroup_size=8, features=features)
     for info, panels in ((lanes, [16, 28, 28, 16]), (info_of("discrete"), [PANEL] * 4)):
-        place = dl.Device("null:0", NullBackend(info, frozenset()))
-        assert [best_panel(place, n) for n in (16, 28, 1000, 36 - 4)] == panels
+        device = dl.Device("null:0", NullBackend(info, frozenset()))
+        assert [best_panel(device, n) for n in (16, 28, 1000, 36 - 4)] == panels

@@ -1,4 +1,4 @@
-"""Reductions beside PyTorch's: arguments, dtypes, special values, ties, gradients, accuracy of long sums."""
+"""Reductions against PyTorch: arguments, dtypes, special values, ties, gradients, accuracy of long sums."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_axes(name: str, shape: tuple[int, ...], dim: Any, keepdim: bool, device
 @pytest.mark.parametrize("correction", [0, 1, 2.5])
 def test_variance(name: str, correction: float, shape: tuple[int, ...], dim: Any, device: str) -> None:
     if shape == (3, 1, 5) and correction:
-        pytest.skip("of one element, nan in all its forms")
+        pytest.skip("the variance of one element is nan")
     f, g = along(name, dim=dim, correction=correction)
     check(device, f, g, numbers(generator(name, shape), shape))
 
@@ -87,11 +87,11 @@ def test_variance_far_from_zero(device: str) -> None:
 @pytest.mark.parametrize("dim", [None, 0, (0, 2)], ids=str)
 def test_norms(p: float, dim: Any, device: str) -> None:
     array = numbers(generator("norm", p), (5, 7, 11))
-    if p == 0:  # PyTorch gives no gradient at all
+    if p == 0:  # PyTorch has no gradient for it
         got = dl.norm(dl.tensor(array, device=device), p, dim)
         np.testing.assert_array_equal(got.numpy(), torch.linalg.vector_norm(torch.from_numpy(array), p, dim))
         return
-    # PyTorch's powers are float32, too.
+    # PyTorch computes powers in float32, too.
     check(device, lambda x: dl.norm(x, p, dim), lambda x: torch.linalg.vector_norm(x, p, dim), array, 2e-5)
 
 
@@ -124,7 +124,7 @@ def test_products_with_zeros(zeros: int, device: str) -> None:
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize(("shape", "dim"), [(s, d) for s, d in DIMS if isinstance(d, int)], ids=str)
 @pytest.mark.parametrize("name", ["max", "min"])
-def test_extremes_and_their_places(
+def test_extremes_and_their_indices(
     name: str, shape: tuple[int, ...], dim: int, keepdim: bool, device: str
 ) -> None:
     array = np.asarray(generator(name, shape).integers(0, 9, shape), np.float32)  # many ties
@@ -147,13 +147,13 @@ def test_extremes_and_their_places(
 
 
 @pytest.mark.parametrize("name", ["max", "min"])
-def test_an_extreme_of_two_tensors(name: str, device: str) -> None:
+def test_extremes_of_two_tensors(name: str, device: str) -> None:
     a, b = (numbers(generator(name, i), (5, 7)) for i in range(2))
     got = getattr(dl, name)(dl.tensor(a, device=device), dl.tensor(b, device=device))
     np.testing.assert_array_equal(got.numpy(), getattr(torch, name)(torch.from_numpy(a), torch.from_numpy(b)))
 
 
-def test_the_first_of_equal_elements_has_the_gradient(device: str) -> None:
+def test_the_first_of_equal_elements_gets_the_gradient(device: str) -> None:
     x = dl.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]], device=device).requires_grad_()
     x.max(1).values.backward(dl.tensor([1.0, 10.0], device=device))
     assert x.grad.tolist() == [[0, 1, 0], [10, 0, 0]]
@@ -207,8 +207,7 @@ DTYPES = ("float64", "float16", "int64", "int32", "int8", "uint8", "bool")
 )
 def test_dtypes(name: str, dtype: str, device: str) -> None:
     array = numbers(generator(name, dtype), (3, 5), dtype)
-    places = name.startswith("arg")
-    if places:
+    if name.startswith("arg"):
         array = np.arange(15).reshape(5, 3).T.astype(dtype) if dtype != "bool" else np.eye(3, 5, dtype=bool)
         if dtype == "bool":
             got = getattr(dl, name)(dl.tensor(array, device=device), dim=1)
@@ -220,18 +219,18 @@ def test_dtypes(name: str, dtype: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "mean", "norm"])
-@pytest.mark.parametrize("given", ["float32", "int32", "uint8", "bool"])
-@pytest.mark.parametrize("wanted", ["float32", "float64", "int64"])
-def test_the_dtype_of_the_result(name: str, given: str, wanted: str, device: str) -> None:
-    if (wanted == "int64" and name in ("mean", "norm")) or (given != "float32" and name == "norm"):
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("result_dtype", ["float32", "float64", "int64"])
+def test_the_dtype_of_the_result(name: str, dtype: str, result_dtype: str, device: str) -> None:
+    if (result_dtype == "int64" and name in ("mean", "norm")) or (dtype != "float32" and name == "norm"):
         pytest.skip("refused")
-    array = numbers(generator(name), (5, 7), given)
-    if given == "float32" and wanted == "int64":
+    array = numbers(generator(name), (5, 7), dtype)
+    if dtype == "float32" and result_dtype == "int64":
         array = np.trunc(array * 2)
     f = getattr(dl, name)
-    got = f(dl.tensor(array, device=device), dim=1, dtype=wanted)
-    expected = getattr(torch, name)(torch.from_numpy(array), dim=1, dtype=getattr(torch, wanted))
-    assert got.dtype == np.dtype(wanted)
+    got = f(dl.tensor(array, device=device), dim=1, dtype=result_dtype)
+    expected = getattr(torch, name)(torch.from_numpy(array), dim=1, dtype=getattr(torch, result_dtype))
+    assert got.dtype == np.dtype(result_dtype)
     close(got.numpy().astype(np.float64), expected.numpy().astype(np.float64), TOLERANCE)
 
 
@@ -240,7 +239,7 @@ def test_the_dtype_of_the_result(name: str, given: str, wanted: str, device: str
     "name", ["sum", "prod", "mean", "var", "std", "any", "all", "logsumexp", "norm", "count_nonzero"]
 )
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
-def test_nothing(name: str, shape: tuple[int, ...], device: str) -> None:
+def test_reductions_of_no_elements(name: str, shape: tuple[int, ...], device: str) -> None:
     array = np.empty(shape, np.float32)
     for dim in range(len(shape)):
         f, g = along(name, dim=dim)
@@ -250,30 +249,33 @@ def test_nothing(name: str, shape: tuple[int, ...], device: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["amax", "amin", "max", "min", "argmax", "argmin"])
-def test_extremes_of_nothing_are_refused(name: str, device: str) -> None:
+def test_extremes_of_no_elements_are_refused(name: str, device: str) -> None:
     x = dl.zeros(3, 0, device=device)
     f = getattr(dl, name)
-    kind = name if name.startswith(("am", "arg")) else f"a{name}"
+    op = name if name.startswith(("am", "arg")) else f"a{name}"
     for arguments in ({}, {"dim": 1}):
-        with pytest.raises(ShapeError, match=rf"\[{kind}\] expected elements along axis 1"):
+        with pytest.raises(ShapeError, match=rf"\[{op}\] expected elements along axis 1"):
             f(x, **arguments)
-    assert (f(x, dim=0)[0] if kind != name else f(x, dim=0)).shape == (0,)
+    assert (f(x, dim=0)[0] if op != name else f(x, dim=0)).shape == (0,)
 
 
-def test_wrong_arguments(device: str) -> None:
+def test_wrong_arguments_are_refused(device: str) -> None:
     x = dl.zeros(3, 5, device=device)
+    two_axes: Any = (0, 1)
+    wrong_dim: Any = "x"
+    wrong_order: Any = "nuc"
     with pytest.raises(ArgumentError, match=r"\[sum\] axis 2 is out of range for 2 axes"):
         dl.sum(x, 2)
     with pytest.raises(ArgumentError, match=r"\[amax\] dim \(0, -2\) names an axis twice"):
         dl.amax(x, (0, -2))
     with pytest.raises(ArgumentError, match=r"\[mean\] dim must be an int, a tuple of ints or None, got 'x'"):
-        dl.mean(x, "x")
+        dl.mean(x, wrong_dim)
     with pytest.raises(ArgumentError, match=r"\[argmax\] dim must be an int, got \(0, 1\)"):
-        dl.argmax(x, (0, 1))
+        dl.argmax(x, two_axes)
     with pytest.raises(ArgumentError, match=r"\[max\] expected one axis, got dim=\(0, 1\)"):
-        dl.max(x, (0, 1))
+        dl.max(x, two_axes)
     with pytest.raises(ArgumentError, match=r"\[norm\] p must be a number, inf, -inf or 'fro', got 'nuc'"):
-        dl.norm(x, "nuc")
+        dl.norm(x, wrong_order)
     with pytest.raises(DTypeError, match=r"\[mean\] expected floats of one dtype, got int64"):
         dl.mean(dl.tensor([1, 2], device=device))
     with pytest.raises(DTypeError, match=r"\[sum\] 'colour' is no dtype of tensors"):
@@ -286,16 +288,16 @@ def test_wrong_arguments(device: str) -> None:
 
 @pytest.mark.parametrize("shape", [(10_000_000,), (2_500_000, 4), (4, 2_500_000), (20_000, 500)], ids=str)
 def test_long_sums_lose_no_more_than_pytorchs(shape: tuple[int, ...], device: str) -> None:
-    """Positive numbers, which never cancel what was lost; 2e-7 is two roundings."""
+    """Positive numbers, whose rounding errors do not cancel; 2e-7 is two roundings."""
     array = generator("long", shape).random(shape, np.float32)
     dims: tuple[Any, ...] = (0,) if len(shape) == 1 else (0, 1, None)
     x = dl.tensor(array, device=device)
     for dim in dims:
         exact = array.sum(dim, dtype=np.float64)
         for got in (x.sum(dim).numpy(), x.mean(dim).numpy() * (array.size / exact.size)):
-            mine = np.abs(got / exact - 1).max()
-            theirs = np.abs(torch.from_numpy(array).sum(dim).numpy() / exact - 1).max()
-            assert mine <= max(theirs, 4e-7), f"{dim}: {mine:.1e}, PyTorch {theirs:.1e}"
+            error = np.abs(got / exact - 1).max()
+            torch_error = np.abs(torch.from_numpy(array).sum(dim).numpy() / exact - 1).max()
+            assert error <= max(torch_error, 4e-7), f"{dim}: {error:.1e}, PyTorch {torch_error:.1e}"
 
 
 def test_sums_are_the_same_each_time(device: str) -> None:
@@ -308,7 +310,7 @@ def test_sums_are_the_same_each_time(device: str) -> None:
 
 @pytest.mark.parametrize(("shape", "dim"), [(s, d) for s, d in DIMS if isinstance(d, int)], ids=str)
 @pytest.mark.parametrize("name", ["cumsum", "cumprod"])
-def test_running_sums_and_products(name: str, shape: tuple[int, ...], dim: int, device: str) -> None:
+def test_cumulative_sums_and_products(name: str, shape: tuple[int, ...], dim: int, device: str) -> None:
     array = numbers(generator(name, shape), shape)
     if name == "cumprod":
         array = np.asarray(1 + array / 1000, np.float32)  # a product of thousands stays in range
@@ -316,14 +318,14 @@ def test_running_sums_and_products(name: str, shape: tuple[int, ...], dim: int, 
 
 
 @pytest.mark.parametrize("zeros", [(), (3,), (0, 5), (6,)], ids=str)
-def test_running_products_with_zeros(zeros: tuple[int, ...], device: str) -> None:
+def test_cumulative_products_with_zeros(zeros: tuple[int, ...], device: str) -> None:
     array = numbers(generator("cumprod"), (5, 7))
     array[1, list(zeros)] = 0
     for dim in (0, 1):
         check(device, *along("cumprod", dim=dim), array)
 
 
-def test_running_sums_of_other_dtypes(device: str) -> None:
+def test_cumulative_sums_of_other_dtypes(device: str) -> None:
     for name in ("cumsum", "cumprod"):
         for dtype in DTYPES:
             check(device, *along(name, dim=1), numbers(generator(name), (3, 5), dtype), 2e-3)
@@ -340,7 +342,7 @@ def test_dot(size: int, device: str) -> None:
     check(device, lambda v: v.dot(v * 2), lambda v: v.dot(v * 2), a[:size])
 
 
-def test_dot_of_other_things_is_refused(device: str) -> None:
+def test_dot_of_vectors_of_other_lengths_is_refused(device: str) -> None:
     with pytest.raises(
         ShapeError, match=r"\[dot\] expected two vectors of one length, got shapes \(3,\) and \(5,\)"
     ):

@@ -1,4 +1,4 @@
-"""Sums over channels by rows and by slices: each way on the same input, beside NumPy's."""
+"""Per-channel sums by rows and by slices, both against NumPy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import dl4all as dl
 from dl4all.runtime.device_info import DeviceInfo
 
-# Rows of every kind: short, by ones and by fours, several to a channel, those that cannot be cut to be short
-# enough (16411 is a prime), and too many of them.
+# Short rows, read element by element and as vec4s; several rows for a channel; rows that cannot be cut short
+# enough (16411 is a prime); and too many rows.
 SHAPES = (
     (2, 3, 8),
     (3, 5, 7, 7),
@@ -25,7 +25,7 @@ SHAPES = (
 
 
 @pytest.fixture(params=("rows", "slices"))
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "slices":
         monkeypatch.setattr(DeviceInfo, "short_subgroups", property(lambda info: False))
     return str(request.param)
@@ -38,8 +38,8 @@ def numbers(*shape: int, seed: int) -> Any:
 @pytest.mark.vulkan
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_both_ways(shape: tuple[int, ...], first: int, way: str) -> None:
-    """Also of tensors that begin anywhere, which may not be read by fours."""
+def test_statistics_and_sums_by_channel(shape: tuple[int, ...], first: int, method: str) -> None:
+    """Also of tensors at odd offsets, which cannot be read as vec4s."""
     count = int(np.prod(shape))
     x, g = (numbers(first + count, seed=seed) for seed in (1, 2))
     on_device = [dl.tensor(a, device="vulkan:0")[first:].reshape(*shape) for a in (x, g)]
@@ -52,7 +52,7 @@ def test_both_ways(shape: tuple[int, ...], first: int, way: str) -> None:
     along = (1, -1) + (1,) * (len(shape) - 2)
     normalised = (x - mean.reshape(along)) / np.sqrt(var.reshape(along) + 1e-5)
     sums = dl.ops.batch_norm_sums(on_device[1], on_device[0], found[0], found[1]).numpy()
-    scale = np.abs(g).sum(axes).max()  # of what cancels out
+    scale = np.abs(g).sum(axes).max()  # the size of the terms that cancel
     np.testing.assert_allclose(
         sums / scale, np.stack([g.sum(axes), (g * normalised).sum(axes)]) / scale, atol=2e-6
     )
@@ -60,8 +60,8 @@ def test_both_ways(shape: tuple[int, ...], first: int, way: str) -> None:
 
 @pytest.mark.vulkan
 @pytest.mark.parametrize("shape", [(2, 6, 20), (3, 4, 8200), (5, 6, 7, 7)], ids=str)
-def test_sums_of_groups(shape: tuple[int, ...], way: str) -> None:
-    """Where what normalises belongs to rows of several channels."""
+def test_sums_by_channel_with_group_normalization(shape: tuple[int, ...], method: str) -> None:
+    """Where rows of several channels are normalised together."""
     x, g = (numbers(*shape, seed=seed) for seed in (3, 4))
     rows = x.astype(np.float64).reshape(shape[0], 2, -1)
     rows = (rows - rows.mean(2, keepdims=True)) / np.sqrt(rows.var(2, keepdims=True) + 1e-5)

@@ -1,4 +1,4 @@
-"""Kernels of rows of all lengths, in every variant, not only those that a device chooses."""
+"""Row kernels on rows of all lengths, with and without subgroups."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def softmax(x: NDArray) -> NDArray:
 
 
 def layer_norm(x: NDArray) -> NDArray:
-    away = x - x.mean(-1, keepdims=True)
-    return np.asarray(away / np.sqrt((away**2).mean(-1, keepdims=True) + 1e-5))
+    deviations = x - x.mean(-1, keepdims=True)
+    return np.asarray(deviations / np.sqrt((deviations**2).mean(-1, keepdims=True) + 1e-5))
 
 
 OPS: dict[str, tuple[Callable[[dl.Tensor], dl.Tensor], Callable[[NDArray], NDArray]]] = {
@@ -60,7 +60,7 @@ OPS: dict[str, tuple[Callable[[dl.Tensor], dl.Tensor], Callable[[NDArray], NDArr
 }
 
 
-COLUMNS: dict[str, Callable[[dl.Tensor], dl.Tensor]] = {
+ALONG_MIDDLE_AXIS: dict[str, Callable[[dl.Tensor], dl.Tensor]] = {
     "softmax": lambda x: dl.nn.functional.softmax(x, 1),
     "log_softmax": lambda x: dl.nn.functional.log_softmax(x, 1),
     "sum": lambda x: x.sum(1),
@@ -71,11 +71,11 @@ COLUMNS: dict[str, Callable[[dl.Tensor], dl.Tensor]] = {
 }
 
 
-# What one invocation takes, a subgroup, a workgroup, and slices; by fours and not.
+# Rows for one invocation, a subgroup, a workgroup and several slices, read as vec4s and element by element.
 @each("shape", [(2, 4), (5001, 8), (7, 68), (3, 516), (2, 8196), (1, 70004), (5001, 7), (7, 61), (3, 2053)])
 @pytest.mark.parametrize("name", list(OPS))
 @pytest.mark.usefixtures("variant")
-def test_lengths(name: str, shape: tuple[int, ...], device: str) -> None:
+def test_rows_of_all_lengths(name: str, shape: tuple[int, ...], device: str) -> None:
     op, reference = OPS[name]
     x = numbers(generator(name, shape), shape)
     close(
@@ -86,10 +86,10 @@ def test_lengths(name: str, shape: tuple[int, ...], device: str) -> None:
 
 
 @each("shape", [(3, 5, 40), (2, 300, 12), (2, 61, 3)])
-@pytest.mark.parametrize("name", list(COLUMNS))
+@pytest.mark.parametrize("name", list(ALONG_MIDDLE_AXIS))
 @pytest.mark.usefixtures("variant")
-def test_columns(name: str, shape: tuple[int, ...], device: str) -> None:
-    op, reference = COLUMNS[name], OPS[name][1]
+def test_reductions_along_a_middle_axis(name: str, shape: tuple[int, ...], device: str) -> None:
+    op, reference = ALONG_MIDDLE_AXIS[name], OPS[name][1]
     x = numbers(generator(name, shape), shape)
     expected = reference(x.astype(np.float64).transpose(0, 2, 1))
     found = op(dl.tensor(x, device=device)).numpy().astype(np.float64)
@@ -99,7 +99,7 @@ def test_columns(name: str, shape: tuple[int, ...], device: str) -> None:
 @each("first", [0, 1, 2, 4])
 @pytest.mark.parametrize("name", list(OPS))
 @pytest.mark.usefixtures("variant")
-def test_rows_that_begin_anywhere(name: str, first: int, device: str) -> None:
+def test_rows_at_any_offset(name: str, first: int, device: str) -> None:
     op, reference = OPS[name]
     x = numbers(generator(name, first), (6 * 20,))
     part = dl.tensor(x, device=device)[first : first + 100].reshape(5, 20)
@@ -110,11 +110,11 @@ def test_rows_that_begin_anywhere(name: str, first: int, device: str) -> None:
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp", "amax"])
 @pytest.mark.usefixtures("variant")
 def test_nan_and_infinity(name: str, device: str) -> None:
-    """In each place of four, alone and with others, against the host."""
+    """In each element of a vec4, alone and with others, against the host."""
     x = np.tile(numbers(generator(name), (12,)), (4 * len(SPECIAL) + 4, 1))
-    for place in range(4):
-        for which, special in enumerate(SPECIAL):
-            x[len(SPECIAL) * place + which, 4 + place] = special
+    for element in range(4):
+        for i, special in enumerate(SPECIAL):
+            x[len(SPECIAL) * element + i, 4 + element] = special
     x[-4], x[-3], x[-2, 1:], x[-1, ::2] = -np.inf, np.inf, -np.inf, -np.inf
     with np.errstate(all="ignore"):
         expected = OPS[name][0](dl.tensor(x, device="cpu")).numpy()
