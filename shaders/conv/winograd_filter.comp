@@ -1,7 +1,7 @@
 #version 450
 // Transforms 3x3 filters for Winograd's convolution: matrix `position` of U, of SIDE * SIDE, has that element of
 // each transformed filter, a row for each filter and a column for each channel; rows are `pitch` apart. With
-// TURN=1, for the gradient of the convolution's input, filters are turned and rows and columns change places.
+// FLIP=1, for the gradient of the convolution's input, filters are turned and rows and columns change places.
 //
 // Grid: columns over the invocations of x, rows in y.
 #extension GL_GOOGLE_include_directive : require
@@ -17,7 +17,7 @@ void main() {
     const uint column = gl_GlobalInvocationID.x;
     const uint row = gl_GlobalInvocationID.y;
     if (column >= p.columns || row >= p.rows) return;
-#if TURN
+#if FLIP
     const uint source = p.w_offset + (column * p.rows + row) * 9;
 #define TAP(i, j) (8 - (i) * 3 - (j))
 #else

@@ -1,7 +1,7 @@
 #version 450
 // Computes those tiles of a convolution again, one product after the other, of which Winograd's algorithm could
 // not: where the first result is undefined, some number was not finite on the way, and only results that it
-// reaches may show that. With TURN=1, Y is the gradient of an input, X that of the results, and the filters are
+// reaches may show that. With FLIP=1, Y is the gradient of an input, X that of the results, and the filters are
 // turned.
 //
 // Grid: `count` tiles from `first` on over the invocations of x, filters in y.
@@ -26,7 +26,7 @@ float result(uint image, uint row, int top, int left) {
     float sum = p.has_bias != 0 ? bias[p.bias_offset + row] : 0.0;
     for (uint channel = 0; channel < p.channels && !is_nan(sum); ++channel) {
         const uint plane = p.x_offset + (image * p.channels + channel) * p.height * p.width;
-#if TURN
+#if FLIP
         const uint filter_ = p.w_offset + (channel * p.filters + row) * 9;
 #else
         const uint filter_ = p.w_offset + (row * p.channels + channel) * 9;
@@ -34,7 +34,7 @@ float result(uint image, uint row, int top, int left) {
         UNROLL(tap, 9) {
             const uint i = uint(top) + tap / 3, j = uint(left) + tap % 3;
             const float value = i < p.height && j < p.width ? x[plane + i * p.width + j] : 0.0;
-#if TURN
+#if FLIP
             sum += value * w[filter_ + 8 - tap];
 #else
             sum += value * w[filter_ + tap];

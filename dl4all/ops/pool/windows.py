@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.conv.host import taps
-from dl4all.ops.conv.window import Window, placed, sizes, window
+from dl4all.ops.conv.window import Window, checked_output_size, sizes, taps, window
 from dl4all.ops.core.branchless import keep_where
 from dl4all.ops.core.launch import ceil_div
 from dl4all.ops.core.tensor_base import Shape, TensorBase
@@ -110,9 +109,9 @@ def sliding(
             ceil_div(extent + pad, step)
             for extent, pad, step in zip(size, win.before, win.stride, strict=True)
         )
-        found = tuple(map(min, placed(op, shape, replace(win, behind=further)), begun))
+        found = tuple(map(min, checked_output_size(op, shape, replace(win, behind=further)), begun))
     else:
-        found = placed(op, shape, win)
+        found = checked_output_size(op, shape, win)
     return Pooling(size, found, win, ceil_mode, include_pad, divisor)
 
 

@@ -21,7 +21,7 @@ theirs = torch.nn.functional
 
 DRAWS = {1: 12, 2: 20, 3: 10}
 # Of these, one in so many for each algorithm: most compile a pipeline each. Winograd's: test_winograd.py.
-SHARE = {"im2col": 1, "direct": 3, "implicit": 4}
+SHARE = {"im2col": 1, "direct": 3, "implicit_gemm": 4}
 
 
 def drawn(

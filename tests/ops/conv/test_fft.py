@@ -11,7 +11,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.ops.conv import algorithms, fft, host, host_fft
-from dl4all.ops.conv.problem import Problem
+from dl4all.ops.conv.fft_plan import Plan, best_plan
+from dl4all.ops.conv.problem import Direction, Problem
 from dl4all.ops.conv.window import Window
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.null.backend import NullBackend
@@ -104,6 +105,7 @@ ON_DEVICES = [  # input, weight, stride, padding, dilation, groups
     ((1, 7, 7, 7), (5, 7, 7, 7), (1, 1), (0, 0), (1, 1), 1),
     ((1, 2, 149, 71), (3, 2, 31, 33), (1, 1), (15, 16), (1, 1), 1),
 ]
+DIRECTIONS: tuple[Direction, ...] = ("forward", "input_gradient", "weight_gradient")
 EPSILON = float(np.finfo(np.float32).eps)
 
 
@@ -127,7 +129,7 @@ def on_device(
     tb = None if b is None else shifted(b, device, offset)
     given = (stride, padding, dilation, groups)
     conv: Any = getattr(dl.nn.functional, f"conv{x.ndim - 2}d")
-    with algorithms.forced("fourier"):
+    with algorithms.forced("fft"):
         return (
             conv(tx, tw, tb, *given).numpy(),
             conv_input(tg, tw, x.shape[2:], *given).numpy(),
@@ -197,8 +199,8 @@ def test_every_length(length: int, subgroups: bool, monkeypatch: pytest.MonkeyPa
         ((1, 1, length, 13), (1, 1, 6, 6), (1, 1), (0, 0), (1, 1), 1),
     ):
         size = (8, length) if case[0][2] == 13 else (length, 8)
-        whole = fft.Plan(size, (size[0] - 5, size[1] - 5), (8 // size[0] * 3 or 1, 8 // size[1] * 3 or 1))
-        monkeypatch.setattr(fft, "plan", lambda *_, made=whole: made)
+        whole = Plan(size, (size[0] - 5, size[1] - 5), (8 // size[0] * 3 or 1, 8 // size[1] * 3 or 1))
+        monkeypatch.setattr(fft, "best_plan", lambda *_, plan=whole: plan)
         check(case, "vulkan:0")
 
 
@@ -210,10 +212,10 @@ def test_maps_in_pieces(case: Any, maps: int, monkeypatch: pytest.MonkeyPatch) -
     shape, weight, stride, padding, dilation, groups = case
     win = Window(weight[2:], stride, padding, padding, dilation)
     size = win.output_size(shape[2:])
-    q = Problem(shape[0], shape[1], weight[0], groups, (1, *shape[2:]), (1, *size), win.volume)
-    monkeypatch.setattr(fft, "possible", lambda *_: True)
-    monkeypatch.setattr(fft, "BYTES", maps * fft.plan(q, "forward").nbytes)
-    monkeypatch.setattr(fft, "ROUNDS", 29)
+    q = Problem(shape[0], shape[1], weight[0], groups, (1, *shape[2:]), (1, *size), win.three_axes)
+    monkeypatch.setitem(algorithms.BY_NAME, "fft", fft.ALGORITHM._replace(supports=lambda *_: True))
+    monkeypatch.setattr(fft, "MAP_BYTES", maps * best_plan(q, "forward").nbytes)
+    monkeypatch.setattr(fft, "ROUNDS_PER_LAUNCH", 29)
     monkeypatch.setattr(fft, "STRIDED_GRID_CAP", 3)
     check(case, "vulkan:0")
 
@@ -233,7 +235,7 @@ def test_gradients_of_gradients() -> None:
             second = dl.autograd.grad(sum((g * g).sum() for g in first), leaves)
         return [tensor.numpy() for tensor in (y, *first, *second)]
 
-    for got, expected in zip(run("fourier"), run("im2col"), strict=True):
+    for got, expected in zip(run("fft"), run("im2col"), strict=True):
         largest = np.abs(expected).max()
         np.testing.assert_allclose(got / largest, expected / largest, atol=1e-5)
 
@@ -245,7 +247,7 @@ def test_what_is_not_finite_reaches_what_it_must(
 ) -> None:
     """A transform would spread it over whole tiles."""
     need("vulkan:0")
-    monkeypatch.setattr(fft, "ROUNDS", 29)
+    monkeypatch.setattr(fft, "ROUNDS_PER_LAUNCH", 29)
     x, w, b, g = operands(case)
     x[0, 0, 0, 0] = x[-1, -1, 9, 6] = g[-1, -1, g.shape[2] // 2, g.shape[3] // 2] = value
     with np.errstate(all="ignore"):
@@ -294,18 +296,18 @@ def test_filters_that_are_transformed_on_devices() -> None:
         pad = tuple(k // 2 for k in weight[2:])
         win = Window(weight[2:], (stride, stride), pad, pad, (1, 1))
         size = (1, *shape[2:]), (1, *win.output_size(shape[2:]))
-        q = Problem(shape[0], shape[1], weight[0], groups, *size, win.volume)
-        return {algorithms.default(info, q, part) for part in ("forward", "input", "weight")}
+        q = Problem(shape[0], shape[1], weight[0], groups, *size, win.three_axes)
+        return {algorithms.cheapest(info, q, direction).name for direction in DIRECTIONS}
 
     for info in (software, discrete):
-        assert chosen(info, (8, 64, 56, 56), (64, 1, 31, 31), 64) == {"fourier"}
-        assert chosen(info, (1, 1, 512, 512), (1, 1, 63, 63), 1) == {"fourier"}
-        assert chosen(info, (8, 16, 64, 64), (16, 16, 15, 15), 1) == {"fourier"}
-        assert chosen(info, (8, 32, 56, 56), (32, 32, 11, 11), 1) == {"fourier"}
-        assert "fourier" not in chosen(info, (1, 3, 224, 224), (64, 3, 7, 7), 1, 2)
-        assert chosen(info, (8, 64, 56, 56), (64, 1, 5, 5), 64) == {"im2col"}
+        assert chosen(info, (8, 64, 56, 56), (64, 1, 31, 31), 64) == {"fft"}
+        assert chosen(info, (1, 1, 512, 512), (1, 1, 63, 63), 1) == {"fft"}
+        assert chosen(info, (8, 16, 64, 64), (16, 16, 15, 15), 1) == {"fft"}
+        assert chosen(info, (8, 32, 56, 56), (32, 32, 11, 11), 1) == {"fft"}
+        assert "fft" not in chosen(info, (1, 3, 224, 224), (64, 3, 7, 7), 1, 2)
+        assert chosen(info, (8, 64, 56, 56), (64, 1, 5, 5), 64) == {"depthwise"}
         assert chosen(info, (0, 3, 64, 64), (2, 3, 31, 31), 1) == {"im2col"}
-    assert chosen(discrete, (8, 64, 56, 56), (64, 1, 7, 7), 64) == {"im2col"}
+    assert chosen(discrete, (8, 64, 56, 56), (64, 1, 7, 7), 64) == {"depthwise"}
 
 
 def test_what_cannot_be_transformed() -> None:
@@ -314,7 +316,7 @@ def test_what_cannot_be_transformed() -> None:
     q = Problem(1, 2, 3, 1, (1, 20, 20), (1, 20, 20), flat)
     deep = Window((2, 9, 9), (1, 1, 1), (0, 4, 4), (0, 4, 4), (1, 1, 1))
     wide = Window((1, 9, 9), (1, 1, 1), (0, 4, 4), (0, 4, 4), (1, 1, 200))
-    assert fft.possible(info, q, "forward")
+    assert fft.supports(info, q, "forward")
     for other in (
         q._replace(channels=0),
         q._replace(size=(3, 20, 20), out_size=(3, 20, 20)),
@@ -322,7 +324,7 @@ def test_what_cannot_be_transformed() -> None:
         q._replace(size=(1, 20, 1700), out_size=(1, 20, 108), win=wide),
         q._replace(channels=2**20),
     ):
-        assert not fft.possible(info, other, "forward")
+        assert not fft.supports(info, other, "forward")
 
 
 @each("case, kind", itertools.product(ON_DEVICES, KINDS))

@@ -26,7 +26,8 @@ from tests.support.operands import shifted
 from tests.support.subcases import each
 
 NDArray = npt.NDArray[Any]
-ALGORITHMS = tuple(algorithms.TILES)
+TILES = {f"winograd{tile}": tile for tile in winograd.TILES}
+ALGORITHMS = tuple(TILES)
 conv2d: Any = dl.nn.functional.conv2d
 conv_input: Any = dl.ops.conv_input
 conv_weight: Any = dl.ops.conv_weight
@@ -145,9 +146,9 @@ def test_padding_that_differs_on_two_sides(
     win = window(before, behind)
     height, width = win.output_size((13, 9))
     out = empty(Tensor, (2, 7, height, width), np.dtype(np.float32), dl.device(device))
-    q = Problem(2, 5, 7, 1, (1, 13, 9), (1, height, width), win.volume)
-    tile = algorithms.TILES[algorithm]
-    winograd.convolve(out, dl.from_numpy(x, device), dl.from_numpy(w, device), None, q, tile)
+    q = Problem(2, 5, 7, 1, (1, 13, 9), (1, height, width), win.three_axes)
+    tile = TILES[algorithm]
+    winograd.forward(out, dl.from_numpy(x, device), dl.from_numpy(w, device), None, q, tile=tile)
     top, left = (max(0, -low) for low in before)
     bottom, right = (size + min(0, high) for size, high in zip((13, 9), behind, strict=True))
     x, w = wide(x[:, :, top:bottom, left:right], w)
@@ -237,7 +238,7 @@ def test_gradients_of_filters_with_one_infinite_number(
     device: str, algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose tap at the border does not meet it; added up in several launches."""
-    monkeypatch.setattr(winograd, "ROUNDS", 100)
+    monkeypatch.setattr(winograd, "ROUNDS_PER_LAUNCH", 100)
     rng = np.random.default_rng(15)
     x, g = numbers(rng, 3, 4, 11, 9), numbers(rng, 3, 5, 11, 9)
     x[1, 2, 0, 3] = np.inf
@@ -273,7 +274,7 @@ def test_errors_stay_near_those_of_the_plain_sum(device: str, channels: int, siz
     x, w = numbers(rng, 1, channels, size, size), numbers(rng, 32, channels, 3, 3)
     expected = host(*wide(x, w), None, window((1, 1)), 1)
     errors = {}
-    for name in algorithms.CANDIDATES:
+    for name in algorithms.BY_NAME:
         with algorithms.forced(name):
             got = conv2d(dl.from_numpy(x, device), dl.from_numpy(w, device), padding=1).numpy()
         errors[name] = float(np.sqrt(((got - expected) ** 2).mean() / (expected**2).mean()))
@@ -299,7 +300,7 @@ def kept_weight(place: dl.Device, *shape: int) -> tuple[dl.Tensor, dl.Tensor]:
     shape = shape or (6, 4, 3, 3)
     x, w = dl.from_numpy(numbers(rng, 1, shape[1], 7, 7), place), dl.from_numpy(numbers(rng, *shape), place)
     before = held(place)
-    for _ in range(filter_cache.USES):
+    for _ in range(filter_cache.MIN_USES):
         assert held(place) == before
         convolved(x, w)
     assert held(place) == before + 36 * shape[0] * (-(-shape[1] // 4) * 4) * 4
@@ -328,7 +329,7 @@ def test_filters_in_one_memory_are_told_apart(place: dl.Device) -> None:
     x = dl.from_numpy(numbers(rng, 1, 4, 7, 7), place)
     both = dl.from_numpy(numbers(rng, 12, 4, 3, 3), place)
     parts = both[:6], both[6:], both
-    for _ in range(filter_cache.USES + 1):
+    for _ in range(filter_cache.MIN_USES + 1):
         for part in parts:
             np.testing.assert_array_equal(convolved(x, part), convolved(x, part.clone()))
 
@@ -391,7 +392,7 @@ def test_changes_in_place_are_seen(place: dl.Device, name: str) -> None:
     w.abs_().add_(0.25)  # where all of them are defined
     if name in ("abs_", "clamp_min_", "relu_"):
         w.neg_()
-    for _ in range(filter_cache.USES):
+    for _ in range(filter_cache.MIN_USES):
         convolved(x, w)
     given = ARGUMENTS[name](w) if name in ARGUMENTS else ()
     check_change(x, w, lambda: getattr(w, name)(*given))
@@ -410,10 +411,10 @@ def test_changes_of_a_part_are_seen(place: dl.Device) -> None:
         w[2, 1:3] = 1.5
 
     check_change(x, w, assign)
-    for _ in range(filter_cache.USES):
+    for _ in range(filter_cache.MIN_USES):
         convolved(x, w)
     check_change(x, w, lambda: w[1].mul_(2.0))
-    for _ in range(filter_cache.USES):
+    for _ in range(filter_cache.MIN_USES):
         convolved(x, w)
     check_change(x, w, lambda: w.reshape(6, 36).T.add_(1.0))
 
@@ -433,7 +434,7 @@ def test_averages_of_parameters_are_seen(place: dl.Device) -> None:
     average = dl.optim.EMA([w], 0.5)
     w.mul_(2.0)
     average.update()
-    for _ in range(filter_cache.USES):
+    for _ in range(filter_cache.MIN_USES):
         convolved(x, w)
     before = convolved(x, w)
     with average.averaged():
@@ -447,7 +448,7 @@ def test_averages_of_parameters_are_seen(place: dl.Device) -> None:
 def test_loading_a_state_is_seen(place: dl.Device) -> None:
     net = nn.Conv2d(4, 6, 3, padding=1, bias=False).to(place)
     x = kept_weight(place)[0]
-    for _ in range(filter_cache.USES):
+    for _ in range(filter_cache.MIN_USES):
         convolved(x, net.weight)
     state = {"weight": np.random.default_rng(9).standard_normal((6, 4, 3, 3), np.float32)}
     check_change(x, net.weight, lambda: net.load_state_dict(state))
@@ -461,7 +462,7 @@ def test_filters_that_the_host_may_change_are_not_kept() -> None:
     if w.storage.buffer.mapped is None:
         pytest.skip("this device has memory of its own")
     view = dl.memory.host_view(w)
-    for number in range(filter_cache.USES + 2):
+    for number in range(filter_cache.MIN_USES + 2):
         view[0, 0] = number
         np.testing.assert_array_equal(convolved(x, w), convolved(x, w.clone()))
 
@@ -477,7 +478,7 @@ def test_kept_filters_make_room(device: str, monkeypatch: pytest.MonkeyPatch) ->
     big = dl.zeros(held(place) // 4, device=place)
     assert held(place) == 0
     dl.memory.limit(place, None)
-    for _ in range(4 * filter_cache.USES):
+    for _ in range(4 * filter_cache.MIN_USES):
         assert held(place) == 0
         np.testing.assert_array_equal(convolved(x, w), expected)
     assert held(place) == big.numel() * 4
@@ -488,7 +489,7 @@ def test_rows_of_filters_are_aligned(
     device: str, offset: int, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For products with columns, and kept likewise."""
-    monkeypatch.setattr(im2col, "LARGE", 1)
+    monkeypatch.setattr(im2col, "MIN_ALIGNED_TERMS", 1)
     rng = np.random.default_rng(13)
     x, w, b = numbers(rng, 2, 6, 9, 8), numbers(rng, 8, 6 // groups, 3, 5), numbers(rng, 8)
     there = [shifted(array, device, offset) for array in (x, w, b)]
@@ -497,7 +498,7 @@ def test_rows_of_filters_are_aligned(
         with dl.no_grad():
             there[1].mul_(change)
         w = w * np.float32(change)
-        for _ in range(filter_cache.USES + 2):
+        for _ in range(filter_cache.MIN_USES + 2):
             got = conv2d(*there, stride=(2, 1), padding=(1, 2), groups=groups).numpy()
             expected, scale = (
                 host(*operands, win, groups) for operands in (wide(x, w, b), map(np.abs, wide(x, w, b)))
