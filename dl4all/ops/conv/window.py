@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.tensor_base import Shape
+
+NDArray = npt.NDArray[Any]
 
 SIZES_WORDS = {1: "an int or a tuple of one", 2: "an int or a pair of ints", 3: "an int or three ints"}
 
@@ -32,6 +35,10 @@ class Window:
                 size, self.kernel, self.stride, self.before, self.behind, self.dilation, strict=True
             )
         )
+
+    def padded_size(self, size: Shape) -> Shape:
+        """The sizes of a padded input."""
+        return tuple(low + n + high for low, n, high in zip(self.before, size, self.behind, strict=True))
 
     @property
     def moves_nothing(self) -> bool:
@@ -122,6 +129,19 @@ def checked_output_size(op: str, shape: Shape, win: Window) -> Shape:
             f"does not fit into the input's {extent} with padding {padding}"
         )
     return out_size
+
+
+def padded(x: NDArray, win: Window) -> NDArray:
+    """Images with a window's padding, which is zeros."""
+    if not any((*win.before, *win.behind)):
+        return x
+    return np.pad(x, ((0, 0), (0, 0), *zip(win.before, win.behind, strict=True)))
+
+
+def unpadded(x: NDArray, size: Shape, win: Window) -> NDArray:
+    """Images of `size` without the padding of `x`."""
+    middle = (slice(low, low + extent) for low, extent in zip(win.before, size, strict=True))
+    return x[(slice(None), slice(None), *middle)]
 
 
 def taps(win: Window, out_size: Shape) -> Iterator[tuple[Shape, Any]]:

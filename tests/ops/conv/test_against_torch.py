@@ -11,7 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.conv import algorithms, direct, host, im2col
+from dl4all.ops.conv import algorithms, direct, host_im2col, im2col
 from tests.support.operands import generator, numbers
 from tests.support.torch_cases import compare_with_torch
 
@@ -132,7 +132,7 @@ def test_gradients_in_pieces(nbytes: int, way: str, device: str, monkeypatch: py
         (im2col, "COLUMN_BYTES"),
         (im2col, "SLOT_BYTES"),
         (direct, "SLOT_BYTES"),
-        (host, "COLUMN_BYTES"),
+        (host_im2col, "COLUMN_BYTES"),
     ):
         monkeypatch.setattr(module, name, nbytes)
     for arguments in ({"padding": 1, "groups": 2}, {"stride": 2, "groups": 1}):

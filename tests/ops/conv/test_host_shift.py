@@ -25,10 +25,10 @@ WINDOWS = [  # size, kernel, before, behind, dilation, groups
 def both(monkeypatch: pytest.MonkeyPatch, work: Any) -> tuple[Any, Any]:
     """What comes of both ways, the shifted images first."""
     monkeypatch.setattr(host_shift, "BLOCK_BYTES", 4096)  # several blocks
-    monkeypatch.setattr(host_shift, "LEAST_BLOCK", 7)
-    monkeypatch.setattr(host_shift, "LEAST_ROWS", 0)
-    monkeypatch.setattr(host_shift, "LEAST_FILTERS", 0)
-    monkeypatch.setattr(host_shift, "MOST_WASTE", math.inf)
+    monkeypatch.setattr(host_shift, "MIN_BLOCK_COLUMNS", 7)
+    monkeypatch.setattr(host_shift, "MIN_ROWS", 0)
+    monkeypatch.setattr(host_shift, "MIN_CHANNELS", 0)
+    monkeypatch.setattr(host_shift, "MAX_WASTE", math.inf)
     found = work()
     monkeypatch.setattr(host_shift, "layout", lambda *_: None)
     return found, work()
