@@ -44,7 +44,8 @@ def weight_gradient(g: NDArray, x: NDArray, win: Window) -> NDArray:
 def _element(w: NDArray, tap: Shape) -> NDArray:
     """One element of each filter, to broadcast along the axes of images."""
     index: tuple[Any, ...] = (slice(None), 0, *tap)
-    return w[index].reshape(-1, *(1,) * len(tap))
+    elements: NDArray = w[index].reshape(-1, *(1,) * len(tap))
+    return elements
 
 
 def _repeated(x: NDArray, filters: int) -> NDArray:
