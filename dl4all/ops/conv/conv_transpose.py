@@ -55,17 +55,19 @@ def conv_transpose2d(
         input: floats of shape (N, C, H, W).
         weight: shape (C, F / groups, KH, KW).
         bias: shape (F,), or None.
-        stride, padding, dilation: those of the convolution whose input's gradient this is; one int for
-            both axes or a pair (vertical, horizontal).
-        output_padding: rows and columns that the result has beyond the least; less than the stride.
-        groups: filters and channels are split into so many groups that do not see each other.
+        stride, padding, dilation: the arguments of the convolution whose input's gradient this is; one int
+            for both axes or a pair (vertical, horizontal).
+        output_padding: how many rows and columns the result has beyond the smallest possible size; less
+            than the stride.
+        groups: into how many groups the channels and the filters are split; a channel reaches only the
+            filters of its group.
 
     Returns:
         Shape (N, F, OH, OW), OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1.
 
     Raises:
         ShapeError: shapes do not fit each other, or nothing is left of the result.
-        ArgumentError: a size is not an int or too small, or the output padding too large.
+        ArgumentError: a size is not an int or is too small, or the output padding is too large.
         DTypeError: the operands are not floats of one dtype.
 
     Example:

@@ -38,7 +38,7 @@ class ConvArgs(NamedTuple):
         """The window of an op called `name`.
 
         Raises:
-            ArgumentError: a size is not an int or too small.
+            ArgumentError: a size is not an int, or is too small.
         """
         return window(name, tuple(kernel), self.stride, self.padding, self.dilation, len(kernel))
 
@@ -111,7 +111,7 @@ def _run_conv(
 KERNEL = Kernel(_run_conv, algorithms.shaders("forward"))
 
 
-def _on_host(input: Any, weight: Any, bias: Any, args: ConvArgs) -> Any:
+def _conv_on_host(input: Any, weight: Any, bias: Any, args: ConvArgs) -> Any:
     return host.forward(input, weight, bias, args.window(weight.shape[2:]), args.groups)
 
 
@@ -149,7 +149,7 @@ def conv1d(
 
     Raises:
         ShapeError: shapes do not fit each other, or the window does not fit into the input.
-        ArgumentError: a size is not an int or too small.
+        ArgumentError: a size is not an int, or is too small.
         DTypeError: the operands are not floats of one dtype.
 
     Example:
@@ -158,7 +158,7 @@ def conv1d(
         >>> dl.nn.functional.conv1d(x, dl.tensor([[[1.0, -1.0]]])).tolist()
         [[[-1.0, -2.0]]]
     """
-    return _on_host(input, weight, bias, ConvArgs(stride, padding, dilation, groups))
+    return _conv_on_host(input, weight, bias, ConvArgs(stride, padding, dilation, groups))
 
 
 @export("F")
@@ -199,17 +199,18 @@ def conv2d(
         input: floats of shape (N, C, H, W).
         weight: shape (F, C / groups, KH, KW).
         bias: shape (F,), or None.
-        stride, padding, dilation: one int for both axes or a pair (vertical, horizontal); the
-            padding is zeros. The padding ``"valid"`` is none, and ``"same"`` as much as gives the
-            result the input's size, with an odd one behind.
-        groups: filters and channels are split into so many groups that do not see each other.
+        stride, padding, dilation: one int for both axes or a pair (vertical, horizontal). The padding
+            consists of zeros; ``"valid"`` is no padding, and ``"same"`` pads such that the result has
+            the input's size, with one more behind than before if the total is odd.
+        groups: into how many groups the channels and the filters are split; a filter sees only the
+            channels of its group.
 
     Returns:
         Shape (N, F, OH, OW), OH = (H + 2 padding - dilation (KH - 1) - 1) // stride + 1.
 
     Raises:
         ShapeError: shapes do not fit each other, or the window does not fit into the input.
-        ArgumentError: a size is not an int or too small.
+        ArgumentError: a size is not an int, or is too small.
         DTypeError: the operands are not floats of one dtype.
 
     Example:
@@ -218,7 +219,7 @@ def conv2d(
         >>> dl.nn.functional.conv2d(x, dl.tensor([[[[1.0, -1.0]]]])).tolist()
         [[[[-1.0, -1.0]]]]
     """
-    return _on_host(input, weight, bias, ConvArgs(stride, padding, dilation, groups))
+    return _conv_on_host(input, weight, bias, ConvArgs(stride, padding, dilation, groups))
 
 
 @export("F")
@@ -257,7 +258,7 @@ def conv3d(
 
     Raises:
         ShapeError: shapes do not fit each other, or the window does not fit into the input.
-        ArgumentError: a size is not an int or too small.
+        ArgumentError: a size is not an int, or is too small.
         DTypeError: the operands are not floats of one dtype.
 
     Example:
@@ -266,7 +267,7 @@ def conv3d(
         >>> dl.nn.functional.conv3d(x, dl.tensor([[[[[1.0]], [[1.0]]]]])).tolist()
         [[[[[4.0, 7.0]]]]]
     """
-    return _on_host(input, weight, bias, ConvArgs(stride, padding, dilation, groups))
+    return _conv_on_host(input, weight, bias, ConvArgs(stride, padding, dilation, groups))
 
 
 CONVOLUTIONS: dict[int, Op[...]] = {3: conv1d, 4: conv2d, 5: conv3d}
@@ -342,19 +343,19 @@ def conv_input(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Array:
-    """The gradient of a convolution with respect to its input; also what is called transposed convolution.
+    """The gradient of a convolution with respect to its input, also called transposed convolution.
 
     Args:
-        grad: the gradient of the result, floats of shape (N, F, ...) with one to three axes more.
+        grad: the gradient of the result, floats of shape (N, F, ...) with one to three more axes.
         weight: shape (F, C / groups, ...).
         input_size: sizes of the input's axes after the first two.
-        stride, padding, dilation, groups: those of the convolution.
+        stride, padding, dilation, groups: the arguments of the convolution.
 
     Returns:
         Shape (N, C, *input_size).
 
     Raises:
-        ShapeError: the convolution of such an input has not the shape of `grad`.
+        ShapeError: the convolution of an input of this size does not have the shape of `grad`.
         ArgumentError, DTypeError
 
     Example:
@@ -435,16 +436,16 @@ def conv_weight(
     """The gradient of a convolution with respect to its weight.
 
     Args:
-        grad: the gradient of the result, floats of shape (N, F, ...) with one to three axes more.
+        grad: the gradient of the result, floats of shape (N, F, ...) with one to three more axes.
         input: shape (N, C, ...).
         kernel_size: sizes of the weight's axes after the first two.
-        stride, padding, dilation, groups: those of the convolution.
+        stride, padding, dilation, groups: the arguments of the convolution.
 
     Returns:
         Shape (F, C / groups, *kernel_size).
 
     Raises:
-        ShapeError: the convolution of the input has not the shape of `grad`.
+        ShapeError: the convolution of the input does not have the shape of `grad`.
         ArgumentError, DTypeError
 
     Example:
@@ -457,7 +458,7 @@ def conv_weight(
     return host.weight_gradient(grad, input, args.window(kernel_size), groups)
 
 
-# Gradients. An op keeps the operands and arguments that its functions name.
+# Gradients. An op keeps those operands and arguments that its gradient functions name.
 
 
 def _convolve(input: Any, weight: Any, *args: Any) -> Any:

@@ -18,7 +18,7 @@ MAX_LENGTH = 1024  # complex numbers of a transform along one axis
 COST_PER_TRANSFORMED_FLOAT = 40  # for each doubling of the transform's length
 COST_PER_TERM = 22  # One term of a sum of products, for each float.
 COST_PER_SUM = 60  # Storing a sum of products, for each float.
-COST_PER_CHECKED_RESULT = 300  # Looking at a result once more, for what is not finite.
+COST_PER_CHECKED_RESULT = 300  # Reading a result once more, to repair it if it is not finite.
 
 
 class Plan(NamedTuple):
@@ -40,6 +40,7 @@ class Plan(NamedTuple):
 
 
 def plan_cost(problem: Problem, direction: Direction, plan: Plan) -> float:
+    """The cost of a plan, without its launches."""
     images, channels, filters = problem.images, problem.channels, problem.filters
     tiles = images * math.prod(plan.grid)
     filter_maps = filters * channels // problem.groups
