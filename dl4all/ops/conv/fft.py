@@ -61,18 +61,18 @@ MIN_SPEEDUP = 1.5  # Transforms lose more digits of small results beside large o
 
 
 class Maps(NamedTuple):
-    """Channels of images as shaders/conv/fft_rows.comp reads and writes them."""
+    """Channels of images, with the parameters by which shaders/conv/fft_rows.comp finds a tile's elements."""
 
     channels: int
     size: Pair  # of an image
-    shift: Pair
-    low: Pair
-    high: Pair
-    advance: Pair
+    shift: Pair  # of the first tile, before the image
+    low: Pair  # the first element of a tile that is read or written
+    high: Pair  # the end of these elements
+    advance: Pair  # from tile to tile
     grid: Pair  # tiles
     offset: int
     image_step: int
-    step: Pair
+    step: Pair  # the distance of an image's elements in a tile
 
     @property
     def rows(self) -> Pair:

@@ -63,7 +63,7 @@ def _columns(x: NDArray, win: Window, out_size: Shape, groups: int) -> Iterator[
     images, channels = x.shape[:2]
     out_pixels, kernel_elements = math.prod(out_size), math.prod(win.kernel)
     rows = channels // groups * kernel_elements
-    if win.moves_nothing:
+    if win.is_pointwise:
         yield slice(0, images), x.reshape(images, groups, rows, out_pixels)
         return
     for portion in _portions(images, channels * kernel_elements * out_pixels, x.itemsize):

@@ -72,7 +72,7 @@ def layout(size: Shape, win: Window) -> Layout | None:
     margins = tuple(map(max, win.before, win.behind))
     extents = tuple(extent + margin for extent, margin in zip(size, margins, strict=True))
     fits = all(out <= extent for out, extent in zip(out_size, extents, strict=True))
-    if win.moves_nothing or set(win.stride) != {1} or min(out_size) < 1 or not fits:
+    if win.is_pointwise or set(win.stride) != {1} or min(out_size) < 1 or not fits:
         return None
     if math.prod(extents) > MAX_WASTE * math.prod(out_size):
         return None

@@ -50,7 +50,7 @@ def _cost_per_group(info: DeviceInfo, problem: Problem, direction: Direction) ->
     """The cost of one group of one image."""
     filters = problem.filters // problem.groups
     columns, weights = problem.reduction_size * problem.out_pixels, filters * problem.reduction_size
-    moved = 0 if problem.win.moves_nothing else columns
+    moved = 0 if problem.win.is_pointwise else columns
     if direction == "forward":
         product = gemm_cost(info, filters, problem.out_pixels, problem.reduction_size)
         product += COST_PER_RESULT * filters * problem.out_pixels
@@ -67,7 +67,7 @@ def _cost_per_group(info: DeviceInfo, problem: Problem, direction: Direction) ->
 def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, problem: Problem) -> None:
     image_size, filters = problem.channels * problem.in_pixels, problem.filters // problem.groups
     reduction_size, out_pixels = problem.reduction_size, problem.out_pixels
-    plain = problem.win.moves_nothing
+    plain = problem.win.is_pointwise
     span, batch = (out_pixels, problem.images) if plain else _portion(problem, PANEL)
     pitch = ceil_div(span, PANEL) * PANEL
     columns = x if plain else empty(type(out), (batch, reduction_size, pitch), out.dtype, out.device)
@@ -103,7 +103,7 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, problem: Probl
     """The columns are the product of the transposed filters and `g`, for channels that fit at a time."""
     channels, filters = problem.channels // problem.groups, problem.filters // problem.groups
     in_pixels, out_pixels, kernel_elements = problem.in_pixels, problem.out_pixels, problem.kernel_elements
-    plain = problem.win.moves_nothing
+    plain = problem.win.is_pointwise
     max_planes = COLUMN_BYTES // 4 // max(1, kernel_elements * out_pixels)
     span = channels if plain else max(1, min(channels, max_planes, MAX_GRID_SIZE))
     batch = problem.images if plain else max(1, min(problem.images, max_planes // span, MAX_GRID_SIZE))
@@ -149,7 +149,7 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Prob
     image_size, filters = problem.channels * problem.in_pixels, problem.filters // problem.groups
     reduction_size, out_pixels = problem.reduction_size, problem.out_pixels
     size = filters * reduction_size
-    plain = problem.win.moves_nothing
+    plain = problem.win.is_pointwise
     span, batch = (out_pixels, problem.images) if plain else _portion(problem, 4)
     pitch = ceil_div(span, 4) * 4
     batch = max(1, min(batch, SLOT_BYTES // 4 // max(size, 1)))

@@ -41,8 +41,8 @@ class Window:
         return tuple(low + n + high for low, n, high in zip(self.before, size, self.behind, strict=True))
 
     @property
-    def moves_nothing(self) -> bool:
-        """Whether each window is one element, and every element one window."""
+    def is_pointwise(self) -> bool:
+        """Whether each element is a window, so that a 1x1 convolution needs no unrolling."""
         ones, none = (1,) * len(self.kernel), (0,) * len(self.kernel)
         return self.kernel == self.stride == ones and self.before == self.behind == none
 

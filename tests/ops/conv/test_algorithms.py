@@ -158,6 +158,16 @@ def test_an_algorithm_can_be_forced(name: str) -> None:
     assert choose(opened, problem, "forward").name == default(SOFTWARE, problem, "forward")
 
 
+@pytest.mark.parametrize("problem", [conv(1, 64, 64, 56), conv(1, 8, 8, 9, groups=8), conv(1, 8, 8, 20, 7)])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_algorithms_support_only_directions_that_they_have(problem: Problem, direction: Direction) -> None:
+    algorithms = supported(SOFTWARE, problem, direction)
+    assert len({"im2col", "depthwise"} & {algorithm.name for algorithm in algorithms}) == 1
+    for algorithm in algorithms:
+        assert getattr(algorithm, direction) is not None
+        assert algorithm.shaders[direction]
+
+
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_problem_can_be_read_from_its_key(direction: Direction) -> None:
     case = Case(direction, conv(3, 5, 7, 11, kernel=(3, 1), stride=(2, 1), padding=(2, 0), dilation=(1, 3)))
