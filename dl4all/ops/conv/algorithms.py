@@ -29,7 +29,7 @@ ALGORITHMS = (
     *winograd.ALGORITHMS,
     fft.ALGORITHM,
 )
-"""For each problem im2col or depthwise supports all directions."""
+"""In the order that decides between equal costs. im2col or depthwise supports every problem."""
 
 BY_NAME = {algorithm.name: algorithm for algorithm in ALGORITHMS}
 

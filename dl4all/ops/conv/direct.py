@@ -25,27 +25,27 @@ MAX_ROW_FLOATS = 64  # An invocation holds this much of an image's row in regist
 MAX_SUMS = 128  # Sums of an invocation; this many fit the shared memory of every device.
 MAX_SUMS_OF_ROWS = 80  # With more sums than this an invocation takes one row of the filters only.
 BUSY_WORKGROUPS = 1024  # These keep a large GPU busy.
-MIN_ROUNDS = 8  # An invocation's rounds from which on summing up its workgroup is worth its while.
+MIN_ROUNDS = 8  # An invocation's rounds from which on summing up its workgroup pays.
 SLOT_BYTES = 2**25  # Gradients of filters that are computed side by side before they are summed up.
 
 COST_PER_TERM = 3  # Multiplying and adding, where an invocation reads the operands itself.
 MAX_CACHED_FILTER = 1024  # elements; a term of a longer one, outside the nearest cache, costs twice that
 COST_PER_ROW_FLOAT = 45  # Finding a float of an image's row and keeping it in a register.
-WEIGHT_GRADIENT_RATIO = 1.3  # How much longer both take for the gradient of the filters.
+WEIGHT_GRADIENT_RATIO = 1.3  # How much longer terms and floats take for the gradient of the filters.
 
 
 def _supports(info: DeviceInfo, problem: Problem, direction: Direction) -> bool:
     if problem.depthwise:
         return False
     if direction == "weight_gradient":
-        return fits_weight_gradient(problem)
+        return _fits_weight_gradient(problem)
     if direction == "input_gradient":
-        return set(problem.win.stride) == {1} and fits(problem.flipped)
-    return fits(problem)
+        return set(problem.win.stride) == {1} and _fits(problem.flipped)
+    return _fits(problem)
 
 
-def fits(problem: Problem) -> bool:
-    """Whether every device can run :func:`convolve`."""
+def _fits(problem: Problem) -> bool:
+    """Whether every device can run :func:`_convolve`."""
     filters = problem.filters // problem.groups
     depth, height, _ = problem.win.kernel
     return (
@@ -57,7 +57,7 @@ def fits(problem: Problem) -> bool:
     )
 
 
-def fits_weight_gradient(problem: Problem) -> bool:
+def _fits_weight_gradient(problem: Problem) -> bool:
     """Whether every device can run :func:`weight_gradient`."""
     if problem.empty or _row_floats(problem) > MAX_ROW_FLOATS:
         return False

@@ -55,7 +55,7 @@ MAP_BYTES = 2**25  # Transforms of images, of filters or of products at a time.
 MIN_KERNEL_ELEMENTS = 36  # Smaller filters leave too little to save.
 WORKGROUP = 64  # invocations that multiply
 MAX_PRODUCT_TILE = 4  # An invocation multiplies as many maps of images with as many maps of filters.
-ROUNDS_PER_LAUNCH = 2**15  # of a loop
+ROUNDS_PER_LAUNCH = 2**15  # Output pixels that a repairing kernel sums up; llvmpipe stops after 65535.
 
 MIN_SPEEDUP = 1.5  # Transforms lose more digits of small results beside large ones, so they must clearly win.
 

@@ -13,7 +13,7 @@ from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.spirv import Shader
 
 Direction = Literal["forward", "input_gradient", "weight_gradient"]
-"""The convolution itself, or the gradient of its input or of its filters."""
+"""The convolution, or the gradient of its input or of its filters; also the fields of Algorithm."""
 
 
 class Problem(NamedTuple):

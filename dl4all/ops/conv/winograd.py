@@ -42,8 +42,8 @@ WEIGHT = {tile: shader("conv/winograd_weight.comp", TILE=tile) for tile in TILES
 WEIGHT_REPAIR = shader("conv/winograd_weight_repair.comp", TILE=2)
 
 WORKGROUP = 64  # invocations
-MAX_CHANNELS = 4000  # times 16 results of a tile: llvmpipe leaves a kernel's loops after 65535 rounds
-ROUNDS_PER_LAUNCH = 2**15  # of a loop
+MAX_CHANNELS = 4000  # With 16 results of a tile each, loops stay below llvmpipe's limit of 65535 rounds.
+ROUNDS_PER_LAUNCH = 2**15  # Output pixels that a repairing kernel sums up at a time, for the same limit.
 TILE_BYTES = 2**23  # Transformed tiles at a time: little enough for caches, enough to keep a device busy.
 
 
