@@ -180,7 +180,7 @@ class _Transposed(_Convolution):
         function = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[
             self.axes - 1
         ]
-        return function(  # type: ignore[no-any-return]
+        return function(
             x,
             self.weight,
             self.bias,

@@ -1,18 +1,18 @@
 #version 450
-// Convolution in which each filter sees one channel; `multiplier` filters see the same. There is too little
-// to multiply for a matrix product: one invocation computes one pixel of the result.
+// Depthwise convolution: each filter sees one channel, and `multiplier` filters see the same channel. There is
+// too little to multiply for a matrix product: one invocation computes one pixel of the result.
 //
 //  PASS=0  y (filters, out pixels) from x (channels, pixels): the convolution, plus a bias
-//  PASS=1  y (channels, pixels) from x (filters, out pixels): the gradient of its input
+//  PASS=1  y (channels, pixels) from x (filters, out pixels): the gradient of the input
 //
-// Grid: pixels of y over the invocations of x, channels or filters in y and images in z, all in steps.
+// Grid: pixels of y over the invocations of x, channels or filters in y and images in z, all in strides.
 layout(local_size_x = 64) in;
 layout(binding = 0) restrict readonly buffer X { float x[]; };
 layout(binding = 1) restrict readonly buffer W { float w[]; };
 #if PASS
 layout(binding = 2) restrict writeonly buffer Y { float y[]; };
 #else
-layout(binding = 2) restrict readonly buffer Bias { float bias[]; };  // anything if there is none
+layout(binding = 2) restrict readonly buffer Bias { float bias[]; };  // any buffer if there is no bias
 layout(binding = 3) restrict writeonly buffer Y { float y[]; };
 #endif
 layout(push_constant) uniform Push {
@@ -25,8 +25,8 @@ layout(push_constant) uniform Push {
 } p;
 
 #if PASS
-// What y's pixel (d, h, w) gets of one filter: from each place at which an element of it meets the pixel.
-float gather(uint from, uint taps, uint d, uint h, uint w0) {
+// One filter's part of the gradient of pixel (d, h, w): the sum over the results that the pixel takes part in.
+float transposed(uint from, uint taps, uint d, uint h, uint w0) {
     float sum = 0.0;
     uint tap = taps;
     for (uint a = 0; a < p.kernel_d; ++a) {
@@ -40,9 +40,9 @@ float gather(uint from, uint taps, uint d, uint h, uint w0) {
             for (uint c = 0; c < p.kernel_w; ++c) {
                 const int right = int(w0 + p.padding_w) - int(c * p.dilation_w);
                 const uint k = uint(right) / p.stride_w;
-                const bool here = at_j && right >= 0 && k * p.stride_w == uint(right) && k < p.out_width;
-                const float value = x[from + (here ? (i * p.out_height + j) * p.out_width + k : 0)];
-                sum += here ? value * w[tap] : 0.0;
+                const bool inside = at_j && right >= 0 && k * p.stride_w == uint(right) && k < p.out_width;
+                const float value = x[from + (inside ? (i * p.out_height + j) * p.out_width + k : 0)];
+                sum += inside ? value * w[tap] : 0.0;
                 ++tap;
             }
         }
@@ -50,20 +50,20 @@ float gather(uint from, uint taps, uint d, uint h, uint w0) {
     return sum;
 }
 #else
-// What a filter finds at the place (d, h, w).
+// The product of a filter with the window of the result at (d, h, w).
 float correlate(uint from, uint taps, uint d, uint h, uint w0) {
     float sum = 0.0;
     uint tap = taps;
     for (uint a = 0; a < p.kernel_d; ++a) {
-        const uint i = d * p.stride_d + a * p.dilation_d - p.padding_d;  // below 0 it is very large
+        const uint i = d * p.stride_d + a * p.dilation_d - p.padding_d;  // negative ones wrap to large numbers
         for (uint b = 0; b < p.kernel_h; ++b) {
             const uint j = h * p.stride_h + b * p.dilation_h - p.padding_h;
             const bool at_j = i < p.depth && j < p.height;
             for (uint c = 0; c < p.kernel_w; ++c) {
                 const uint k = w0 * p.stride_w + c * p.dilation_w - p.padding_w;
-                const bool here = at_j && k < p.width;
-                const float value = x[from + (here ? (i * p.height + j) * p.width + k : 0)];
-                sum += (here ? value : 0.0) * w[tap];
+                const bool inside = at_j && k < p.width;
+                const float value = x[from + (inside ? (i * p.height + j) * p.width + k : 0)];
+                sum += (inside ? value : 0.0) * w[tap];
                 ++tap;
             }
         }
@@ -91,7 +91,7 @@ void main() {
                 for (uint m = 0; m < p.multiplier; ++m) {
                     const uint f = channel * p.multiplier + m;
                     const uint from = p.x_offset + (image * filters + f) * out_plane;
-                    sum += gather(from, p.w_offset + f * taps, d, h, column);
+                    sum += transposed(from, p.w_offset + f * taps, d, h, column);
                 }
                 y[(image * p.channels + channel) * plane + pixel] = sum;
             }

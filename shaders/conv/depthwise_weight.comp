@@ -1,7 +1,7 @@
 #version 450
 // The gradient of a depthwise convolution's weight. One workgroup sums up one element of a filter: its
-// invocations walk side by side over the places of all images, and combine what they have in a tree, so
-// that the order of additions, and with it the result, is always the same. Grid: taps in x, filters in y.
+// invocations stride over the output pixels of all images, and combine their sums in a tree, so that the
+// order of additions, and with it the result, is always the same. Grid: taps in x, filters in y.
 const uint SIZE = 64;
 layout(local_size_x = SIZE) in;
 layout(binding = 0) restrict readonly buffer G { float g[]; };
@@ -12,14 +12,14 @@ layout(push_constant) uniform Push {
     uint padding_d, padding_h, padding_w, dilation_d, dilation_h, dilation_w;
     uint depth, height, width, out_depth, out_height, out_width;
     uint images, channels, multiplier, g_offset, x_offset;
-    uint rows;  // of the grid
+    uint rows;  // workgroups along y
 } p;
 shared float partial[SIZE];
 
 void main() {
     const uint lane = gl_LocalInvocationID.x;
     const uint tap = gl_WorkGroupID.x;
-    const uint i0 = tap / (p.kernel_w * p.kernel_h) * p.dilation_d - p.padding_d;  // below 0 it is very large
+    const uint i0 = tap / (p.kernel_w * p.kernel_h) * p.dilation_d - p.padding_d;  // negative ones wrap
     const uint j0 = tap / p.kernel_w % p.kernel_h * p.dilation_h - p.padding_h;
     const uint k0 = tap % p.kernel_w * p.dilation_w - p.padding_w;
     const uint plane = p.depth * p.height * p.width;
@@ -30,13 +30,13 @@ void main() {
         for (uint image = 0; image < p.images; ++image) {
             const uint g_start = p.g_offset + (image * filters + f) * out_plane;
             const uint x_start = p.x_offset + (image * p.channels + f / p.multiplier) * plane;
-            for (uint place = lane; place < out_plane; place += SIZE) {
-                const uint i = place / (p.out_width * p.out_height) * p.stride_d + i0;
-                const uint j = place / p.out_width % p.out_height * p.stride_h + j0;
-                const uint k = place % p.out_width * p.stride_w + k0;
-                const bool here = i < p.depth && j < p.height && k < p.width;
-                const float value = x[x_start + (here ? (i * p.height + j) * p.width + k : 0)];
-                sum += (here ? value : 0.0) * g[g_start + place];
+            for (uint pixel = lane; pixel < out_plane; pixel += SIZE) {
+                const uint i = pixel / (p.out_width * p.out_height) * p.stride_d + i0;
+                const uint j = pixel / p.out_width % p.out_height * p.stride_h + j0;
+                const uint k = pixel % p.out_width * p.stride_w + k0;
+                const bool inside = i < p.depth && j < p.height && k < p.width;
+                const float value = x[x_start + (inside ? (i * p.height + j) * p.width + k : 0)];
+                sum += (inside ? value : 0.0) * g[g_start + pixel];
             }
         }
         partial[lane] = sum;

@@ -1,16 +1,16 @@
 #version 450
-// Convolution without a matrix of unrolled windows: an invocation computes four neighbouring pixels in a row of
-// FILTERS results, and reads what the filters' rows meet of the image straight from it, once for all of them. For
-// few channels, where a matrix product has too little to multiply.
+// Direct convolution, without a matrix of unrolled windows: an invocation computes four neighbouring pixels of a row
+// for FILTERS filters, and reads the pixels of the image that a row of the filters meets once for all of them. For few
+// channels, where a matrix product has too little to multiply.
 //
-// The elements of a filter lie `tap_step` apart and those of its channels `channel_step`: a step of -1 turns the
-// filters, as the gradient of the input wants them.
+// The elements of a filter lie `tap_step` apart and its channels `channel_step`: a tap_step of -1 flips the filters,
+// for the gradient of the input.
 //
-//  SUBGROUPS=1  for llvmpipe, which reads for each lane by itself: each lane of a subgroup of 8 reads some of the
-//               filters' elements, and hands them round
-//  SUBGROUPS=0  every invocation reads them all
+//  SUBGROUPS=1  for llvmpipe, which loads for one lane at a time: each lane of a subgroup of 8 reads a part of the
+//               filters' elements, and the lanes exchange them by shuffles
+//  SUBGROUPS=0  every invocation reads all elements
 //
-// Grid: fours of pixels along rows over the invocations of x, blocks of filters in y, images in z.
+// Grid: groups of four pixels of a row over the invocations of x, blocks of filters in y, images in z.
 #extension GL_EXT_control_flow_attributes : require
 #if SUBGROUPS
 #extension GL_KHR_shader_subgroup_basic : require
@@ -23,11 +23,11 @@ layout(constant_id = 1) const int kernel_w = 3;
 layout(constant_id = 2) const int stride_w = 1;
 layout(constant_id = 3) const int dilation_w = 1;
 layout(constant_id = 4) const int padding_w = 0;
-layout(constant_id = 5) const uint FOURS = 0;
+layout(constant_id = 5) const uint VECTORS = 0;  // the image is read four elements at a time
 layout(binding = 0) restrict readonly buffer X { float x[]; };
 layout(binding = 0) restrict readonly buffer X4 { vec4 x4[]; };
 layout(binding = 1) restrict readonly buffer W { float w[]; };
-layout(binding = 2) readonly buffer Bias { float bias[]; };  // anything if there is none
+layout(binding = 2) readonly buffer Bias { float bias[]; };  // any buffer if there is no bias
 layout(binding = 3) restrict writeonly buffer Y { float y[]; };
 layout(binding = 3) restrict writeonly buffer Y4 { vec4 y4[]; };
 layout(push_constant) uniform Push {
@@ -37,34 +37,34 @@ layout(push_constant) uniform Push {
     uint channels, filters, blocks;  // of a group, and its blocks of filters
     uint x_offset, x_step, w_offset, group_step, filter_step;
     int channel_step, tap_step;
-    uint has_bias, bias_offset, y_offset, y_step;  // steps from image to image
+    uint has_bias, bias_offset, y_offset, y_step;  // x_step and y_step lead from image to image
 } p;
 
-const int SPAN = 3 * stride_w + (kernel_w - 1) * dilation_w + 1;  // what four pixels of a row meet
+const int SPAN = 3 * stride_w + (kernel_w - 1) * dilation_w + 1;  // elements of a row that four pixels meet
 
 void main() {
-    const uint wide = (p.out_width + 3) / 4;
-    const uint fours = wide * p.out_height * p.out_depth;
+    const uint quads_per_row = (p.out_width + 3) / 4;
+    const uint quads = quads_per_row * p.out_height * p.out_depth;
     const uint group = gl_WorkGroupID.y / p.blocks;
     const uint first = gl_WorkGroupID.y % p.blocks * FILTERS;
     // Invocations past the end repeat the last one and store nothing.
-    const uint four = min(gl_GlobalInvocationID.x, fours - 1);
-    const uint line = four / wide;
-    const uint column = four % wide * 4;
+    const uint quad = min(gl_GlobalInvocationID.x, quads - 1);
+    const uint line = quad / quads_per_row;
+    const uint column = quad % quads_per_row * 4;
     const int left = int(column) * stride_w - padding_w;
     const int top = int(line % p.out_height * p.stride_h) - p.padding_h;
     const int front = int(line / p.out_height * p.stride_d) - p.padding_d;
 
     uint start = p.x_offset + gl_WorkGroupID.z * p.x_step + group * p.channels * p.depth * p.height * p.width;
     uint w_start = p.w_offset + group * p.group_step;
-    bool inside[SPAN];
-    UNROLL(i, SPAN) inside[i] = uint(left + i) < p.width;
+    bool in_columns[SPAN];
+    UNROLL(i, SPAN) in_columns[i] = uint(left + i) < p.width;
 #if SUBGROUPS
-    const int HELD = (FILTERS * kernel_w + 7) / 8;
-    uint held_at[HELD];
-    UNROLL(h, HELD) {
+    const int LANE_WEIGHTS = (FILTERS * kernel_w + 7) / 8;
+    uint lane_weight_at[LANE_WEIGHTS];
+    UNROLL(h, LANE_WEIGHTS) {
         const int t = min(h * 8 + int(gl_SubgroupInvocationID), FILTERS * kernel_w - 1);
-        held_at[h] = min(first + t / kernel_w, p.filters - 1) * p.filter_step + uint(t % kernel_w * p.tap_step);
+        lane_weight_at[h] = min(first + t / kernel_w, p.filters - 1) * p.filter_step + uint(t % kernel_w * p.tap_step);
     }
 #else
     uint filter_at[FILTERS];
@@ -82,34 +82,34 @@ void main() {
             const uint d = uint(front + int(a * p.dilation_d));
             for (uint b = 0; b < p.kernel_h; ++b) {
                 const uint h = uint(top + int(b * p.dilation_h));
-                const bool here = d < p.depth && h < p.height;
+                const bool in_rows = d < p.depth && h < p.height;
                 const uint row = start + (d * p.height + h) * p.width + uint(left);
-                // Read at a place that exists and selected, so that no load is behind a branch.
-                float met[SPAN];
-                if (FOURS != 0) {
-                    const bool found = here && column < p.width;
-                    const vec4 four = x4[(found ? row + padding_w : p.x_offset) / 4];
-                    UNROLL(i, 4) met[min(padding_w + i, SPAN - 1)] = found ? four[i] : 0.0;
+                // Loads from a valid address and a select: no load is behind a branch.
+                float span[SPAN];
+                if (VECTORS != 0) {
+                    const bool in_image = in_rows && column < p.width;
+                    const vec4 vector = x4[(in_image ? row + padding_w : p.x_offset) / 4];
+                    UNROLL(i, 4) span[min(padding_w + i, SPAN - 1)] = in_image ? vector[i] : 0.0;
                 }
                 UNROLL(i, SPAN) {
-                    if (FOURS == 0 || i < padding_w || i >= padding_w + 4) {
-                        const bool found = here && inside[i];
-                        const float value = x[found ? row + i : p.x_offset];
-                        met[i] = found ? value : 0.0;
+                    if (VECTORS == 0 || i < padding_w || i >= padding_w + 4) {
+                        const bool in_image = in_rows && in_columns[i];
+                        const float value = x[in_image ? row + i : p.x_offset];
+                        span[i] = in_image ? value : 0.0;
                     }
                 }
 #if SUBGROUPS
-                float held[HELD];
-                UNROLL(h, HELD) held[h] = w[w_at + held_at[h]];
+                float lane_weights[LANE_WEIGHTS];
+                UNROLL(h, LANE_WEIGHTS) lane_weights[h] = w[w_at + lane_weight_at[h]];
 #endif
                 UNROLL(f, FILTERS) UNROLL(c, kernel_w) {
 #if SUBGROUPS
-                    const float weight = subgroupShuffle(held[(f * kernel_w + c) / 8], uint((f * kernel_w + c) % 8));
+                    const float weight = subgroupShuffle(lane_weights[(f * kernel_w + c) / 8], uint((f * kernel_w + c) % 8));
 #else
                     const float weight = w[w_at + filter_at[f] + uint(c * p.tap_step)];
 #endif
                     const int at = c * dilation_w;
-                    sum[f] += weight * vec4(met[at], met[at + stride_w], met[at + 2 * stride_w], met[at + 3 * stride_w]);
+                    sum[f] += weight * vec4(span[at], span[at + stride_w], span[at + 2 * stride_w], span[at + 3 * stride_w]);
                 }
                 w_at += uint(kernel_w * p.tap_step);
             }
@@ -118,7 +118,7 @@ void main() {
         w_start += uint(p.channel_step);
     }
 
-    if (gl_GlobalInvocationID.x >= fours) return;
+    if (gl_GlobalInvocationID.x >= quads) return;
     const uint pixels = p.out_depth * p.out_height * p.out_width;
     const uint target = p.y_offset + gl_WorkGroupID.z * p.y_step + (group * p.filters + first) * pixels
                       + line * p.out_width + column;

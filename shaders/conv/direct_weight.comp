@@ -1,7 +1,7 @@
 #version 450
-// The gradient of filters without a matrix of unrolled windows: an invocation sums up ROWS rows of an element of
-// FILTERS filters over its share of the places of all images, four neighbours at a time. A workgroup adds up what
-// its invocations have, in their order, and stores it in a slot of its own; conv/sum.comp adds up the slots.
+// The gradient of filters without a matrix of unrolled windows: an invocation sums up ROWS rows of FILTERS filters over
+// its share of the output pixels of all images, four neighbours at a time. A workgroup adds up the sums of its
+// invocations, in their order, and stores them in a slot of its own; conv/sum.comp adds up the slots.
 //
 // Grid: slots in x, blocks of filters in y, channels and rows of filters in z.
 #extension GL_EXT_control_flow_attributes : require
@@ -15,7 +15,7 @@ layout(constant_id = 1) const int ROWS = 3;
 layout(constant_id = 2) const int kernel_w = 3;
 layout(constant_id = 3) const int stride_w = 1;
 layout(constant_id = 4) const int dilation_w = 1;
-layout(constant_id = 5) const uint FOURS = 0;  // the gradient is read four elements at a time
+layout(constant_id = 5) const uint VECTORS = 0;  // the gradient is read four elements at a time
 layout(binding = 0) restrict readonly buffer G { float g[]; };
 layout(binding = 0) restrict readonly buffer G4 { vec4 g4[]; };
 layout(binding = 1) restrict readonly buffer X { float x[]; };
@@ -24,17 +24,17 @@ layout(push_constant) uniform Push {
     uint kernel_d, kernel_h, stride_d, stride_h, dilation_d, dilation_h;
     int padding_d, padding_h, padding_w;
     uint depth, height, width, out_depth, out_height, out_width;
-    uint images, groups, channels, filters, blocks;  // channels and filters of a group, and its blocks of filters
+    uint images, groups, channels, filters, blocks;  // channels, filters and blocks of filters of a group
     uint g_offset, x_offset, slot;  // elements of a slot
 } p;
 
-const int SPAN = 3 * stride_w + (kernel_w - 1) * dilation_w + 1;  // what four places of a row meet
+const int SPAN = 3 * stride_w + (kernel_w - 1) * dilation_w + 1;  // elements of a row that four output pixels meet
 const int COUNT = FILTERS * ROWS * kernel_w;
 shared float partial[SIZE * COUNT];
 
 void main() {
     const uint lane = gl_LocalInvocationID.x;
-    const uint wide = (p.out_width + 3) / 4;
+    const uint quads_per_row = (p.out_width + 3) / 4;
     const uint lines = p.out_height * p.out_depth;
     const uint pixels = lines * p.out_width;
     const uint plane = p.depth * p.height * p.width;
@@ -49,36 +49,36 @@ void main() {
 
     float sum[COUNT];
     UNROLL(i, COUNT) sum[i] = 0.0;
-    const uint fours = wide * lines * p.images;
-    for (uint at = gl_GlobalInvocationID.x; at < fours; at += gl_NumWorkGroups.x * SIZE) {
-        const uvec2 place = divided(at, wide);  // line of all images, and where in it
-        const uvec2 found = divided(place.x, lines);
-        const uvec2 line = divided(found.y, p.out_height);
-        const uint image = found.x, column = place.y * 4;
-        const uint from = image * p.groups * p.filters * pixels + found.y * p.out_width + column;
-        vec4 here[FILTERS];
+    const uint quads = quads_per_row * lines * p.images;
+    for (uint at = gl_GlobalInvocationID.x; at < quads; at += gl_NumWorkGroups.x * SIZE) {
+        const uvec2 quad = divided(at, quads_per_row);  // the row among the rows of all images, and the position in it
+        const uvec2 image_line = divided(quad.x, lines);
+        const uvec2 line = divided(image_line.y, p.out_height);
+        const uint image = image_line.x, column = quad.y * 4;
+        const uint from = image * p.groups * p.filters * pixels + image_line.y * p.out_width + column;
+        vec4 gradient[FILTERS];
         UNROLL(f, FILTERS) {
-            if (FOURS != 0) {
-                here[f] = g4[(from + filter_at[f]) / 4];
+            if (VECTORS != 0) {
+                gradient[f] = g4[(from + filter_at[f]) / 4];
             } else {
-                UNROLL(e, 4) here[f][e] = g[from + filter_at[f] + min(e, p.out_width - 1 - column)];
+                UNROLL(e, 4) gradient[f][e] = g[from + filter_at[f] + min(e, p.out_width - 1 - column)];
             }
         }
-        const uint d = line.x * p.stride_d + a * p.dilation_d - p.padding_d;  // below 0 it is very large
+        const uint d = line.x * p.stride_d + a * p.dilation_d - p.padding_d;  // negative ones wrap to large numbers
         const int left = int(column) * stride_w - p.padding_w;
         const uint start = p.x_offset + ((image * p.groups + group) * p.channels + channel) * plane;
         UNROLL(r, ROWS) {
             const uint h = line.y * p.stride_h + (b + r) * p.dilation_h - p.padding_h;
-            // Read at a place that exists and selected, so that no load is behind a branch.
-            float met[SPAN];
+            // Loads from a valid address and a select: no load is behind a branch.
+            float span[SPAN];
             UNROLL(i, SPAN) {
                 const bool inside = d < p.depth && h < p.height && uint(left + i) < p.width;
                 const float value = x[inside ? start + (d * p.height + h) * p.width + uint(left + i) : p.x_offset];
-                met[i] = inside ? value : 0.0;
+                span[i] = inside ? value : 0.0;
             }
             UNROLL(f, FILTERS) UNROLL(c, kernel_w) UNROLL(e, 4) {
-                const float term = here[f][e] * met[c * dilation_w + e * stride_w];
-                sum[(f * ROWS + r) * kernel_w + c] += FOURS != 0 || column + e < p.out_width ? term : 0.0;
+                const float term = gradient[f][e] * span[c * dilation_w + e * stride_w];
+                sum[(f * ROWS + r) * kernel_w + c] += VECTORS != 0 || column + e < p.out_width ? term : 0.0;
             }
         }
     }

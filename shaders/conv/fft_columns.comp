@@ -1,6 +1,6 @@
 #version 450
-// Transforms columns of complex numbers that lie side by side, in place; with INVERSE=1 back. Beyond the first `pairs`
-// pairs there are zeros. Grid: `count` columns.
+// Transforms columns of adjacent complex numbers in place, with INVERSE=1 back. After the first `pairs` pairs
+// come zeros. Grid: `count` columns.
 #extension GL_GOOGLE_include_directive : require
 #include "fft.glsl"
 layout(binding = 0) restrict buffer U { vec4 u[]; };
@@ -8,8 +8,8 @@ layout(push_constant) uniform Push {
     uint count, pairs;
 } p;
 
-// Backwards is forwards with the real and imaginary parts exchanged.
-vec4 turned(vec4 z) {
+// The inverse is the transform with real and imaginary parts exchanged.
+vec4 exchanged(vec4 z) {
 #if INVERSE
     return z.yxwz;
 #else
@@ -18,20 +18,20 @@ vec4 turned(vec4 z) {
 }
 
 void main() {
-    const uvec2 me = along();
+    const uvec2 me = team_neighbours();
     const uint column = first_row() + me.x;
     const uint start = column * (LENGTH / 2);
-    const bool there = column < p.count;
-    OF_EACH(m, LENGTH / 2 / TEAM) {
+    const bool in_range = column < p.count;
+    LOOP(m, LENGTH / 2 / TEAM) {
         const uint i = me.y + m * TEAM;
-        const vec4 z = turned(there && i < p.pairs ? u[start + i] : vec4(0.0));
-        values[place(me.x, 2 * i)] = z.xy;
-        values[place(me.x, 2 * i + 1)] = z.zw;
+        const vec4 z = exchanged(in_range && i < p.pairs ? u[start + i] : vec4(0.0));
+        values[index_of(me.x, 2 * i)] = z.xy;
+        values[index_of(me.x, 2 * i + 1)] = z.zw;
     }
     transform();
-    if (!there) return;
-    OF_EACH(m, LENGTH / 2 / TEAM) {
+    if (!in_range) return;
+    LOOP(m, LENGTH / 2 / TEAM) {
         const uint i = me.y + m * TEAM;
-        u[start + i] = turned(vec4(found(me.x, 2 * i), found(me.x, 2 * i + 1)));
+        u[start + i] = exchanged(vec4(result(me.x, 2 * i), result(me.x, 2 * i + 1)));
     }
 }

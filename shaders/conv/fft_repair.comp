@@ -1,11 +1,11 @@
 #version 450
-// Computes those results of a convolution again, one product after the other, that Fourier transforms could not: what
-// is not finite in an image makes all results of its tiles so.
+// Computes the results of a convolution again, one product after the other, that are not finite after Fourier
+// transforms: one nan or infinity in an image makes all results of its tiles nan.
 //
 //  PASS=0  y (filters, out pixels) from x (channels, pixels): the convolution, plus a bias
-//  PASS=1  y (channels, pixels) from x (filters, out pixels): the gradient of its input
+//  PASS=1  y (channels, pixels) from x (filters, out pixels): the gradient of the input
 //
-// Grid: `count` numbers of y over the invocations of x and y.
+// Grid: the `count` elements of y over the invocations of x and y.
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
 #include "math/special.glsl"
@@ -16,7 +16,7 @@ layout(binding = 1) restrict readonly buffer W { float w[]; };
 #if PASS
 layout(binding = 2) restrict buffer Y { float y[]; };
 #else
-layout(binding = 2) restrict readonly buffer Bias { float bias[]; };  // anything if there is none
+layout(binding = 2) restrict readonly buffer Bias { float bias[]; };  // any buffer if there is no bias
 layout(binding = 3) restrict buffer Y { float y[]; };
 #endif
 layout(push_constant) uniform Push {
@@ -27,16 +27,16 @@ layout(push_constant) uniform Push {
     uint has_bias, bias_offset;
 } p;
 
-// Where x has what the tap meets at a place, and if at all.
+// Whether a tap meets an element of x at a position, and its index `at`.
 #if PASS
-bool meets(uint place, uint tap, uint padding, uint dilation, uint stride, uint size, out uint at) {
-    const uint from = place + padding - tap * dilation;
+bool meets(uint position, uint tap, uint padding, uint dilation, uint stride, uint size, out uint at) {
+    const uint from = position + padding - tap * dilation;
     at = from / stride;
     return int(from) >= 0 && at * stride == from && at < size;
 }
 #else
-bool meets(uint place, uint tap, uint padding, uint dilation, uint stride, uint size, out uint at) {
-    at = place * stride + tap * dilation - padding;  // below 0 it is very large
+bool meets(uint position, uint tap, uint padding, uint dilation, uint stride, uint size, out uint at) {
+    at = position * stride + tap * dilation - padding;  // negative ones wrap to large numbers
     return at < size;
 }
 #endif
@@ -45,21 +45,21 @@ void main() {
     const uint target = gl_GlobalInvocationID.y * gl_NumWorkGroups.x * gl_WorkGroupSize.x + gl_GlobalInvocationID.x;
     if (target >= p.count || is_finite(y[target])) return;
 #if PASS
-    const uint high = p.height, wide = p.width, maps = p.channels, inner = p.filters;
-    const uint from_high = p.out_height, from_wide = p.out_width;
+    const uint height = p.height, width = p.width, maps = p.channels, inner = p.filters;
+    const uint from_height = p.out_height, from_width = p.out_width;
 #else
-    const uint high = p.out_height, wide = p.out_width, maps = p.filters, inner = p.channels;
-    const uint from_high = p.height, from_wide = p.width;
+    const uint height = p.out_height, width = p.out_width, maps = p.filters, inner = p.channels;
+    const uint from_height = p.height, from_width = p.width;
 #endif
-    const uvec2 plane_of = divided(target, wide * high), place = divided(plane_of.y, wide);
-    const uint row = place.x, column = place.y;
+    const uvec2 plane_of = divided(target, width * height), pixel = divided(plane_of.y, width);
+    const uint row = pixel.x, column = pixel.y;
     const uvec2 image = divided(plane_of.x, maps * p.groups), group = divided(image.y, maps);
     float sum = 0.0;
 #if !PASS
     if (p.has_bias != 0) sum = bias[p.bias_offset + image.y];
 #endif
     for (uint k = 0; k < inner && !is_nan(sum); ++k) {
-        const uint plane = p.x_offset + ((image.x * p.groups + group.x) * inner + k) * from_high * from_wide;
+        const uint plane = p.x_offset + ((image.x * p.groups + group.x) * inner + k) * from_height * from_width;
 #if PASS
         const uint filter_ = (group.x * inner + k) * maps + group.y;
 #else
@@ -67,18 +67,19 @@ void main() {
 #endif
         for (uint i = 0; i < p.kernel_h && !is_nan(sum); ++i) {
             uint down;
-            const bool in_row = meets(row, i, p.padding_h, p.dilation_h, p.stride_h, from_high, down);
+            const bool in_row = meets(row, i, p.padding_h, p.dilation_h, p.stride_h, from_height, down);
             const uint taps = p.w_offset + (filter_ * p.kernel_h + i) * p.kernel_w;
             for (uint j = 0; j < p.kernel_w; j += 4) {
                 [[unroll]] for (uint n = j; n < j + 4; ++n) {
                     uint right;
-                    const bool there = n < p.kernel_w && meets(column, n, p.padding_w, p.dilation_w, p.stride_w, from_wide, right);
-                    const float value = x[there && in_row ? plane + down * from_wide + right : p.x_offset];
+                    const bool in_column = n < p.kernel_w &&
+                        meets(column, n, p.padding_w, p.dilation_w, p.stride_w, from_width, right);
+                    const float value = x[in_column && in_row ? plane + down * from_width + right : p.x_offset];
                     const float weight = w[n < p.kernel_w ? taps + n : p.w_offset];
 #if PASS
-                    sum += there && in_row ? value * weight : 0.0;
+                    sum += in_column && in_row ? value * weight : 0.0;
 #else
-                    sum += n < p.kernel_w ? (there && in_row ? value : 0.0) * weight : 0.0;
+                    sum += n < p.kernel_w ? (in_column && in_row ? value : 0.0) * weight : 0.0;
 #endif
                 }
             }

@@ -1,15 +1,15 @@
 #version 450
 // Unrolls the windows of a convolution into the columns of a matrix, so that the convolution becomes a
-// matrix product: column `pixel` of row (channel, tap) is what element `tap` of a filter meets in that
-// channel at that output pixel; outside the image that is 0.
+// matrix product: column `pixel` of row (channel, tap) is the pixel that element `tap` of a filter meets in
+// that channel at that output pixel, or 0 outside the image.
 //
-// `count` pixels from `first` on are unrolled. The columns lie in panels of `panel` columns, each with
-// all rows, because that is the order in which the product reads them; `pitch` of them in all, the ones
-// beyond `count` filled with 0. Grid: pitch / 4 over the invocations of x, taps and CHANNELS channels
+// `count` output pixels from `first` on are unrolled. The columns lie in panels of `panel` columns, each with
+// all rows, because the product reads them in this order; there are `pitch` columns in all, and the columns
+// beyond `count` are filled with 0. Grid: pitch / 4 over the invocations of x, taps and CHANNELS channels
 // at a time in y, images in z. With VOLUME=0 images have one layer.
 #extension GL_EXT_control_flow_attributes : require
 #define UNROLL(i, n) [[unroll]] for (int i = 0; i < (n); ++i)
-const uint CHANNELS = 4;  // share the arithmetic that finds a pixel
+const uint CHANNELS = 4;  // of an invocation; they share the arithmetic of indices
 layout(local_size_x = 64) in;
 layout(binding = 0) restrict readonly buffer X { float x[]; };
 layout(binding = 1) restrict writeonly buffer Columns { vec4 columns[]; };
@@ -18,7 +18,7 @@ layout(push_constant) uniform Push {
     uint padding_d, padding_h, padding_w, dilation_d, dilation_h, dilation_w;
     uint channels, depth, height, width, out_height, out_width;
     uint first, count, pitch, panel;
-    uint x_offset, x_step, columns_step;  // steps from image to image
+    uint x_offset, x_step, columns_step;  // the steps lead from image to image
 } p;
 
 void main() {
@@ -33,7 +33,7 @@ void main() {
     const int deep = int(tap / (p.kernel_w * p.kernel_h) * p.dilation_d) - int(p.padding_d);
 #endif
 
-    // Read at a place that exists and selected, so that no load is behind a branch.
+    // Loads from a valid address and a select: no load is behind a branch.
     uint at[4];
     bool inside[4];
     UNROLL(e, 4) {
@@ -54,20 +54,20 @@ void main() {
         at[e] = inside[e] ? (start + uint(row)) * p.width + uint(column) : 0;
     }
     const uint plane = p.depth * p.height * p.width;
-    const uint wide = p.panel / 4;
+    const uint panel_vectors = p.panel / 4;
     uint source = p.x_offset + gl_WorkGroupID.z * p.x_step + channel * plane;
-    uint target = gl_WorkGroupID.z * p.columns_step / 4 + quad % wide
-                + (quad / wide * p.channels * taps + channel * taps + tap) * wide;
+    uint target = gl_WorkGroupID.z * p.columns_step / 4 + quad % panel_vectors
+                + (quad / panel_vectors * p.channels * taps + channel * taps + tap) * panel_vectors;
     UNROLL(i, CHANNELS) {
         if (channel + i < p.channels) {
-            vec4 found;
+            vec4 values;
             UNROLL(e, 4) {
                 const float value = x[source + at[e]];
-                found[e] = inside[e] ? value : 0.0;
+                values[e] = inside[e] ? value : 0.0;
             }
-            columns[target] = found;
+            columns[target] = values;
         }
         source += plane;
-        target += taps * wide;
+        target += taps * panel_vectors;
     }
 }

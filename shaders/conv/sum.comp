@@ -1,5 +1,5 @@
 #version 450
-// y[i] = the sum of x[i], x[i + n], ... over `slots` of them, in their order.
+// y[y_offset + i] is the sum of x[i], x[i + n], ... over `slots` slots of n elements, in their order.
 layout(local_size_x = 64) in;
 layout(binding = 0) restrict readonly buffer X { float x[]; };
 layout(binding = 1) restrict writeonly buffer Y { float y[]; };

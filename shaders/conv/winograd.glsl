@@ -1,8 +1,8 @@
 // Winograd's convolution with 3x3 filters (Lavin and Gray, 2016): TILE x TILE results come from a tile of
 // SIDE x SIDE elements of the image, SIDE = TILE + 2, as an elementwise product of transformed tiles and
-// filters, summed over the channels, and transformed back. A transform multiplies with a small matrix from
-// both sides; these are the products with a column. The gradient of the filters takes two transforms the other
-// way round.
+// filters, summed over the channels, and transformed back. A transform multiplies by a small matrix from both
+// sides; the functions here multiply one column by it. The gradient of the filters takes two transposed
+// transforms.
 //
 // The matrices follow from SIDE - 1 points and one at infinity (interpolation after Toom and Cook): 0 and +-1
 // for TILE 2, and 0, +-3/4 and +-3/2 for TILE 4. These numbers are exact in float32, and the errors are a
@@ -10,7 +10,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #define UNROLL(i, n) [[unroll]] for (int i = 0; i < (n); ++i)
 #define SIDE (TILE + 2)
-#define UNDEFINED uintBitsToFloat(0x7fc00000)
+#define NAN uintBitsToFloat(0x7fc00000)
 
 #if TILE == 4
 const float P = 0.75, PP = P * P;
@@ -48,7 +48,7 @@ void transform_result(float m[SIDE], out float y[TILE]) {
     y[3] = PP * odd_p + QQ * odd_q + m[5];
 }
 
-// From the gradient of a result, in the first elements, to that of the product.
+// From the gradient of a result, in the first elements, to the gradient of the product.
 void transform_gradient(inout float d[SIDE]) {
     const float even_p = d[0] + PP * d[2], odd_p = P * (d[1] + PP * d[3]);
     const float even_q = d[0] + QQ * d[2], odd_q = Q * (d[1] + QQ * d[3]);
@@ -59,7 +59,7 @@ void transform_gradient(inout float d[SIDE]) {
     d[4] = even_q - odd_q;
 }
 
-// From the gradient of a transformed filter to that of the filter.
+// From the gradient of a transformed filter to the gradient of the filter.
 void transform_back(float u[SIDE], out float g[3]) {
     const float even_p = BY_P * (u[1] + u[2]), odd_p = BY_P * P * (u[1] - u[2]);
     const float even_q = BY_Q * (u[3] + u[4]), odd_q = BY_Q * Q * (u[3] - u[4]);

@@ -1,7 +1,7 @@
 #version 450
-// Transforms 3x3 filters for Winograd's convolution: matrix `position` of U, of SIDE * SIDE, has that element of
+// Transforms 3x3 filters for Winograd's convolution: matrix `position` of the SIDE * SIDE in U has that element of
 // each transformed filter, a row for each filter and a column for each channel; rows are `pitch` apart. With
-// TURN=1, for the gradient of the convolution's input, filters are turned and rows and columns change places.
+// FLIP=1, for the gradient of the convolution's input, filters are flipped and the matrices are transposed.
 //
 // Grid: columns over the invocations of x, rows in y.
 #extension GL_GOOGLE_include_directive : require
@@ -17,19 +17,19 @@ void main() {
     const uint column = gl_GlobalInvocationID.x;
     const uint row = gl_GlobalInvocationID.y;
     if (column >= p.columns || row >= p.rows) return;
-#if TURN
+#if FLIP
     const uint source = p.w_offset + (column * p.rows + row) * 9;
 #define TAP(i, j) (8 - (i) * 3 - (j))
 #else
     const uint source = p.w_offset + (row * p.columns + column) * 9;
 #define TAP(i, j) ((i) * 3 + (j))
 #endif
-    float half_way[3][SIDE];
-    UNROLL(j, 3) transform_filter(w[source + TAP(0, j)], w[source + TAP(1, j)], w[source + TAP(2, j)], half_way[j]);
+    float columns[3][SIDE];
+    UNROLL(j, 3) transform_filter(w[source + TAP(0, j)], w[source + TAP(1, j)], w[source + TAP(2, j)], columns[j]);
     uint target = row * p.pitch + column;
     UNROLL(i, SIDE) {
         float line[SIDE];
-        transform_filter(half_way[0][i], half_way[1][i], half_way[2][i], line);
+        transform_filter(columns[0][i], columns[1][i], columns[2][i], line);
         UNROLL(j, SIDE) {
             u[target] = line[j];
             target += p.position_step;

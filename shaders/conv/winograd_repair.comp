@@ -1,8 +1,7 @@
 #version 450
-// Computes those tiles of a convolution again, one product after the other, of which Winograd's algorithm could
-// not: where the first result is undefined, some number was not finite on the way, and only results that it
-// reaches may show that. With TURN=1, Y is the gradient of an input, X that of the results, and the filters are
-// turned.
+// Computes the tiles of a convolution again, one product after the other, whose first result is nan after
+// Winograd's algorithm: an intermediate number was not finite, and only the results that it reaches may be so.
+// With FLIP=1, Y is the gradient of an input, X the gradient of the results, and the filters are flipped.
 //
 // Grid: `count` tiles from `first` on over the invocations of x, filters in y.
 #extension GL_GOOGLE_include_directive : require
@@ -11,22 +10,22 @@
 layout(local_size_x_id = 0, local_size_y_id = 1) in;
 layout(binding = 0) restrict readonly buffer X { float x[]; };
 layout(binding = 1) restrict readonly buffer W { float w[]; };
-layout(binding = 2) restrict readonly buffer Bias { float bias[]; };  // anything if there is none
+layout(binding = 2) restrict readonly buffer Bias { float bias[]; };  // any buffer if there is no bias
 layout(binding = 3) restrict buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint channels, height, width, padding_h, padding_w;
     uint filters, out_height, out_width;
-    uint across, tiles;  // tiles in a row and in an image
+    uint tiles_per_row, tiles;  // tiles of an image
     uint first, count;
     uint x_offset, w_offset, has_bias, bias_offset;
 } p;
 
-// The plain sum. Once it is undefined it stays so.
+// The plain sum. Once it is nan it stays nan.
 float result(uint image, uint row, int top, int left) {
     float sum = p.has_bias != 0 ? bias[p.bias_offset + row] : 0.0;
     for (uint channel = 0; channel < p.channels && !is_nan(sum); ++channel) {
         const uint plane = p.x_offset + (image * p.channels + channel) * p.height * p.width;
-#if TURN
+#if FLIP
         const uint filter_ = p.w_offset + (channel * p.filters + row) * 9;
 #else
         const uint filter_ = p.w_offset + (row * p.channels + channel) * 9;
@@ -34,7 +33,7 @@ float result(uint image, uint row, int top, int left) {
         UNROLL(tap, 9) {
             const uint i = uint(top) + tap / 3, j = uint(left) + tap % 3;
             const float value = i < p.height && j < p.width ? x[plane + i * p.width + j] : 0.0;
-#if TURN
+#if FLIP
             sum += value * w[filter_ + 8 - tap];
 #else
             sum += value * w[filter_ + tap];
@@ -49,9 +48,9 @@ void main() {
     if (gl_GlobalInvocationID.x >= p.count || row >= p.filters) return;
     const uint tile = p.first + gl_GlobalInvocationID.x;
     const uint image = tile / p.tiles;
-    const uint inside = tile % p.tiles;
-    const uint top = inside / p.across * TILE;
-    const uint left = inside % p.across * TILE;
+    const uint tile_in_image = tile % p.tiles;
+    const uint top = tile_in_image / p.tiles_per_row * TILE;
+    const uint left = tile_in_image % p.tiles_per_row * TILE;
     const uint plane = (image * p.filters + row) * p.out_height * p.out_width;
     if (!is_nan(y[plane + top * p.out_width + left])) return;
     for (uint i = top; i < min(top + TILE, p.out_height); ++i) {

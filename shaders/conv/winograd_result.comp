@@ -1,10 +1,10 @@
 #version 450
-// Transforms the products of Winograd's convolution back: matrix `position` of M, of SIDE * SIDE, has that
-// element of each tile's product, a row for each filter and a column for each tile; rows are `pitch` apart. What
-// of a tile lies beyond the result is left out.
+// Transforms the products of Winograd's convolution back: matrix `position` of the SIDE * SIDE in M has that element
+// of each tile's product, a row for each filter and a column for each tile; rows are `pitch` apart. The elements of
+// a tile beyond the result are left out.
 //
-// One infinite or undefined number in the image makes the whole tile so: the first of such a tile is made
-// undefined, for winograd_repair.comp to find.
+// One infinity or nan in the image spreads over the whole tile: the first result of such a tile is set to nan,
+// which tells winograd_repair.comp to compute it again.
 //
 // Grid: `count` tiles from `first` on over the invocations of x, filters in y.
 #extension GL_GOOGLE_include_directive : require
@@ -12,11 +12,11 @@
 #include "winograd.glsl"
 layout(local_size_x_id = 0, local_size_y_id = 1) in;
 layout(binding = 0) restrict readonly buffer M { float m[]; };
-layout(binding = 1) restrict readonly buffer Bias { float bias[]; };  // anything if there is none
+layout(binding = 1) restrict readonly buffer Bias { float bias[]; };  // any buffer if there is no bias
 layout(binding = 2) restrict writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint filters, height, width;
-    uint across, tiles;  // tiles in a row and in an image
+    uint tiles_per_row, tiles;  // tiles of an image
     uint first, count, pitch, position_step;
     uint has_bias, bias_offset;
 } p;
@@ -37,21 +37,21 @@ void main() {
     }
 
     const uint tile = p.first + column;
-    const uint inside = tile % p.tiles;
-    const uint top = inside / p.across * TILE;
-    const uint left = inside % p.across * TILE;
+    const uint tile_in_image = tile % p.tiles;
+    const uint top = tile_in_image / p.tiles_per_row * TILE;
+    const uint left = tile_in_image % p.tiles_per_row * TILE;
     const uint target = ((tile / p.tiles * p.filters + row) * p.height + top) * p.width + left;
     const float start = p.has_bias != 0 ? bias[p.bias_offset + row] : 0.0;
-    float found[TILE][TILE];
+    float results[TILE][TILE];
     float sum = 0.0;
     UNROLL(j, TILE) {
         float line[SIDE];
         UNROLL(i, SIDE) line[i] = lines[i][j];
-        transform_result(line, found[j]);
-        UNROLL(i, TILE) sum += found[j][i];
+        transform_result(line, results[j]);
+        UNROLL(i, TILE) sum += results[j][i];
     }
-    if (!is_finite(sum)) found[0][0] = UNDEFINED;
+    if (!is_finite(sum)) results[0][0] = NAN;
     UNROLL(j, TILE) UNROLL(i, TILE) {
-        if (top + i < p.height && left + j < p.width) y[target + i * p.width + j] = found[j][i] + start;
+        if (top + i < p.height && left + j < p.width) y[target + i * p.width + j] = results[j][i] + start;
     }
 }

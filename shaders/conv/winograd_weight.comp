@@ -1,8 +1,9 @@
 #version 450
-// Transforms the gradient of transformed filters, as winograd_filter.comp makes them, to that of the 3x3 filters:
-// matrix `position` of U, of SIDE * SIDE, has a row for each filter and a column for each channel.
+// Transforms the gradient of transformed filters, in the layout of winograd_filter.comp, to the gradient of the 3x3
+// filters: matrix `position` of the SIDE * SIDE in U has a row for each filter and a column for each channel.
 //
-// Where that is not finite, the first element of U is made undefined, for winograd_weight_repair.comp to find.
+// Where the gradient is not finite, the first element in U is set to nan, which tells winograd_weight_repair.comp
+// to compute it again.
 //
 // Grid: columns over the invocations of x, rows in y.
 #extension GL_GOOGLE_include_directive : require
@@ -33,13 +34,13 @@ void main() {
     const uint target = (row * p.columns + column) * 9;
     float sum = 0.0;
     UNROLL(j, 3) {
-        float line[SIDE], found[3];
+        float line[SIDE], gradient_column[3];
         UNROLL(i, SIDE) line[i] = lines[i][j];
-        transform_back(line, found);
+        transform_back(line, gradient_column);
         UNROLL(i, 3) {
-            w[target + i * 3 + j] = found[i];
-            sum += found[i];
+            w[target + i * 3 + j] = gradient_column[i];
+            sum += gradient_column[i];
         }
     }
-    if (!is_finite(sum)) u[start] = UNDEFINED;
+    if (!is_finite(sum)) u[start] = NAN;
 }

@@ -1,10 +1,10 @@
 #version 450
-// Computes those gradients of 3x3 filters again, one product after the other, of which Winograd's algorithm could
-// not: where U begins with what is undefined, some number was not finite on the way.
+// Computes the gradients of 3x3 filters again, one product after the other, whose first element in U is nan after
+// Winograd's algorithm: an intermediate number was not finite.
 //
-// The products of `count` pixels of the results, numbered through all images, from `first` on are added to those
-// before them: a loop may go round 65535 times only on llvmpipe. Grid: channels over the invocations of x,
-// filters in y.
+// A launch adds the products of `count` output pixels, numbered through all images, from `first` on to the sums of
+// the launches before it, because on llvmpipe a loop may have only 65535 rounds. Grid: channels over the
+// invocations of x, filters in y.
 #extension GL_GOOGLE_include_directive : require
 #include "math/special.glsl"
 #include "winograd.glsl"
@@ -27,18 +27,18 @@ void main() {
     const uint pixels = p.out_height * p.out_width;
     float sum[9];
     UNROLL(tap, 9) sum[tap] = p.first > 0 ? w[target + tap] : 0.0;
-    bool undefined = false;  // all of them, which they stay
-    for (uint i = p.first; i < p.first + p.count && !undefined; ++i) {
+    bool all_nan = false;  // all sums are nan, and stay nan
+    for (uint i = p.first; i < p.first + p.count && !all_nan; ++i) {
         const uint image = i / pixels, pixel = i % pixels;
         const float gradient = g[p.g_offset + (image * p.rows + row) * pixels + pixel];
         const uint plane = p.x_offset + (image * p.columns + column) * p.height * p.width;
-        undefined = true;
+        all_nan = true;
         UNROLL(tap, 9) {
             const uint down = pixel / p.out_width + tap / 3 - p.padding_h;
             const uint right = pixel % p.out_width + tap % 3 - p.padding_w;
-            const bool inside = down < p.height && right < p.width;  // around it are zeros, no gaps
+            const bool inside = down < p.height && right < p.width;  // zeros around the image are multiplied too
             sum[tap] += gradient * (inside ? x[plane + down * p.width + right] : 0.0);
-            undefined = undefined && is_nan(sum[tap]);
+            all_nan = all_nan && is_nan(sum[tap]);
         }
     }
     UNROLL(tap, 9) w[target + tap] = sum[tap];

@@ -1,29 +1,31 @@
-"""Transposed convolution: what the gradient of a convolution's input computes, as a layer."""
+"""Transposed convolution: the gradient of a convolution with respect to its input, as an op of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.conv.convolution import conv_input
-from dl4all.ops.conv.window import sizes, window
+from dl4all.ops.conv.convolution import ConvArgs, conv_input
+from dl4all.ops.conv.window import sizes
 from dl4all.ops.core.checks import check_float, check_images
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import add
 from dl4all.ops.memory.views import reshape
 
 
 @export("F")
 def conv_transpose1d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
     groups: int = 1,
-    dilation: Any = 1,
-) -> Any:
+    dilation: int | Sequence[int] = 1,
+) -> Array:
     """:func:`conv_transpose2d` along one axis: input (N, C, L), weight (C, F / groups, KL).
 
     Example:
@@ -32,38 +34,40 @@ def conv_transpose1d(
         >>> dl.nn.functional.conv_transpose1d(x, w).tolist()
         [[[2.0, 23.0, 30.0]]]
     """
-    given = (stride, padding, output_padding, groups, dilation)
-    return _transposed("conv_transpose1d", 1, input, weight, bias, *given)
+    args = ConvArgs(stride, padding, dilation, groups)
+    return _conv_transpose(1, input, weight, bias, output_padding, args)
 
 
 @export("F")
 def conv_transpose2d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
     groups: int = 1,
-    dilation: Any = 1,
-) -> Any:
+    dilation: int | Sequence[int] = 1,
+) -> Array:
     """Transposed convolution of images: each pixel adds the filters, scaled, to a larger image.
 
     Args:
         input: floats of shape (N, C, H, W).
         weight: shape (C, F / groups, KH, KW).
         bias: shape (F,), or None.
-        stride, padding, dilation: those of the convolution whose input's gradient this is; one int for
-            both axes or a pair (vertical, horizontal).
-        output_padding: rows and columns that the result has beyond the least; less than the stride.
-        groups: filters and channels are split into so many groups that do not see each other.
+        stride, padding, dilation: the arguments of the convolution whose input's gradient this is; one int
+            for both axes or a pair (vertical, horizontal).
+        output_padding: how many rows and columns the result has beyond the smallest possible size; less
+            than the stride.
+        groups: into how many groups the channels and the filters are split; a channel reaches only the
+            filters of its group.
 
     Returns:
         Shape (N, F, OH, OW), OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1.
 
     Raises:
         ShapeError: shapes do not fit each other, or nothing is left of the result.
-        ArgumentError: a size is not an int or too small, or the output padding too large.
+        ArgumentError: a size is not an int or is too small, or the output padding is too large.
         DTypeError: the operands are not floats of one dtype.
 
     Example:
@@ -72,21 +76,21 @@ def conv_transpose2d(
         >>> dl.nn.functional.conv_transpose2d(x, w, stride=2).tolist()
         [[[[2.0, 3.0, 20.0, 30.0]]]]
     """
-    given = (stride, padding, output_padding, groups, dilation)
-    return _transposed("conv_transpose2d", 2, input, weight, bias, *given)
+    args = ConvArgs(stride, padding, dilation, groups)
+    return _conv_transpose(2, input, weight, bias, output_padding, args)
 
 
 @export("F")
 def conv_transpose3d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
     groups: int = 1,
-    dilation: Any = 1,
-) -> Any:
+    dilation: int | Sequence[int] = 1,
+) -> Array:
     """:func:`conv_transpose2d` along three axes: input (N, C, D, H, W), weight (C, F / groups, KD, KH, KW).
 
     Example:
@@ -95,47 +99,42 @@ def conv_transpose3d(
         >>> dl.nn.functional.conv_transpose3d(x, w).tolist()
         [[[[[2.0, 23.0, 30.0]]]]]
     """
-    given = (stride, padding, output_padding, groups, dilation)
-    return _transposed("conv_transpose3d", 3, input, weight, bias, *given)
+    args = ConvArgs(stride, padding, dilation, groups)
+    return _conv_transpose(3, input, weight, bias, output_padding, args)
 
 
-def _transposed(
-    op: str,
-    axes: int,
-    input: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    output_padding: Any,
-    groups: int,
-    dilation: Any,
+def _conv_transpose(
+    axes: int, input: Any, weight: Any, bias: Any, output_padding: int | Sequence[int], args: ConvArgs
 ) -> Any:
-    check_images(op, input, axes)
-    check_float(op, input, weight, bias)
+    name = f"conv_transpose{axes}d"
+    check_images(name, input, axes)
+    check_float(name, input, weight, bias)
     if len(weight.shape) != axes + 2 or weight.shape[0] != input.shape[1]:
         raise ShapeError(
-            f"[{op}] expected a weight of shape (in, out / groups, ...) with {axes + 2} axes for an input "
+            f"[{name}] expected a weight of shape (in, out / groups, ...) with {axes + 2} axes for an input "
             f"of shape {input.shape}, got {weight.shape}"
         )
+    groups = args.groups
     if groups < 1 or weight.shape[0] % groups:
-        raise ArgumentError(f"[{op}] {weight.shape[0]} channels do not split into {groups} groups")
+        raise ArgumentError(f"[{name}] {weight.shape[0]} channels do not split into {groups} groups")
     filters = weight.shape[1] * groups
     if bias is not None and bias.shape != (filters,):
-        raise ShapeError(f"[{op}] bias must have shape ({filters},), got {bias.shape}")
-    if isinstance(padding, str):
-        raise ArgumentError(f"[{op}] padding must be ints, got {padding!r}")
-    win = window(op, weight.shape[2:], stride, padding, dilation, axes)
-    extra = sizes(op, "output_padding", output_padding, 0, axes)
-    if any(more >= step for more, step in zip(extra, win.stride, strict=True)):
-        raise ArgumentError(f"[{op}] output_padding {output_padding} must be smaller than stride {stride}")
+        raise ShapeError(f"[{name}] bias must have shape ({filters},), got {bias.shape}")
+    if isinstance(args.padding, str):
+        raise ArgumentError(f"[{name}] padding must be ints, got {args.padding!r}")
+    win = args.checked_window(name, weight.shape[2:])
+    extra = sizes(name, "output_padding", output_padding, 0, axes)
+    if any(more >= stride for more, stride in zip(extra, win.stride, strict=True)):
+        raise ArgumentError(
+            f"[{name}] output_padding {output_padding} must be smaller than stride {args.stride}"
+        )
     size = tuple(
-        (count - 1) * step - 2 * pad + d * (kernel - 1) + more + 1
-        for count, step, pad, d, kernel, more in zip(
+        (count - 1) * stride - 2 * padding + dilation * (kernel - 1) + more + 1
+        for count, stride, padding, dilation, kernel, more in zip(
             input.shape[2:], win.stride, win.before, win.dilation, win.kernel, extra, strict=True
         )
     )
     if min(size) < 1:
-        raise ShapeError(f"[{op}] nothing is left of {input.shape} with padding {padding}: {size}")
-    found = conv_input(input, weight, size, win.stride, win.before, win.dilation, groups)
-    return found if bias is None else add(found, reshape(bias, -1, *(1,) * axes))
+        raise ShapeError(f"[{name}] nothing is left of {input.shape} with padding {args.padding}: {size}")
+    result = conv_input(input, weight, size, win.stride, win.before, win.dilation, groups)
+    return result if bias is None else add(result, reshape(bias, -1, *(1,) * axes))

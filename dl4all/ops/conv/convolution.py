@@ -1,127 +1,124 @@
-"""Convolution along one, two or three axes.
+"""Convolution along one, two or three axes, and its gradients.
 
-The convolution y = conv(x, w) is linear in each of x and w, and with the gradient g of y the three sums
-over y g, x conv_input(g, w) and w conv_weight(g, x) are one and the same. So each of the three functions
-has the other two as its gradients, and all of them can be differentiated as often as is wanted.
+The convolution y = conv(x, w) is linear in each of x and w. With the gradient g of y, the three sums over
+y g, x conv_input(g, w) and w conv_weight(g, x) are equal. So each of the three functions has the other two as
+its gradients, and all of them can be differentiated any number of times.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.conv import host, im2col
-from dl4all.ops.conv.problem import problem
-from dl4all.ops.conv.window import Window, placed, sizes, window
+from dl4all.ops.conv import algorithms, host
+from dl4all.ops.conv.problem import problem_of
+from dl4all.ops.conv.window import Window, checked_output_size, sizes, window
 from dl4all.ops.core.checks import check_float, check_images
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import REGISTRY, Kernel, Op, Result, example, op
+from dl4all.ops.core.op import Kernel, Op, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.memory.views import contiguous, reshape
 from dl4all.ops.reduce.sums import sum_to
 
-FILTERS = {1: "KL", 2: "KH, KW", 3: "KD, KH, KW"}
+KERNEL_AXES = {1: "KL", 2: "KH, KW", 3: "KD, KH, KW"}
+
+
+class ConvArgs(NamedTuple):
+    """The arguments that all convolutions share, as the caller wrote them."""
+
+    stride: int | Sequence[int] = 1
+    padding: int | Sequence[int] | str = 0
+    dilation: int | Sequence[int] = 1
+    groups: int = 1
+
+    def checked_window(self, name: str, kernel: Sequence[int]) -> Window:
+        """The window of an op called `name`.
+
+        Raises:
+            ArgumentError: a size is not an int, or is too small.
+        """
+        return window(name, tuple(kernel), self.stride, self.padding, self.dilation, len(kernel))
+
+    def window(self, kernel: Sequence[int]) -> Window:
+        """The window, of arguments that the op's shape rule has checked."""
+        arguments = (tuple(a) if isinstance(a, list) else a for a in (kernel, *self[:3]))
+        return _cached_window(*arguments)
+
+
+@functools.lru_cache(maxsize=1024)
+def _cached_window(kernel: Any, stride: Any, padding: Any, dilation: Any) -> Window:
+    return window("convolution", kernel, stride, padding, dilation, len(kernel))
+
+
+# The convolution
 
 
 def _check_weight(name: str, weight: TensorBase, axes: int, groups: int) -> None:
-    """Raise unless `weight` is one, whose filters split into groups.
+    """Raise unless `weight` has a convolution's shape, and its filters split into groups.
 
     Raises:
         ShapeError, ArgumentError
     """
     if len(weight.shape) != axes + 2:
         raise ShapeError(
-            f"[{name}] expected a weight of shape (out, in / groups, {FILTERS[axes]}), got {weight.shape}"
+            f"[{name}] expected a weight of shape (out, in / groups, {KERNEL_AXES[axes]}), got {weight.shape}"
         )
     if groups < 1 or weight.shape[0] % groups:
         raise ArgumentError(f"[{name}] {weight.shape[0]} filters do not split into {groups} groups")
 
 
-def _shape(
-    name: str,
-    axes: int,
-    input: TensorBase,
-    weight: TensorBase,
-    bias: TensorBase | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-) -> Result:
-    check_images(name, input, axes)
-    check_float(name, input, weight, bias)
-    _check_weight(name, weight, axes, groups)
-    filters, channels = weight.shape[:2]
-    if input.shape[1] != channels * groups:
-        raise ShapeError(
-            f"[{name}] the weight {weight.shape} with {groups} group{'s' * (groups > 1)} takes "
-            f"{channels * groups} channels, the input {input.shape} has {input.shape[1]}"
-        )
-    if bias is not None and bias.shape != (filters,):
-        raise ShapeError(f"[{name}] bias must have shape ({filters},), got {bias.shape}")
-    win = window(name, weight.shape[2:], stride, padding, dilation, axes)
-    return (input.shape[0], filters, *placed(name, input.shape, win)), input.dtype
+def _infer_conv(axes: int) -> Callable[..., Result]:
+    """The shape rule of the convolution along `axes` axes."""
+    name = f"conv{axes}d"
 
-
-def _infer(name: str, axes: int) -> Any:
-    def infer(input: TensorBase, weight: TensorBase, bias: TensorBase | None, **given: Any) -> Result:
-        return _shape(name, axes, input, weight, bias, **given)
+    def infer(input: TensorBase, weight: TensorBase, bias: TensorBase | None, **arguments: Any) -> Result:
+        args = ConvArgs(**arguments)
+        check_images(name, input, axes)
+        check_float(name, input, weight, bias)
+        _check_weight(name, weight, axes, args.groups)
+        filters, channels = weight.shape[:2]
+        if input.shape[1] != channels * args.groups:
+            raise ShapeError(
+                f"[{name}] the weight {weight.shape} with {args.groups} group{'s' * (args.groups > 1)} takes "
+                f"{channels * args.groups} channels, the input {input.shape} has {input.shape[1]}"
+            )
+        if bias is not None and bias.shape != (filters,):
+            raise ShapeError(f"[{name}] bias must have shape ({filters},), got {bias.shape}")
+        win = args.checked_window(name, weight.shape[2:])
+        return (input.shape[0], filters, *checked_output_size(name, input.shape, win)), input.dtype
 
     return infer
 
 
-def _flops(name: str, axes: int) -> Any:
-    def flops(input: TensorBase, weight: TensorBase, bias: TensorBase | None, **given: Any) -> int:
-        shape, _ = _shape(name, axes, input, weight, bias, **given)
-        return 2 * math.prod(shape) * math.prod(weight.shape[1:])
-
-    return flops
+def _conv_flops(input: TensorBase, weight: TensorBase, bias: TensorBase | None, **arguments: Any) -> int:
+    out_size = ConvArgs(**arguments).window(weight.shape[2:]).output_size(input.shape[2:])
+    return 2 * input.shape[0] * math.prod(out_size) * weight.numel()
 
 
-def _window(kernel: Any, stride: Any, padding: Any, dilation: Any) -> Window:
-    """Of numbers that have been checked."""
-    return window("convolution", tuple(kernel), stride, padding, dilation, len(kernel))
-
-
-def _run(
-    out: TensorBase,
-    input: TensorBase,
-    weight: TensorBase,
-    bias: TensorBase | None,
-    *,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
+def _run_conv(
+    out: TensorBase, input: TensorBase, weight: TensorBase, bias: TensorBase | None, **arguments: Any
 ) -> None:
+    args = ConvArgs(**arguments)
     x, w = contiguous(input), contiguous(weight)
-    win = _window(w.shape[2:], stride, padding, dilation)
     bias = None if bias is None else contiguous(bias)
-    im2col.forward(out, x, w, bias, problem(x, out, win, groups))
+    problem = problem_of(x, out, args.window(w.shape[2:]), args.groups)
+    algorithms.forward(out, x, w, bias, problem)
 
 
-def _input_of(g: Any, weight: Any, shapes: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
-    return REGISTRY["conv_input"](g, weight, shapes[0][2:], stride, padding, dilation, groups)
+KERNEL = Kernel(_run_conv, algorithms.shaders("forward"))
 
 
-def _weight_of(g: Any, input: Any, shapes: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
-    return REGISTRY["conv_weight"](g, input, shapes[1][2:], stride, padding, dilation, groups)
-
-
-def _bias_of(g: Any) -> Any:
-    ones = (1,) * (len(g.shape) - 2)
-    return reshape(sum_to(g, (1, g.shape[1], *ones)), g.shape[1])
-
-
-GRADIENT = (_input_of, _weight_of, _bias_of)
-KERNEL = Kernel(_run, im2col.FORWARD_SHADERS)
+def _conv_on_host(input: Any, weight: Any, bias: Any, args: ConvArgs) -> Any:
+    return host.forward(input, weight, bias, args.window(weight.shape[2:]), args.groups)
 
 
 @export("F")
 @op(
-    infer=_infer("conv1d", 1),
-    flops=_flops("conv1d", 1),
+    infer=_infer_conv(1),
+    flops=_conv_flops,
     kernel=KERNEL,
     examples=(
         example((2, 3, 13), (5, 3, 3), (5,), padding=1),
@@ -129,15 +126,14 @@ KERNEL = Kernel(_run, im2col.FORWARD_SHADERS)
         example((2, 2, 7), (4, 1, 4), (4,), padding="same", groups=2),
         example((0, 3, 5), (4, 3, 3), (4,)),
     ),
-    grad=GRADIENT,
 )
 def conv1d(
     input: Array,
     weight: Array,
     bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Array:
     """Cross-correlation of sequences with filters, as neural networks call convolution.
@@ -153,7 +149,7 @@ def conv1d(
 
     Raises:
         ShapeError: shapes do not fit each other, or the window does not fit into the input.
-        ArgumentError: a size is not an int or too small.
+        ArgumentError: a size is not an int, or is too small.
         DTypeError: the operands are not floats of one dtype.
 
     Example:
@@ -162,13 +158,13 @@ def conv1d(
         >>> dl.nn.functional.conv1d(x, dl.tensor([[[1.0, -1.0]]])).tolist()
         [[[-1.0, -2.0]]]
     """
-    return host.forward(input, weight, bias, _window(weight.shape[2:], stride, padding, dilation), groups)
+    return _conv_on_host(input, weight, bias, ConvArgs(stride, padding, dilation, groups))
 
 
 @export("F")
 @op(
-    infer=_infer("conv2d", 2),
-    flops=_flops("conv2d", 2),
+    infer=_infer_conv(2),
+    flops=_conv_flops,
     kernel=KERNEL,
     examples=(
         example((2, 3, 13, 11), (5, 3, 3, 3), (5,), padding=1),
@@ -187,15 +183,14 @@ def conv1d(
         example((0, 3, 5, 5), (4, 3, 3, 3), (4,)),
         example((2, 0, 5, 5), (4, 0, 3, 3), (4,)),
     ),
-    grad=GRADIENT,
 )
 def conv2d(
     input: Array,
     weight: Array,
     bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Array:
     """Cross-correlation of images with filters, as neural networks call convolution.
@@ -204,17 +199,18 @@ def conv2d(
         input: floats of shape (N, C, H, W).
         weight: shape (F, C / groups, KH, KW).
         bias: shape (F,), or None.
-        stride, padding, dilation: one int for both axes or a pair (vertical, horizontal); the
-            padding is zeros. The padding ``"valid"`` is none, and ``"same"`` as much as gives the
-            result the input's size, with an odd one behind.
-        groups: filters and channels are split into so many groups that do not see each other.
+        stride, padding, dilation: one int for both axes or a pair (vertical, horizontal). The padding
+            consists of zeros; ``"valid"`` is no padding, and ``"same"`` pads such that the result has
+            the input's size, with one more behind than before if the total is odd.
+        groups: into how many groups the channels and the filters are split; a filter sees only the
+            channels of its group.
 
     Returns:
         Shape (N, F, OH, OW), OH = (H + 2 padding - dilation (KH - 1) - 1) // stride + 1.
 
     Raises:
         ShapeError: shapes do not fit each other, or the window does not fit into the input.
-        ArgumentError: a size is not an int or too small.
+        ArgumentError: a size is not an int, or is too small.
         DTypeError: the operands are not floats of one dtype.
 
     Example:
@@ -223,13 +219,13 @@ def conv2d(
         >>> dl.nn.functional.conv2d(x, dl.tensor([[[[1.0, -1.0]]]])).tolist()
         [[[[-1.0, -1.0]]]]
     """
-    return host.forward(input, weight, bias, _window(weight.shape[2:], stride, padding, dilation), groups)
+    return _conv_on_host(input, weight, bias, ConvArgs(stride, padding, dilation, groups))
 
 
 @export("F")
 @op(
-    infer=_infer("conv3d", 3),
-    flops=_flops("conv3d", 3),
+    infer=_infer_conv(3),
+    flops=_conv_flops,
     kernel=KERNEL,
     examples=(
         example((2, 3, 5, 7, 6), (5, 3, 3, 2, 3), (5,), padding=1),
@@ -239,15 +235,14 @@ def conv2d(
         example((1, 2, 1, 5, 3), (2, 2, 3, 2, 2), None, padding=(1, 0, 0)),
         example((0, 3, 5, 5, 5), (4, 3, 3, 3, 3), (4,)),
     ),
-    grad=GRADIENT,
 )
 def conv3d(
     input: Array,
     weight: Array,
     bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Array:
     """Cross-correlation of volumes with filters, as neural networks call convolution.
@@ -263,7 +258,7 @@ def conv3d(
 
     Raises:
         ShapeError: shapes do not fit each other, or the window does not fit into the input.
-        ArgumentError: a size is not an int or too small.
+        ArgumentError: a size is not an int, or is too small.
         DTypeError: the operands are not floats of one dtype.
 
     Example:
@@ -272,65 +267,49 @@ def conv3d(
         >>> dl.nn.functional.conv3d(x, dl.tensor([[[[[1.0]], [[1.0]]]]])).tolist()
         [[[[[4.0, 7.0]]]]]
     """
-    return host.forward(input, weight, bias, _window(weight.shape[2:], stride, padding, dilation), groups)
+    return _conv_on_host(input, weight, bias, ConvArgs(stride, padding, dilation, groups))
 
 
 CONVOLUTIONS: dict[int, Op[...]] = {3: conv1d, 4: conv2d, 5: conv3d}
+"""The convolutions by the number of the input's axes."""
 
 
-def convolve(input: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
-    """:func:`conv1d`, :func:`conv2d` or :func:`conv3d`, whichever fits."""
-    return CONVOLUTIONS[len(input.shape)](input, weight, None, stride, padding, dilation, groups)
+# The gradient of the input
 
 
-def _check_output(name: str, g: TensorBase, shape: Shape, win: Window) -> None:
-    """Raise unless an input of `shape` is convolved to the size of `g`.
+def _check_output(name: str, grad: TensorBase, shape: Shape, win: Window) -> None:
+    """Raise unless the convolution of an input of `shape` has the size of `grad`.
 
     Raises:
         ShapeError
     """
-    expected = placed(name, shape, win)
-    if g.shape[2:] != expected:
-        raise ShapeError(f"[{name}] an input of shape {shape} has results of {expected}, got {g.shape}")
+    expected = checked_output_size(name, shape, win)
+    if grad.shape[2:] != expected:
+        raise ShapeError(f"[{name}] an input of shape {shape} has results of {expected}, got {grad.shape}")
 
 
-def _conv_input_shape(
-    grad: TensorBase,
-    weight: TensorBase,
-    *,
-    input_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
+def _infer_conv_input(
+    grad: TensorBase, weight: TensorBase, *, input_size: Sequence[int], **arguments: Any
 ) -> Result:
-    axes = len(input_size)
+    args, axes = ConvArgs(**arguments), len(input_size)
     check_images("conv_input", grad, axes)
     check_float("conv_input", grad, weight)
-    _check_weight("conv_input", weight, axes, groups)
+    _check_weight("conv_input", weight, axes, args.groups)
     if grad.shape[1] != weight.shape[0]:
         raise ShapeError(f"[conv_input] {weight.shape} has no {grad.shape[1]} filters, as {grad.shape} has")
     size = sizes("conv_input", "input_size", tuple(input_size), 1, axes)
-    shape = (grad.shape[0], weight.shape[1] * groups, *size)
-    win = window("conv_input", weight.shape[2:], stride, padding, dilation, axes)
-    _check_output("conv_input", grad, shape, win)
+    shape = (grad.shape[0], weight.shape[1] * args.groups, *size)
+    _check_output("conv_input", grad, shape, args.checked_window("conv_input", weight.shape[2:]))
     return shape, grad.dtype
 
 
-def _conv_input_run(
-    out: TensorBase,
-    grad: TensorBase,
-    weight: TensorBase,
-    *,
-    input_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
+def _run_conv_input(
+    out: TensorBase, grad: TensorBase, weight: TensorBase, *, input_size: Any, **arguments: Any
 ) -> None:
+    args = ConvArgs(**arguments)
     g, w = contiguous(grad), contiguous(weight)
-    win = _window(w.shape[2:], stride, padding, dilation)
-    im2col.input_gradient(out, g, w, problem(out, g, win, groups))
+    problem = problem_of(out, g, args.window(w.shape[2:]), args.groups)
+    algorithms.input_gradient(out, g, w, problem)
 
 
 def _conv_input_flops(grad: TensorBase, weight: TensorBase, **_: Any) -> int:
@@ -339,9 +318,9 @@ def _conv_input_flops(grad: TensorBase, weight: TensorBase, **_: Any) -> int:
 
 @export()
 @op(
-    infer=_conv_input_shape,
+    infer=_infer_conv_input,
     flops=_conv_input_flops,
-    kernel=Kernel(_conv_input_run, im2col.INPUT_SHADERS),
+    kernel=Kernel(_run_conv_input, algorithms.shaders("input_gradient")),
     examples=(
         example((2, 5, 13, 11), (5, 3, 3, 3), input_size=(13, 11), padding=1),
         example((2, 2, 3, 3), (2, 3, 2, 3), input_size=(6, 5), stride=2, padding=(0, 1)),
@@ -354,37 +333,29 @@ def _conv_input_flops(grad: TensorBase, weight: TensorBase, **_: Any) -> int:
         example((2, 3, 9, 7), (3, 2, 7, 6), input_size=(13, 10), padding=1),
         example((0, 4, 3, 3), (4, 3, 3, 3), input_size=(5, 5)),
     ),
-    grad=(
-        lambda g, weight, stride, padding, dilation, groups: convolve(
-            g, weight, stride, padding, dilation, groups
-        ),
-        lambda g, grad, shapes, stride, padding, dilation, groups: REGISTRY["conv_weight"](
-            grad, g, shapes[1][2:], stride, padding, dilation, groups
-        ),
-    ),
 )
 def conv_input(
     grad: Array,
     weight: Array,
-    input_size: Any,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input_size: Sequence[int],
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Array:
-    """The gradient of a convolution with respect to its input; also what is called transposed convolution.
+    """The gradient of a convolution with respect to its input, also called transposed convolution.
 
     Args:
-        grad: the gradient of the result, floats of shape (N, F, ...) with one to three axes more.
+        grad: the gradient of the result, floats of shape (N, F, ...) with one to three more axes.
         weight: shape (F, C / groups, ...).
         input_size: sizes of the input's axes after the first two.
-        stride, padding, dilation, groups: those of the convolution.
+        stride, padding, dilation, groups: the arguments of the convolution.
 
     Returns:
         Shape (N, C, *input_size).
 
     Raises:
-        ShapeError: the convolution of such an input has not the shape of `grad`.
+        ShapeError: the convolution of an input of this size does not have the shape of `grad`.
         ArgumentError, DTypeError
 
     Example:
@@ -393,25 +364,22 @@ def conv_input(
         >>> dl.ops.conv_input(g, w, (3,)).tolist()
         [[[2.0, 23.0, 30.0]]]
     """
-    win = _window(weight.shape[2:], stride, padding, dilation)
-    return host.input_gradient(grad, weight, tuple(input_size), win, groups)
+    args = ConvArgs(stride, padding, dilation, groups)
+    return host.input_gradient(grad, weight, tuple(input_size), args.window(weight.shape[2:]), groups)
 
 
-def _conv_weight_shape(
-    grad: TensorBase,
-    input: TensorBase,
-    *,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
+# The gradient of the weight
+
+
+def _infer_conv_weight(
+    grad: TensorBase, input: TensorBase, *, kernel_size: Sequence[int], **arguments: Any
 ) -> Result:
-    axes = len(kernel_size)
+    args, axes = ConvArgs(**arguments), len(kernel_size)
+    groups = args.groups
     check_images("conv_weight", input, axes)
     check_images("conv_weight", grad, axes)
     check_float("conv_weight", grad, input)
-    win = window("conv_weight", tuple(kernel_size), stride, padding, dilation, axes)
+    win = args.checked_window("conv_weight", kernel_size)
     if grad.shape[0] != input.shape[0]:
         raise ShapeError(f"[conv_weight] the images differ in number: {grad.shape} and {input.shape}")
     if groups < 1 or grad.shape[1] % groups or input.shape[1] % groups:
@@ -423,32 +391,25 @@ def _conv_weight_shape(
     return (grad.shape[1], input.shape[1] // groups, *win.kernel), grad.dtype
 
 
-def _conv_weight_run(
-    out: TensorBase,
-    grad: TensorBase,
-    input: TensorBase,
-    *,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
+def _run_conv_weight(
+    out: TensorBase, grad: TensorBase, input: TensorBase, *, kernel_size: Sequence[int], **arguments: Any
 ) -> None:
+    args = ConvArgs(**arguments)
     g, x = contiguous(grad), contiguous(input)
-    win = _window(kernel_size, stride, padding, dilation)
-    im2col.weight_gradient(out, g, x, problem(x, g, win, groups))
+    algorithms.weight_gradient(out, g, x, problem_of(x, g, args.window(kernel_size), args.groups))
 
 
-def _conv_weight_flops(grad: TensorBase, input: TensorBase, **given: Any) -> int:
-    per_element: int = input.shape[1] // given["groups"] * math.prod(given["kernel_size"])
-    return 2 * grad.numel() * per_element
+def _conv_weight_flops(
+    grad: TensorBase, input: TensorBase, *, kernel_size: Sequence[int], groups: int, **_: Any
+) -> int:
+    return 2 * grad.numel() * (input.shape[1] // groups) * math.prod(kernel_size)
 
 
 @export()
 @op(
-    infer=_conv_weight_shape,
+    infer=_infer_conv_weight,
     flops=_conv_weight_flops,
-    kernel=Kernel(_conv_weight_run, im2col.WEIGHT_SHADERS),
+    kernel=Kernel(_run_conv_weight, algorithms.shaders("weight_gradient")),
     examples=(
         example((2, 5, 13, 11), (2, 3, 13, 11), kernel_size=(3, 3), padding=1),
         example((2, 2, 3, 3), (2, 3, 6, 5), kernel_size=(2, 3), stride=2, padding=(0, 1)),
@@ -462,37 +423,29 @@ def _conv_weight_flops(grad: TensorBase, input: TensorBase, **given: Any) -> int
         example((2, 3, 9, 7), (2, 2, 13, 10), kernel_size=(7, 6), padding=1),
         example((3, 4, 3, 3), (3, 0, 5, 5), kernel_size=(3, 3)),
     ),
-    grad=(
-        lambda g, input, stride, padding, dilation, groups: convolve(
-            input, g, stride, padding, dilation, groups
-        ),
-        lambda g, grad, shapes, stride, padding, dilation, groups: conv_input(
-            grad, g, shapes[1][2:], stride, padding, dilation, groups
-        ),
-    ),
 )
 def conv_weight(
     grad: Array,
     input: Array,
-    kernel_size: Any,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: Sequence[int],
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Array:
     """The gradient of a convolution with respect to its weight.
 
     Args:
-        grad: the gradient of the result, floats of shape (N, F, ...) with one to three axes more.
+        grad: the gradient of the result, floats of shape (N, F, ...) with one to three more axes.
         input: shape (N, C, ...).
         kernel_size: sizes of the weight's axes after the first two.
-        stride, padding, dilation, groups: those of the convolution.
+        stride, padding, dilation, groups: the arguments of the convolution.
 
     Returns:
         Shape (F, C / groups, *kernel_size).
 
     Raises:
-        ShapeError: the convolution of the input has not the shape of `grad`.
+        ShapeError: the convolution of the input does not have the shape of `grad`.
         ArgumentError, DTypeError
 
     Example:
@@ -501,4 +454,41 @@ def conv_weight(
         >>> dl.ops.conv_weight(g, x, (2,)).tolist()
         [[[32.0, 43.0]]]
     """
-    return host.weight_gradient(grad, input, _window(kernel_size, stride, padding, dilation), groups)
+    args = ConvArgs(stride, padding, dilation, groups)
+    return host.weight_gradient(grad, input, args.window(kernel_size), groups)
+
+
+# Gradients. An op keeps those operands and arguments that its gradient functions name.
+
+
+def _convolve(input: Any, weight: Any, *args: Any) -> Any:
+    """:func:`conv1d`, :func:`conv2d` or :func:`conv3d`, without a bias."""
+    return CONVOLUTIONS[len(input.shape)](input, weight, None, *args)
+
+
+for _convolution in CONVOLUTIONS.values():
+    _convolution.defgrad(
+        lambda g, weight, shapes, stride, padding, dilation, groups: conv_input(
+            g, weight, shapes[0][2:], stride, padding, dilation, groups
+        ),
+        lambda g, input, shapes, stride, padding, dilation, groups: conv_weight(
+            g, input, shapes[1][2:], stride, padding, dilation, groups
+        ),
+        lambda g: reshape(sum_to(g, (1, g.shape[1], *(1,) * (len(g.shape) - 2))), g.shape[1]),
+    )
+conv_input.defgrad(
+    lambda g, weight, stride, padding, dilation, groups: _convolve(
+        g, weight, stride, padding, dilation, groups
+    ),
+    lambda g, grad, shapes, stride, padding, dilation, groups: conv_weight(
+        grad, g, shapes[1][2:], stride, padding, dilation, groups
+    ),
+)
+conv_weight.defgrad(
+    lambda g, input, stride, padding, dilation, groups: _convolve(
+        input, g, stride, padding, dilation, groups
+    ),
+    lambda g, grad, shapes, stride, padding, dilation, groups: conv_input(
+        grad, g, shapes[1][2:], stride, padding, dilation, groups
+    ),
+)

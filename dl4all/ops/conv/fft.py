@@ -1,22 +1,23 @@
-"""Convolution with large filters on devices: a product of Fourier transforms (Mathieu, Henaff and LeCun).
+"""Convolution with large filters on devices, by Fourier transforms (Mathieu, Henaff and LeCun, 2014).
 
-Images are cut into tiles that overlap by what a filter reaches (overlap-save), padded to powers of two and
-transformed, rows first; so are filters and gradients. What is multiplied element by element and transformed
-back is the convolution, its input's gradient or that of its filters: the three differ in which of the
-transforms are conjugated and what the products are summed up over. Images are real, so half of each transform
-is enough.
+Images are cut into tiles that overlap by the extent of a filter (overlap-save), padded to powers of two and
+transformed, rows first; so are filters and gradients. Their product, element by element and transformed back,
+is the convolution, the gradient of its input or the gradient of its filters: the three differ in which of the
+transforms are conjugated and along which axis the products are summed up. Images are real, so half of each
+transform is enough.
 
-All functions here take problems with two axes that :func:`possible` says yes to.
+The maps of an image are the transforms of its channels, tile by tile.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
-from dl4all.ops.conv.problem import Problem
+from dl4all.ops.conv.costs import COST_PER_LAUNCH
+from dl4all.ops.conv.fft_plan import MAX_LENGTH, Pair, Plan, best_plan, filter_extent, plan_cost
+from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
 from dl4all.ops.core.launch import (
     MAX_GRID_SIZE,
     MAX_LOOP_ROUNDS,
@@ -34,7 +35,6 @@ from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.programs import Launch
 
-Pair: TypeAlias = tuple[int, int]  # vertical, horizontal
 Ints: TypeAlias = tuple[int, ...]
 Codes: TypeAlias = Mapping[tuple[bool, bool], Shader]
 
@@ -47,320 +47,289 @@ ROWS, COLUMNS = (
     for axis in ("rows", "columns")
 )
 MULTIPLY = shader("conv/fft_multiply.comp")
-REPAIR = {turn: shader("conv/fft_repair.comp", PASS=int(turn)) for turn in (False, True)}
+REPAIR = {gradient: shader("conv/fft_repair.comp", PASS=int(gradient)) for gradient in (False, True)}
 WEIGHT_REPAIR = shader("conv/fft_weight_repair.comp")
-SHADERS = (*ROWS.values(), *COLUMNS.values(), MULTIPLY)
-FORWARD_SHADERS, INPUT_SHADERS = ((*SHADERS, REPAIR[turn]) for turn in (False, True))
-WEIGHT_SHADERS = (*SHADERS, WEIGHT_REPAIR)
+TRANSFORM_SHADERS = (*ROWS.values(), *COLUMNS.values(), MULTIPLY)
 
-LONGEST = 1024  # numbers of a transform along one axis
-BYTES = 2**25  # of transforms of images, of filters or of products at a time
-LEAST_TAPS = 36  # of a filter; there is too little to save on smaller ones
+MAP_BYTES = 2**25  # Transforms of images, of filters or of products at a time.
+MIN_KERNEL_ELEMENTS = 36  # Smaller filters leave too little to save.
 WORKGROUP = 64  # invocations that multiply
-TILE = 4  # maps that are multiplied with as many
-ROUNDS = 2**15  # of a loop in one launch
+MAX_PRODUCT_TILE = 4  # An invocation multiplies as many maps of images with as many maps of filters.
+ROUNDS_PER_LAUNCH = 2**15  # Output pixels that a repairing kernel sums up; llvmpipe stops after 65535.
 
-# Costs in the units of conv_choice, measured on llvmpipe: to transform one float, for each doubling of the
-# length; one term of a sum of products, for each float, and to store it; and to look at a result once more.
-TRANSFORM, TERM, SUM, RESULT = 40, 22, 60, 300
-
-
-class Plan(NamedTuple):
-    """How images are cut: along both axes, numbers of a transform, results of a tile, and tiles."""
-
-    size: Pair
-    span: Pair
-    grid: Pair
-
-    @property
-    def pairs(self) -> int:
-        """Of complex numbers in a map, the transform of one channel of a tile."""
-        return (self.size[1] // 2 + 1) * self.size[0] // 2
-
-    @property
-    def nbytes(self) -> int:
-        return self.pairs * 16
+MIN_SPEEDUP = 1.5  # Transforms lose more digits of small results beside large ones, so they must clearly win.
 
 
 class Maps(NamedTuple):
-    """Channels of images as shaders/conv/fft_rows.comp reads and writes them."""
+    """Channels of images, with the parameters by which shaders/conv/fft_rows.comp finds a tile's elements."""
 
     channels: int
     size: Pair  # of an image
-    shift: Pair
-    low: Pair
-    high: Pair
-    advance: Pair
+    shift: Pair  # of the first tile, before the image
+    low: Pair  # the first element of a tile that is read or written
+    high: Pair  # the end of these elements
+    advance: Pair  # from tile to tile
     grid: Pair  # tiles
     offset: int
     image_step: int
-    step: Pair
+    step: Pair  # the distance of an image's elements in a tile
 
     @property
     def rows(self) -> Pair:
-        """The first of the pairs of rows of a tile that have any element, and how many."""
+        """The first of the pairs of rows of a tile that have any element, and how many there are."""
         first = self.low[0] // 2
         return first, ceil_div(self.high[0], 2) - first
 
     def part(self, first: int, count: int) -> Maps:
-        """So many channels from one on."""
+        """`count` channels from `first` on."""
         return self._replace(channels=count, offset=self.offset + first * math.prod(self.size))
 
     def after(self, images: int) -> Maps:
+        """The images that follow `images` others."""
         return self._replace(offset=self.offset + images * self.image_step)
 
-    def words(self, count: int, first_tile: int) -> bytes:
-        across = self.grid[1]
+    def push(self, count: int, first_tile: int) -> bytes:
+        tiles_per_row = self.grid[1]
         first, pairs = self.rows
         return pack(
             self.channels, *self.size, *self.shift, *self.low, *self.high, *self.advance,
-            across, self.grid[0] * across, self.offset, self.image_step,
+            tiles_per_row, self.grid[0] * tiles_per_row, self.offset, self.image_step,
             count * self.channels * pairs, pairs, first, first_tile,
         )  # fmt: skip
 
 
-def possible(info: DeviceInfo, q: Problem, part: str) -> bool:
-    """Whether this can compute a problem or one of its gradients."""
-    win = q.win
-    flat = win.kernel[0] == win.stride[0] == q.size[0] == q.out_size[0] == 1 and win.before[0] == 0
-    if not flat or q.taps < LEAST_TAPS or min(q.images, q.channels, q.filters) < 1:
-        return False
-    if max(_reach(q)) > LONGEST:
-        return False
-    inner = (q.filters if part == "input" else q.channels) // q.groups  # maps that must be there at once
-    _, height, width = win.kernel
-    # Of the loops that repair.
-    rounds = inner * (height * (ceil_div(width, 4) + 1) + 1)
-    if part != "weight" and rounds > MAX_LOOP_ROUNDS and info.driver_id == "mesa_llvmpipe":
-        return False
-    return inner * plan(q, part).nbytes <= 2 * BYTES
-
-
-def cost(q: Problem, part: str) -> float:
-    """In operations of a matrix product, as :mod:`dl4all.ops.conv.algorithms` counts."""
-    return _cost(q, part, plan(q, part))
-
-
-@functools.lru_cache(maxsize=1024)
-def plan(q: Problem, part: str) -> Plan:
-    """The cheapest one."""
-    extent = (
-        q.size[1:]
-        if part == "input"
-        else tuple((n - 1) * s + 1 for n, s in zip(q.out_size[1:], q.win.stride[1:], strict=True))
+def supports(info: DeviceInfo, problem: Problem, direction: Direction) -> bool:
+    """Whether transforms can compute a problem."""
+    win = problem.win
+    flat = (
+        win.kernel[0] == win.stride[0] == problem.size[0] == problem.out_size[0] == 1 and win.before[0] == 0
     )
-    heights, widths = (tuple(_lengths(*both)) for both in zip(_reach(q), extent, strict=True))
-    plans = (Plan(*zip(down, right, strict=True)) for down in heights for right in widths)
-    return min(plans, key=lambda made: _cost(q, part, made))
+    if not flat or problem.kernel_elements < MIN_KERNEL_ELEMENTS:
+        return False
+    if min(problem.images, problem.channels, problem.filters) < 1 or max(filter_extent(problem)) > MAX_LENGTH:
+        return False
+    summed = problem.filters if direction == "input_gradient" else problem.channels
+    inner = summed // problem.groups  # maps that must be in memory at once
+    _, height, width = win.kernel
+    repair_rounds = inner * (height * (ceil_div(width, 4) + 1) + 1)
+    if (
+        direction != "weight_gradient"
+        and repair_rounds > MAX_LOOP_ROUNDS
+        and info.driver_id == "mesa_llvmpipe"
+    ):
+        return False
+    return inner * best_plan(problem, direction).nbytes <= 2 * MAP_BYTES
 
 
-def _lengths(reach: int, extent: int) -> Iterator[tuple[int, int, int]]:
-    """Along one axis: numbers of a transform, results of a tile, and tiles."""
-    length = max(2, 1 << (reach - 1).bit_length())
-    while length <= LONGEST:
-        span = min(length - reach + 1, extent)
-        yield length, span, ceil_div(extent, span)
-        if span == extent:
-            break
-        length *= 2
+def _cost(info: DeviceInfo, problem: Problem, direction: Direction) -> float:
+    cost = plan_cost(problem, direction, best_plan(problem, direction))
+    return MIN_SPEEDUP * cost + 8 * COST_PER_LAUNCH
 
 
-def _reach(q: Problem) -> Pair:
-    """Of a filter with its gaps, along both axes."""
-    height, width = (d * (k - 1) + 1 for d, k in zip(q.win.dilation[1:], q.win.kernel[1:], strict=True))
-    return height, width
+def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, problem: Problem) -> None:
+    plan = best_plan(problem, "forward")
+    inner, outer = problem.channels // problem.groups, problem.filters // problem.groups
+    source = _input_maps(problem, plan, x.offset, _pair(problem.win.before[1:]), (0, 0), plan.size)
+    target = _output_maps(problem, plan, 0, (0, 0), plan.span)
+    _convolve(out, x, w, bias, problem, plan, source, target, inner, outer, gradient=False)
+    _repair(out, x, w, bias, problem, gradient=False)
 
 
-def _cost(q: Problem, part: str, made: Plan) -> float:
-    tiles = q.images * math.prod(made.grid)
-    filters = q.filters * q.channels // q.groups
-    maps = tiles * (q.channels + q.filters) + filters
-    terms = tiles * filters
-    sums = {"forward": tiles * q.filters, "input": tiles * q.channels, "weight": filters}[part]
-    results = {
-        "forward": q.images * q.filters * q.pixels,
-        "input": q.images * q.channels * q.plane,
-        "weight": 0,
-    }[part]
-    floats = maps * math.log2(math.prod(made.size)) * TRANSFORM + terms * TERM + sums * SUM
-    return made.pairs * 4 * floats + results * RESULT
+def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, problem: Problem) -> None:
+    plan = best_plan(problem, "input_gradient")
+    inner, outer = problem.filters // problem.groups, problem.channels // problem.groups
+    reach = _pair(extent - 1 for extent in filter_extent(problem))
+    shift = _pair(r - before for r, before in zip(reach, problem.win.before[1:], strict=True))
+    high = _pair(map(sum, zip(reach, plan.span, strict=True)))
+    source = _output_maps(problem, plan, g.offset, shift, plan.size)
+    target = _input_maps(problem, plan, 0, reach, reach, high)
+    _convolve(out, g, w, None, problem, plan, source, target, inner, outer, gradient=True)
+    _repair(out, g, w, None, problem, gradient=True)
 
 
-def convolve(
-    out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, q: Problem, turn: bool = False
+def _convolve(
+    out: TensorBase,
+    x: TensorBase,
+    w: TensorBase,
+    bias: TensorBase | None,
+    problem: Problem,
+    plan: Plan,
+    source: Maps,
+    target: Maps,
+    inner: int,
+    outer: int,
+    *,
+    gradient: bool,
 ) -> None:
-    """Fill `out` with the convolution of contiguous tensors.
+    """Sum up `inner` maps of `x` times filters for each of the `outer` maps of `out`, in each group.
 
     Args:
-        turn: `x` is the gradient of the results, and `out` that of the input.
+        gradient: `x` is the gradient of the results, and `out` the gradient of the input.
     """
-    made = plan(q, "input" if turn else "forward")
-    reach = _reach(q)
-    back = tuple(r - 1 for r in reach)
-    if turn:
-        inner, outer = q.filters // q.groups, q.channels // q.groups
-        shift = _two(r - b for r, b in zip(back, q.win.before[1:], strict=True))
-        source = _of_output(q, made, x.offset, shift, made.size)
-        target = _of_input(
-            q, made, 0, _two(back), _two(back), _two(map(sum, zip(back, made.span, strict=True)))
-        )
-    else:
-        inner, outer = q.channels // q.groups, q.filters // q.groups
-        source = _of_input(q, made, x.offset, _two(q.win.before[1:]), (0, 0), made.size)
-        target = _of_output(q, made, 0, (0, 0), made.span)
-    groups, some, span = _portions(q, made, inner, outer)
+    max_groups, max_columns, max_tiles = _portions(problem, plan, inner, outer)
     images, weights, products = (
-        _maps(out, made, count)
-        for count in (span * groups * inner, groups * inner * some, span * groups * some)
+        _empty_maps(out, plan, count)
+        for count in (
+            max_tiles * max_groups * inner,
+            max_groups * inner * max_columns,
+            max_tiles * max_groups * max_columns,
+        )
     )
-    for group, here in _pieces(q.groups, groups):
-        given = source.part(group * inner, here * inner)
-        ready = -1  # the first of the filters that are transformed
-        for first, tiles in _pieces(q.images * math.prod(made.grid), span):
-            _forwards(images, x, made, given, tiles, first)
-            for column, columns in _pieces(outer, some):
-                if ready != column:
-                    filters = _of_filters(q, w.offset)
-                    if turn:
+    for group, groups in _pieces(problem.groups, max_groups):
+        group_source = source.part(group * inner, groups * inner)
+        transformed_column = -1  # the first of the filters that `weights` holds
+        for first_tile, tiles in _pieces(problem.images * math.prod(plan.grid), max_tiles):
+            _transform(images, x, plan, group_source, tiles, first_tile)
+            for column, columns in _pieces(outer, max_columns):
+                if transformed_column != column:
+                    filters = _filter_maps(problem, w.offset)
+                    if gradient:
                         filters = filters.after(group * inner).part(column, columns)
-                        count = here * inner
+                        count = groups * inner
                     else:
                         filters = filters.after(group * outer + column)
-                        count = here * columns
-                    _forwards(weights, w, made, filters, count, 0)
-                    ready = column
+                        count = groups * columns
+                    _transform(weights, w, plan, filters, count, 0)
+                    transformed_column = column
                 _multiply(
-                    products, images, weights, made, (tiles, columns, inner, here),
-                    (inner * here, 1, inner),
-                    (1, columns, inner * columns) if turn else (inner, 1, inner * columns),
-                    (columns * here, 1, columns),
-                    conjugate=not turn,
+                    products, images, weights, plan, (tiles, columns, inner, groups),
+                    (inner * groups, 1, inner),
+                    (1, columns, inner * columns) if gradient else (inner, 1, inner * columns),
+                    (columns * groups, 1, columns),
+                    conjugate=not gradient,
                 )  # fmt: skip
-                wanted = target.part(group * outer + column, here * columns)
-                _backwards(out, products, made, wanted, tiles, first, bias, group * outer + column)
-    _repair(out, x, w, bias, q, turn)
+                row = group * outer + column
+                part = target.part(row, groups * columns)
+                _transform_back(out, products, plan, part, tiles, first_tile, bias, row)
 
 
-def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -> None:
-    """Fill `out`, of the weight's shape, from the gradient `g` of the output and the input."""
-    made = plan(q, "weight")
-    channels, filters = q.channels // q.groups, q.filters // q.groups
-    groups, some, span = _portions(q, made, channels, filters)
+def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Problem) -> None:
+    plan = best_plan(problem, "weight_gradient")
+    channels, filters = problem.channels // problem.groups, problem.filters // problem.groups
+    max_groups, max_columns, max_tiles = _portions(problem, plan, channels, filters)
     images, gradients, products = (
-        _maps(out, made, count)
-        for count in (span * groups * channels, span * groups * some, groups * channels * some)
+        _empty_maps(out, plan, count)
+        for count in (
+            max_tiles * max_groups * channels,
+            max_tiles * max_groups * max_columns,
+            max_groups * channels * max_columns,
+        )
     )
-    inputs = _of_input(q, made, x.offset, _two(q.win.before[1:]), (0, 0), made.size)
-    outputs = _of_output(q, made, g.offset, (0, 0), made.span)
-    for group, here in _pieces(q.groups, groups):
-        for column, columns in _pieces(filters, some):
-            row, rows = group * filters + column, here * columns
-            for first, tiles in _pieces(q.images * math.prod(made.grid), span):
-                _forwards(images, x, made, inputs.part(group * channels, here * channels), tiles, first)
-                _forwards(gradients, g, made, outputs.part(row, rows), tiles, first)
+    inputs = _input_maps(problem, plan, x.offset, _pair(problem.win.before[1:]), (0, 0), plan.size)
+    outputs = _output_maps(problem, plan, g.offset, (0, 0), plan.span)
+    for group, groups in _pieces(problem.groups, max_groups):
+        group_inputs = inputs.part(group * channels, groups * channels)
+        for column, columns in _pieces(filters, max_columns):
+            row, rows = group * filters + column, groups * columns
+            for first_tile, tiles in _pieces(problem.images * math.prod(plan.grid), max_tiles):
+                _transform(images, x, plan, group_inputs, tiles, first_tile)
+                _transform(gradients, g, plan, outputs.part(row, rows), tiles, first_tile)
                 _multiply(
-                    products, images, gradients, made, (channels, columns, tiles, here),
-                    (1, channels * here, channels),
+                    products, images, gradients, plan, (channels, columns, tiles, groups),
+                    (1, channels * groups, channels),
                     (1, rows, columns),
                     (1, channels, channels * columns),
-                    conjugate=True, more=first > 0,
+                    conjugate=True, accumulate=first_tile > 0,
                 )  # fmt: skip
-            _backwards(out, products, made, _of_filters(q, 0).after(row), rows, 0, None, 0)
-            _repair_weight(out, products, made, g, x, q, row * channels, rows * channels)
+            _transform_back(out, products, plan, _filter_maps(problem, 0).after(row), rows, 0, None, 0)
+            _repair_weight(out, products, plan, g, x, problem, row * channels, rows * channels)
 
 
-def _portions(q: Problem, made: Plan, inner: int, outer: int) -> tuple[int, int, int]:
-    """Groups, columns of products in a group, and tiles whose maps are made at a time."""
-    most = min(BYTES // made.nbytes, MAX_GRID_SIZE)
-    groups = max(1, min(q.groups, most // (inner * outer)))
-    some = max(1, min(outer, most // inner))
-    tiles = q.images * math.prod(made.grid)
-    return groups, some, max(1, min(tiles, most // (groups * max(inner, some))))
+def _portions(problem: Problem, plan: Plan, inner: int, outer: int) -> tuple[int, int, int]:
+    """How many groups, columns of products in a group, and tiles have their maps in memory at a time."""
+    max_maps = min(MAP_BYTES // plan.nbytes, MAX_GRID_SIZE)
+    groups = max(1, min(problem.groups, max_maps // (inner * outer)))
+    columns = max(1, min(outer, max_maps // inner))
+    tiles = problem.images * math.prod(plan.grid)
+    return groups, columns, max(1, min(tiles, max_maps // (groups * max(inner, columns))))
 
 
-def _pieces(count: int, most: int) -> Iterator[tuple[int, int]]:
-    """Where each of the pieces of at most so many begins, and its size."""
-    for first in range(0, count, most):
-        yield first, min(most, count - first)
+def _pieces(count: int, max_size: int) -> Iterator[tuple[int, int]]:
+    """The start and the size of each piece of at most `max_size`."""
+    for first in range(0, count, max_size):
+        yield first, min(max_size, count - first)
 
 
-def _maps(like: TensorBase, made: Plan, count: int) -> TensorBase:
-    found: TensorBase = empty(type(like), (count, made.pairs, 4), like.dtype, like.device)
-    return found
+def _empty_maps(like: TensorBase, plan: Plan, count: int) -> TensorBase:
+    maps: TensorBase = empty(type(like), (count, plan.pairs, 4), like.dtype, like.device)
+    return maps
 
 
-def _two(numbers: Iterable[int]) -> Pair:
+def _pair(numbers: Iterable[int]) -> Pair:
     first, second = numbers
     return first, second
 
 
-def _of_input(q: Problem, made: Plan, offset: int, shift: Pair, low: Pair, high: Pair) -> Maps:
+def _input_maps(problem: Problem, plan: Plan, offset: int, shift: Pair, low: Pair, high: Pair) -> Maps:
     return Maps(
-        q.channels, _two(q.size[1:]), shift, low, high, made.span, made.grid, offset,
-        q.channels * q.plane, (1, 1),
+        problem.channels, _pair(problem.size[1:]), shift, low, high, plan.span, plan.grid, offset,
+        problem.channels * problem.in_pixels, (1, 1),
     )  # fmt: skip
 
 
-def _of_output(q: Problem, made: Plan, offset: int, shift: Pair, high: Pair) -> Maps:
+def _output_maps(problem: Problem, plan: Plan, offset: int, shift: Pair, high: Pair) -> Maps:
     return Maps(
-        q.filters, _two(q.out_size[1:]), shift, (0, 0), high, made.span, made.grid, offset,
-        q.filters * q.pixels, _two(q.win.stride[1:]),
+        problem.filters, _pair(problem.out_size[1:]), shift, (0, 0), high, plan.span, plan.grid, offset,
+        problem.filters * problem.out_pixels, _pair(problem.win.stride[1:]),
     )  # fmt: skip
 
 
-def _of_filters(q: Problem, offset: int) -> Maps:
-    """A filter is an image of one tile."""
+def _filter_maps(problem: Problem, offset: int) -> Maps:
+    """The maps of filters: each filter is an image of one tile."""
     return Maps(
-        q.channels // q.groups, _two(q.win.kernel[1:]), (0, 0), (0, 0), _reach(q), (0, 0), (1, 1), offset,
-        q.inner, _two(q.win.dilation[1:]),
+        problem.channels // problem.groups, _pair(problem.win.kernel[1:]),
+        (0, 0), (0, 0), filter_extent(problem), (0, 0), (1, 1), offset,
+        problem.reduction_size, _pair(problem.win.dilation[1:]),
     )  # fmt: skip
 
 
 # Launches
 
 
-def _forwards(out: TensorBase, x: TensorBase, made: Plan, source: Maps, count: int, first: int) -> None:
-    """The transforms of `count` tiles from `first` on."""
-    _rows(False, made, source, count, source.words(count, first), x, out)
-    _columns(False, made, count * source.channels, source.rows[1], out)
+def _transform(out: TensorBase, x: TensorBase, plan: Plan, source: Maps, count: int, first_tile: int) -> None:
+    """Fill `out` with the transforms of `count` tiles from `first_tile` on."""
+    _launch_rows(False, plan, source, count, source.push(count, first_tile), x, out)
+    _launch_columns(False, plan, count * source.channels, source.rows[1], out)
 
 
-def _backwards(
+def _transform_back(
     out: TensorBase,
     products: TensorBase,
-    made: Plan,
+    plan: Plan,
     target: Maps,
     count: int,
-    first: int,
+    first_tile: int,
     bias: TensorBase | None,
     row: int,
 ) -> None:
-    """What `count` tiles from `first` on were transformed from; `row` is the first of the biases."""
-    _columns(True, made, count * target.channels, made.size[0] // 2, products)
-    extra = (0, 0) if bias is None else (1, bias.offset + row)
-    push = target.words(count, first) + pack(1 / math.prod(made.size), *extra)
-    _rows(True, made, target, count, push, products, products if bias is None else bias, out)
+    """Fill `count` tiles of `out` from `first_tile` on; `row` is the first of the biases."""
+    _launch_columns(True, plan, count * target.channels, plan.size[0] // 2, products)
+    bias_push = (0, 0) if bias is None else (1, bias.offset + row)
+    push = target.push(count, first_tile) + pack(1 / math.prod(plan.size), *bias_push)
+    _launch_rows(True, plan, target, count, push, products, products if bias is None else bias, out)
 
 
-def _rows(inverse: bool, made: Plan, maps: Maps, count: int, push: bytes, *tensors: TensorBase) -> None:
-    height, width = made.size
+def _launch_rows(
+    inverse: bool, plan: Plan, maps: Maps, count: int, push: bytes, *tensors: TensorBase
+) -> None:
+    height, width = plan.size
     rows = count * maps.channels * maps.rows[1]
-    _transform(ROWS, inverse, width, rows, push, (height, *maps.step), *tensors)
+    _launch_transforms(ROWS, inverse, width, rows, push, (height, *maps.step), *tensors)
 
 
-def _columns(inverse: bool, made: Plan, maps: int, pairs: int, out: TensorBase) -> None:
-    height, width = made.size
+def _launch_columns(inverse: bool, plan: Plan, maps: int, pairs: int, out: TensorBase) -> None:
+    height, width = plan.size
     columns = maps * (width // 2 + 1)
-    _transform(COLUMNS, inverse, height, columns, pack(columns, pairs), (), out)
+    _launch_transforms(COLUMNS, inverse, height, columns, pack(columns, pairs), (), out)
 
 
-def _transform(
+def _launch_transforms(
     codes: Codes, inverse: bool, length: int, count: int, push: bytes, constants: Ints, *tensors: TensorBase
 ) -> None:
     """Launch a kernel of `count` transforms."""
     device = tensors[0].device
     subgroups = device.info.short_subgroups
-    size, widest = (16, 8) if subgroups else (128, 128)
+    size, widest = (16, 8) if subgroups else (128, 128)  # SIZE and WIDEST in fft.glsl
     groups = ceil_div(count, size // max(1, min(length // 8, widest)))
     steps = length.bit_length() - 1
     launch = Launch(
@@ -373,61 +342,75 @@ def _multiply(
     out: TensorBase,
     a: TensorBase,
     b: TensorBase,
-    made: Plan,
+    plan: Plan,
     sizes: tuple[int, int, int, int],
     a_steps: Ints,
     b_steps: Ints,
     out_steps: Ints,
     *,
     conjugate: bool,
-    more: bool = False,
+    accumulate: bool = False,
 ) -> None:
-    """Sums of products of maps.
+    """Sum up products of maps.
 
     Args:
         sizes: rows, columns, terms of a sum, and groups.
         a_steps, b_steps: from one row or column to the next, from one term, and from one group.
         out_steps: from one row, from one column, and from one group.
-        more: add to what `out` holds.
+        accumulate: add to the content of `out`.
     """
     rows, columns, inner, groups = sizes
-    tile = min(rows, TILE), min(columns, TILE)
+    tile = min(rows, MAX_PRODUCT_TILE), min(columns, MAX_PRODUCT_TILE)
     push = pack(
-        made.pairs, rows, columns, inner, *a_steps, *b_steps, *out_steps, more, 1.0 if conjugate else -1.0
-    )
+        plan.pairs, rows, columns, inner, *a_steps, *b_steps, *out_steps,
+        accumulate, 1.0 if conjugate else -1.0,
+    )  # fmt: skip
     grid = (
-        ceil_div(made.pairs, WORKGROUP),
+        ceil_div(plan.pairs, WORKGROUP),
         ceil_div(rows, tile[0]),
         ceil_div(columns, tile[1]) * groups,
     )
     check_rounds(out.device, inner)
-    launch = Launch(MULTIPLY, grid, push, tile, 16 * rows * columns * inner * groups * made.pairs)
+    launch = Launch(MULTIPLY, grid, push, tile, 16 * rows * columns * inner * groups * plan.pairs)
     out.device.launch(launch, a.storage, b.storage, out.storage)
 
 
 def _repair(
-    out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, q: Problem, turn: bool
+    out: TensorBase,
+    x: TensorBase,
+    w: TensorBase,
+    bias: TensorBase | None,
+    problem: Problem,
+    *,
+    gradient: bool,
 ) -> None:
-    extra = (0, 0) if bias is None else (1, bias.offset)
-    others = (x, w) if turn else (x, w, x if bias is None else bias)
-    push = pack(*_words(q), out.numel(), x.offset, w.offset, *extra)
-    run(REPAIR[turn], _grid(ceil_div(out.numel(), WORKGROUP)), push, *others, out)
+    """Compute the results again that are not finite."""
+    operands = (x, w) if gradient else (x, w, x if bias is None else bias)
+    push = pack(*_sizes(problem), out.numel(), x.offset, w.offset, *bias_constants(bias))
+    run(REPAIR[gradient], _grid(ceil_div(out.numel(), WORKGROUP)), push, *operands, out)
 
 
 def _repair_weight(
     out: TensorBase,
     products: TensorBase,
-    made: Plan,
+    plan: Plan,
     g: TensorBase,
     x: TensorBase,
-    q: Problem,
-    filter_: int,
+    problem: Problem,
+    first_map: int,
     count: int,
 ) -> None:
-    """Of `count` filters' channels from one on, whose transforms `products` begins with."""
-    elements, pixels = count * q.taps, q.images * q.pixels
-    for first, some in _pieces(pixels, ROUNDS):
-        push = pack(*_words(q), filter_ * q.taps, elements, made.pairs * 4, first, some, g.offset, x.offset)
+    """Compute the gradients again that are not finite.
+
+    Args:
+        first_map, count: channels of filters; `products` begins with their transforms.
+    """
+    elements, pixels = count * problem.kernel_elements, problem.images * problem.out_pixels
+    for first_pixel, pixel_count in _pieces(pixels, ROUNDS_PER_LAUNCH):
+        push = pack(
+            *_sizes(problem), first_map * problem.kernel_elements, elements, plan.pairs * 4,
+            first_pixel, pixel_count, g.offset, x.offset,
+        )  # fmt: skip
         run(WEIGHT_REPAIR, _grid(ceil_div(elements, WORKGROUP)), push, products, g, x, out)
 
 
@@ -435,9 +418,26 @@ def _grid(groups: int) -> Grid:
     return min(groups, STRIDED_GRID_CAP), ceil_div(groups, STRIDED_GRID_CAP), 1
 
 
-def _words(q: Problem) -> Ints:
-    win = q.win
+def _sizes(problem: Problem) -> Ints:
+    """The sizes of a problem, as the repairing kernels take them."""
+    win = problem.win
     return (
-        *win.kernel[1:], *win.stride[1:], *win.before[1:], *win.dilation[1:], *q.size[1:], *q.out_size[1:],
-        q.groups, q.channels // q.groups, q.filters // q.groups,
+        *win.kernel[1:], *win.stride[1:], *win.before[1:], *win.dilation[1:],
+        *problem.size[1:], *problem.out_size[1:],
+        problem.groups, problem.channels // problem.groups, problem.filters // problem.groups,
     )  # fmt: skip
+
+
+ALGORITHM = Algorithm(
+    "fft",
+    supports,
+    _cost,
+    forward,
+    input_gradient,
+    weight_gradient,
+    {
+        "forward": (*TRANSFORM_SHADERS, REPAIR[False]),
+        "input_gradient": (*TRANSFORM_SHADERS, REPAIR[True]),
+        "weight_gradient": (*TRANSFORM_SHADERS, WEIGHT_REPAIR),
+    },
+)

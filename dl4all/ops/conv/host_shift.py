@@ -1,31 +1,29 @@
-"""Convolution with stride 1 on the host, as products with shifted images.
+"""Convolution with stride 1 on the host, by products with shifted images.
 
-All images of a channel lie in one long row, each with zeros behind its rows and behind itself, which serve
-as the padding of what comes next. What one element of the filters meets is then the same row, shifted: the
-columns of im2col are long copies instead of one for each row of an image, and one product covers many
-images. At the ends of rows it also computes sums that nobody asked for; they are left out.
+All images of a channel lie in one long row, each with zeros behind its rows and behind itself, which are also
+the padding of the next row and image. What one element of the filters meets is then the same row, shifted:
+the columns of im2col are long copies instead of one copy for each row of an image, and one product covers
+many images. At the ends of rows this also computes sums that are not part of the result; they are left out.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from dl4all.ops.conv.window import Window
+from dl4all.ops.conv.window import NDArray, Window
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 
-NDArray = npt.NDArray[Any]
-BLOCK_BYTES = 2**21  # of columns at a time: what a core's cache holds
-LEAST_BLOCK = 512  # columns, which are worth it that BLAS reads all filters again
-LEAST_ROWS = 16  # of columns, in a convolution whose products are worth their preparation
-LEAST_FILTERS = 4  # of an input's gradient, likewise
+BLOCK_BYTES = 2**21  # Columns at a time: as many as a core's cache holds.
+MIN_BLOCK_COLUMNS = 512  # With fewer, reading all filters again costs BLAS too much.
+MIN_ROWS = 16  # Rows of columns, in a convolution whose products are worth their preparation.
+MIN_CHANNELS = 4  # The same for the gradient of an input: channels in a group.
 MANY_FILTERS = 256
-MOST_WASTE = 1.5  # computed places for each that is asked for
+MAX_WASTE = 1.5  # Computed results for each result that is needed.
 
 
 class Layout(NamedTuple):
@@ -38,21 +36,22 @@ class Layout(NamedTuple):
 
     @property
     def image(self) -> int:
+        """Elements of an image with its zeros."""
         return math.prod(self.extents)
 
     @property
     def shifts(self) -> Shape:
         """How far neighbouring elements of a filter are apart, along each axis."""
-        steps = contiguous_strides(self.extents)
-        return tuple(step * d for step, d in zip(steps, self.win.dilation, strict=True))
+        strides = contiguous_strides(self.extents)
+        return tuple(stride * d for stride, d in zip(strides, self.win.dilation, strict=True))
 
     @property
     def reach(self) -> int:
         """How far the last element of a filter is behind its first."""
         return sum(shift * (k - 1) for shift, k in zip(self.shifts, self.win.kernel, strict=True))
 
-    def places(self, images: int) -> int:
-        """From the first place of a filter to the last one that counts."""
+    def positions(self, images: int) -> int:
+        """How many positions a filter takes, from the first result to the last."""
         last = sum(s * (n - 1) for s, n in zip(contiguous_strides(self.extents), self.out_size, strict=True))
         return (images - 1) * self.image + last + 1
 
@@ -62,22 +61,87 @@ class Layout(NamedTuple):
         part = tuple(slice(low, low + extent) for low, extent in zip(first, size, strict=True))
         return planes[(slice(None), slice(None), *part)].swapaxes(0, 1)
 
+    def results(self, row: NDArray, images: int) -> NDArray:
+        """The results of a convolution in a row, as (images, filters, ...)."""
+        return self.inside(row, images, (0,) * len(self.size), self.out_size)
+
 
 def layout(size: Shape, win: Window) -> Layout | None:
-    """How images of that size are best laid out; None if another way is better."""
+    """The layout of images of that size; None if im2col is better."""
     out_size = win.output_size(size)
     margins = tuple(map(max, win.before, win.behind))
     extents = tuple(extent + margin for extent, margin in zip(size, margins, strict=True))
     fits = all(out <= extent for out, extent in zip(out_size, extents, strict=True))
-    if win.moves_nothing or set(win.stride) != {1} or min(out_size) < 1 or not fits:
+    if win.is_pointwise or set(win.stride) != {1} or min(out_size) < 1 or not fits:
         return None
-    if math.prod(extents) > MOST_WASTE * math.prod(out_size):
+    if math.prod(extents) > MAX_WASTE * math.prod(out_size):
         return None
     return Layout(size, extents, out_size, win)
 
 
-def turned(win: Window) -> Window | None:
-    """The window with which the gradient of an input is the convolution of the output's, if there is one."""
+def forward_layout(size: Shape, weight: Shape, win: Window) -> Layout | None:
+    """The layout for a convolution with a weight of that shape; None if im2col is better."""
+    return layout(size, win) if math.prod(weight[1:]) >= MIN_ROWS else None
+
+
+def input_gradient_layout(out_size: Shape, weight: Shape, win: Window) -> Layout | None:
+    """The layout of results of that size for the gradient of the input; None if im2col is better."""
+    flipped = _flipped_window(win)
+    return None if flipped is None or weight[1] < MIN_CHANNELS else layout(out_size, flipped)
+
+
+def forward(x: NDArray, w: NDArray, bias: NDArray | None, layout: Layout, groups: int) -> NDArray:
+    """The convolution of images (N, C, ...) with filters (F, C / groups, ...)."""
+    images, filters = len(x), len(w)
+    result: NDArray = np.empty((images, filters, *layout.out_size), x.dtype)
+    if not images:
+        return result
+    row = _row(x, layout)
+    channels, group_filters = len(row) // groups, filters // groups
+    products = np.empty((group_filters, images * layout.image), x.dtype)
+    for group in range(groups):
+        out = slice(group * group_filters, (group + 1) * group_filters)
+        matrix = w[out].reshape(group_filters, -1)
+        for positions, columns in _columns(row[group * channels :][:channels], layout, images):
+            np.matmul(matrix, columns, out=products[:, positions])
+        results = layout.results(products, images)
+        if bias is None:
+            result[:, out] = results
+        else:
+            np.add(results, bias[out].reshape(-1, *(1,) * len(layout.size)), out=result[:, out])
+    return result
+
+
+def input_gradient(g: NDArray, w: NDArray, layout: Layout, groups: int) -> NDArray:
+    """The gradient with respect to the input, as a convolution with flipped filters."""
+    return forward(g, _flipped_filters(w, groups), None, layout, groups)
+
+
+def weight_gradient(g: NDArray, x: NDArray, layout: Layout, groups: int) -> NDArray:
+    """The gradient with respect to the filters.
+
+    `x` must be finite, for the sums that are not part of the result are multiplied by 0.
+    """
+    images, filters = g.shape[:2]
+    row, gradient_row = _row(x, layout), np.zeros((filters, images * layout.image), g.dtype)
+    layout.results(gradient_row, images)[...] = g
+    channels, group_filters = len(row) // groups, filters // groups
+    # With few filters first, BLAS takes up to 1.6 times as long; with many, transposing the result does.
+    transposed = group_filters < MANY_FILTERS
+    result: NDArray = np.empty((groups, group_filters, channels * math.prod(layout.win.kernel)), g.dtype)
+    for group in range(groups):
+        out, sums = slice(group * group_filters, (group + 1) * group_filters), None
+        for positions, columns in _columns(row[group * channels :][:channels], layout, images):
+            gradients = gradient_row[out, positions]
+            product = np.matmul(columns, gradients.T) if transposed else np.matmul(gradients, columns.T)
+            sums = product if sums is None else np.add(sums, product, out=sums)
+        assert sums is not None
+        result[group] = sums.T if transposed else sums
+    return result.reshape(filters, channels, *layout.win.kernel)
+
+
+def _flipped_window(win: Window) -> Window | None:
+    """The window with which the gradient of an input is a convolution of the output's gradient, if any."""
     spans = [d * (k - 1) for d, k in zip(win.dilation, win.kernel, strict=True)]
     before, behind = (
         tuple(span - pad for span, pad in zip(spans, pads, strict=True)) for pads in (win.before, win.behind)
@@ -87,66 +151,37 @@ def turned(win: Window) -> Window | None:
     return Window(win.kernel, win.stride, before, behind, win.dilation)
 
 
-def forward(x: NDArray, w: NDArray, bias: NDArray | None, lay: Layout, groups: int) -> NDArray:
-    """The convolution of images (N, C, ...) with filters (F, C / groups, ...)."""
-    images, filters = len(x), len(w)
-    result: NDArray = np.empty((images, filters, *lay.out_size), x.dtype)
-    if not images:
-        return result
-    row = _row(x, lay)
-    channels, some = len(row) // groups, filters // groups
-    found = np.empty((some, images * lay.image), x.dtype)
-    for group in range(groups):
-        out = slice(group * some, (group + 1) * some)
-        matrix = w[out].reshape(some, -1)
-        for places, columns in _columns(row[group * channels :][:channels], lay, images):
-            np.matmul(matrix, columns, out=found[:, places])
-        wanted = lay.inside(found, images, (0,) * len(lay.size), lay.out_size)
-        if bias is None:
-            result[:, out] = wanted
-        else:
-            np.add(wanted, bias[out].reshape(-1, *(1,) * len(lay.size)), out=result[:, out])
-    return result
+def _flipped_filters(w: NDArray, groups: int) -> NDArray:
+    """Filters (C, F / groups, ...) from the output's channels to the input's."""
+    filters, channels = w.shape[:2]
+    parts = w.reshape(groups, filters // groups, channels, *w.shape[2:]).swapaxes(1, 2)
+    flipped = (slice(None),) * 3 + (slice(None, None, -1),) * (w.ndim - 2)
+    return parts[flipped].reshape(groups * channels, filters // groups, *w.shape[2:])
 
 
-def weight_gradient(g: NDArray, x: NDArray, lay: Layout, groups: int) -> NDArray:
-    """The gradient with respect to filters; `x` must be finite: what nobody asked for counts 0 times."""
-    images, filters = g.shape[:2]
-    row, of_output = _row(x, lay), np.zeros((filters, images * lay.image), g.dtype)
-    lay.inside(of_output, images, (0,) * len(lay.size), lay.out_size)[...] = g
-    channels, some = len(row) // groups, filters // groups
-    # With few filters first, BLAS takes up to 1.6 times as long; with many, turning the result does.
-    turned = some < MANY_FILTERS
-    found: NDArray = np.empty((groups, some, channels * math.prod(lay.win.kernel)), g.dtype)
-    for group in range(groups):
-        out, sums = slice(group * some, (group + 1) * some), None
-        for places, columns in _columns(row[group * channels :][:channels], lay, images):
-            of_these = of_output[out, places]
-            product = np.matmul(columns, of_these.T) if turned else np.matmul(of_these, columns.T)
-            sums = product if sums is None else np.add(sums, product, out=sums)
-        assert sums is not None
-        found[group] = sums.T if turned else sums
-    return found.reshape(filters, channels, *lay.win.kernel)
-
-
-def _row(x: NDArray, lay: Layout) -> NDArray:
+def _row(x: NDArray, layout: Layout) -> NDArray:
+    """The images of each channel in one row."""
     images, channels = x.shape[:2]
-    row = np.zeros((channels, images * lay.image + lay.reach), x.dtype)
-    lay.inside(row, images, lay.win.before, lay.size)[...] = x
+    row = np.zeros((channels, images * layout.image + layout.reach), x.dtype)
+    layout.inside(row, images, layout.win.before, layout.size)[...] = x
     return row
 
 
-def _columns(row: NDArray, lay: Layout, images: int) -> Iterator[tuple[slice, NDArray]]:
-    """Some places, and the columns (channels * elements of a filter, places) that are met there."""
-    kernel, last = lay.win.kernel, lay.places(images)
+def _columns(row: NDArray, layout: Layout, images: int) -> Iterator[tuple[slice, NDArray]]:
+    """Blocks of positions, and the columns that the filters meet there.
+
+    Shape:
+        (channels * elements of a filter, positions)
+    """
+    kernel, count = layout.win.kernel, layout.positions(images)
     rows = len(row) * math.prod(kernel)
-    along = row.strides[1]
-    strides = (row.strides[0], *(shift * along for shift in lay.shifts), along)
-    shifted = as_strided(row, (len(row), *kernel, last), strides, writeable=False)
-    count = min(last, max(LEAST_BLOCK, BLOCK_BYTES // (rows * row.itemsize)))
-    memory = np.empty((rows, count), row.dtype)
-    for first in range(0, last, count):
-        places = slice(first, min(first + count, last))
-        columns = memory[:, : places.stop - first]
-        np.copyto(columns.reshape(len(row), *kernel, -1), shifted[..., places])
-        yield places, columns
+    itemsize = row.strides[1]
+    strides = (row.strides[0], *(shift * itemsize for shift in layout.shifts), itemsize)
+    shifted = as_strided(row, (len(row), *kernel, count), strides, writeable=False)
+    block = min(count, max(MIN_BLOCK_COLUMNS, BLOCK_BYTES // (rows * row.itemsize)))
+    memory = np.empty((rows, block), row.dtype)
+    for first in range(0, count, block):
+        positions = slice(first, min(first + block, count))
+        columns = memory[:, : positions.stop - first]
+        np.copyto(columns.reshape(len(row), *kernel, -1), shifted[..., positions])
+        yield positions, columns

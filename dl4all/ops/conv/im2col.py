@@ -1,289 +1,259 @@
-"""Convolution and its gradients on devices.
+"""Convolution on devices by unrolled windows and matrix products (Chellapilla, Puri and Simard, 2006).
 
-How a convolution is computed is for :mod:`dl4all.ops.conv.algorithms` to say; this is what works for all.
-The windows that the filters meet are unrolled into the columns of a matrix (im2col; Chellapilla, Puri and
-Simard, 2006), which a matrix product then multiplies with the filters; the gradients are the two other
-products of the same three matrices. A 1x1 convolution with stride 1 needs no unrolling, and where each
-filter sees one channel there is too little to multiply: kernels of their own do that directly.
+im2col unrolls the windows that the filters meet into the columns of a matrix, which a matrix product then
+multiplies with the filters; the gradients are the two other products of the same three matrices. A 1x1
+convolution with stride 1 needs no unrolling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
-from dl4all.ops.conv import algorithms, direct, fft, winograd
-from dl4all.ops.conv.filter_cache import SUM, add_up, aligned
-from dl4all.ops.conv.problem import Problem
+from dl4all.ops.conv.costs import (
+    COST_PER_FILTER_ELEMENT,
+    COST_PER_LAUNCH,
+    COST_PER_RESULT,
+    COST_PER_STORED_FLOAT,
+    gemm_cost,
+)
+from dl4all.ops.conv.filter_cache import derived_cache, empty_filters
+from dl4all.ops.conv.problem import Algorithm, Direction, Problem
+from dl4all.ops.conv.slots import SUM, sum_slots
 from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, check_rounds, pack, run, shader, strided_grid
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.linalg.gemm import PANEL, GemmProblem, gemm
+from dl4all.ops.linalg.gemm import GEMM_SHADERS, PANEL, GemmProblem, gemm
+from dl4all.ops.memory.copy import copy_into
+from dl4all.runtime.device_info import DeviceInfo
 from dl4all.scheduler.programs import Launch
 
-IM2COL = {deep: shader("conv/im2col.comp", VOLUME=int(deep)) for deep in (False, True)}
+IM2COL = {volume: shader("conv/im2col.comp", VOLUME=int(volume)) for volume in (False, True)}
 COL2IM = shader("conv/col2im.comp")
-DEPTHWISE = shader("conv/depthwise.comp", PASS=0)
-DEPTHWISE_INPUT = shader("conv/depthwise.comp", PASS=1)
-DEPTHWISE_WEIGHT = shader("conv/depthwise_weight.comp")
-FORWARD_SHADERS = (
-    *IM2COL.values(),
-    DEPTHWISE,
-    *direct.FORWARD_SHADERS,
-    *winograd.FORWARD_SHADERS,
-    *fft.FORWARD_SHADERS,
-)
-INPUT_SHADERS = (
-    COL2IM,
-    DEPTHWISE_INPUT,
-    *direct.FORWARD_SHADERS,
-    *winograd.INPUT_SHADERS,
-    *fft.INPUT_SHADERS,
-)
-WEIGHT_SHADERS = (
-    *IM2COL.values(),
-    SUM,
-    DEPTHWISE_WEIGHT,
-    *direct.WEIGHT_SHADERS,
-    *winograd.WEIGHT_SHADERS,
-    *fft.WEIGHT_SHADERS,
-)
-CONVOLVE: dict[str, Callable[..., None]] = {
-    "direct": direct.direct,
-    "implicit": direct.implicit,
-    **{name: partial(winograd.convolve, tile=tile) for name, tile in algorithms.TILES.items()},
-}
-"""What computes a convolution, or with stride 1 the gradient of its input; im2col is below."""
 
-WORKGROUP = 64
-IM2COL_CHANNELS = 4  # of one invocation
-COLUMN_BYTES = 2**25  # of unrolled windows at a time; large enough to keep every core or multiprocessor busy
-LARGE = 2**21  # multiplications from which on it pays to copy filters that are not aligned
-SLOT_BYTES = 2**25  # of weights' gradients that are summed side by side
+WORKGROUP = 64  # invocations
+CHANNELS_PER_INVOCATION = 4  # of im2col.comp
+COLUMN_BYTES = 2**25  # Unrolled windows at a time: enough to keep every core or multiprocessor busy.
+SLOT_BYTES = 2**25  # Gradients of filters that are computed side by side before they are summed up.
+MIN_ALIGNED_TERMS = 2**21  # From so many multiplications on it pays to copy filters that are not aligned.
+
+COST_PER_GATHERED_FLOAT = 250  # Summing up a float of the columns into the gradient of the input.
+TRANSPOSED_GEMM_RATIO = 2  # How much longer a product takes whose first operand is read across its rows.
 
 
-def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, q: Problem) -> None:
-    """Fill `out` with the convolution of contiguous tensors."""
-    way = algorithms.chosen(out.device, q, "forward")
-    if way == algorithms.FOURIER:
-        fft.convolve(out, x, w, bias, q)
-        return
-    if q.depthwise:
-        _depthwise(out, x, w, bias, q)
-        return
-    if way != "im2col":
-        CONVOLVE[way](out, x, w, bias, q)
-        return
-    image_size, filters = q.channels * q.plane, q.filters // q.groups
-    plain = q.win.moves_nothing
-    # So many pixels of so many images at a time that their columns stay below COLUMN_BYTES.
-    span, batch = (q.pixels, q.images) if plain else _portion(q, PANEL)
+def _supports(info: DeviceInfo, problem: Problem, direction: Direction) -> bool:
+    return not problem.depthwise
+
+
+def _cost(info: DeviceInfo, problem: Problem, direction: Direction) -> float:
+    return problem.images * problem.groups * _cost_per_group(info, problem, direction) + 2 * COST_PER_LAUNCH
+
+
+def _cost_per_group(info: DeviceInfo, problem: Problem, direction: Direction) -> float:
+    """The cost of one group of one image."""
+    filters = problem.filters // problem.groups
+    columns, weights = problem.reduction_size * problem.out_pixels, filters * problem.reduction_size
+    moved = 0 if problem.win.is_pointwise else columns
+    if direction == "forward":
+        product = gemm_cost(info, filters, problem.out_pixels, problem.reduction_size)
+        product += COST_PER_RESULT * filters * problem.out_pixels
+        filter_cost = COST_PER_FILTER_ELEMENT["forward"] * weights / problem.images
+        return product + COST_PER_STORED_FLOAT * moved + filter_cost
+    if direction == "input_gradient":
+        product = gemm_cost(info, problem.reduction_size, problem.out_pixels, filters)
+        return TRANSPOSED_GEMM_RATIO * product + COST_PER_GATHERED_FLOAT * moved
+    product = gemm_cost(info, filters, problem.reduction_size, problem.out_pixels)
+    filter_cost = COST_PER_FILTER_ELEMENT["weight_gradient"] * weights
+    return product + COST_PER_STORED_FLOAT * moved + filter_cost
+
+
+def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, problem: Problem) -> None:
+    image_size, filters = problem.channels * problem.in_pixels, problem.filters // problem.groups
+    reduction_size, out_pixels = problem.reduction_size, problem.out_pixels
+    plain = problem.win.is_pointwise
+    span, batch = (out_pixels, problem.images) if plain else _portion(problem, PANEL)
     pitch = ceil_div(span, PANEL) * PANEL
-    columns = x if plain else empty(type(out), (batch, q.inner, pitch), out.dtype, out.device)
-    lda = q.inner
-    if q.images * q.filters * q.inner * q.pixels >= LARGE:
-        w = aligned(w, q)
+    columns = x if plain else empty(type(out), (batch, reduction_size, pitch), out.dtype, out.device)
+    lda = reduction_size
+    if problem.images * problem.filters * reduction_size * out_pixels >= MIN_ALIGNED_TERMS:
+        w = _aligned_filters(w, problem)
         lda = w.strides[0]
-    for first_image in range(0, q.images, batch):
-        count = min(batch, q.images - first_image)
-        for group in range(q.groups):
-            source = x.offset + first_image * image_size + group * (image_size // q.groups)
-            for first in range(0, q.pixels, span):
-                here = min(span, q.pixels - first)
+    for first_image in range(0, problem.images, batch):
+        image_count = min(batch, problem.images - first_image)
+        for group in range(problem.groups):
+            source = x.offset + first_image * image_size + group * (image_size // problem.groups)
+            for first_pixel in range(0, out_pixels, span):
+                pixel_count = min(span, out_pixels - first_pixel)
                 if not plain:
-                    _unroll(columns, x, q, source, first, here, count, pitch, PANEL)
+                    _unroll(columns, x, problem, source, first_pixel, pixel_count, image_count, pitch, PANEL)
                 product = GemmProblem(
-                    m=filters, n=here, k=q.inner,
-                    lda=lda, ldb=q.pixels if plain else PANEL, ldc=q.pixels,
+                    m=filters, n=pixel_count, k=reduction_size,
+                    lda=lda, ldb=out_pixels if plain else PANEL, ldc=out_pixels,
                     a_offset=w.offset + group * filters * lda,
                     b_offset=source if plain else 0,
-                    c_offset=(first_image * q.groups + group) * filters * q.pixels + first,
-                    batch=count,
-                    b_step=image_size if plain else q.inner * pitch,
-                    c_step=q.filters * q.pixels,
+                    c_offset=(first_image * problem.groups + group) * filters * out_pixels + first_pixel,
+                    batch=image_count,
+                    b_step=image_size if plain else reduction_size * pitch,
+                    c_step=problem.filters * out_pixels,
                     panel=0 if plain else PANEL,
-                    panel_step=q.inner * PANEL,
+                    panel_step=reduction_size * PANEL,
                     bias_offset=group * filters,
                 )  # fmt: skip
                 gemm(out, w, columns, bias, product)
 
 
-def _portion(q: Problem, multiple: int) -> tuple[int, int]:
-    """Pixels, a multiple of so many unless they are all, and images whose columns are made at a time."""
-    most = COLUMN_BYTES // 4 // max(q.inner, 1)
-    span = min(q.pixels, max(multiple, most // multiple * multiple))
-    return span, max(1, min(q.images, most // (ceil_div(span, multiple) * multiple), MAX_GRID_SIZE))
+def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, problem: Problem) -> None:
+    """The columns are the product of the transposed filters and `g`, for channels that fit at a time."""
+    channels, filters = problem.channels // problem.groups, problem.filters // problem.groups
+    in_pixels, out_pixels, kernel_elements = problem.in_pixels, problem.out_pixels, problem.kernel_elements
+    plain = problem.win.is_pointwise
+    max_planes = COLUMN_BYTES // 4 // max(1, kernel_elements * out_pixels)
+    span = channels if plain else max(1, min(channels, max_planes, MAX_GRID_SIZE))
+    batch = problem.images if plain else max(1, min(problem.images, max_planes // span, MAX_GRID_SIZE))
+    shape = (batch, span * kernel_elements, out_pixels)
+    wide, _, _ = strided_grid(in_pixels, WORKGROUP)
+    columns = out if plain else empty(type(out), shape, out.dtype, out.device)
+    for first_image in range(0, problem.images, batch):
+        image_count = min(batch, problem.images - first_image)
+        for channel in range(0, problem.channels, span):
+            # A portion ends where the group does.
+            group, channel_in_group = divmod(channel, channels)
+            channel_count = min(span, channels - channel_in_group)
+            target = (first_image * problem.channels + channel) * in_pixels
+            product = GemmProblem(
+                m=channel_count * kernel_elements, n=out_pixels, k=filters,
+                lda=problem.reduction_size, ldb=out_pixels, ldc=out_pixels,
+                a_offset=w.offset + group * filters * problem.reduction_size
+                + channel_in_group * kernel_elements,
+                b_offset=g.offset + (first_image * problem.filters + group * filters) * out_pixels,
+                c_offset=target if plain else 0,
+                batch=image_count,
+                b_step=problem.filters * out_pixels,
+                c_step=problem.channels * in_pixels if plain else span * kernel_elements * out_pixels,
+                transpose_a=True,
+            )  # fmt: skip
+            gemm(columns, w, g, None, product)
+            if not plain:
+                win = problem.win
+                push = pack(
+                    *win.before, *win.dilation, *problem.size, *problem.out_size,
+                    target, problem.channels * in_pixels, span * kernel_elements * out_pixels,
+                    wide * WORKGROUP,
+                )  # fmt: skip
+                check_rounds(out.device, ceil_div(in_pixels, wide * WORKGROUP) * kernel_elements)
+                launch = Launch(COL2IM, (wide, channel_count, image_count), push, win.stride + win.kernel)
+                out.device.launch(launch, columns.storage, out.storage)
+
+
+def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Problem) -> None:
+    """As many images as there is room for are multiplied side by side, each into a slot of its own, to which
+    later images are added; the slots are summed up last. The order of all additions is fixed.
+    """
+    image_size, filters = problem.channels * problem.in_pixels, problem.filters // problem.groups
+    reduction_size, out_pixels = problem.reduction_size, problem.out_pixels
+    size = filters * reduction_size
+    plain = problem.win.is_pointwise
+    span, batch = (out_pixels, problem.images) if plain else _portion(problem, 4)
+    pitch = ceil_div(span, 4) * 4
+    batch = max(1, min(batch, SLOT_BYTES // 4 // max(size, 1)))
+    columns = x if plain else empty(type(out), (batch, reduction_size, pitch), out.dtype, out.device)
+    slots = out if batch == 1 else empty(type(out), (batch, size), out.dtype, out.device)
+    for group in range(problem.groups):
+        offset = group * size if batch == 1 else 0
+        for first_image in range(0, problem.images, batch):
+            image_count = min(batch, problem.images - first_image)
+            source = x.offset + first_image * image_size + group * (image_size // problem.groups)
+            for first_pixel in range(0, out_pixels, span):
+                pixel_count = min(span, out_pixels - first_pixel)
+                if not plain:
+                    _unroll(columns, x, problem, source, first_pixel, pixel_count, image_count, pitch, pitch)
+                row = (first_image * problem.filters + group * filters) * out_pixels + first_pixel
+                product = GemmProblem(
+                    m=filters, n=reduction_size, k=pixel_count,
+                    lda=out_pixels, ldb=out_pixels if plain else pitch, ldc=reduction_size,
+                    a_offset=g.offset + row,
+                    b_offset=source if plain else 0,
+                    c_offset=offset,
+                    batch=image_count,
+                    a_step=problem.filters * out_pixels,
+                    b_step=image_size if plain else reduction_size * pitch,
+                    c_step=size,
+                    transpose_b=True,
+                    bias_offset=offset, bias_row=reduction_size, bias_column=1, bias_step=size,
+                )  # fmt: skip
+                accumulates = first_image > 0 or first_pixel > 0
+                gemm(slots, g, columns, slots if accumulates else None, product)
+        if batch > 1:
+            sum_slots(out, slots, size, batch, group * size)
+
+
+def _portion(problem: Problem, multiple: int) -> tuple[int, int]:
+    """The pixels and images whose columns are made at a time, so that they stay below COLUMN_BYTES.
+
+    The number of pixels is a multiple of `multiple`, unless it is all of them.
+    """
+    max_columns = COLUMN_BYTES // 4 // max(problem.reduction_size, 1)
+    span = min(problem.out_pixels, max(multiple, max_columns // multiple * multiple))
+    batch = min(problem.images, max_columns // (ceil_div(span, multiple) * multiple), MAX_GRID_SIZE)
+    return span, max(1, batch)
 
 
 def _unroll(
     columns: TensorBase,
     x: TensorBase,
-    q: Problem,
+    problem: Problem,
     source: int,
-    first: int,
-    here: int,
-    count: int,
+    first_pixel: int,
+    pixel_count: int,
+    image_count: int,
     pitch: int,
     panel: int,
 ) -> None:
-    """The columns of `here` pixels from `first` on, of `count` images."""
-    channels = q.channels // q.groups
+    """Fill the columns of `pixel_count` pixels from `first_pixel` on, of `image_count` images."""
+    win, channels = problem.win, problem.channels // problem.groups
     push = pack(
-        *q.win.words, channels, *q.size, *q.out_size[1:],
-        first, here, pitch, panel, source, q.channels * q.plane, q.inner * pitch,
+        *win.words, channels, *problem.size, *problem.out_size[1:],
+        first_pixel, pixel_count, pitch, panel,
+        source, problem.channels * problem.in_pixels, problem.reduction_size * pitch,
     )  # fmt: skip
-    rows = ceil_div(channels, IM2COL_CHANNELS) * q.taps
-    deep = max(q.out_size[0], q.size[0], q.win.kernel[0], q.win.before[0] + 1) > 1
-    run(IM2COL[deep], (ceil_div(pitch // 4, WORKGROUP), rows, count), push, x, columns)
+    rows = ceil_div(channels, CHANNELS_PER_INVOCATION) * problem.kernel_elements
+    volume = max(problem.out_size[0], problem.size[0], win.kernel[0], win.before[0] + 1) > 1
+    run(IM2COL[volume], (ceil_div(pitch // 4, WORKGROUP), rows, image_count), push, x, columns)
 
 
-def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) -> None:
-    """Fill `out`, of the input's shape, from the gradient `g` of the output.
+def _aligned_filters(w: TensorBase, problem: Problem) -> TensorBase:
+    """A matrix with a row for each filter that can be read four elements at a time.
 
-    The columns are the product of the turned filters and `g`; channels whose columns fit are made at a time.
+    It is `w` itself where `w` is aligned, else a copy whose rows begin at multiples of four elements.
+
+    Shape:
+        (filters, columns)
     """
-    way = algorithms.chosen(out.device, q, "input")
-    if way == algorithms.FOURIER:
-        fft.convolve(out, g, w, None, q, turn=True)
-        return
-    if q.depthwise:
-        _depthwise_input(out, g, w, q)
-        return
-    if way != "im2col":
-        CONVOLVE[way](out, g, w, None, q.turned, turn=True)
-        return
-    channels, filters = q.channels // q.groups, q.filters // q.groups
-    plain = q.win.moves_nothing
-    most = COLUMN_BYTES // 4 // max(1, q.taps * q.pixels)  # channels of images
-    some = channels if plain else max(1, min(channels, most, MAX_GRID_SIZE))
-    batch = q.images if plain else max(1, min(q.images, most // some, MAX_GRID_SIZE))
-    shape = (batch, some * q.taps, q.pixels)
-    wide, _, _ = strided_grid(q.plane, WORKGROUP)
-    columns = out if plain else empty(type(out), shape, out.dtype, out.device)
-    for first_image in range(0, q.images, batch):
-        count = min(batch, q.images - first_image)
-        for channel in range(0, q.channels, some):
-            # A portion ends where the group does.
-            group, within = divmod(channel, channels)
-            here = min(some, channels - within)
-            target = (first_image * q.channels + channel) * q.plane
-            product = GemmProblem(
-                m=here * q.taps, n=q.pixels, k=filters,
-                lda=q.inner, ldb=q.pixels, ldc=q.pixels,
-                a_offset=w.offset + group * filters * q.inner + within * q.taps,
-                b_offset=g.offset + (first_image * q.filters + group * filters) * q.pixels,
-                c_offset=target if plain else 0,
-                batch=count,
-                b_step=q.filters * q.pixels,
-                c_step=q.channels * q.plane if plain else some * q.taps * q.pixels,
-                transpose_a=True,
-            )  # fmt: skip
-            gemm(columns, w, g, None, product)
-            if not plain:
-                win = q.win
-                push = pack(
-                    *win.before, *win.dilation, *q.size, *q.out_size,
-                    target, q.channels * q.plane, some * q.taps * q.pixels, wide * WORKGROUP,
-                )  # fmt: skip
-                _check_rounds(out, q.plane, wide, q.taps)
-                launch = Launch(COL2IM, (wide, here, count), push, win.stride + win.kernel)
-                out.device.launch(launch, columns.storage, out.storage)
+
+    def as_matrix(filters: TensorBase, pitch: int = problem.reduction_size) -> TensorBase:
+        shape = (problem.filters, problem.reduction_size)
+        matrix: TensorBase = filters.as_strided(shape, (pitch, 1), filters.offset)
+        return matrix
+
+    pitch = ceil_div(problem.reduction_size, 4) * 4
+    if pitch == problem.reduction_size and w.offset % 4 == 0:
+        return as_matrix(w)
+
+    def copy() -> TensorBase:
+        filters = empty_filters(w, problem.filters, pitch)
+        copy_into(as_matrix(filters, pitch), as_matrix(w))
+        return filters
+
+    return derived_cache(w).get(w, (w.offset, problem.filters, problem.reduction_size), copy)
 
 
-def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -> None:
-    """Fill `out`, of the weight's shape, from the gradient `g` of the output and the input.
-
-    Images are multiplied side by side into slots of their own, as far as there is room, one after the other
-    within a slot; the slots are added up last. The order of all additions is fixed.
-    """
-    if q.images == 0:
-        add_up(out, empty(type(out), (1,), out.dtype, out.device), out.numel(), 0, 0)
-        return
-    way = algorithms.chosen(out.device, q, "weight")
-    if way == algorithms.FOURIER:
-        fft.weight_gradient(out, g, x, q)
-        return
-    if q.depthwise:
-        _depthwise_weight(out, g, x, q)
-        return
-    if way == "direct":
-        direct.direct_weight(out, g, x, q)
-        return
-    if way != "im2col":
-        winograd.weight_gradient(out, g, x, q, algorithms.TILES[way])
-        return
-    image_size, filters = q.channels * q.plane, q.filters // q.groups
-    size = filters * q.inner
-    plain = q.win.moves_nothing
-    span, batch = (q.pixels, q.images) if plain else _portion(q, 4)
-    pitch = ceil_div(span, 4) * 4
-    batch = max(1, min(batch, SLOT_BYTES // 4 // max(size, 1)))
-    columns = x if plain else empty(type(out), (batch, q.inner, pitch), out.dtype, out.device)
-    slots = out if batch == 1 else empty(type(out), (batch, size), out.dtype, out.device)
-    for group in range(q.groups):
-        place = group * size if batch == 1 else 0
-        for first_image in range(0, q.images, batch):
-            count = min(batch, q.images - first_image)
-            source = x.offset + first_image * image_size + group * (image_size // q.groups)
-            for first in range(0, q.pixels, span):
-                here = min(span, q.pixels - first)
-                if not plain:
-                    _unroll(columns, x, q, source, first, here, count, pitch, pitch)
-                row = (first_image * q.filters + group * filters) * q.pixels + first
-                product = GemmProblem(
-                    m=filters, n=q.inner, k=here,
-                    lda=q.pixels, ldb=q.pixels if plain else pitch, ldc=q.inner,
-                    a_offset=g.offset + row,
-                    b_offset=source if plain else 0,
-                    c_offset=place,
-                    batch=count,
-                    a_step=q.filters * q.pixels,
-                    b_step=image_size if plain else q.inner * pitch,
-                    c_step=size,
-                    transpose_b=True,
-                    bias_offset=place, bias_row=q.inner, bias_column=1, bias_step=size,
-                )  # fmt: skip
-                started = first_image > 0 or first > 0
-                gemm(slots, g, columns, slots if started else None, product)
-        if batch > 1:
-            add_up(out, slots, size, batch, group * size)
-
-
-def _depthwise(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, q: Problem) -> None:
-    rows, layers = min(q.filters, MAX_GRID_SIZE), min(q.images, MAX_GRID_SIZE)
-    wide, _, _ = strided_grid(q.pixels, WORKGROUP)
-    _check_rounds(out, q.pixels, wide, q.taps)
-    extra = (0, 0) if bias is None else (1, bias.offset)
-    push = _depthwise_push(q, x.offset, w.offset, wide * WORKGROUP, rows, layers, *extra)
-    flops = 2 * out.numel() * q.taps
-    run(DEPTHWISE, (wide, rows, layers), push, x, w, x if bias is None else bias, out, flops=flops)
-
-
-def _depthwise_input(out: TensorBase, g: TensorBase, w: TensorBase, q: Problem) -> None:
-    rows, layers = min(q.channels, MAX_GRID_SIZE), min(q.images, MAX_GRID_SIZE)
-    wide, _, _ = strided_grid(q.plane, WORKGROUP)
-    _check_rounds(out, q.plane, wide, q.taps * (q.filters // q.channels))
-    push = _depthwise_push(q, g.offset, w.offset, wide * WORKGROUP, rows, layers, 0, 0)
-    flops = 2 * g.numel() * q.taps
-    run(DEPTHWISE_INPUT, (wide, rows, layers), push, g, w, out, flops=flops)
-
-
-def _depthwise_weight(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem) -> None:
-    rows = min(q.filters, MAX_GRID_SIZE)
-    check_rounds(out.device, q.images * (ceil_div(q.pixels, WORKGROUP) + 1))
-    push = _depthwise_push(q, g.offset, x.offset, rows)
-    run(DEPTHWISE_WEIGHT, (q.taps, rows, 1), push, g, x, out, flops=2 * g.numel() * q.taps)
-
-
-def _check_rounds(out: TensorBase, pixels: int, wide: int, rounds: int) -> None:
-    check_rounds(out.device, ceil_div(pixels, wide * WORKGROUP) * rounds)
-
-
-def _depthwise_push(q: Problem, *rest: int) -> bytes:
-    multiplier = q.filters // q.channels
-    return pack(*q.win.words, *q.size, *q.out_size, q.images, q.channels, multiplier, *rest)
-
-
-algorithms.RUNS.update(
-    forward=lambda out, x, w, q: forward(out, x, w, None, q), input=input_gradient, weight=weight_gradient
+ALGORITHM = Algorithm(
+    "im2col",
+    _supports,
+    _cost,
+    forward,
+    input_gradient,
+    weight_gradient,
+    {
+        "forward": (*IM2COL.values(), *GEMM_SHADERS),
+        "input_gradient": (COL2IM, *GEMM_SHADERS),
+        "weight_gradient": (*IM2COL.values(), SUM, *GEMM_SHADERS),
+    },
 )

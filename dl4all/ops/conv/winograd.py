@@ -1,170 +1,265 @@
 """Winograd's convolution with 3x3 filters on devices (Lavin and Gray, 2016).
 
-A tile of 4x4 results takes 36 multiplications for each channel instead of 144, one of 2x2 takes 16 instead
+A tile of 4x4 results takes 36 multiplications for each channel instead of 144, a tile of 2x2 takes 16 instead
 of 36: images and filters are transformed, multiplied element by element, which summed over the channels is
 one matrix product for each element, and transformed back. The gradient of the input is the same convolution
-with turned filters, and that of the filters the same products with other operands, transformed the other way
-round. `shaders/conv/winograd.glsl` has the transforms.
-
-All functions here take problems with 3x3 filters, stride and dilation 1, and one group.
+with flipped filters. The gradient of the filters takes the same products with other operands, transformed the
+other way round. `shaders/conv/winograd.glsl` has the transforms.
 """
 
 from __future__ import annotations
 
-from dl4all.ops.conv.filter_cache import FILTERS, run_plane, transformed
-from dl4all.ops.conv.problem import Problem
+from functools import partial
+
+from dl4all.ops.conv.costs import COST_PER_FILTER_ELEMENT, COST_PER_LAUNCH, COST_PER_STORED_FLOAT, gemm_cost
+from dl4all.ops.conv.filter_cache import derived_cache, empty_filters
+from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
 from dl4all.ops.core.launch import ceil_div, pack, shader
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.linalg.gemm import GEMM_SHADERS, GemmProblem, best_panel, gemm
+from dl4all.ops.linalg.gemm import GEMM_SHADERS, PANEL, GemmProblem, best_panel, gemm
+from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.spirv import Shader
+from dl4all.scheduler.programs import Launch
+
+TILES = (2, 4)
+"""How many results along each side of a tile are computed at once."""
 
 IMAGE, GRADIENT = (
-    {tile: shader("conv/winograd_image.comp", TILE=tile, GRADIENT=gradient) for tile in (2, 4)}
+    {tile: shader("conv/winograd_image.comp", TILE=tile, GRADIENT=gradient) for tile in TILES}
     for gradient in (0, 1)
 )
-RESULT = {tile: shader("conv/winograd_result.comp", TILE=tile) for tile in (2, 4)}
-REPAIR = {
-    (tile, turn): shader("conv/winograd_repair.comp", TILE=tile, TURN=int(turn))
-    for tile in (2, 4)
-    for turn in (False, True)
-}
-WEIGHT = {tile: shader("conv/winograd_weight.comp", TILE=tile) for tile in (2, 4)}
-WEIGHT_REPAIR = shader("conv/winograd_weight_repair.comp", TILE=2)
-SHADERS = (*IMAGE.values(), *RESULT.values(), *GEMM_SHADERS)
-FORWARD_SHADERS, INPUT_SHADERS = (
-    (*SHADERS, *(code[tile, turn] for code in (FILTERS, REPAIR) for tile in (2, 4))) for turn in (False, True)
+FILTER, REPAIR = (
+    {
+        (tile, flip): shader(f"conv/winograd_{kernel}.comp", TILE=tile, FLIP=int(flip))
+        for tile in TILES
+        for flip in (False, True)
+    }
+    for kernel in ("filter", "repair")
 )
-WEIGHT_SHADERS = (*IMAGE.values(), *GRADIENT.values(), *WEIGHT.values(), WEIGHT_REPAIR, *GEMM_SHADERS)
+RESULT = {tile: shader("conv/winograd_result.comp", TILE=tile) for tile in TILES}
+WEIGHT = {tile: shader("conv/winograd_weight.comp", TILE=tile) for tile in TILES}
+WEIGHT_REPAIR = shader("conv/winograd_weight_repair.comp", TILE=2)
 
-ROUNDS = 2**15  # of a loop in one launch
-TILE_BYTES = 2**23  # of transformed tiles at a time; little enough for caches, enough to be busy with
+WORKGROUP = 64  # invocations
+MAX_CHANNELS = 4000  # With 16 results of a tile each, loops stay below llvmpipe's limit of 65535 rounds.
+ROUNDS_PER_LAUNCH = 2**15  # Output pixels that a repairing kernel sums up at a time, for the same limit.
+TILE_BYTES = 2**23  # Transformed tiles at a time: little enough for caches, enough to keep a device busy.
 
 
-def convolve(
-    out: TensorBase,
-    x: TensorBase,
-    w: TensorBase,
-    bias: TensorBase | None,
-    q: Problem,
-    tile: int,
-    turn: bool = False,
+def _supports(info: DeviceInfo, problem: Problem, direction: Direction, *, tile: int) -> bool:
+    if direction == "input_gradient":
+        problem = problem.flipped
+    fits = (
+        problem.win.kernel == (1, 3, 3)
+        and set(problem.win.stride) == set(problem.win.dilation) == {1}
+        and problem.groups == 1
+        and problem.size[0] == problem.out_size[0] == 1
+        and min(problem.images, problem.channels, problem.filters) > 0
+        and max(problem.channels, problem.filters) <= MAX_CHANNELS
+    )
+    # The largest of the matrices, even if only a few tiles are transformed at a time.
+    filters = problem.filters * (problem.channels + 3)
+    matrix = max(filters, max(problem.channels, problem.filters) * PANEL)
+    return fits and (tile + 2) ** 2 * matrix <= info.limits.storage_buffer_range // 4
+
+
+def _cost(info: DeviceInfo, problem: Problem, direction: Direction, *, tile: int) -> float:
+    if direction == "input_gradient":
+        problem = problem.flipped
+    channels, filters, tiles = problem.channels, problem.filters, problem.tiles(tile)
+    columns, reduction_size = (channels, tiles) if direction == "weight_gradient" else (tiles, channels)
+    product = gemm_cost(info, filters, columns, reduction_size)
+    moved = COST_PER_STORED_FLOAT * (channels + filters) * tiles
+    moved += COST_PER_FILTER_ELEMENT[direction] * channels * filters
+    return (tile + 2) ** 2 * (product + moved) + 4 * COST_PER_LAUNCH
+
+
+def forward(
+    out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, problem: Problem, *, tile: int
 ) -> None:
-    """Fill `out` with the convolution of contiguous tensors.
+    _convolve(out, x, w, bias, problem, tile, flip=False)
 
-    Args:
-        tile: 2 or 4, results along each side of a tile.
-        turn: `w` are the filters of the convolution whose input's gradient this is.
-    """
-    _, height, width = q.out_size
+
+def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, problem: Problem, *, tile: int) -> None:
+    _convolve(out, g, w, None, problem.flipped, tile, flip=True)
+
+
+def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Problem, *, tile: int) -> None:
+    """Tiles that do not fit at once are multiplied one portion after the other."""
     positions = (tile + 2) ** 2
-    count = q.tiles(tile)
-    panel = best_panel(x.device, count)
-    span = _portion(q, tile, panel)
-    extra = (0, 0) if bias is None else (1, bias.offset)
-    filters = transformed(w, q, tile, turn)
-    lda = filters.shape[2]
-    images, products = (
-        empty(type(out), (positions, rows, span), out.dtype, out.device) for rows in (q.channels, q.filters)
-    )
-    for first in range(0, count, span):
-        here = min(span, count - first)
-        pitch = ceil_div(here, panel) * panel
-        _transform(images, x, q, tile, first, here, pitch, panel)
-        product = GemmProblem(
-            m=q.filters, n=ceil_div(here, 4) * 4, k=q.channels,
-            lda=lda, ldb=panel, ldc=pitch,
-            batch=positions,
-            a_step=q.filters * lda,
-            b_step=q.channels * pitch,
-            c_step=q.filters * pitch,
-            panel=panel,
-            panel_step=q.channels * panel,
-        )  # fmt: skip
-        gemm(products, filters, images, None, product)
-        push = pack(
-            q.filters, height, width, *_grid(q, tile), first, here, pitch, q.filters * pitch,
-            *extra,
-        )  # fmt: skip
-        run_plane(RESULT[tile], q.filters, here, push, products, x if bias is None else bias, out)
-        push = pack(
-            q.channels, *q.size[1:], *q.win.before[1:], q.filters, height, width,
-            *_grid(q, tile), first, here, x.offset, w.offset, *extra,
-        )  # fmt: skip
-        run_plane(REPAIR[tile, turn], q.filters, here, push, x, w, x if bias is None else bias, out)
-
-
-def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, q: Problem, tile: int) -> None:
-    """Fill `out`, of the weight's shape, from the gradient `g` of the output and the input.
-
-    Tiles that do not fit at once are multiplied one portion after the other.
-    """
-    positions = (tile + 2) ** 2
-    count = q.tiles(tile)
-    span = _portion(q, tile, 4)
+    count = problem.tiles(tile)
+    span = _portion(problem, tile, 4)
     images, gradients = (
-        empty(type(out), (positions, rows, span), out.dtype, out.device) for rows in (q.channels, q.filters)
+        empty(type(out), (positions, rows, span), out.dtype, out.device)
+        for rows in (problem.channels, problem.filters)
     )
-    columns = ceil_div(q.channels, 4) * 4
-    size = q.filters * columns
-    filters = empty(type(out), (positions, q.filters, columns), out.dtype, out.device)
-    for first in range(0, count, span):
-        here = min(span, count - first)
-        pitch = ceil_div(here, 4) * 4
-        _transform(images, x, q, tile, first, here, pitch, pitch)
-        _transform(gradients, g, q, tile, first, here, pitch, pitch, gradient=True)
+    columns = ceil_div(problem.channels, 4) * 4
+    size = problem.filters * columns
+    filters = empty(type(out), (positions, problem.filters, columns), out.dtype, out.device)
+    for first_tile in range(0, count, span):
+        tile_count = min(span, count - first_tile)
+        pitch = ceil_div(tile_count, 4) * 4
+        _transform(images, x, problem, tile, first_tile, tile_count, pitch, pitch)
+        _transform(gradients, g, problem, tile, first_tile, tile_count, pitch, pitch, gradient=True)
         product = GemmProblem(
-            m=q.filters, n=q.channels, k=here,
+            m=problem.filters, n=problem.channels, k=tile_count,
             lda=pitch, ldb=pitch, ldc=columns,
             batch=positions,
-            a_step=q.filters * pitch,
-            b_step=q.channels * pitch,
+            a_step=problem.filters * pitch,
+            b_step=problem.channels * pitch,
             c_step=size,
             transpose_b=True,
             bias_row=columns, bias_column=1, bias_step=size,
         )  # fmt: skip
-        gemm(filters, gradients, images, filters if first > 0 else None, product)
-    push = pack(q.filters, q.channels, columns, size)
-    run_plane(WEIGHT[tile], q.filters, q.channels, push, filters, out)
-    pixels = q.images * q.pixels
-    for first in range(0, pixels, ROUNDS):
+        gemm(filters, gradients, images, filters if first_tile > 0 else None, product)
+    push = pack(problem.filters, problem.channels, columns, size)
+    _launch(WEIGHT[tile], problem.filters, problem.channels, push, filters, out)
+    pixels = problem.images * problem.out_pixels
+    for first_pixel in range(0, pixels, ROUNDS_PER_LAUNCH):
         push = pack(
-            q.filters, q.channels, columns, *q.size[1:], *q.win.before[1:], *q.out_size[1:],
-            first, min(ROUNDS, pixels - first), g.offset, x.offset,
+            problem.filters, problem.channels, columns,
+            *problem.size[1:], *problem.win.before[1:], *problem.out_size[1:],
+            first_pixel, min(ROUNDS_PER_LAUNCH, pixels - first_pixel), g.offset, x.offset,
         )  # fmt: skip
-        run_plane(WEIGHT_REPAIR, q.filters, q.channels, push, filters, g, x, out)
+        _launch(WEIGHT_REPAIR, problem.filters, problem.channels, push, filters, g, x, out)
 
 
-def _portion(q: Problem, tile: int, multiple: int) -> int:
-    """Tiles, a multiple of so many, that are transformed at a time."""
-    most = TILE_BYTES // 4 // ((tile + 2) ** 2 * max(q.channels, q.filters))
-    return min(ceil_div(q.tiles(tile), multiple), max(1, most // multiple)) * multiple
+def _convolve(
+    out: TensorBase,
+    x: TensorBase,
+    w: TensorBase,
+    bias: TensorBase | None,
+    problem: Problem,
+    tile: int,
+    *,
+    flip: bool,
+) -> None:
+    """With `flip`, `w` are the filters of the convolution whose input's gradient this is."""
+    _, height, width = problem.out_size
+    positions = (tile + 2) ** 2
+    count = problem.tiles(tile)
+    panel = best_panel(x.device, count)
+    span = _portion(problem, tile, panel)
+    bias_or_any = x if bias is None else bias
+    filters = _transformed_filters(w, problem, tile, flip)
+    lda = filters.shape[2]
+    images, products = (
+        empty(type(out), (positions, rows, span), out.dtype, out.device)
+        for rows in (problem.channels, problem.filters)
+    )
+    for first_tile in range(0, count, span):
+        tile_count = min(span, count - first_tile)
+        pitch = ceil_div(tile_count, panel) * panel
+        _transform(images, x, problem, tile, first_tile, tile_count, pitch, panel)
+        product = GemmProblem(
+            m=problem.filters, n=ceil_div(tile_count, 4) * 4, k=problem.channels,
+            lda=lda, ldb=panel, ldc=pitch,
+            batch=positions,
+            a_step=problem.filters * lda,
+            b_step=problem.channels * pitch,
+            c_step=problem.filters * pitch,
+            panel=panel,
+            panel_step=problem.channels * panel,
+        )  # fmt: skip
+        gemm(products, filters, images, None, product)
+        tiles = (*_tile_counts(problem, tile), first_tile, tile_count)
+        push = pack(
+            problem.filters, height, width, *tiles, pitch, problem.filters * pitch, *bias_constants(bias)
+        )
+        _launch(RESULT[tile], problem.filters, tile_count, push, products, bias_or_any, out)
+        push = pack(
+            problem.channels, *problem.size[1:], *problem.win.before[1:], problem.filters, height, width,
+            *tiles, x.offset, w.offset, *bias_constants(bias),
+        )  # fmt: skip
+        _launch(REPAIR[tile, flip], problem.filters, tile_count, push, x, w, bias_or_any, out)
 
 
-def _grid(q: Problem, tile: int) -> tuple[int, int]:
-    """Tiles in a row and in an image."""
-    _, height, width = q.out_size
-    across = ceil_div(width, tile)
-    return across, across * ceil_div(height, tile)
+def _transformed_filters(w: TensorBase, problem: Problem, tile: int, flip: bool) -> TensorBase:
+    """One matrix for each element of a transformed filter, with a row for each filter of `problem` and a
+    column for each channel; rows begin at multiples of 4 elements.
+
+    Shape:
+        ((tile + 2) ** 2, filters, columns)
+    """
+
+    def transform() -> TensorBase:
+        pitch = ceil_div(problem.channels, 4) * 4
+        filters = empty_filters(w, (tile + 2) ** 2, problem.filters, pitch)
+        push = pack(problem.filters, problem.channels, pitch, problem.filters * pitch, w.offset)
+        _launch(FILTER[tile, flip], problem.filters, problem.channels, push, w, filters)
+        return filters
+
+    return derived_cache(w).get(w, (w.offset, problem.filters, problem.channels, tile, flip), transform)
 
 
 def _transform(
     out: TensorBase,
     x: TensorBase,
-    q: Problem,
+    problem: Problem,
     tile: int,
-    first: int,
-    here: int,
+    first_tile: int,
+    tile_count: int,
     pitch: int,
     panel: int,
     *,
     gradient: bool = False,
 ) -> None:
-    """`here` tiles from `first` on, of the images or of the gradients of the results."""
-    channels, size = (q.filters, q.out_size) if gradient else (q.channels, q.size)
+    """Transform `tile_count` tiles from `first_tile` on, of the images or of the gradients of the results."""
+    channels, size = (problem.filters, problem.out_size) if gradient else (problem.channels, problem.size)
     _, height, width = size
+    before = (0, 0) if gradient else problem.win.before[1:]
     push = pack(
-        channels, height, width, *((0, 0) if gradient else q.win.before[1:]), *_grid(q, tile),
-        first, here, pitch, panel, x.offset, channels * height * width, channels * pitch,
+        channels, height, width, *before, *_tile_counts(problem, tile),
+        first_tile, tile_count, pitch, panel, x.offset, channels * height * width, channels * pitch,
     )  # fmt: skip
     code = GRADIENT[tile] if gradient else IMAGE[tile]
-    run_plane(code, channels, pitch, push, x, out)
+    _launch(code, channels, pitch, push, x, out)
+
+
+def _portion(problem: Problem, tile: int, multiple: int) -> int:
+    """How many tiles are transformed at a time, a multiple of `multiple`."""
+    max_tiles = TILE_BYTES // 4 // ((tile + 2) ** 2 * max(problem.channels, problem.filters))
+    return min(ceil_div(problem.tiles(tile), multiple), max(1, max_tiles // multiple)) * multiple
+
+
+def _tile_counts(problem: Problem, tile: int) -> tuple[int, int]:
+    """How many tiles a row and an image have."""
+    _, height, width = problem.out_size
+    per_row = ceil_div(width, tile)
+    return per_row, per_row * ceil_div(height, tile)
+
+
+def _launch(code: Shader, rows: int, columns: int, push: bytes, *tensors: TensorBase) -> None:
+    """Launch a kernel with an invocation for each column and row.
+
+    A workgroup, whose sizes are the constants, has several rows where there are few columns.
+    """
+    wide = min(WORKGROUP, max(8, 1 << (columns - 1).bit_length()))
+    high = WORKGROUP // wide
+    grid = (ceil_div(columns, wide), ceil_div(rows, high), 1)
+    device = tensors[0].device
+    device.launch(Launch(code, grid, push, (wide, high)), *(tensor.storage for tensor in tensors))
+
+
+def _algorithm(tile: int) -> Algorithm:
+    return Algorithm(
+        f"winograd{tile}",
+        partial(_supports, tile=tile),
+        partial(_cost, tile=tile),
+        partial(forward, tile=tile),
+        partial(input_gradient, tile=tile),
+        partial(weight_gradient, tile=tile),
+        {
+            "forward": _convolution_shaders(tile, flip=False),
+            "input_gradient": _convolution_shaders(tile, flip=True),
+            "weight_gradient": (IMAGE[tile], GRADIENT[tile], WEIGHT[tile], WEIGHT_REPAIR, *GEMM_SHADERS),
+        },
+    )
+
+
+def _convolution_shaders(tile: int, *, flip: bool) -> tuple[Shader, ...]:
+    return (IMAGE[tile], RESULT[tile], FILTER[tile, flip], REPAIR[tile, flip], *GEMM_SHADERS)
+
+
+ALGORITHMS = tuple(_algorithm(tile) for tile in TILES)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.ops.conv.host import taps
+from dl4all.ops.conv.window import taps
 from dl4all.ops.core.branchless import keep_where
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.pool.windows import Pooling

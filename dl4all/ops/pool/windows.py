@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.conv.window import Window, placed, sizes, window
+from dl4all.ops.conv.window import Window, checked_output_size, sizes, window
 from dl4all.ops.core.launch import ceil_div
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 
@@ -109,9 +109,9 @@ def sliding(
             ceil_div(extent + pad, step)
             for extent, pad, step in zip(size, win.before, win.stride, strict=True)
         )
-        out_size = tuple(map(min, placed(op, shape, replace(win, behind=behind)), starts_inside))
+        out_size = tuple(map(min, checked_output_size(op, shape, replace(win, behind=behind)), starts_inside))
     else:
-        out_size = placed(op, shape, win)
+        out_size = checked_output_size(op, shape, win)
     return Pooling(size, out_size, win, ceil_mode, include_pad, divisor)
 
 

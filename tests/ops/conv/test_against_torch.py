@@ -1,4 +1,4 @@
-"""Convolutions beside PyTorch's: values and gradients."""
+"""Values and gradients of convolutions agree with PyTorch's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.conv import algorithms, direct, host, im2col
+from dl4all.ops.conv import algorithms, direct, host_im2col, im2col
 from tests.support.operands import generator, numbers
 from tests.support.torch_cases import compare_with_torch
 
@@ -20,8 +20,8 @@ ours = dl.nn.functional
 theirs = torch.nn.functional
 
 DRAWS = {1: 12, 2: 20, 3: 10}
-# Of these, one in so many for each algorithm: most compile a pipeline each. Winograd's: test_winograd.py.
-SHARE = {"im2col": 1, "direct": 3, "implicit": 4}
+# Each algorithm runs every n-th case, because most compile a pipeline each. Winograd has test_winograd.py.
+CASE_STRIDE = {"im2col": 1, "direct": 3, "implicit_gemm": 4}
 
 
 def drawn(
@@ -29,8 +29,8 @@ def drawn(
 ) -> list[tuple[tuple[int, ...], tuple[int, ...], bool, dict[str, Any]]]:
     """Odd configurations that fit: shapes of input and weight, whether there is a bias, and arguments."""
     rng = random.Random(41 + axes + 10 * transposed)
-    found: list[Any] = []
-    while len(found) < DRAWS[axes]:
+    cases: list[Any] = []
+    while len(cases) < DRAWS[axes]:
         groups = rng.choice((1, 1, 2, 3))
         inside, outside = rng.randint(1, 4), rng.randint(1, 5)
         kernel = tuple(rng.randint(1, 4) for _ in range(axes))
@@ -55,8 +55,8 @@ def drawn(
             if any(n + 2 * p < d * (k - 1) + 1 for n, k, s, p, d in parts):
                 continue
             weight = (outside * groups, inside, *kernel)
-        found.append(((rng.randint(1, 3), inside * groups, *size), weight, rng.random() < 0.5, arguments))
-    return found
+        cases.append(((rng.randint(1, 3), inside * groups, *size), weight, rng.random() < 0.5, arguments))
+    return cases
 
 
 def check(name: str, case: Any, device: str) -> None:
@@ -78,8 +78,8 @@ def check(name: str, case: Any, device: str) -> None:
         raise AssertionError(f"{name} of {x} with {w}, bias {has_bias}, {arguments}: {error}") from None
 
 
-@pytest.fixture(params=SHARE)
-def way(request: pytest.FixtureRequest, device: str) -> Iterator[str]:
+@pytest.fixture(params=CASE_STRIDE)
+def algorithm(request: pytest.FixtureRequest, device: str) -> Iterator[str]:
     """Each algorithm of devices that run kernels."""
     if request.param != "im2col" and dl.device(device).is_host:
         pytest.skip("the CPU has algorithms of its own")
@@ -88,14 +88,14 @@ def way(request: pytest.FixtureRequest, device: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
-def test_convolution(axes: int, way: str, device: str) -> None:
-    for case in drawn(axes, transposed=False)[:: SHARE[way]]:
+def test_convolution(axes: int, algorithm: str, device: str) -> None:
+    for case in drawn(axes, transposed=False)[:: CASE_STRIDE[algorithm]]:
         check(f"conv{axes}d", case, device)
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
-def test_transposed_convolution(axes: int, way: str, device: str) -> None:
-    for case in drawn(axes, transposed=True)[:: SHARE[way]]:
+def test_transposed_convolution(axes: int, algorithm: str, device: str) -> None:
+    for case in drawn(axes, transposed=True)[:: CASE_STRIDE[algorithm]]:
         check(f"conv_transpose{axes}d", case, device)
 
 
@@ -112,7 +112,9 @@ def test_transposed_convolution(axes: int, way: str, device: str) -> None:
         ((2, 5, 12, 16), (67, 5, 3, 5), {"padding": (3, 2)}),
     ],
 )
-def test_convolutions_of_networks(x: Any, w: Any, arguments: dict[str, Any], way: str, device: str) -> None:
+def test_convolutions_of_networks(
+    x: Any, w: Any, arguments: dict[str, Any], algorithm: str, device: str
+) -> None:
     check("conv2d", (x, w, True, {"groups": 1, **arguments}), device)
 
 
@@ -126,13 +128,15 @@ def test_named_padding(padding: str, kernel: tuple[int, int], dilation: Any, dev
 
 
 @pytest.mark.parametrize("nbytes", [4, 1000, 5000])
-def test_gradients_in_pieces(nbytes: int, way: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if there were room for the columns of a few pixels, channels or images only."""
+def test_gradients_in_portions(
+    nbytes: int, algorithm: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With memory for the columns of only a few pixels, channels or images."""
     for module, name in (
         (im2col, "COLUMN_BYTES"),
         (im2col, "SLOT_BYTES"),
         (direct, "SLOT_BYTES"),
-        (host, "COLUMN_BYTES"),
+        (host_im2col, "COLUMN_BYTES"),
     ):
         monkeypatch.setattr(module, name, nbytes)
     for arguments in ({"padding": 1, "groups": 2}, {"stride": 2, "groups": 1}):
@@ -141,8 +145,8 @@ def test_gradients_in_pieces(nbytes: int, way: str, device: str, monkeypatch: py
     check("conv2d", ((5, 6, 8, 8), (4, 6, 1, 1), False, {"groups": 1}), device)
 
 
-def test_the_undefined_stays_where_it_belongs(way: str, device: str) -> None:
-    """Vectors of four reach past a row's end, where the next row's numbers lie."""
+def test_infinity_and_nan_spread_as_in_pytorch(algorithm: str, device: str) -> None:
+    """Though vectors of four reach past the end of a row into the next row."""
     rng = generator("undefined")
     x, w, g = (numbers(rng, shape) for shape in ((2, 2, 7, 7), (3, 2, 3, 3), (2, 3, 5, 5)))
     x[0, 1, 3, 5], x[1, 0, 2, 0], g[0, 2, 1, 4] = np.nan, np.inf, -np.inf
@@ -153,7 +157,7 @@ def test_the_undefined_stays_where_it_belongs(way: str, device: str) -> None:
     np.testing.assert_array_equal(np.isfinite(mine), np.isfinite(other))
 
 
-def test_gradients_are_the_same_each_time(way: str, device: str) -> None:
+def test_gradients_are_the_same_each_time(algorithm: str, device: str) -> None:
     rng = generator("again")
     x, w = (numbers(rng, shape) for shape in ((7, 4, 13, 13), (5, 4, 3, 3)))
 

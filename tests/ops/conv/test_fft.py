@@ -1,4 +1,4 @@
-"""Convolution by Fourier transforms, on the host and on devices, says what the other ways say."""
+"""Convolution by Fourier transforms, on the host and on devices, agrees with the other algorithms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.ops.conv import algorithms, fft, host, host_fft
-from dl4all.ops.conv.problem import Problem
+from dl4all.ops.conv.fft_plan import Plan, best_plan
+from dl4all.ops.conv.problem import Direction, Problem
 from dl4all.ops.conv.window import Window
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.null.backend import NullBackend
@@ -51,8 +52,8 @@ def test_transforms_and_products_agree(case: Any, monkeypatch: pytest.MonkeyPatc
         ),
         (host_fft.weight_gradient(g, x, win, groups), host.weight_gradient(g, x, win, groups)),
     )
-    for found, expected in pairs:
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    for result, expected in pairs:
+        np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_large_filters_are_transformed_and_small_ones_are_not() -> None:
@@ -72,8 +73,8 @@ def test_large_filters_are_transformed_and_small_ones_are_not() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_nan_stays_where_it_is(bad: float) -> None:
-    """In a tensor that would be transformed otherwise, and beside PyTorch's result for the clean one."""
+def test_nan_spreads_no_further_than_in_a_plain_sum(bad: float) -> None:
+    """The clean image is transformed, and agrees with PyTorch; the other one is not."""
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(1)
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((1, 1, 128, 128), (1, 1, 41, 41)))
@@ -104,6 +105,7 @@ ON_DEVICES = [  # input, weight, stride, padding, dilation, groups
     ((1, 7, 7, 7), (5, 7, 7, 7), (1, 1), (0, 0), (1, 1), 1),
     ((1, 2, 149, 71), (3, 2, 31, 33), (1, 1), (15, 16), (1, 1), 1),
 ]
+DIRECTIONS: tuple[Direction, ...] = ("forward", "input_gradient", "weight_gradient")
 EPSILON = float(np.finfo(np.float32).eps)
 
 
@@ -125,13 +127,13 @@ def on_device(
     _, _, stride, padding, dilation, groups = case
     tx, tw, tg = (shifted(array, device, offset) for array in (x, w, g))
     tb = None if b is None else shifted(b, device, offset)
-    given = (stride, padding, dilation, groups)
+    arguments = (stride, padding, dilation, groups)
     conv: Any = getattr(dl.nn.functional, f"conv{x.ndim - 2}d")
-    with algorithms.forced("fourier"):
+    with algorithms.forced("fft"):
         return (
-            conv(tx, tw, tb, *given).numpy(),
-            conv_input(tg, tw, x.shape[2:], *given).numpy(),
-            conv_weight(tg, tx, w.shape[2:], *given).numpy(),
+            conv(tx, tw, tb, *arguments).numpy(),
+            conv_input(tg, tw, x.shape[2:], *arguments).numpy(),
+            conv_weight(tg, tx, w.shape[2:], *arguments).numpy(),
         )
 
 
@@ -163,12 +165,12 @@ def check(case: Any, device: Any, bias: bool = True, offset: int = 0) -> None:
     docs/performance.md has what it is for larger ones.
     """
     x, w, b, g = operands(case)
-    found = on_device(case, device, x, w, b if bias else None, g, offset)
+    results = on_device(case, device, x, w, b if bias else None, g, offset)
     x, w, b, g = (array.astype(np.float64) for array in (x, w, b, g))
     expected = on_host(case, x, w, b if bias else None, g)
-    for got, right in zip(found, expected, strict=True):
-        assert got.shape == right.shape
-        assert np.abs(got - right).max() <= 10 * EPSILON * np.abs(right).max()
+    for got, reference in zip(results, expected, strict=True):
+        assert got.shape == reference.shape
+        assert np.abs(got - reference).max() <= 10 * EPSILON * np.abs(reference).max()
 
 
 @each("case, bias, offset", itertools.product(ON_DEVICES, (True, False), (0, 3)))
@@ -178,8 +180,8 @@ def test_devices_agree_with_float64(device: str, case: Any, bias: bool, offset: 
 
 @pytest.mark.vulkan
 @each("case", ON_DEVICES)
-def test_transforms_by_barriers(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU."""
+def test_transforms_with_barriers(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As GPUs do."""
     need("vulkan:0")
     monkeypatch.setattr(DeviceInfo, "short_subgroups", property(lambda info: False))
     check(case, "vulkan:0")
@@ -188,7 +190,7 @@ def test_transforms_by_barriers(case: Any, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.vulkan
 @pytest.mark.parametrize("length", [2**n for n in range(3, 11)])
 @pytest.mark.parametrize("subgroups", [True, False])
-def test_every_length(length: int, subgroups: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_transform_length(length: int, subgroups: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     need("vulkan:0")
     if not subgroups:
         monkeypatch.setattr(DeviceInfo, "short_subgroups", property(lambda info: False))
@@ -197,30 +199,30 @@ def test_every_length(length: int, subgroups: bool, monkeypatch: pytest.MonkeyPa
         ((1, 1, length, 13), (1, 1, 6, 6), (1, 1), (0, 0), (1, 1), 1),
     ):
         size = (8, length) if case[0][2] == 13 else (length, 8)
-        whole = fft.Plan(size, (size[0] - 5, size[1] - 5), (8 // size[0] * 3 or 1, 8 // size[1] * 3 or 1))
-        monkeypatch.setattr(fft, "plan", lambda *_, made=whole: made)
+        whole = Plan(size, (size[0] - 5, size[1] - 5), (8 // size[0] * 3 or 1, 8 // size[1] * 3 or 1))
+        monkeypatch.setattr(fft, "best_plan", lambda *_, plan=whole: plan)
         check(case, "vulkan:0")
 
 
 @pytest.mark.vulkan
 @each("case, maps", itertools.product(ON_DEVICES[4:8], (1, 3, 7, 13)))
-def test_maps_in_pieces(case: Any, maps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if there were room for a few transforms only: of tiles, of filters, or of groups."""
+def test_maps_in_portions(case: Any, maps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With memory for only a few transforms, of tiles, of filters, or of groups."""
     need("vulkan:0")
     shape, weight, stride, padding, dilation, groups = case
     win = Window(weight[2:], stride, padding, padding, dilation)
     size = win.output_size(shape[2:])
-    q = Problem(shape[0], shape[1], weight[0], groups, (1, *shape[2:]), (1, *size), win.volume)
-    monkeypatch.setattr(fft, "possible", lambda *_: True)
-    monkeypatch.setattr(fft, "BYTES", maps * fft.plan(q, "forward").nbytes)
-    monkeypatch.setattr(fft, "ROUNDS", 29)
+    problem = Problem(shape[0], shape[1], weight[0], groups, (1, *shape[2:]), (1, *size), win.three_axes)
+    monkeypatch.setitem(algorithms.BY_NAME, "fft", fft.ALGORITHM._replace(supports=lambda *_: True))
+    monkeypatch.setattr(fft, "MAP_BYTES", maps * best_plan(problem, "forward").nbytes)
+    monkeypatch.setattr(fft, "ROUNDS_PER_LAUNCH", 29)
     monkeypatch.setattr(fft, "STRIDED_GRID_CAP", 3)
     check(case, "vulkan:0")
 
 
 @pytest.mark.vulkan
 def test_gradients_of_gradients() -> None:
-    """Through all three functions, beside the other ways."""
+    """All three functions agree with im2col."""
     need("vulkan:0")
     rng = np.random.default_rng(7)
     x, w, b = drawn(rng, 2, 4, 19, 17), drawn(rng, 6, 2, 7, 7), drawn(rng, 6)
@@ -233,47 +235,47 @@ def test_gradients_of_gradients() -> None:
             second = dl.autograd.grad(sum((g * g).sum() for g in first), leaves)
         return [tensor.numpy() for tensor in (y, *first, *second)]
 
-    for got, expected in zip(run("fourier"), run("im2col"), strict=True):
+    for got, expected in zip(run("fft"), run("im2col"), strict=True):
         largest = np.abs(expected).max()
         np.testing.assert_allclose(got / largest, expected / largest, atol=1e-5)
 
 
 @pytest.mark.vulkan
 @each("value, case", itertools.product((np.nan, np.inf, -np.inf), ON_DEVICES[4:8]))
-def test_what_is_not_finite_reaches_what_it_must(
+def test_infinity_and_nan_spread_as_in_a_plain_sum(
     value: float, case: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A transform would spread it over whole tiles."""
     need("vulkan:0")
-    monkeypatch.setattr(fft, "ROUNDS", 29)
+    monkeypatch.setattr(fft, "ROUNDS_PER_LAUNCH", 29)
     x, w, b, g = operands(case)
     x[0, 0, 0, 0] = x[-1, -1, 9, 6] = g[-1, -1, g.shape[2] // 2, g.shape[3] // 2] = value
     with np.errstate(all="ignore"):
         expected = on_host(case, x, w, b, g)
-    for got, right in zip(on_device(case, "vulkan:0", x, w, b, g), expected, strict=True):
-        finite = np.isfinite(right)
+    for got, reference in zip(on_device(case, "vulkan:0", x, w, b, g), expected, strict=True):
+        finite = np.isfinite(reference)
         assert 0 < finite.sum() < finite.size
-        np.testing.assert_array_equal(got[~finite], right[~finite])
-        largest = np.abs(right[finite]).max()
-        np.testing.assert_allclose(got[finite] / largest, right[finite] / largest, atol=1e-5)
+        np.testing.assert_array_equal(got[~finite], reference[~finite])
+        largest = np.abs(reference[finite]).max()
+        np.testing.assert_allclose(got[finite] / largest, reference[finite] / largest, atol=1e-5)
 
 
 @pytest.mark.vulkan
-def test_what_is_not_finite_in_filters() -> None:
+def test_infinity_in_filters() -> None:
     need("vulkan:0")
     case = ON_DEVICES[4]
     x, w, b, g = operands(case)
     w[1, 2, 3, 4] = np.inf
     with np.errstate(all="ignore"):
         expected = on_host(case, x, w, b, g)
-    for got, right in zip(on_device(case, "vulkan:0", x, w, b, g), expected, strict=True):
-        np.testing.assert_array_equal(np.isnan(got), np.isnan(right))
-        np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-4)
+    for got, reference in zip(on_device(case, "vulkan:0", x, w, b, g), expected, strict=True):
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(reference))
+        np.testing.assert_allclose(got, reference, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.vulkan
 def test_numbers_near_the_end_of_the_range() -> None:
-    """What overflows in a transform is computed plainly."""
+    """Results that overflow in a transform are computed again by plain sums."""
     need("vulkan:0")
     case = ON_DEVICES[4]
     x, w, b, g = operands(case)
@@ -281,11 +283,11 @@ def test_numbers_near_the_end_of_the_range() -> None:
     w *= np.float32(1e-3)
     g *= np.float32(1e-3)
     wide = [array.astype(np.float64) for array in (x, w, b, g)]
-    for got, right in zip(on_device(case, "vulkan:0", x, w, b, g), on_host(case, *wide), strict=True):
-        assert np.abs(got - right).max() <= 10 * EPSILON * np.abs(right).max()
+    for got, reference in zip(on_device(case, "vulkan:0", x, w, b, g), on_host(case, *wide), strict=True):
+        assert np.abs(got - reference).max() <= 10 * EPSILON * np.abs(reference).max()
 
 
-def test_filters_that_are_transformed_on_devices() -> None:
+def test_devices_transform_large_filters() -> None:
     software, discrete = (KINDS[kind][0] for kind in ("shuffle", "discrete"))
 
     def chosen(
@@ -294,42 +296,42 @@ def test_filters_that_are_transformed_on_devices() -> None:
         pad = tuple(k // 2 for k in weight[2:])
         win = Window(weight[2:], (stride, stride), pad, pad, (1, 1))
         size = (1, *shape[2:]), (1, *win.output_size(shape[2:]))
-        q = Problem(shape[0], shape[1], weight[0], groups, *size, win.volume)
-        return {algorithms.default(info, q, part) for part in ("forward", "input", "weight")}
+        problem = Problem(shape[0], shape[1], weight[0], groups, *size, win.three_axes)
+        return {algorithms.cheapest(info, problem, direction).name for direction in DIRECTIONS}
 
     for info in (software, discrete):
-        assert chosen(info, (8, 64, 56, 56), (64, 1, 31, 31), 64) == {"fourier"}
-        assert chosen(info, (1, 1, 512, 512), (1, 1, 63, 63), 1) == {"fourier"}
-        assert chosen(info, (8, 16, 64, 64), (16, 16, 15, 15), 1) == {"fourier"}
-        assert chosen(info, (8, 32, 56, 56), (32, 32, 11, 11), 1) == {"fourier"}
-        assert "fourier" not in chosen(info, (1, 3, 224, 224), (64, 3, 7, 7), 1, 2)
-        assert chosen(info, (8, 64, 56, 56), (64, 1, 5, 5), 64) == {"im2col"}
+        assert chosen(info, (8, 64, 56, 56), (64, 1, 31, 31), 64) == {"fft"}
+        assert chosen(info, (1, 1, 512, 512), (1, 1, 63, 63), 1) == {"fft"}
+        assert chosen(info, (8, 16, 64, 64), (16, 16, 15, 15), 1) == {"fft"}
+        assert chosen(info, (8, 32, 56, 56), (32, 32, 11, 11), 1) == {"fft"}
+        assert "fft" not in chosen(info, (1, 3, 224, 224), (64, 3, 7, 7), 1, 2)
+        assert chosen(info, (8, 64, 56, 56), (64, 1, 5, 5), 64) == {"depthwise"}
         assert chosen(info, (0, 3, 64, 64), (2, 3, 31, 31), 1) == {"im2col"}
-    assert chosen(discrete, (8, 64, 56, 56), (64, 1, 7, 7), 64) == {"im2col"}
+    assert chosen(discrete, (8, 64, 56, 56), (64, 1, 7, 7), 64) == {"depthwise"}
 
 
-def test_what_cannot_be_transformed() -> None:
+def test_unsupported_problems() -> None:
     info = KINDS["shuffle"][0]
     flat = Window((1, 9, 9), (1, 1, 1), (0, 4, 4), (0, 4, 4), (1, 1, 1))
-    q = Problem(1, 2, 3, 1, (1, 20, 20), (1, 20, 20), flat)
+    problem = Problem(1, 2, 3, 1, (1, 20, 20), (1, 20, 20), flat)
     deep = Window((2, 9, 9), (1, 1, 1), (0, 4, 4), (0, 4, 4), (1, 1, 1))
     wide = Window((1, 9, 9), (1, 1, 1), (0, 4, 4), (0, 4, 4), (1, 1, 200))
-    assert fft.possible(info, q, "forward")
+    assert fft.supports(info, problem, "forward")
     for other in (
-        q._replace(channels=0),
-        q._replace(size=(3, 20, 20), out_size=(3, 20, 20)),
-        q._replace(size=(2, 20, 20), win=deep),
-        q._replace(size=(1, 20, 1700), out_size=(1, 20, 108), win=wide),
-        q._replace(channels=2**20),
+        problem._replace(channels=0),
+        problem._replace(size=(3, 20, 20), out_size=(3, 20, 20)),
+        problem._replace(size=(2, 20, 20), win=deep),
+        problem._replace(size=(1, 20, 1700), out_size=(1, 20, 108), win=wide),
+        problem._replace(channels=2**20),
     ):
-        assert not fft.possible(info, other, "forward")
+        assert not fft.supports(info, other, "forward")
 
 
 @each("case, kind", itertools.product(ON_DEVICES, KINDS))
-def test_launches(case: Any, kind: str) -> None:
+def test_launches_on_every_kind_of_device(case: Any, kind: str) -> None:
     backend = NullBackend(*KINDS[kind])
-    place = dl.Device("null:0", backend)
-    on_device(case, place, *operands(case))
+    null_device = dl.Device("null:0", backend)
+    on_device(case, null_device, *operands(case))
     assert backend.counts["dispatch"] >= 24
-    assert place.pool.stats.allocated == 0
+    assert null_device.pool.stats.allocated == 0
     backend.close()

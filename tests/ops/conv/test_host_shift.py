@@ -1,4 +1,4 @@
-"""The two ways in which the host convolves say the same."""
+"""Products with shifted images compute the same as im2col on the host."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ WINDOWS = [  # size, kernel, before, behind, dilation, groups
 ]
 
 
-def both(monkeypatch: pytest.MonkeyPatch, work: Any) -> tuple[Any, Any]:
-    """What comes of both ways, the shifted images first."""
+def with_and_without_shifts(monkeypatch: pytest.MonkeyPatch, work: Any) -> tuple[Any, Any]:
+    """The results with shifted images and without."""
     monkeypatch.setattr(host_shift, "BLOCK_BYTES", 4096)  # several blocks
-    monkeypatch.setattr(host_shift, "LEAST_BLOCK", 7)
-    monkeypatch.setattr(host_shift, "LEAST_ROWS", 0)
-    monkeypatch.setattr(host_shift, "LEAST_FILTERS", 0)
-    monkeypatch.setattr(host_shift, "MOST_WASTE", math.inf)
-    found = work()
+    monkeypatch.setattr(host_shift, "MIN_BLOCK_COLUMNS", 7)
+    monkeypatch.setattr(host_shift, "MIN_ROWS", 0)
+    monkeypatch.setattr(host_shift, "MIN_CHANNELS", 0)
+    monkeypatch.setattr(host_shift, "MAX_WASTE", math.inf)
+    shifted = work()
     monkeypatch.setattr(host_shift, "layout", lambda *_: None)
-    return found, work()
+    return shifted, work()
 
 
 @pytest.mark.parametrize("images", [1, 3])
@@ -50,13 +50,13 @@ def test_shifted_images_and_columns_agree(number: int, images: int, monkeypatch:
         lambda: host.weight_gradient(g, x, win, groups),
     ):
         with monkeypatch.context() as patch:
-            found, expected = both(patch, work)
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+            result, expected = with_and_without_shifts(patch, work)
+        np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_no_window_meets_has_no_influence(bad: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pixel in the corner meets some elements of the filters only, though its neighbours in memory more."""
+def test_pixels_outside_a_window_have_no_influence(bad: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pixel in the corner meets only some elements of the filters; its neighbours in memory meet more."""
     rng = np.random.default_rng(0)
     win = Window((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
     x, g = rng.standard_normal((2, 3, 7, 7)), rng.standard_normal((2, 4, 7, 7))
@@ -67,7 +67,7 @@ def test_what_no_window_meets_has_no_influence(bad: float, monkeypatch: pytest.M
         lambda: host.forward(x, w, None, win, 1),
     ):
         with monkeypatch.context() as patch, np.errstate(invalid="ignore"):
-            found, expected = both(patch, work)
+            result, expected = with_and_without_shifts(patch, work)
         assert np.isfinite(expected).any()
         assert not np.isfinite(expected).all()
-        assert (np.isfinite(found) == np.isfinite(expected)).all()
+        assert (np.isfinite(result) == np.isfinite(expected)).all()

@@ -1,4 +1,4 @@
-"""Convolutions by Winograd's algorithm: values, errors, and the filters that are kept transformed."""
+"""Convolutions by Winograd's algorithm: values, errors, and the cache of transformed filters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from tests.support.operands import shifted
 from tests.support.subcases import each
 
 NDArray = npt.NDArray[Any]
-ALGORITHMS = tuple(algorithms.TILES)
+TILES = {f"winograd{tile}": tile for tile in winograd.TILES}
+ALGORITHMS = tuple(TILES)
 conv2d: Any = dl.nn.functional.conv2d
 conv_input: Any = dl.ops.conv_input
 conv_weight: Any = dl.ops.conv_weight
@@ -62,8 +63,8 @@ def algorithm(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def place(device: str) -> dl.Device:
-    """A device that keeps nothing yet."""
+def fresh_device(device: str) -> dl.Device:
+    """A device with an empty cache."""
     return dl.Device(device, dl.device(device)._backend)
 
 
@@ -139,15 +140,15 @@ def test_the_gradient_of_the_filters(device: str, algorithm: str, case: Any, off
 def test_padding_that_differs_on_two_sides(
     device: str, algorithm: str, before: tuple[int, int], behind: tuple[int, int]
 ) -> None:
-    """And such as leaves out a part of the image, as gradients have it."""
+    """Negative padding leaves out a part of the image; the gradient of the input has it."""
     rng = np.random.default_rng(5)
     x, w = numbers(rng, 2, 5, 13, 9), numbers(rng, 7, 5, 3, 3)
     win = window(before, behind)
     height, width = win.output_size((13, 9))
     out = empty(Tensor, (2, 7, height, width), np.dtype(np.float32), dl.device(device))
-    q = Problem(2, 5, 7, 1, (1, 13, 9), (1, height, width), win.volume)
-    tile = algorithms.TILES[algorithm]
-    winograd.convolve(out, dl.from_numpy(x, device), dl.from_numpy(w, device), None, q, tile)
+    problem = Problem(2, 5, 7, 1, (1, 13, 9), (1, height, width), win.three_axes)
+    tile = TILES[algorithm]
+    winograd.forward(out, dl.from_numpy(x, device), dl.from_numpy(w, device), None, problem, tile=tile)
     top, left = (max(0, -low) for low in before)
     bottom, right = (size + min(0, high) for size, high in zip((13, 9), behind, strict=True))
     x, w = wide(x[:, :, top:bottom, left:right], w)
@@ -160,17 +161,17 @@ def test_padding_that_differs_on_two_sides(
 
 
 @each("nbytes", [1, 36 * 4 * 64, 36 * 4 * 16 * 28, 36 * 4 * 16 * 84])
-def test_tiles_in_pieces(device: str, algorithm: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if there were room for a few transformed tiles only; pieces do not end where images do."""
+def test_tiles_in_portions(device: str, algorithm: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With memory for only a few transformed tiles; portions do not end where images do."""
     monkeypatch.setattr(winograd, "TILE_BYTES", nbytes)
     rng = np.random.default_rng(nbytes)
     x, w, b = numbers(rng, 5, 6, 23, 19), numbers(rng, 16, 6, 3, 3), numbers(rng, 16)
     g = numbers(rng, 5, 16, 23, 19)
     win = window((1, 1))
     with algorithms.forced(algorithm):
-        there = [dl.from_numpy(a, device) for a in (x, w, b, g)]
-        got = conv2d(*there[:3], padding=1).numpy()
-        got_weight = conv_weight(there[3], there[0], (3, 3), padding=1).numpy()
+        tensors = [dl.from_numpy(a, device) for a in (x, w, b, g)]
+        got = conv2d(*tensors[:3], padding=1).numpy()
+        got_weight = conv_weight(tensors[3], tensors[0], (3, 3), padding=1).numpy()
     x, w, b, g = wide(x, w, b, g)
     agree(got, host(x, w, b, win, 1), host(abs(x), abs(w), abs(b), win, 1))
     scale = conv_host.weight_gradient(abs(g), abs(x), win, 1)
@@ -179,7 +180,7 @@ def test_tiles_in_pieces(device: str, algorithm: str, nbytes: int, monkeypatch: 
 
 @pytest.mark.parametrize("shape", [(2, 5, 9, 7), (0, 5, 9, 7)], ids=str)
 def test_gradients_of_gradients(device: str, algorithm: str, shape: tuple[int, ...]) -> None:
-    """Through all three functions, beside im2col."""
+    """All three functions agree with im2col."""
     rng = np.random.default_rng(7)
     x, w, b = numbers(rng, *shape), numbers(rng, 6, 5, 3, 3), numbers(rng, 6)
 
@@ -197,23 +198,23 @@ def test_gradients_of_gradients(device: str, algorithm: str, shape: tuple[int, .
 
 
 @each("value, bias", itertools.product((np.nan, np.inf, -np.inf), (True, False)))
-def test_what_is_not_finite_reaches_what_it_must(
+def test_infinity_and_nan_spread_as_in_a_plain_sum(
     device: str, algorithm: str, value: float, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A transform would spread it over whole tiles."""
     monkeypatch.setattr(winograd, "TILE_BYTES", 36 * 4 * 8 * 28)
     rng = np.random.default_rng(11)
     x, w, b = numbers(rng, 2, 5, 13, 11), numbers(rng, 7, 5, 3, 3), numbers(rng, 7)
-    for place in ((0, 0, 0, 0), (0, 2, 5, 6), (1, 4, 12, 10), (1, 1, 3, 4)):
-        x[place] = value
+    for index in ((0, 0, 0, 0), (0, 2, 5, 6), (1, 4, 12, 10), (1, 1, 3, 4)):
+        x[index] = value
     with algorithms.forced(algorithm), np.errstate(all="ignore"):
-        there = [dl.from_numpy(a, device) for a in (x, w, b)]
-        got = conv2d(*there[:2], there[2] if bias else None, padding=1).numpy()
+        tensors = [dl.from_numpy(a, device) for a in (x, w, b)]
+        got = conv2d(*tensors[:2], tensors[2] if bias else None, padding=1).numpy()
         expected = host(x, w, b if bias else None, window((1, 1)), 1)
         g = np.ascontiguousarray(expected[:, :7])
-        got_input = conv_input(dl.from_numpy(g, device), there[1], (13, 11), padding=1).numpy()
+        got_input = conv_input(dl.from_numpy(g, device), tensors[1], (13, 11), padding=1).numpy()
         expected_input = conv_host.input_gradient(g, w, (13, 11), window((1, 1)), 1)
-        got_weight = conv_weight(dl.from_numpy(g, device), there[0], (3, 3), padding=1).numpy()
+        got_weight = conv_weight(dl.from_numpy(g, device), tensors[0], (3, 3), padding=1).numpy()
         expected_weight = conv_host.weight_gradient(g, x, window((1, 1)), 1)
     for one, other in ((got, expected), (got_input, expected_input), (got_weight, expected_weight)):
         np.testing.assert_array_equal(np.isnan(one), np.isnan(other))
@@ -222,7 +223,7 @@ def test_what_is_not_finite_reaches_what_it_must(
 
 @pytest.mark.parametrize("channels", [61, 1031])
 def test_one_infinite_number_in_the_last_channel(device: str, algorithm: str, channels: int) -> None:
-    """All products before it are finite, and are added up to the end."""
+    """All products before it are finite, and the sum goes on to the end."""
     rng = np.random.default_rng(14)
     x, w = numbers(rng, 1, channels, 6, 5), numbers(rng, 2, channels, 3, 3)
     x[0, -1, 2, 2] = np.inf
@@ -236,8 +237,8 @@ def test_one_infinite_number_in_the_last_channel(device: str, algorithm: str, ch
 def test_gradients_of_filters_with_one_infinite_number(
     device: str, algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whose tap at the border does not meet it; added up in several launches."""
-    monkeypatch.setattr(winograd, "ROUNDS", 100)
+    """A tap of the filter does not meet it at the border; sums take several launches."""
+    monkeypatch.setattr(winograd, "ROUNDS_PER_LAUNCH", 100)
     rng = np.random.default_rng(15)
     x, g = numbers(rng, 3, 4, 11, 9), numbers(rng, 3, 5, 11, 9)
     x[1, 2, 0, 3] = np.inf
@@ -267,13 +268,13 @@ RESNET = ((64, 56), (128, 28), (256, 14), (512, 7))
 
 
 @pytest.mark.parametrize(("channels", "size"), RESNET)
-def test_errors_stay_near_those_of_the_plain_sum(device: str, channels: int, size: int) -> None:
-    """What docs/performance.md says of them."""
+def test_errors_are_near_those_of_the_plain_sum(device: str, channels: int, size: int) -> None:
+    """As docs/performance.md says."""
     rng = np.random.default_rng(channels)
     x, w = numbers(rng, 1, channels, size, size), numbers(rng, 32, channels, 3, 3)
     expected = host(*wide(x, w), None, window((1, 1)), 1)
     errors = {}
-    for name in algorithms.CANDIDATES:
+    for name in algorithms.BY_NAME:
         with algorithms.forced(name):
             got = conv2d(dl.from_numpy(x, device), dl.from_numpy(w, device), padding=1).numpy()
         errors[name] = float(np.sqrt(((got - expected) ** 2).mean() / (expected**2).mean()))
@@ -281,7 +282,7 @@ def test_errors_stay_near_those_of_the_plain_sum(device: str, channels: int, siz
     assert errors["winograd4"] < 3 * errors["im2col"]
 
 
-# Filters that are kept
+# The cache of transformed filters
 
 
 def convolved(x: dl.Tensor, w: dl.Tensor) -> NDArray:
@@ -289,46 +290,49 @@ def convolved(x: dl.Tensor, w: dl.Tensor) -> NDArray:
         return np.asarray(conv2d(x, w, padding=1).numpy())
 
 
-def held(place: dl.Device) -> int:
-    return dl.memory.stats(place).by_tag.get("conv filters", 0)
+def cached_bytes(fresh_device: dl.Device) -> int:
+    return dl.memory.stats(fresh_device).by_tag.get("conv filters", 0)
 
 
-def kept_weight(place: dl.Device, *shape: int) -> tuple[dl.Tensor, dl.Tensor]:
-    """An image, and filters that are kept transformed."""
+def cached_weight(fresh_device: dl.Device, *shape: int) -> tuple[dl.Tensor, dl.Tensor]:
+    """An image, and filters whose transforms are cached."""
     rng = np.random.default_rng(3)
     shape = shape or (6, 4, 3, 3)
-    x, w = dl.from_numpy(numbers(rng, 1, shape[1], 7, 7), place), dl.from_numpy(numbers(rng, *shape), place)
-    before = held(place)
-    for _ in range(filter_cache.USES):
-        assert held(place) == before
+    x, w = (
+        dl.from_numpy(numbers(rng, 1, shape[1], 7, 7), fresh_device),
+        dl.from_numpy(numbers(rng, *shape), fresh_device),
+    )
+    before = cached_bytes(fresh_device)
+    for _ in range(filter_cache.MIN_USES):
+        assert cached_bytes(fresh_device) == before
         convolved(x, w)
-    assert held(place) == before + 36 * shape[0] * (-(-shape[1] // 4) * 4) * 4
+    assert cached_bytes(fresh_device) == before + 36 * shape[0] * (-(-shape[1] // 4) * 4) * 4
     return x, w
 
 
-def test_filters_are_kept_until_their_memory_goes(place: dl.Device) -> None:
-    x, w = kept_weight(place)
+def test_filters_are_cached_until_their_memory_is_freed(fresh_device: dl.Device) -> None:
+    x, w = cached_weight(fresh_device)
     view = w.reshape(6, 36)
-    other = kept_weight(place, 5, 3, 3, 3)[1]
+    other = cached_weight(fresh_device, 5, 3, 3, 3)[1]
     del w, other
-    assert held(place) == 36 * 6 * 4 * 4  # the view holds the memory
+    assert cached_bytes(fresh_device) == 36 * 6 * 4 * 4  # the view holds the memory
     del view
-    assert held(place) == 0
+    assert cached_bytes(fresh_device) == 0
     del x
-    assert dl.memory.stats(place).allocated == 0
+    assert dl.memory.stats(fresh_device).allocated == 0
 
 
-def test_kept_filters_give_the_same_bits(place: dl.Device) -> None:
-    x, w = kept_weight(place)
+def test_cached_filters_give_the_same_bits(fresh_device: dl.Device) -> None:
+    x, w = cached_weight(fresh_device)
     np.testing.assert_array_equal(convolved(x, w), convolved(x, w.clone()))
 
 
-def test_filters_in_one_memory_are_told_apart(place: dl.Device) -> None:
+def test_filters_in_one_memory_are_told_apart(fresh_device: dl.Device) -> None:
     rng = np.random.default_rng(4)
-    x = dl.from_numpy(numbers(rng, 1, 4, 7, 7), place)
-    both = dl.from_numpy(numbers(rng, 12, 4, 3, 3), place)
+    x = dl.from_numpy(numbers(rng, 1, 4, 7, 7), fresh_device)
+    both = dl.from_numpy(numbers(rng, 12, 4, 3, 3), fresh_device)
     parts = both[:6], both[6:], both
-    for _ in range(filter_cache.USES + 1):
+    for _ in range(filter_cache.MIN_USES + 1):
         for part in parts:
             np.testing.assert_array_equal(convolved(x, part), convolved(x, part.clone()))
 
@@ -386,41 +390,41 @@ def check_change(x: dl.Tensor, w: dl.Tensor, change: Callable[[], object]) -> No
 
 
 @each("name", [name for name in METHODS if complete(name) and name not in (*NO_FLOATS, *OF_SHAPE)])
-def test_changes_in_place_are_seen(place: dl.Device, name: str) -> None:
-    x, w = kept_weight(place)
+def test_changes_in_place_are_seen(fresh_device: dl.Device, name: str) -> None:
+    x, w = cached_weight(fresh_device)
     w.abs_().add_(0.25)  # where all of them are defined
     if name in ("abs_", "clamp_min_", "relu_"):
         w.neg_()
-    for _ in range(filter_cache.USES):
+    for _ in range(filter_cache.MIN_USES):
         convolved(x, w)
-    given = ARGUMENTS[name](w) if name in ARGUMENTS else ()
-    check_change(x, w, lambda: getattr(w, name)(*given))
+    arguments = ARGUMENTS[name](w) if name in ARGUMENTS else ()
+    check_change(x, w, lambda: getattr(w, name)(*arguments))
 
 
 @each("name", [name for name in OF_INIT if name not in ("eye_", "orthogonal_", "sparse_")])
-def test_initialisation_is_seen(place: dl.Device, name: str) -> None:
-    x, w = kept_weight(place)
+def test_initialisation_is_seen(fresh_device: dl.Device, name: str) -> None:
+    x, w = cached_weight(fresh_device)
     check_change(x, w, lambda: getattr(nn.init, name)(w, *((0.3,) if name == "constant_" else ())))
 
 
-def test_changes_of_a_part_are_seen(place: dl.Device) -> None:
-    x, w = kept_weight(place)
+def test_changes_of_a_part_are_seen(fresh_device: dl.Device) -> None:
+    x, w = cached_weight(fresh_device)
 
     def assign() -> None:
         w[2, 1:3] = 1.5
 
     check_change(x, w, assign)
-    for _ in range(filter_cache.USES):
+    for _ in range(filter_cache.MIN_USES):
         convolved(x, w)
     check_change(x, w, lambda: w[1].mul_(2.0))
-    for _ in range(filter_cache.USES):
+    for _ in range(filter_cache.MIN_USES):
         convolved(x, w)
     check_change(x, w, lambda: w.reshape(6, 36).T.add_(1.0))
 
 
 @each("name", ["Adadelta", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop", "SGD"])
-def test_steps_of_optimizers_are_seen(place: dl.Device, name: str) -> None:
-    x, w = kept_weight(place)
+def test_steps_of_optimizers_are_seen(fresh_device: dl.Device, name: str) -> None:
+    x, w = cached_weight(fresh_device)
     w.requires_grad_()
     optimizer = getattr(dl.optim, name)([w], lr=0.1)
     for _ in range(3):
@@ -428,12 +432,12 @@ def test_steps_of_optimizers_are_seen(place: dl.Device, name: str) -> None:
         check_change(x, w, optimizer.step)
 
 
-def test_averages_of_parameters_are_seen(place: dl.Device) -> None:
-    x, w = kept_weight(place)
+def test_averages_of_parameters_are_seen(fresh_device: dl.Device) -> None:
+    x, w = cached_weight(fresh_device)
     average = dl.optim.EMA([w], 0.5)
     w.mul_(2.0)
     average.update()
-    for _ in range(filter_cache.USES):
+    for _ in range(filter_cache.MIN_USES):
         convolved(x, w)
     before = convolved(x, w)
     with average.averaged():
@@ -444,78 +448,78 @@ def test_averages_of_parameters_are_seen(place: dl.Device) -> None:
     check_change(x, w, average.copy_to)
 
 
-def test_loading_a_state_is_seen(place: dl.Device) -> None:
-    net = nn.Conv2d(4, 6, 3, padding=1, bias=False).to(place)
-    x = kept_weight(place)[0]
-    for _ in range(filter_cache.USES):
+def test_loading_a_state_is_seen(fresh_device: dl.Device) -> None:
+    net = nn.Conv2d(4, 6, 3, padding=1, bias=False).to(fresh_device)
+    x = cached_weight(fresh_device)[0]
+    for _ in range(filter_cache.MIN_USES):
         convolved(x, net.weight)
     state = {"weight": np.random.default_rng(9).standard_normal((6, 4, 3, 3), np.float32)}
     check_change(x, net.weight, lambda: net.load_state_dict(state))
 
 
 @pytest.mark.vulkan
-def test_filters_that_the_host_may_change_are_not_kept() -> None:
+def test_filters_that_the_host_may_change_are_not_cached() -> None:
     need("vulkan:0")
-    place = dl.Device("vulkan:0", dl.device("vulkan:0")._backend)
-    x, w = kept_weight(place)
+    fresh_device = dl.Device("vulkan:0", dl.device("vulkan:0")._backend)
+    x, w = cached_weight(fresh_device)
     if w.storage.buffer.mapped is None:
         pytest.skip("this device has memory of its own")
     view = dl.memory.host_view(w)
-    for number in range(filter_cache.USES + 2):
+    for number in range(filter_cache.MIN_USES + 2):
         view[0, 0] = number
         np.testing.assert_array_equal(convolved(x, w), convolved(x, w.clone()))
 
 
-def test_kept_filters_make_room(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They go before memory runs out, and come back later than at first."""
+def test_cached_filters_make_room(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are freed before memory runs out, and kept again after more uses than at first."""
     monkeypatch.setenv("DL4ALL_ALLOCATOR", "pool")
-    place = dl.Device(device, dl.device(device)._backend)
-    x, w = kept_weight(place, 64, 64, 3, 3)
+    fresh_device = dl.Device(device, dl.device(device)._backend)
+    x, w = cached_weight(fresh_device, 64, 64, 3, 3)
     expected = convolved(x, w)
-    dl.memory.trim(place)
-    dl.memory.limit(place, dl.memory.stats(place).reserved)
-    big = dl.zeros(held(place) // 4, device=place)
-    assert held(place) == 0
-    dl.memory.limit(place, None)
-    for _ in range(4 * filter_cache.USES):
-        assert held(place) == 0
+    dl.memory.trim(fresh_device)
+    dl.memory.limit(fresh_device, dl.memory.stats(fresh_device).reserved)
+    big = dl.zeros(cached_bytes(fresh_device) // 4, device=fresh_device)
+    assert cached_bytes(fresh_device) == 0
+    dl.memory.limit(fresh_device, None)
+    for _ in range(4 * filter_cache.MIN_USES):
+        assert cached_bytes(fresh_device) == 0
         np.testing.assert_array_equal(convolved(x, w), expected)
-    assert held(place) == big.numel() * 4
+    assert cached_bytes(fresh_device) == big.numel() * 4
 
 
 @each("offset, groups", itertools.product((0, 1), (1, 2)))
 def test_rows_of_filters_are_aligned(
     device: str, offset: int, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For products with columns, and kept likewise."""
-    monkeypatch.setattr(im2col, "LARGE", 1)
+    """For products with columns; they are cached too."""
+    monkeypatch.setattr(im2col, "MIN_ALIGNED_TERMS", 1)
     rng = np.random.default_rng(13)
     x, w, b = numbers(rng, 2, 6, 9, 8), numbers(rng, 8, 6 // groups, 3, 5), numbers(rng, 8)
-    there = [shifted(array, device, offset) for array in (x, w, b)]
+    tensors = [shifted(array, device, offset) for array in (x, w, b)]
     win = Window((3, 5), (2, 1), (1, 2), (1, 2), (1, 1))
     for change in (1.0, 2.0):
         with dl.no_grad():
-            there[1].mul_(change)
+            tensors[1].mul_(change)
         w = w * np.float32(change)
-        for _ in range(filter_cache.USES + 2):
-            got = conv2d(*there, stride=(2, 1), padding=(1, 2), groups=groups).numpy()
+        for _ in range(filter_cache.MIN_USES + 2):
+            got = conv2d(*tensors, stride=(2, 1), padding=(1, 2), groups=groups).numpy()
             expected, scale = (
                 host(*operands, win, groups) for operands in (wide(x, w, b), map(np.abs, wide(x, w, b)))
             )
             agree(got, expected, scale)
 
 
-# On every kind of device
+# Launches
 
 
 @each("case, kind", itertools.product(CASES, KINDS))
-def test_launches(algorithm: str, case: Any, kind: str) -> None:
+def test_launches_on_every_kind_of_device(algorithm: str, case: Any, kind: str) -> None:
     images, channels, filters, height, width, padding = case
     backend = NullBackend(*KINDS[kind])
-    place = dl.Device("null:0", backend)
+    null_device = dl.Device("null:0", backend)
     x, w = (
-        dl.zeros(images, channels, height, width, device=place),
-        dl.zeros(filters, channels, 3, 3, device=place),
+        dl.zeros(images, channels, height, width, device=null_device),
+        dl.zeros(filters, channels, 3, 3, device=null_device),
     )
     with algorithms.forced(algorithm):
         y = conv2d(x, w, padding=padding)
@@ -523,5 +527,5 @@ def test_launches(algorithm: str, case: Any, kind: str) -> None:
         conv_weight(y, x, (3, 3), padding=padding)
     assert backend.counts["dispatch"] >= 12
     del x, w, y
-    assert place.pool.stats.allocated == 0
+    assert null_device.pool.stats.allocated == 0
     backend.close()
