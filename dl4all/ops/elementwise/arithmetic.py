@@ -9,8 +9,8 @@ import numpy as np
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import example, primitives
 from dl4all.ops.core.tensor_base import Array
-from dl4all.ops.elementwise.declare import Number, each, elementwise
-from dl4all.ops.elementwise.kernels import COPY_RANKS
+from dl4all.ops.elementwise.declare import Number, elementwise, same_for_dtypes
+from dl4all.ops.elementwise.kernels import CLONE_RANKS
 
 
 def _times(value: Any, factor: Any) -> Any:
@@ -19,7 +19,7 @@ def _times(value: Any, factor: Any) -> Any:
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl=each("a + p.alpha * b"),
+    glsl=same_for_dtypes("a + p.alpha * b"),
     grad=(lambda g: g, lambda g, alpha: _times(g, alpha)),
 )
 def add(input: Array, other: Array, *, alpha: Number = 1) -> Array:
@@ -35,7 +35,7 @@ def add(input: Array, other: Array, *, alpha: Number = 1) -> Array:
 
 @export("dl", "Tensor", "Tensor_", aliases=("subtract",))
 @elementwise(
-    glsl=each("a - p.alpha * b"),
+    glsl=same_for_dtypes("a - p.alpha * b"),
     kinds="iuf",
     grad=(lambda g: g, lambda g, alpha: _times(-g, alpha)),
 )
@@ -51,7 +51,7 @@ def sub(input: Array, other: Array, *, alpha: Number = 1) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("multiply",))
-@elementwise(glsl=each("a * b"), grad=(lambda g, other: g * other, lambda g, input: g * input))
+@elementwise(glsl=same_for_dtypes("a * b"), grad=(lambda g, other: g * other, lambda g, input: g * input))
 def mul(input: Array, other: Array) -> Array:
     """Product of each pair of elements; shapes broadcast, and one operand may be a number.
 
@@ -81,7 +81,7 @@ def true_divide(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("negative",))
-@elementwise(glsl=each("-x"), kinds="iuf", grad=lambda g: -g)
+@elementwise(glsl=same_for_dtypes("-x"), kinds="iuf", grad=lambda g: -g)
 def neg(input: Array) -> Array:
     """Each element with the opposite sign.
 
@@ -95,8 +95,9 @@ def neg(input: Array) -> Array:
 
 @export("dl", "Tensor")
 @elementwise(
-    glsl=each("x", "uint8", "bool"),
-    ranks=COPY_RANKS,
+    glsl=same_for_dtypes("x", "uint8", "bool"),
+    ranks=CLONE_RANKS,
+    transposes=True,
     examples=(example((8, 12)), example((4, 5, 3, 8))),
     grad=lambda g: g,
 )

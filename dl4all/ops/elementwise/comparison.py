@@ -11,14 +11,14 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.arithmetic import clone
-from dl4all.ops.elementwise.declare import each, elementwise
+from dl4all.ops.elementwise.declare import elementwise, same_for_dtypes
 from dl4all.ops.elementwise.logic import where
 
 BYTES = ("uint8", "bool")
 
 
 @export("dl", "Tensor", "Tensor_")
-@elementwise(glsl=each("a == b", *BYTES, "int64"), result="bool")
+@elementwise(glsl=same_for_dtypes("a == b", *BYTES, "int64"), result="bool")
 def eq(input: Array, other: Array) -> Array:
     """Whether elements are equal, as ``==``; nan equals nothing.
 
@@ -32,7 +32,7 @@ def eq(input: Array, other: Array) -> Array:
 
 # Not a != b, which some compilers of GLSL make false for nan.
 @export("dl", "Tensor", "Tensor_", aliases=("not_equal",))
-@elementwise(glsl=each("!(a == b)", *BYTES, "int64"), result="bool")
+@elementwise(glsl=same_for_dtypes("!(a == b)", *BYTES, "int64"), result="bool")
 def ne(input: Array, other: Array) -> Array:
     """Whether elements differ, as ``!=``; nan differs from everything.
 
@@ -45,7 +45,7 @@ def ne(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("less",))
-@elementwise(glsl=each("a < b", *BYTES) | {"int64": "less(a, b)"}, result="bool")
+@elementwise(glsl=same_for_dtypes("a < b", *BYTES) | {"int64": "less(a, b)"}, result="bool")
 def lt(input: Array, other: Array) -> Array:
     """Whether elements are less than others, as ``<``.
 
@@ -58,7 +58,7 @@ def lt(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("less_equal",))
-@elementwise(glsl=each("a <= b", *BYTES) | {"int64": "!less(b, a)"}, result="bool")
+@elementwise(glsl=same_for_dtypes("a <= b", *BYTES) | {"int64": "!less(b, a)"}, result="bool")
 def le(input: Array, other: Array) -> Array:
     """Whether elements are less than others or equal, as ``<=``.
 
@@ -71,7 +71,7 @@ def le(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("greater",))
-@elementwise(glsl=each("a > b", *BYTES) | {"int64": "less(b, a)"}, result="bool")
+@elementwise(glsl=same_for_dtypes("a > b", *BYTES) | {"int64": "less(b, a)"}, result="bool")
 def gt(input: Array, other: Array) -> Array:
     """Whether elements are greater than others, as ``>``.
 
@@ -84,7 +84,7 @@ def gt(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("greater_equal",))
-@elementwise(glsl=each("a >= b", *BYTES) | {"int64": "!less(a, b)"}, result="bool")
+@elementwise(glsl=same_for_dtypes("a >= b", *BYTES) | {"int64": "!less(a, b)"}, result="bool")
 def ge(input: Array, other: Array) -> Array:
     """Whether elements are greater than others or equal, as ``>=``.
 
@@ -157,7 +157,7 @@ def maximum_backward(grad: Array, input: Array, other: Array) -> Array:
 
 @export("dl", "Tensor")
 @elementwise(
-    glsl=each("larger(a, b)", *BYTES),
+    glsl=same_for_dtypes("larger(a, b)", *BYTES),
     grad=(
         lambda g, input, other: maximum_backward(g, input, other),
         lambda g, input, other: maximum_backward(g, other, input),
@@ -176,7 +176,7 @@ def maximum(input: Array, other: Array) -> Array:
 
 @export("dl", "Tensor")
 @elementwise(
-    glsl=each("smaller(a, b)", *BYTES),
+    glsl=same_for_dtypes("smaller(a, b)", *BYTES),
     grad=(
         lambda g, input, other: maximum_backward(g, other, input),
         lambda g, input, other: maximum_backward(g, input, other),
@@ -197,7 +197,7 @@ def minimum(input: Array, other: Array) -> Array:
 
 
 @export()
-@elementwise(glsl=each("a >= b && a <= c", *BYTES), result="bool")
+@elementwise(glsl=same_for_dtypes("a >= b && a <= c", *BYTES), result="bool")
 def in_range(input: Array, min: Array, max: Array) -> Array:
     """Whether elements lie between two limits or on one.
 
@@ -219,7 +219,7 @@ def _upper_gradient(g: Any, input: Any, min: Any, max: Any) -> Any:
 
 @export()
 @elementwise(
-    glsl=each("smaller(larger(a, b), c)", *BYTES),
+    glsl=same_for_dtypes("smaller(larger(a, b), c)", *BYTES),
     grad=(
         lambda g, input, min, max: where(in_range(input, min, max), g, 0.0),
         _lower_gradient,
@@ -239,7 +239,7 @@ def clamp_unchecked(input: Array, min: Array, max: Array) -> Array:
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl=each("larger(a, b)", *BYTES),
+    glsl=same_for_dtypes("larger(a, b)", *BYTES),
     grad=(
         lambda g, input, min: where(input >= min, g, 0.0),
         lambda g, input, min: where(input < min, g, 0.0),
@@ -258,7 +258,7 @@ def clamp_min(input: Array, min: Array) -> Array:
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl=each("smaller(a, b)", *BYTES),
+    glsl=same_for_dtypes("smaller(a, b)", *BYTES),
     grad=(
         lambda g, input, max: where(input <= max, g, 0.0),
         lambda g, input, max: where(input > max, g, 0.0),

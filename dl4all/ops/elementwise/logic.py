@@ -10,7 +10,7 @@ from dl4all.errors import DTypeError
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import Array, TensorBase
-from dl4all.ops.elementwise.declare import each, elementwise
+from dl4all.ops.elementwise.declare import elementwise, same_for_dtypes
 
 
 def _truth(expression: str) -> dict[str, str]:
@@ -131,7 +131,7 @@ def bitwise_not(input: Array) -> Array:
 
 @export("dl")
 @elementwise(
-    glsl=each("a != 0 ? b : c", "uint8", "bool"),
+    glsl=same_for_dtypes("a != 0 ? b : c", "uint8", "bool"),
     conditions=("condition",),
     grad=(
         None,
