@@ -1,13 +1,13 @@
-// Rows along the middle axis of (outer, size, inner). A workgroup takes several neighbouring rows and some invocations
-// walk along each; what they find is joined always in the same order. All invocations must come to that.
+// Reductions of rows, which are lines along the middle axis of (outer, size, inner).
 //
-// A workgroup takes `lanes` rows, a power of 2, and SIZE / lanes invocations to each join in a tree. SUBGROUPS: those are 8,
-// which are a subgroup, or one alone, so they join without a barrier.
-// FOURS: the elements of a row lie side by side, inner is 1, and are read as VALUEs of four; sizes and offsets count
-// these.
+// A workgroup reduces `lanes` neighbouring rows, a power of 2. SIZE / lanes invocations stride along each row, then
+// combine their partial results in a tree, always in the same order. All invocations must reach this call, as it has
+// barriers. SUBGROUPS: 8 invocations (a subgroup) or one reduce a row, so they combine without a barrier.
+// FOURS: the elements of a row are neighbours (inner is 1) and are loaded as VALUEs of four; sizes and offsets count
+// these vectors.
 //
-// Before: p with rows, size, inner, lanes and columns (workgroups along x, further ones along z), and with KIND, State
-// with merge().
+// The including shader defines p with rows, size, inner, lanes and columns (workgroups along x; further ones are along
+// z) and, with KIND, State and merge().
 #include "math/special.glsl"
 #if FOURS
 #define VALUE vec4
@@ -49,8 +49,8 @@ bool alone() {
 }
 
 uint row() {
-    const uint me = gl_LocalInvocationID.x;
-    return (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * p.lanes + (alone() ? me : me / TOGETHER);
+    const uint id = gl_LocalInvocationID.x;
+    return (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * p.lanes + (alone() ? id : id / TOGETHER);
 }
 
 uint first() {
@@ -61,21 +61,21 @@ uint step() {
     return alone() ? 1 : TOGETHER;
 }
 
-// The largest of, and the sum over, the invocations of a row; each gets it.
-float largest(VALUE mine) {
-    float found = largest_of(mine);
-    if (alone()) return found;
-    found = larger(found, subgroupShuffleXor(found, 1));
-    found = larger(found, subgroupShuffleXor(found, 2));
-    return larger(found, subgroupShuffleXor(found, 4));
+// Maximum and sum over the invocations of a row; each invocation gets the result.
+float largest(VALUE value) {
+    float result = largest_of(value);
+    if (alone()) return result;
+    result = larger(result, subgroupShuffleXor(result, 1));
+    result = larger(result, subgroupShuffleXor(result, 2));
+    return larger(result, subgroupShuffleXor(result, 4));
 }
 
-float total(VALUE mine) {
-    float found = sum_of(mine);
-    if (alone()) return found;
-    found += subgroupShuffleXor(found, 1);
-    found += subgroupShuffleXor(found, 2);
-    return found + subgroupShuffleXor(found, 4);
+float total(VALUE value) {
+    float result = sum_of(value);
+    if (alone()) return result;
+    result += subgroupShuffleXor(result, 1);
+    result += subgroupShuffleXor(result, 2);
+    return result + subgroupShuffleXor(result, 4);
 }
 #else
 const uint SIZE = 128;
@@ -85,7 +85,7 @@ uint row() {
     return (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * p.lanes + gl_LocalInvocationID.x % p.lanes;
 }
 
-// The first element of this invocation, and how many lie between two of them.
+// The first element of this invocation, and the step from one of its elements to the next.
 uint first() {
     return gl_LocalInvocationID.x / p.lanes;
 }
@@ -97,48 +97,48 @@ uint step() {
 #ifdef KIND
 shared State states[SIZE];
 
-State joined(State mine) {
-    const uint me = gl_LocalInvocationID.x;
-    states[me] = mine;
+State joined(State value) {
+    const uint id = gl_LocalInvocationID.x;
+    states[id] = value;
     for (uint reach = SIZE / 2; reach >= p.lanes; reach /= 2) {
         barrier();
-        if (me < reach) states[me] = merge(states[me], states[me + reach]);
+        if (id < reach) states[id] = merge(states[id], states[id + reach]);
     }
     barrier();
-    return states[me % p.lanes];
+    return states[id % p.lanes];
 }
 #else
 shared float partial[SIZE];
 
-float largest(VALUE mine) {
-    const uint me = gl_LocalInvocationID.x;
-    partial[me] = largest_of(mine);
+float largest(VALUE value) {
+    const uint id = gl_LocalInvocationID.x;
+    partial[id] = largest_of(value);
     for (uint reach = SIZE / 2; reach >= p.lanes; reach /= 2) {
         barrier();
-        if (me < reach) partial[me] = larger(partial[me], partial[me + reach]);
+        if (id < reach) partial[id] = larger(partial[id], partial[id + reach]);
     }
     barrier();
-    const float found = partial[me % p.lanes];
+    const float result = partial[id % p.lanes];
     barrier();
-    return found;
+    return result;
 }
 
-float total(VALUE mine) {
-    const uint me = gl_LocalInvocationID.x;
-    partial[me] = sum_of(mine);
+float total(VALUE value) {
+    const uint id = gl_LocalInvocationID.x;
+    partial[id] = sum_of(value);
     for (uint reach = SIZE / 2; reach >= p.lanes; reach /= 2) {
         barrier();
-        if (me < reach) partial[me] += partial[me + reach];
+        if (id < reach) partial[id] += partial[id + reach];
     }
     barrier();
-    const float found = partial[me % p.lanes];
+    const float result = partial[id % p.lanes];
     barrier();
-    return found;
+    return result;
 }
 #endif
 #endif
 
-// Where a row's first element lies.
+// The offset of a row's first element.
 uint start_of(uint row) {
     return row / p.inner * p.size * p.inner + row % p.inner;
 }
