@@ -1,13 +1,12 @@
-// Reductions of rows, which are lines along the middle axis of (outer, size, inner).
+// Reductions of rows, along the middle axis of (outer, size, inner). A workgroup reduces several neighbouring rows, each
+// with some invocations, always in the same order. All invocations must call the reductions, as these have barriers.
 //
-// A workgroup reduces `lanes` neighbouring rows, a power of 2. SIZE / lanes invocations stride along each row, then
-// combine their partial results in a tree, always in the same order. All invocations must reach this call, as it has
-// barriers. SUBGROUPS: 8 invocations (a subgroup) or one reduce a row, so they combine without a barrier.
-// FOURS: the elements of a row are neighbours (inner is 1) and are loaded as VALUEs of four; sizes and offsets count
-// these vectors.
+// A workgroup has `lanes` rows, a power of 2, and SIZE / lanes invocations for each, which reduce in a tree. SUBGROUPS: a
+// row has the 8 invocations of a subgroup, or one alone, which need no barrier.
+// FOURS: the elements of a row are adjacent, inner is 1, and are read as VALUEs of four; sizes and offsets count these.
 //
-// The including shader defines p with rows, size, inner, lanes and columns (workgroups along x; further ones are along
-// z) and, with KIND, State and merge().
+// To be declared before: p with rows, size, inner, lanes and columns (workgroups along x, the other ones along z), and
+// with KIND, State and merge().
 #include "math/special.glsl"
 #if FOURS
 #define VALUE vec4
@@ -41,7 +40,7 @@ float sum_of(vec4 a) {
 
 #if SUBGROUPS
 const uint SIZE = 32;
-const uint TOGETHER = 8;
+const uint SUBGROUP_SIZE = 8;
 layout(local_size_x = SIZE) in;
 
 bool alone() {
@@ -49,29 +48,29 @@ bool alone() {
 }
 
 uint row() {
-    const uint id = gl_LocalInvocationID.x;
-    return (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * p.lanes + (alone() ? id : id / TOGETHER);
+    const uint me = gl_LocalInvocationID.x;
+    return (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * p.lanes + (alone() ? me : me / SUBGROUP_SIZE);
 }
 
 uint first() {
-    return alone() ? 0 : gl_LocalInvocationID.x % TOGETHER;
+    return alone() ? 0 : gl_LocalInvocationID.x % SUBGROUP_SIZE;
 }
 
 uint step() {
-    return alone() ? 1 : TOGETHER;
+    return alone() ? 1 : SUBGROUP_SIZE;
 }
 
-// Maximum and sum over the invocations of a row; each invocation gets the result.
-float largest(VALUE value) {
-    float result = largest_of(value);
+// The maximum and the sum over the invocations of a row, for each of them.
+float largest(VALUE mine) {
+    float result = largest_of(mine);
     if (alone()) return result;
     result = larger(result, subgroupShuffleXor(result, 1));
     result = larger(result, subgroupShuffleXor(result, 2));
     return larger(result, subgroupShuffleXor(result, 4));
 }
 
-float total(VALUE value) {
-    float result = sum_of(value);
+float total(VALUE mine) {
+    float result = sum_of(mine);
     if (alone()) return result;
     result += subgroupShuffleXor(result, 1);
     result += subgroupShuffleXor(result, 2);
@@ -85,7 +84,7 @@ uint row() {
     return (gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x) * p.lanes + gl_LocalInvocationID.x % p.lanes;
 }
 
-// The first element of this invocation, and the step from one of its elements to the next.
+// The first element of this invocation, and the distance to its next one.
 uint first() {
     return gl_LocalInvocationID.x / p.lanes;
 }
@@ -97,48 +96,48 @@ uint step() {
 #ifdef KIND
 shared State states[SIZE];
 
-State joined(State value) {
-    const uint id = gl_LocalInvocationID.x;
-    states[id] = value;
+State joined(State mine) {
+    const uint me = gl_LocalInvocationID.x;
+    states[me] = mine;
     for (uint reach = SIZE / 2; reach >= p.lanes; reach /= 2) {
         barrier();
-        if (id < reach) states[id] = merge(states[id], states[id + reach]);
+        if (me < reach) states[me] = merge(states[me], states[me + reach]);
     }
     barrier();
-    return states[id % p.lanes];
+    return states[me % p.lanes];
 }
 #else
 shared float partial[SIZE];
 
-float largest(VALUE value) {
-    const uint id = gl_LocalInvocationID.x;
-    partial[id] = largest_of(value);
+float largest(VALUE mine) {
+    const uint me = gl_LocalInvocationID.x;
+    partial[me] = largest_of(mine);
     for (uint reach = SIZE / 2; reach >= p.lanes; reach /= 2) {
         barrier();
-        if (id < reach) partial[id] = larger(partial[id], partial[id + reach]);
+        if (me < reach) partial[me] = larger(partial[me], partial[me + reach]);
     }
     barrier();
-    const float result = partial[id % p.lanes];
+    const float result = partial[me % p.lanes];
     barrier();
     return result;
 }
 
-float total(VALUE value) {
-    const uint id = gl_LocalInvocationID.x;
-    partial[id] = sum_of(value);
+float total(VALUE mine) {
+    const uint me = gl_LocalInvocationID.x;
+    partial[me] = sum_of(mine);
     for (uint reach = SIZE / 2; reach >= p.lanes; reach /= 2) {
         barrier();
-        if (id < reach) partial[id] += partial[id + reach];
+        if (me < reach) partial[me] += partial[me + reach];
     }
     barrier();
-    const float result = partial[id % p.lanes];
+    const float result = partial[me % p.lanes];
     barrier();
     return result;
 }
 #endif
 #endif
 
-// The offset of a row's first element.
+// The position of the first element of a row.
 uint start_of(uint row) {
     return row / p.inner * p.size * p.inner + row % p.inner;
 }

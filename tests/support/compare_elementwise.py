@@ -50,7 +50,7 @@ def assert_equals_torch(result: dl.Tensor, expected: Any, label: object = "") ->
         np.testing.assert_array_equal(result.numpy(), array, str(label))
 
 
-def check_against_torch(
+def check_elementwise(
     device: str,
     function: Callable[..., Any],
     torch_function: Callable[..., Any],

@@ -11,7 +11,7 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, ShapeError
 from tests.support.compare_elementwise import (
     SPECIAL_VALUES,
-    check_against_torch,
+    check_elementwise,
     torch,
 )
 from tests.support.operands import generator, numbers
@@ -31,10 +31,10 @@ ACTIVATIONS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("name", "arguments"), ACTIVATIONS, ids=str)
 def test_activations(name: str, arguments: dict[str, Any], device: str) -> None:
     x = generator(name).uniform(-7, 7, (11, 13)).astype(np.float32)
-    check_against_torch(device, getattr(functional, name), getattr(torch_functional, name), x, **arguments)
+    check_elementwise(device, getattr(functional, name), getattr(torch_functional, name), x, **arguments)
     # PyTorch's gelu(inf) is nan, where it computes in vectors.
     special = SPECIAL_VALUES[np.inf != SPECIAL_VALUES] if name == "gelu" else SPECIAL_VALUES
-    check_against_torch(
+    check_elementwise(
         device,
         getattr(functional, name),
         getattr(torch_functional, name),
@@ -47,12 +47,12 @@ def test_activations(name: str, arguments: dict[str, Any], device: str) -> None:
 @pytest.mark.parametrize(("shape", "weights"), [((5, 3, 7), 3), ((5, 3), 1), ((4, 3), 3), ((7,), 1), ((), 1)])
 def test_prelu(shape: tuple[int, ...], weights: int, device: str) -> None:
     x, w = numbers(generator(shape), shape), numbers(generator(weights), (weights,))
-    check_against_torch(device, functional.prelu, torch_functional.prelu, x, w)
+    check_elementwise(device, functional.prelu, torch_functional.prelu, x, w)
 
 
 @pytest.mark.parametrize("dim", [-1, 0, 1])
 def test_glu(dim: int, device: str) -> None:
-    check_against_torch(
+    check_elementwise(
         device, functional.glu, torch_functional.glu, numbers(generator(dim), (4, 6, 10)), dim=dim
     )
 

@@ -14,7 +14,7 @@ from dl4all.ops.core.op import REGISTRY
 from tests.support.compare_elementwise import (
     SPECIAL_VALUES,
     assert_equals_torch,
-    check_against_torch,
+    check_elementwise,
     torch,
     with_number,
 )
@@ -36,15 +36,15 @@ PREDICATES = ("isnan", "isinf", "isfinite", "logical_not")
 def test_unary_functions(name: str, device: str) -> None:
     low, high = UNARY[name]
     x = generator(name).uniform(low, high, (11, 13)).astype(np.float32)
-    check_against_torch(device, getattr(dl, name), getattr(torch, name), x)
-    check_against_torch(device, getattr(dl, name), getattr(torch, name), SPECIAL_VALUES, gradients=False)
+    check_elementwise(device, getattr(dl, name), getattr(torch, name), x)
+    check_elementwise(device, getattr(dl, name), getattr(torch, name), SPECIAL_VALUES, gradients=False)
     assert_equals_torch(getattr(dl.tensor(x, device=device), name)(), getattr(torch.from_numpy(x), name)())
 
 
 @pytest.mark.parametrize("name", PREDICATES)
 def test_predicates(name: str, device: str) -> None:
     for x in (SPECIAL_VALUES, np.array([0, 3, -1], np.int32), np.array([True, False])):
-        check_against_torch(device, getattr(dl, name), getattr(torch, name), x)
+        check_elementwise(device, getattr(dl, name), getattr(torch, name), x)
 
 
 # Binary functions
@@ -64,11 +64,11 @@ def test_binary_functions(name: str, device: str) -> None:
     rng = generator(name)
     a = np.abs(numbers(rng, (7, 1, 5))) if name == "pow" else numbers(rng, (7, 1, 5))
     b = numbers(rng, (3, 1))
-    check_against_torch(device, function, torch_function, a, b, gradients=name != "floor_divide")
+    check_elementwise(device, function, torch_function, a, b, gradients=name != "floor_divide")
     for number in (0.3, -2, 0.0):
         smooth = name != "floor_divide" and (name != "fmod" or number != 0)
-        check_against_torch(device, function, with_number(torch_function), a, number, gradients=smooth)
-    check_against_torch(device, function, torch_function, LEFT, RIGHT, gradients=False)
+        check_elementwise(device, function, with_number(torch_function), a, number, gradients=smooth)
+    check_elementwise(device, function, torch_function, LEFT, RIGHT, gradients=False)
 
 
 @pytest.mark.parametrize("name", ["remainder", "fmod", "floor_divide", "pow", "atan2"])
@@ -97,30 +97,30 @@ def test_binary_functions_of_operands_of_different_magnitude(name: str, device: 
 @pytest.mark.parametrize("exponent", [2, 3, 0.5, -1, 0, 1, 2.5, -2])
 def test_powers_with_a_number(exponent: float, device: str) -> None:
     x = np.abs(numbers(generator("pow"), (5, 7)))
-    check_against_torch(device, lambda t: t**exponent, lambda t: t**exponent, x)
-    check_against_torch(device, lambda t: exponent**t, lambda t: exponent**t, x, gradients=exponent > 0)
+    check_elementwise(device, lambda t: t**exponent, lambda t: t**exponent, x)
+    check_elementwise(device, lambda t: exponent**t, lambda t: exponent**t, x, gradients=exponent > 0)
 
 
 def test_gradients_of_powers_of_zero(device: str) -> None:
     a, b = np.array([0, 0, 2, 0], np.float32), np.array([0, 2, 0, 3], np.float32)
-    check_against_torch(device, dl.pow, torch.pow, a, b)
-    check_against_torch(device, dl.pow, torch.pow, a, 2)
-    check_against_torch(device, lambda t: 0.0**t, lambda t: 0.0**t, b)
+    check_elementwise(device, dl.pow, torch.pow, a, b)
+    check_elementwise(device, dl.pow, torch.pow, a, 2)
+    check_elementwise(device, lambda t: 0.0**t, lambda t: 0.0**t, b)
 
 
 def test_equal_operands_share_the_gradient(device: str) -> None:
     a, b = np.array([1, 2, 3], np.float32), np.array([1, 3, 2], np.float32)
     for name in ("maximum", "minimum"):
-        check_against_torch(device, getattr(dl, name), getattr(torch, name), a, b)
+        check_elementwise(device, getattr(dl, name), getattr(torch, name), a, b)
 
 
 @pytest.mark.parametrize("alpha", [2, -0.5, 0])
 def test_add_and_sub_with_alpha(alpha: float, device: str) -> None:
     a, b = numbers(generator("a"), (5, 7)), numbers(generator("b"), (7,))
     for name in ("add", "sub"):
-        check_against_torch(device, getattr(dl, name), getattr(torch, name), a, b, alpha=alpha)
+        check_elementwise(device, getattr(dl, name), getattr(torch, name), a, b, alpha=alpha)
     whole = np.arange(7, dtype=np.int32)
-    check_against_torch(device, dl.add, torch.add, whole, whole, alpha=3)
+    check_elementwise(device, dl.add, torch.add, whole, whole, alpha=3)
     with pytest.raises(ArgumentError, match=r"\[add\] alpha must be an integer for int32, got 0\.5"):
         dl.add(dl.tensor(whole, device=device), 1, alpha=0.5)
 
@@ -131,27 +131,27 @@ def test_add_and_sub_with_alpha(alpha: float, device: str) -> None:
 @pytest.mark.parametrize("name", ["addcmul", "addcdiv"])
 def test_addcmul_and_addcdiv(name: str, device: str) -> None:
     a, b, c = (numbers(generator(name, i), s) for i, s in enumerate(((7, 5), (5,), (7, 1))))
-    check_against_torch(device, getattr(dl, name), getattr(torch, name), a, b, c)
-    check_against_torch(device, getattr(dl, name), getattr(torch, name), a, b, c, value=-0.7)
+    check_elementwise(device, getattr(dl, name), getattr(torch, name), a, b, c)
+    check_elementwise(device, getattr(dl, name), getattr(torch, name), a, b, c, value=-0.7)
 
 
 def test_lerp(device: str) -> None:
     a, b, c = (numbers(generator("lerp", i), s) for i, s in enumerate(((7, 5), (7, 5), (7, 5))))
-    check_against_torch(device, dl.lerp, torch.lerp, a, b, c)
+    check_elementwise(device, dl.lerp, torch.lerp, a, b, c)
     for weight in (0.0, 0.3, 0.5, 1.0):
-        check_against_torch(device, dl.lerp, torch.lerp, a, b, weight)
+        check_elementwise(device, dl.lerp, torch.lerp, a, b, weight)
 
 
 def test_where(device: str) -> None:
     a, b = numbers(generator("where", 1), (7, 5)), numbers(generator("where", 2), (5,))
     condition = numbers(generator("where", 3), (7, 1), "bool")
-    check_against_torch(device, dl.where, torch.where, condition, a, b)
-    check_against_torch(device, dl.where, torch.where, condition, a, 0.5)
-    check_against_torch(device, dl.where, torch.where, condition, 0.5, b)
-    check_against_torch(
+    check_elementwise(device, dl.where, torch.where, condition, a, b)
+    check_elementwise(device, dl.where, torch.where, condition, a, 0.5)
+    check_elementwise(device, dl.where, torch.where, condition, 0.5, b)
+    check_elementwise(
         device, dl.where, torch.where, condition, np.arange(5, dtype=np.int32), np.int32(3).item()
     )
-    check_against_torch(
+    check_elementwise(
         device, lambda x, m: x.masked_fill(m, -1.5), lambda x, m: x.masked_fill(m, -1.5), a, condition
     )
     with pytest.raises(DTypeError, match=r"\[where\] 'condition' must be bool, not float32"):
@@ -166,8 +166,8 @@ LIMITS: list[tuple[Any, Any]] = [(-0.7, 1.1), (None, 0.2), (-0.1, None), (1.0, -
 @pytest.mark.parametrize(("low", "high"), LIMITS, ids=str)
 def test_clamp(low: Any, high: Any, device: str) -> None:
     x = numbers(generator("clamp"), (7, 5))
-    check_against_torch(device, dl.clamp, torch.clamp, x, min=low, max=high, gradients=low == low)
-    check_against_torch(device, dl.clamp, torch.clamp, SPECIAL_VALUES, min=low, max=high, gradients=False)
+    check_elementwise(device, dl.clamp, torch.clamp, x, min=low, max=high, gradients=low == low)
+    check_elementwise(device, dl.clamp, torch.clamp, SPECIAL_VALUES, min=low, max=high, gradients=False)
 
 
 def test_clamp_without_limits(device: str) -> None:
@@ -177,14 +177,14 @@ def test_clamp_without_limits(device: str) -> None:
 
 def test_clamp_between_tensors(device: str) -> None:
     x, low, high = (numbers(generator("clamp", i), s) for i, s in enumerate(((7, 5), (5,), (7, 1))))
-    check_against_torch(device, dl.clamp, torch.clamp, x, low, high)
-    check_against_torch(device, lambda x, y: dl.clamp(x, min=y), lambda x, y: torch.clamp(x, min=y), x, low)
-    check_against_torch(device, lambda x, y: dl.clamp(x, max=y), lambda x, y: torch.clamp(x, max=y), x, high)
+    check_elementwise(device, dl.clamp, torch.clamp, x, low, high)
+    check_elementwise(device, lambda x, y: dl.clamp(x, min=y), lambda x, y: torch.clamp(x, min=y), x, low)
+    check_elementwise(device, lambda x, y: dl.clamp(x, max=y), lambda x, y: torch.clamp(x, max=y), x, high)
 
 
 def test_nan_to_num(device: str) -> None:
-    check_against_torch(device, dl.nan_to_num, torch.nan_to_num, SPECIAL_VALUES, gradients=False)
-    check_against_torch(
+    check_elementwise(device, dl.nan_to_num, torch.nan_to_num, SPECIAL_VALUES, gradients=False)
+    check_elementwise(
         device, dl.nan_to_num, torch.nan_to_num, SPECIAL_VALUES, nan=2.0, posinf=5.0, neginf=-6.0
     )
 
@@ -192,7 +192,7 @@ def test_nan_to_num(device: str) -> None:
 @pytest.mark.parametrize("decimals", [1, 2, -1])
 def test_round_to_decimals(decimals: int, device: str) -> None:
     x = generator("round").uniform(-30, 30, (7, 5)).astype(np.float32)
-    check_against_torch(device, dl.round, torch.round, x, decimals=decimals)
+    check_elementwise(device, dl.round, torch.round, x, decimals=decimals)
 
 
 # Operators

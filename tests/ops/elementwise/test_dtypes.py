@@ -12,7 +12,7 @@ import dl4all as dl
 from dl4all.ops.core.op import REGISTRY
 from tests.support.compare_elementwise import (
     assert_equals_torch,
-    check_against_torch,
+    check_elementwise,
     torch,
     with_number,
 )
@@ -39,21 +39,21 @@ def test_integers_and_bools_stay_on_the_device(
     small = [rng.integers(0, 256, count).astype(np.uint8) for _ in range(2)]
     with caplog.at_level(logging.WARNING, logger="dl4all"):
         for name in (*ARITHMETIC, *BITWISE, *COMPARISONS):
-            check_against_torch(device, getattr(dl, name), getattr(torch, name), a, b)
-            check_against_torch(device, getattr(dl, name), with_number(getattr(torch, name)), a, 3)
+            check_elementwise(device, getattr(dl, name), getattr(torch, name), a, b)
+            check_elementwise(device, getattr(dl, name), with_number(getattr(torch, name)), a, 3)
         for name in (*BITWISE, *COMPARISONS):
-            check_against_torch(device, getattr(dl, name), getattr(torch, name), *flags)
-            check_against_torch(device, getattr(dl, name), getattr(torch, name), *small)
+            check_elementwise(device, getattr(dl, name), getattr(torch, name), *flags)
+            check_elementwise(device, getattr(dl, name), getattr(torch, name), *small)
         for name in ("abs", "sign", "neg", "clone", "bitwise_not", "logical_not", "floor", "round"):
-            check_against_torch(device, getattr(dl, name), getattr(torch, name), a)
-        check_against_torch(device, dl.bitwise_not, torch.bitwise_not, flags[0])
-        check_against_torch(device, dl.bitwise_not, torch.bitwise_not, small[0])
-        check_against_torch(device, dl.where, torch.where, flags[0], a, b)
-        check_against_torch(device, dl.where, torch.where, *flags, flags[0])
-        check_against_torch(device, dl.where, torch.where, flags[0], *small)
-        check_against_torch(device, dl.clamp, torch.clamp, a, -2, 3)
-        check_against_torch(device, dl.add, torch.add, a, a.astype(np.float32))
-        check_against_torch(device, dl.mul, torch.mul, flags[0], a.astype(np.float32))
+            check_elementwise(device, getattr(dl, name), getattr(torch, name), a)
+        check_elementwise(device, dl.bitwise_not, torch.bitwise_not, flags[0])
+        check_elementwise(device, dl.bitwise_not, torch.bitwise_not, small[0])
+        check_elementwise(device, dl.where, torch.where, flags[0], a, b)
+        check_elementwise(device, dl.where, torch.where, *flags, flags[0])
+        check_elementwise(device, dl.where, torch.where, flags[0], *small)
+        check_elementwise(device, dl.clamp, torch.clamp, a, -2, 3)
+        check_elementwise(device, dl.add, torch.add, a, a.astype(np.float32))
+        check_elementwise(device, dl.mul, torch.mul, flags[0], a.astype(np.float32))
         for source, target in itertools.product(
             (a, a.astype(np.float32) / 2, flags[0], small[0]), CAST_DTYPES
         ):
@@ -63,14 +63,14 @@ def test_integers_and_bools_stay_on_the_device(
 
 def _check_cast(device: str, source: NDArray, dtype: str) -> None:
     torch_dtype = getattr(torch, dtype)
-    check_against_torch(device, lambda x: dl.ops.cast(x, dtype), lambda x: x.to(torch_dtype), source)
+    check_elementwise(device, lambda x: dl.ops.cast(x, dtype), lambda x: x.to(torch_dtype), source)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
 def test_gradient_of_a_cast_has_the_operand_s_dtype(dtype: str, device: str) -> None:
     torch_dtype = getattr(torch, dtype)
     x = numbers(generator(dtype), (3, 5))
-    check_against_torch(
+    check_elementwise(
         device, lambda x: (dl.ops.cast(x, dtype) * 2).float(), lambda x: (x.to(torch_dtype) * 2).float(), x
     )
 
@@ -80,9 +80,9 @@ def test_int32_overflow_and_division_by_zero(device: str) -> None:
     a = np.array([low, low, high, high, low, 7, -7, 7, -7], np.int32)
     b = np.array([1, -1, -1, high, low, 2, 2, -2, -2], np.int32)
     for name in ("remainder", "fmod"):
-        check_against_torch(device, getattr(dl, name), getattr(torch, name), a[2:], b[2:])
+        check_elementwise(device, getattr(dl, name), getattr(torch, name), a[2:], b[2:])
     for name in ("add", "sub", "mul", "eq", "lt"):
-        check_against_torch(device, getattr(dl, name), getattr(torch, name), a, b)
+        check_elementwise(device, getattr(dl, name), getattr(torch, name), a, b)
     zeros = dl.tensor(np.zeros(2, np.int32), device=device)
     for divide in (dl.remainder, dl.fmod, dl.floor_divide):  # as NumPy; PyTorch raises
         assert divide(dl.tensor(np.array([7, -7], np.int32), device=device), zeros).tolist() == [0, 0]
