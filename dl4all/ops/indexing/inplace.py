@@ -17,12 +17,12 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import NUMBERS, Op, primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
-from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.indexing import advanced_indexing
 from dl4all.ops.indexing.indices import Indices, joint
 from dl4all.ops.indexing.rows import put_rows, write_rows
 from dl4all.ops.memory.copy import (
     MOVABLE_DTYPES,
+    broadcast_view,
     copy_into,
     fill_with,
     fresh_copy,

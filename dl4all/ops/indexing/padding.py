@@ -16,7 +16,7 @@ from dl4all.ops.core.tensor_base import Array, TensorBase, contiguous_strides
 from dl4all.ops.indexing.concatenation import picked
 from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.memory.copy import MOVABLE_DTYPES, copy_into, fill_with, new_like, word_shaders
-from dl4all.ops.memory.views import contiguous, index, scatter_region
+from dl4all.ops.memory.views import contiguous, index, place
 from dl4all.ops.memory.views import diagonal as diagonal_view
 
 T = TypeVar("T", bound=TensorBase)
@@ -193,7 +193,7 @@ def diag_embed(input: T, offset: int = 0) -> T:
     size = input.shape[-1] + abs(offset)
     shape = (*input.shape[:-1], size, size)
     ndim = len(shape)
-    return scatter_region(
+    return place(
         input, shape, strides.diagonal(shape, contiguous_strides(shape), 0, offset, ndim - 2, ndim - 1)
     )
 
