@@ -269,7 +269,7 @@ class PReLU(Module):
         self.weight = Parameter(full((num_parameters,), init, device="cpu"))
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.prelu(x, self.weight)  # type: ignore[no-any-return]
+        return functional.prelu(x, self.weight)
 
     def extra_repr(self) -> str:
         return f"num_parameters={self.num_parameters}"

@@ -1,10 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// y[i] = OP(a, b, c): -DOP(a,b,c)=... and -DPARAMS=... come from the op's declaration, the types too
-// (elements.glsl). RANK 0: the operands are contiguous from their offsets on.
-// RANK > 0: they are strided, with that many axes; a stride of 0 broadcasts. FOURS: see elements.glsl.
+// y[i] = OP(a, b, c). The op's declaration defines OP(a,b,c), PARAMS (its arguments) and the types of elements.glsl.
+// RANK 0: the operands are contiguous from their offsets on. RANK > 0: they are strided, with RANK axes; a stride of
+// 0 broadcasts. VEC4: see elements.glsl.
 layout(local_size_x = 128) in;
-layout(constant_id = 0) const uint NUMBERS = 0;
+layout(constant_id = 0) const uint SCALARS = 0;
 #include "elements.glsl"
 
 layout(binding = 0) readonly buffer A { A_DATA a_data[]; };
@@ -29,34 +29,34 @@ layout(push_constant) uniform Push {
 } p;
 
 #if RANK > 0
-uint a_row, b_row, c_row;
-#ifdef FOURS
-A_TYPE a_all;
-B_TYPE b_all;
-C_TYPE c_all;
+uint a_start, b_start, c_start;
+#ifdef VEC4
+A_TYPE a_constant;
+B_TYPE b_constant;
+C_TYPE c_constant;
 #endif
 
-void enter(uint row) {
-    ENTER(row, a, 1, READ_A)
-    ENTER(row, b, 2, READ_B)
-    ENTER(row, c, 4, READ_C)
+void begin_row(uint row) {
+    BEGIN_ROW(row, a, 1, LOAD_A)
+    BEGIN_ROW(row, b, 2, LOAD_B)
+    BEGIN_ROW(row, c, 4, LOAD_C)
 }
 #endif
 
-#ifdef FOURS
-#define AT(at) Y_TYPE(OP(a4.at, b4.at, c4.at))
+#ifdef VEC4
+#define RESULT_OF(component) Y_TYPE(OP(a4.component, b4.component, c4.component))
 
-Y_VALUE results(uint i) {
-    const A_VALUE a4 = (NUMBERS & 1) != 0 ? A_VALUE(p.a) : FOUR(i, a, 1, A_VALUE, READ_A);
-    const B_VALUE b4 = (NUMBERS & 2) != 0 ? B_VALUE(p.b) : FOUR(i, b, 2, B_VALUE, READ_B);
-    const C_VALUE c4 = (NUMBERS & 4) != 0 ? C_VALUE(p.c) : FOUR(i, c, 4, C_VALUE, READ_C);
-    return Y_VALUE(AT(x), AT(y), AT(z), AT(w));
+Y_VALUE result4(uint i) {
+    const A_VALUE a4 = (SCALARS & 1) != 0 ? A_VALUE(p.a) : LOAD4(i, a, 1, A_VALUE, LOAD_A);
+    const B_VALUE b4 = (SCALARS & 2) != 0 ? B_VALUE(p.b) : LOAD4(i, b, 2, B_VALUE, LOAD_B);
+    const C_VALUE c4 = (SCALARS & 4) != 0 ? C_VALUE(p.c) : LOAD4(i, c, 4, C_VALUE, LOAD_C);
+    return Y_VALUE(RESULT_OF(x), RESULT_OF(y), RESULT_OF(z), RESULT_OF(w));
 }
 #else
 Y_TYPE result(uint i) {
-    const A_TYPE a = (NUMBERS & 1) != 0 ? A_TYPE(p.a) : READ_A(PLACE(i, a));
-    const B_TYPE b = (NUMBERS & 2) != 0 ? B_TYPE(p.b) : READ_B(PLACE(i, b));
-    const C_TYPE c = (NUMBERS & 4) != 0 ? C_TYPE(p.c) : READ_C(PLACE(i, c));
+    const A_TYPE a = (SCALARS & 1) != 0 ? A_TYPE(p.a) : LOAD_A(INDEX(i, a));
+    const B_TYPE b = (SCALARS & 2) != 0 ? B_TYPE(p.b) : LOAD_B(INDEX(i, b));
+    const C_TYPE c = (SCALARS & 4) != 0 ? C_TYPE(p.c) : LOAD_C(INDEX(i, c));
     return Y_TYPE(OP(a, b, c));
 }
 #endif

@@ -1,8 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// y[i] = OP(x): -DOP(x)=... and -DPARAMS=... come from the op's declaration, the types too
-// (elements.glsl). RANK 0: x is contiguous from its offset on. RANK > 0: x is strided, with that many axes.
-// FOURS: see elements.glsl.
+// y[i] = OP(x). The op's declaration defines OP(x), PARAMS (its arguments) and the types of elements.glsl.
+// RANK 0: x is contiguous from its offset on. RANK > 0: x is strided, with RANK axes. VEC4: see elements.glsl.
 layout(local_size_x = 128) in;
 #include "elements.glsl"
 
@@ -19,26 +18,26 @@ layout(push_constant) uniform Push {
 } p;
 
 #if RANK > 0
-uint x_row;
-#ifdef FOURS
-A_TYPE x_all;
+uint x_start;
+#ifdef VEC4
+A_TYPE x_constant;
 #endif
 
-void enter(uint row) {
-    ENTER(row, x, 1, READ_A)
+void begin_row(uint row) {
+    BEGIN_ROW(row, x, 1, LOAD_A)
 }
 #endif
 
-#ifdef FOURS
-#define AT(at) Y_TYPE(OP(x4.at))
+#ifdef VEC4
+#define RESULT_OF(component) Y_TYPE(OP(x4.component))
 
-Y_VALUE results(uint i) {
-    const A_VALUE x4 = FOUR(i, x, 1, A_VALUE, READ_A);
-    return Y_VALUE(AT(x), AT(y), AT(z), AT(w));
+Y_VALUE result4(uint i) {
+    const A_VALUE x4 = LOAD4(i, x, 1, A_VALUE, LOAD_A);
+    return Y_VALUE(RESULT_OF(x), RESULT_OF(y), RESULT_OF(z), RESULT_OF(w));
 }
 #else
 Y_TYPE result(uint i) {
-    const A_TYPE x = READ_A(PLACE(i, x));
+    const A_TYPE x = LOAD_A(INDEX(i, x));
     return Y_TYPE(OP(x));
 }
 #endif

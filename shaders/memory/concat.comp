@@ -1,5 +1,5 @@
 #version 450
-// The elements of a, and behind them those of b.
+// y = concatenation of a, which has p.first elements, and b.
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer A { float a[]; };
 layout(binding = 1) readonly buffer B { float b[]; };

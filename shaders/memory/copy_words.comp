@@ -1,6 +1,5 @@
 #version 450
-// y[y_offset + i] = x[x_offset + i] for n words; x and y may be one buffer, what is read and what is written
-// may not overlap.
+// y[y_offset + i] = x[x_offset + i] for n words. x and y may be the same buffer; the two ranges must not overlap.
 
 layout(local_size_x = 128) in;
 layout(binding = 0) readonly buffer X { uint x[]; };

@@ -1,5 +1,5 @@
 #version 450
-// y[y_offset + i] = word for n words
+// y[y_offset + i] = word for n words.
 
 layout(local_size_x = 128) in;
 layout(binding = 0) writeonly buffer Y { uint y[]; };

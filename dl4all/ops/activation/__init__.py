@@ -14,10 +14,10 @@ from dl4all.ops.activation.piecewise import hardtanh_backward as hardtanh_backwa
 from dl4all.ops.activation.piecewise import leaky_relu as leaky_relu
 from dl4all.ops.activation.piecewise import leaky_relu_backward as leaky_relu_backward
 from dl4all.ops.activation.piecewise import prelu as prelu
-from dl4all.ops.activation.piecewise import relu as relu
-from dl4all.ops.activation.piecewise import relu6 as relu6
 
 # Written by tools/exports.py from the @export declarations in dl4all/ops; run it after changing them.
+from dl4all.ops.activation.piecewise import relu as relu
+from dl4all.ops.activation.piecewise import relu6 as relu6
 from dl4all.ops.activation.piecewise import relu_backward as relu_backward
 from dl4all.ops.activation.piecewise import selu as selu
 from dl4all.ops.activation.piecewise import threshold as threshold

@@ -1,4 +1,4 @@
-"""Activation functions of straight pieces and exponentials, with those gradients that are worth a kernel."""
+"""Activation functions that are defined piecewise, such as ReLU, ELU and hard sigmoid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.branchless import clamp_negative, keep_where, select
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.comparison import gt, le
 from dl4all.ops.elementwise.declare import elementwise
@@ -17,29 +16,9 @@ from dl4all.ops.elementwise.logic import where
 from dl4all.ops.memory.views import reshape
 
 
-@export()
-@elementwise(
-    glsl="b <= 0.0 ? 0.0 : a",
-    promotion="float",
-    grad=(lambda g, output: REGISTRY["relu_backward"](g, output), None),
-)
-def relu_backward(grad: Array, output: Array) -> Array:
-    """The gradient of :func:`relu`: `grad`, that of its result, where `output`, the result, is positive.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.ops.relu_backward(dl.tensor([5.0, 5.0]), dl.tensor([0.0, 2.0])).tolist()
-        [0.0, 5.0]
-    """
-    return keep_where(grad, ~(output <= 0))
-
-
 # max(x, 0.0) would turn nan into 0 on some drivers; a comparison with nan is false everywhere.
 @export("dl", "Tensor", "Tensor_", "F", "F_")
-@elementwise(
-    glsl={"float32": "x < 0.0 ? 0.0 : x", "int32": "max(x, 0)"},
-    grad=lambda g, result: relu_backward(g, result),
-)
+@elementwise(glsl={"float32": "x < 0.0 ? 0.0 : x", "int32": "max(x, 0)"})
 def relu(input: Array) -> Array:
     """Rectified linear unit: each element where it is positive, 0 elsewhere; nan stays nan.
 
@@ -52,31 +31,24 @@ def relu(input: Array) -> Array:
 
 
 @export()
-@elementwise(
-    glsl="b > 0.0 ? a : a * p.negative_slope",
-    promotion="float",
-    grad=(
-        lambda g, input, negative_slope: REGISTRY["leaky_relu_backward"](g, input, negative_slope),
-        None,
-    ),
-)
-def leaky_relu_backward(grad: Array, input: Array, negative_slope: float = 0.01) -> Array:
-    """The gradient of :func:`leaky_relu`.
+@elementwise(glsl="b <= 0.0 ? 0.0 : a", promotion="float")
+def relu_backward(grad: Array, output: Array) -> Array:
+    """The gradient of :func:`relu`: `grad` where `output`, the result, is positive, 0 elsewhere.
 
     Example:
         >>> import dl4all as dl
-        >>> dl.ops.leaky_relu_backward(dl.tensor([2.0, 2.0]), dl.tensor([1.0, -1.0]), 0.5).tolist()
-        [2.0, 1.0]
+        >>> dl.ops.relu_backward(dl.tensor([5.0, 5.0]), dl.tensor([0.0, 2.0])).tolist()
+        [0.0, 5.0]
     """
-    return select(input > 0, grad, grad * grad.dtype.type(negative_slope))
+    return keep_where(grad, ~(output <= 0))
+
+
+relu.defgrad(lambda g, result: relu_backward(g, result))
+relu_backward.defgrad(lambda g, output: relu_backward(g, output), None)
 
 
 @export("F", "F_")
-@elementwise(
-    glsl="x > 0.0 ? x : x * p.negative_slope",
-    promotion="float",
-    grad=lambda g, input, negative_slope: leaky_relu_backward(g, input, negative_slope),
-)
+@elementwise(glsl="x > 0.0 ? x : x * p.negative_slope", promotion="float")
 def leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
     """Each element where it is positive, `negative_slope` times it elsewhere.
 
@@ -88,20 +60,46 @@ def leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
     return select(input > 0, input, input * input.dtype.type(negative_slope))
 
 
-def _elu_curvature(g: Any, grad: Any, input: Any, result: Any, input_scale: float) -> Any:
-    return g * where(gt(input, 0), 0.0, result * input_scale)
+@export()
+@elementwise(glsl="b > 0.0 ? a : a * p.negative_slope", promotion="float")
+def leaky_relu_backward(grad: Array, input: Array, negative_slope: float = 0.01) -> Array:
+    """The gradient of :func:`leaky_relu`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.leaky_relu_backward(dl.tensor([2.0, 2.0]), dl.tensor([1.0, -1.0]), 0.5).tolist()
+        [2.0, 1.0]
+    """
+    return select(input > 0, grad, grad * grad.dtype.type(negative_slope))
+
+
+leaky_relu.defgrad(lambda g, input, negative_slope: leaky_relu_backward(g, input, negative_slope))
+leaky_relu_backward.defgrad(
+    lambda g, input, negative_slope: leaky_relu_backward(g, input, negative_slope), None
+)
+
+
+@export("F", "F_")
+@elementwise(glsl="x > 0.0 ? x * p.scale : p.alpha * p.scale * expm1f(x * p.input_scale)", promotion="float")
+def elu(input: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Array:
+    """Exponential linear unit: each element where it is positive, ``alpha * (exp(element) - 1)`` elsewhere.
+
+    `scale` multiplies all results, `input_scale` the elements that are not positive.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.elu(dl.tensor([0.0, 2.0])).tolist()
+        [0.0, 2.0]
+    """
+    number = input.dtype.type
+    negative = np.expm1(np.minimum(input, 0) * number(input_scale)) * number(alpha * scale)
+    return select(input > 0, input * number(scale), negative)
 
 
 @export()
 @elementwise(
     glsl="b > 0.0 ? a * p.scale : a * (p.alpha * p.scale * p.input_scale * expf(b * p.input_scale))",
     promotion="float",
-    grad=(
-        lambda g, input, alpha, scale, input_scale: REGISTRY["elu_backward"](
-            g, input, alpha, scale, input_scale
-        ),
-        _elu_curvature,
-    ),
 )
 def elu_backward(
     grad: Array, input: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
@@ -118,29 +116,19 @@ def elu_backward(
     return select(input > 0, grad * grad.dtype.type(scale), grad * factor * slope)
 
 
-@export("F", "F_")
-@elementwise(
-    glsl="x > 0.0 ? x * p.scale : p.alpha * p.scale * expm1f(x * p.input_scale)",
-    promotion="float",
-    grad=lambda g, input, alpha, scale, input_scale: elu_backward(g, input, alpha, scale, input_scale),
+def _elu_backward_gradient(g: Any, grad: Any, input: Any, result: Any, input_scale: float) -> Any:
+    return g * where(gt(input, 0), 0.0, result * input_scale)
+
+
+elu.defgrad(lambda g, input, alpha, scale, input_scale: elu_backward(g, input, alpha, scale, input_scale))
+elu_backward.defgrad(
+    lambda g, input, alpha, scale, input_scale: elu_backward(g, input, alpha, scale, input_scale),
+    _elu_backward_gradient,
 )
-def elu(input: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Array:
-    """Exponential linear unit: each element where it is positive, ``alpha * (exp(element) - 1)`` elsewhere.
-
-    `scale` multiplies all results, `input_scale` the elements that are not positive.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.nn.functional.elu(dl.tensor([0.0, 2.0])).tolist()
-        [0.0, 2.0]
-    """
-    number = input.dtype.type
-    low = np.expm1(np.minimum(input, 0) * number(input_scale)) * number(alpha * scale)
-    return select(input > 0, input * number(scale), low)
 
 
 @export("dl", "F", "F_")
-def selu(input: TensorBase) -> Any:
+def selu(input: TensorBase) -> Array:
     """Scaled exponential linear unit, which keeps mean 0 and variance 1 (Klambauer et al., arXiv:1706.02515).
 
     Example:
@@ -152,8 +140,10 @@ def selu(input: TensorBase) -> Any:
 
 
 @export("dl", "F", "F_")
-def celu(input: TensorBase, alpha: float = 1.0) -> Any:
-    """Each element where it is positive, ``alpha * (exp(element / alpha) - 1)`` elsewhere.
+def celu(input: TensorBase, alpha: float = 1.0) -> Array:
+    """Continuously differentiable exponential linear unit (Barron, arXiv:1704.07483).
+
+    Each element where it is positive, ``alpha * (exp(element / alpha) - 1)`` elsewhere.
 
     Raises:
         ArgumentError: alpha is 0.
@@ -168,18 +158,25 @@ def celu(input: TensorBase, alpha: float = 1.0) -> Any:
     return elu(input, alpha, 1.0, 1 / alpha)
 
 
-# Straight pieces
+# Piecewise linear functions
+
+
+@export("F", "F_")
+@elementwise(glsl="smaller(larger(x, p.min_val), p.max_val)", promotion="float")
+def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
+    """The elements, clamped to the interval from `min_val` to `max_val`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.hardtanh(dl.tensor([-2.0, 0.5, 2.0])).tolist()
+        [-1.0, 0.5, 1.0]
+    """
+    number = input.dtype.type
+    return np.minimum(np.maximum(input, number(min_val)), number(max_val))
 
 
 @export()
-@elementwise(
-    glsl="b <= p.min_val || b >= p.max_val ? 0.0 : a",
-    promotion="float",
-    grad=(
-        lambda g, input, min_val, max_val: REGISTRY["hardtanh_backward"](g, input, min_val, max_val),
-        None,
-    ),
-)
+@elementwise(glsl="b <= p.min_val || b >= p.max_val ? 0.0 : a", promotion="float")
 def hardtanh_backward(grad: Array, input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
     """The gradient of :func:`hardtanh`: `grad` where `input` lies between the limits.
 
@@ -191,27 +188,15 @@ def hardtanh_backward(grad: Array, input: Array, min_val: float = -1.0, max_val:
     return keep_where(grad, ~((input <= min_val) | (input >= max_val)))
 
 
-@export("F", "F_")
-@elementwise(
-    glsl="smaller(larger(x, p.min_val), p.max_val)",
-    promotion="float",
-    grad=lambda g, input, min_val, max_val: hardtanh_backward(g, input, min_val, max_val),
+hardtanh.defgrad(lambda g, input, min_val, max_val: hardtanh_backward(g, input, min_val, max_val))
+hardtanh_backward.defgrad(
+    lambda g, input, min_val, max_val: hardtanh_backward(g, input, min_val, max_val), None
 )
-def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
-    """The elements, no less than `min_val` and no more than `max_val`.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.nn.functional.hardtanh(dl.tensor([-2.0, 0.5, 2.0])).tolist()
-        [-1.0, 0.5, 1.0]
-    """
-    number = input.dtype.type
-    return np.minimum(np.maximum(input, number(min_val)), number(max_val))
 
 
 @export("F")
-def relu6(input: TensorBase) -> Any:
-    """The elements, no less than 0 and no more than 6.
+def relu6(input: TensorBase) -> Array:
+    """The elements, clamped to the interval from 0 to 6.
 
     Example:
         >>> import dl4all as dl
@@ -221,12 +206,21 @@ def relu6(input: TensorBase) -> Any:
     return hardtanh(input, 0.0, 6.0)
 
 
+@export("F")
+@elementwise(glsl="smaller(larger(x + 3.0, 0.0), 6.0) / 6.0", promotion="float")
+def hardsigmoid(input: Array) -> Array:
+    """``(element + 3) / 6``, clamped to the interval from 0 to 1.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.hardsigmoid(dl.tensor([-4.0, 0.0, 4.0])).tolist()
+        [0.0, 0.5, 1.0]
+    """
+    return np.minimum(np.maximum(input + 3, np.zeros((), input.dtype)), input.dtype.type(6)) / 6
+
+
 @export()
-@elementwise(
-    glsl="b > -3.0 && b < 3.0 ? a / 6.0 : 0.0",
-    promotion="float",
-    grad=(lambda g, input: REGISTRY["hardsigmoid_backward"](g, input), None),
-)
+@elementwise(glsl="b > -3.0 && b < 3.0 ? a / 6.0 : 0.0", promotion="float")
 def hardsigmoid_backward(grad: Array, input: Array) -> Array:
     """The gradient of :func:`hardsigmoid`: a sixth of `grad` where `input` lies between -3 and 3.
 
@@ -238,51 +232,12 @@ def hardsigmoid_backward(grad: Array, input: Array) -> Array:
     return keep_where(grad / 6, (input > -3) & (input < 3))
 
 
-@export("F")
-@elementwise(
-    glsl="smaller(larger(x + 3.0, 0.0), 6.0) / 6.0",
-    promotion="float",
-    grad=lambda g, input: hardsigmoid_backward(g, input),
-)
-def hardsigmoid(input: Array) -> Array:
-    """A sixth of 3 + each element, between 0 and 1.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.nn.functional.hardsigmoid(dl.tensor([-4.0, 0.0, 4.0])).tolist()
-        [0.0, 0.5, 1.0]
-    """
-    return np.minimum(np.maximum(input + 3, np.zeros((), input.dtype)), input.dtype.type(6)) / 6
-
-
-def _hardswish_curvature(g: Any, grad: Any, input: Any) -> Any:
-    return hardsigmoid_backward(g * grad, input) * 2
-
-
-@export()
-@elementwise(
-    glsl="b < -3.0 ? 0.0 : b <= 3.0 ? a * (b / 3.0 + 0.5) : a",
-    promotion="float",
-    grad=(lambda g, input: REGISTRY["hardswish_backward"](g, input), _hardswish_curvature),
-)
-def hardswish_backward(grad: Array, input: Array) -> Array:
-    """The gradient of :func:`hardswish`.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.ops.hardswish_backward(dl.tensor([4.0, 4.0]), dl.tensor([0.0, 4.0])).tolist()
-        [2.0, 4.0]
-    """
-    middle = select(input <= 3, grad * (input / 3 + input.dtype.type(0.5)), grad)
-    return keep_where(middle, ~(input < -3))
+hardsigmoid.defgrad(lambda g, input: hardsigmoid_backward(g, input))
+hardsigmoid_backward.defgrad(lambda g, input: hardsigmoid_backward(g, input), None)
 
 
 @export("F")
-@elementwise(
-    glsl="x * smaller(larger(x + 3.0, 0.0), 6.0) / 6.0",
-    promotion="float",
-    grad=lambda g, input: hardswish_backward(g, input),
-)
+@elementwise(glsl="x * smaller(larger(x + 3.0, 0.0), 6.0) / 6.0", promotion="float")
 def hardswish(input: Array) -> Array:
     """Each element times its :func:`hardsigmoid`.
 
@@ -294,8 +249,30 @@ def hardswish(input: Array) -> Array:
     return input * np.minimum(np.maximum(input + 3, np.zeros((), input.dtype)), input.dtype.type(6)) / 6
 
 
+@export()
+@elementwise(glsl="b < -3.0 ? 0.0 : b <= 3.0 ? a * (b / 3.0 + 0.5) : a", promotion="float")
+def hardswish_backward(grad: Array, input: Array) -> Array:
+    """The gradient of :func:`hardswish`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.hardswish_backward(dl.tensor([4.0, 4.0]), dl.tensor([0.0, 4.0])).tolist()
+        [2.0, 4.0]
+    """
+    above = select(input <= 3, grad * (input / 3 + input.dtype.type(0.5)), grad)
+    return keep_where(above, ~(input < -3))
+
+
+def _hardswish_backward_gradient(g: Any, grad: Any, input: Any) -> Any:
+    return hardsigmoid_backward(g * grad, input) * 2
+
+
+hardswish.defgrad(lambda g, input: hardswish_backward(g, input))
+hardswish_backward.defgrad(lambda g, input: hardswish_backward(g, input), _hardswish_backward_gradient)
+
+
 @export("F", "F_")
-def threshold(input: TensorBase, threshold: float, value: float) -> Any:
+def threshold(input: TensorBase, threshold: float, value: float) -> Array:
     """Each element where it is above the threshold, `value` elsewhere; nan stays nan.
 
     Example:
@@ -307,15 +284,17 @@ def threshold(input: TensorBase, threshold: float, value: float) -> Any:
 
 
 @export("dl", "Tensor", "F")
-def prelu(input: Any, weight: TensorBase) -> Any:
-    """Each element where it is positive, `weight` times it elsewhere (He et al., arXiv:1502.01852).
+def prelu(input: Array, weight: TensorBase) -> Array:
+    """Parametric ReLU: each element where it is positive, `weight` times it elsewhere.
+
+    By He et al., arXiv:1502.01852.
 
     Args:
         input: any shape.
-        weight: one number, or one for each channel, which is axis 1 of the input.
+        weight: one number, or one for each channel; channels are axis 1 of the input.
 
     Raises:
-        ShapeError: there is another number of weights than of channels.
+        ShapeError: the numbers of weights and channels differ.
 
     Example:
         >>> import dl4all as dl
@@ -329,5 +308,5 @@ def prelu(input: Any, weight: TensorBase) -> Any:
             f"[prelu] expected a weight of shape (1,) or ({channels},) for an input of shape {shape}, "
             f"got {weight.shape}"
         )
-    along = (-1, *(1,) * (len(shape) - 2)) if weight.numel() > 1 else ()
-    return where(gt(input, 0), input, input * reshape(weight, along))
+    broadcastable = (-1, *(1,) * (len(shape) - 2)) if weight.numel() > 1 else ()
+    return where(gt(input, 0), input, input * reshape(weight, broadcastable))

@@ -1,4 +1,4 @@
-"""Ops on elements at the same place, with broadcasting."""
+"""Elementwise ops with broadcasting."""
 
 from __future__ import annotations
 

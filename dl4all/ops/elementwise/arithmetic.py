@@ -1,4 +1,4 @@
-"""Arithmetic on elements, with broadcasting."""
+"""Elementwise arithmetic with broadcasting, and ``clone``."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import numpy as np
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import example, primitives
 from dl4all.ops.core.tensor_base import Array
-from dl4all.ops.elementwise.declare import Number, each, elementwise
-from dl4all.ops.elementwise.kernels import COPY_RANKS
+from dl4all.ops.elementwise.declare import Number, elementwise, same_for_dtypes
+from dl4all.ops.elementwise.kernels import CLONE_RANKS
 
 
-def _times(value: Any, factor: Any) -> Any:
+def _scale(value: Any, factor: Any) -> Any:
+    """``value * factor``, without a multiplication by 1."""
     return value if factor == 1 else value * factor
 
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl=each("a + p.alpha * b"),
-    grad=(lambda g: g, lambda g, alpha: _times(g, alpha)),
+    glsl=same_for_dtypes("a + p.alpha * b"),
+    grad=(lambda g: g, lambda g, alpha: _scale(g, alpha)),
 )
 def add(input: Array, other: Array, *, alpha: Number = 1) -> Array:
     """Sum of each pair of elements, those of `other` times `alpha`; one operand may be a number.
@@ -30,14 +31,14 @@ def add(input: Array, other: Array, *, alpha: Number = 1) -> Array:
         >>> dl.add(dl.tensor([[1.0], [2.0]]), dl.tensor([10.0, 20.0])).tolist()
         [[11.0, 21.0], [12.0, 22.0]]
     """
-    return np.add(input, _times(other, alpha))
+    return np.add(input, _scale(other, alpha))
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("subtract",))
 @elementwise(
-    glsl=each("a - p.alpha * b"),
+    glsl=same_for_dtypes("a - p.alpha * b"),
     kinds="iuf",
-    grad=(lambda g: g, lambda g, alpha: _times(-g, alpha)),
+    grad=(lambda g: g, lambda g, alpha: _scale(-g, alpha)),
 )
 def sub(input: Array, other: Array, *, alpha: Number = 1) -> Array:
     """Difference of each pair of elements, those of `other` times `alpha`; one operand may be a number.
@@ -47,11 +48,11 @@ def sub(input: Array, other: Array, *, alpha: Number = 1) -> Array:
         >>> dl.sub(1.0, dl.tensor([1.0, 3.0])).tolist()
         [0.0, -2.0]
     """
-    return np.subtract(input, _times(other, alpha))
+    return np.subtract(input, _scale(other, alpha))
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("multiply",))
-@elementwise(glsl=each("a * b"), grad=(lambda g, other: g * other, lambda g, input: g * input))
+@elementwise(glsl=same_for_dtypes("a * b"), grad=(lambda g, other: g * other, lambda g, input: g * input))
 def mul(input: Array, other: Array) -> Array:
     """Product of each pair of elements; shapes broadcast, and one operand may be a number.
 
@@ -81,7 +82,7 @@ def true_divide(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("negative",))
-@elementwise(glsl=each("-x"), kinds="iuf", grad=lambda g: -g)
+@elementwise(glsl=same_for_dtypes("-x"), kinds="iuf", grad=lambda g: -g)
 def neg(input: Array) -> Array:
     """Each element with the opposite sign.
 
@@ -95,8 +96,9 @@ def neg(input: Array) -> Array:
 
 @export("dl", "Tensor")
 @elementwise(
-    glsl=each("x", "uint8", "bool"),
-    ranks=COPY_RANKS,
+    glsl=same_for_dtypes("x", "uint8", "bool"),
+    ranks=CLONE_RANKS,
+    transposes=True,
     examples=(example((8, 12)), example((4, 5, 3, 8))),
     grad=lambda g: g,
 )
@@ -114,7 +116,7 @@ def clone(input: Array) -> Array:
 primitives.clone = clone
 
 
-# Products with a sum
+# Fused multiplications and additions
 
 
 @export("dl", "Tensor", "Tensor_")
@@ -122,19 +124,19 @@ primitives.clone = clone
     glsl="a + p.value * b * c",
     grad=(
         lambda g: g,
-        lambda g, tensor2, value: _times(g * tensor2, value),
-        lambda g, tensor1, value: _times(g * tensor1, value),
+        lambda g, tensor2, value: _scale(g * tensor2, value),
+        lambda g, tensor1, value: _scale(g * tensor1, value),
     ),
 )
 def addcmul(input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) -> Array:
-    """``input + value * tensor1 * tensor2``, for each three elements.
+    """``input + value * tensor1 * tensor2``, elementwise.
 
     Example:
         >>> import dl4all as dl
         >>> dl.addcmul(dl.tensor([1.0]), dl.tensor([2.0]), dl.tensor([3.0]), value=0.5).tolist()
         [4.0]
     """
-    return np.add(input, np.multiply(_times(tensor1, value), tensor2))
+    return np.add(input, np.multiply(_scale(tensor1, value), tensor2))
 
 
 @export("dl", "Tensor", "Tensor_")
@@ -143,22 +145,22 @@ def addcmul(input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) 
     promotion="float",
     grad=(
         lambda g: g,
-        lambda g, tensor2, value: _times(g / tensor2, value),
-        lambda g, tensor1, tensor2, value: _times(-g * tensor1 / (tensor2 * tensor2), value),
+        lambda g, tensor2, value: _scale(g / tensor2, value),
+        lambda g, tensor1, tensor2, value: _scale(-g * tensor1 / (tensor2 * tensor2), value),
     ),
 )
 def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) -> Array:
-    """``input + value * tensor1 / tensor2``, for each three elements.
+    """``input + value * tensor1 / tensor2``, elementwise.
 
     Example:
         >>> import dl4all as dl
         >>> dl.addcdiv(dl.tensor([1.0]), dl.tensor([3.0]), dl.tensor([2.0]), value=2.0).tolist()
         [4.0]
     """
-    return np.add(input, _times(np.divide(tensor1, tensor2), value))
+    return np.add(input, _scale(np.divide(tensor1, tensor2), value))
 
 
-# From the nearer end, so that both ends are met exactly.
+# Computed from the nearer end, so that the result is exact at both ends.
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl="abs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1.0 - c)",
@@ -170,12 +172,12 @@ def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) 
     ),
 )
 def lerp(input: Array, end: Array, weight: Array) -> Array:
-    """``input + weight * (end - input)``, for each three elements; the weight may be a number.
+    """Linear interpolation, ``input + weight * (end - input)``; the weight may be a number.
 
     Example:
         >>> import dl4all as dl
         >>> dl.lerp(dl.tensor([0.0, 1.0]), dl.tensor([10.0, 2.0]), 0.5).tolist()
         [5.0, 1.5]
     """
-    away = end - input
-    return np.where(np.abs(weight) < 0.5, input + weight * away, end - away * (1 - weight))
+    distance = end - input
+    return np.where(np.abs(weight) < 0.5, input + weight * distance, end - distance * (1 - weight))

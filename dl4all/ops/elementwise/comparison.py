@@ -1,4 +1,4 @@
-"""Comparisons of elements, which give bools, and what follows from them: the larger, the smaller, limits."""
+"""Comparisons, maximum and minimum of two tensors, and clamping."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import REGISTRY
-from dl4all.ops.core.tensor_base import Array, TensorBase
+from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.elementwise.arithmetic import clone
-from dl4all.ops.elementwise.declare import each, elementwise
+from dl4all.ops.elementwise.declare import elementwise, same_for_dtypes
 from dl4all.ops.elementwise.logic import where
 
-BYTES = ("uint8", "bool")
+# The dtypes beside float32 and int32 that the kernels for comparisons take, four elements per word.
+BYTE_DTYPES = ("uint8", "bool")
 
 
 @export("dl", "Tensor", "Tensor_")
-@elementwise(glsl=each("a == b", *BYTES, "int64"), result="bool")
+@elementwise(glsl=same_for_dtypes("a == b", *BYTE_DTYPES, "int64"), result="bool")
 def eq(input: Array, other: Array) -> Array:
     """Whether elements are equal, as ``==``; nan equals nothing.
 
@@ -32,7 +32,7 @@ def eq(input: Array, other: Array) -> Array:
 
 # Not a != b, which some compilers of GLSL make false for nan.
 @export("dl", "Tensor", "Tensor_", aliases=("not_equal",))
-@elementwise(glsl=each("!(a == b)", *BYTES, "int64"), result="bool")
+@elementwise(glsl=same_for_dtypes("!(a == b)", *BYTE_DTYPES, "int64"), result="bool")
 def ne(input: Array, other: Array) -> Array:
     """Whether elements differ, as ``!=``; nan differs from everything.
 
@@ -45,7 +45,7 @@ def ne(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("less",))
-@elementwise(glsl=each("a < b", *BYTES) | {"int64": "less(a, b)"}, result="bool")
+@elementwise(glsl=same_for_dtypes("a < b", *BYTE_DTYPES) | {"int64": "less(a, b)"}, result="bool")
 def lt(input: Array, other: Array) -> Array:
     """Whether elements are less than others, as ``<``.
 
@@ -58,7 +58,7 @@ def lt(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("less_equal",))
-@elementwise(glsl=each("a <= b", *BYTES) | {"int64": "!less(b, a)"}, result="bool")
+@elementwise(glsl=same_for_dtypes("a <= b", *BYTE_DTYPES) | {"int64": "!less(b, a)"}, result="bool")
 def le(input: Array, other: Array) -> Array:
     """Whether elements are less than others or equal, as ``<=``.
 
@@ -71,7 +71,7 @@ def le(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("greater",))
-@elementwise(glsl=each("a > b", *BYTES) | {"int64": "less(b, a)"}, result="bool")
+@elementwise(glsl=same_for_dtypes("a > b", *BYTE_DTYPES) | {"int64": "less(b, a)"}, result="bool")
 def gt(input: Array, other: Array) -> Array:
     """Whether elements are greater than others, as ``>``.
 
@@ -84,7 +84,7 @@ def gt(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("greater_equal",))
-@elementwise(glsl=each("a >= b", *BYTES) | {"int64": "!less(a, b)"}, result="bool")
+@elementwise(glsl=same_for_dtypes("a >= b", *BYTE_DTYPES) | {"int64": "!less(a, b)"}, result="bool")
 def ge(input: Array, other: Array) -> Array:
     """Whether elements are greater than others or equal, as ``>=``.
 
@@ -97,7 +97,7 @@ def ge(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor")
-@elementwise(glsl={"float32": "is_nan(x)"} | dict.fromkeys(("int32", *BYTES), "false"), result="bool")
+@elementwise(glsl={"float32": "is_nan(x)"} | dict.fromkeys(("int32", *BYTE_DTYPES), "false"), result="bool")
 def isnan(input: Array) -> Array:
     """Whether elements are nan.
 
@@ -110,7 +110,7 @@ def isnan(input: Array) -> Array:
 
 
 @export("dl", "Tensor")
-@elementwise(glsl={"float32": "is_inf(x)"} | dict.fromkeys(("int32", *BYTES), "false"), result="bool")
+@elementwise(glsl={"float32": "is_inf(x)"} | dict.fromkeys(("int32", *BYTE_DTYPES), "false"), result="bool")
 def isinf(input: Array) -> Array:
     """Whether elements are infinite.
 
@@ -123,7 +123,7 @@ def isinf(input: Array) -> Array:
 
 
 @export("dl", "Tensor")
-@elementwise(glsl={"float32": "is_finite(x)"} | dict.fromkeys(("int32", *BYTES), "true"), result="bool")
+@elementwise(glsl={"float32": "is_finite(x)"} | dict.fromkeys(("int32", *BYTE_DTYPES), "true"), result="bool")
 def isfinite(input: Array) -> Array:
     """Whether elements are neither infinite nor nan.
 
@@ -135,36 +135,13 @@ def isfinite(input: Array) -> Array:
     return np.isfinite(input)
 
 
-# The larger and the smaller
-
-
-@export()
-@elementwise(
-    glsl="b < c ? 0.0 : b == c ? 0.5 * a : a",
-    promotion="float",
-    grad=(lambda g, input, other: REGISTRY["maximum_backward"](g, input, other), None, None),
-)
-def maximum_backward(grad: Array, input: Array, other: Array) -> Array:
-    """The gradient of :func:`maximum` for `input`: half of it where both are the same.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.ops.maximum_backward(dl.tensor([1.0, 1.0]), 2.0, dl.tensor([2.0, 3.0])).tolist()
-        [0.5, 0.0]
-    """
-    return np.where(input < other, grad.dtype.type(0), np.where(input == other, grad / 2, grad))
+# Maximum and minimum
 
 
 @export("dl", "Tensor")
-@elementwise(
-    glsl=each("larger(a, b)", *BYTES),
-    grad=(
-        lambda g, input, other: maximum_backward(g, input, other),
-        lambda g, input, other: maximum_backward(g, other, input),
-    ),
-)
+@elementwise(glsl=same_for_dtypes("larger(a, b)", *BYTE_DTYPES))
 def maximum(input: Array, other: Array) -> Array:
-    """The larger of each pair of elements; nan if one of them is.
+    """The larger of each pair of elements; nan if one of them is nan.
 
     Example:
         >>> import dl4all as dl
@@ -175,15 +152,9 @@ def maximum(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor")
-@elementwise(
-    glsl=each("smaller(a, b)", *BYTES),
-    grad=(
-        lambda g, input, other: maximum_backward(g, other, input),
-        lambda g, input, other: maximum_backward(g, input, other),
-    ),
-)
+@elementwise(glsl=same_for_dtypes("smaller(a, b)", *BYTE_DTYPES))
 def minimum(input: Array, other: Array) -> Array:
-    """The smaller of each pair of elements; nan if one of them is.
+    """The smaller of each pair of elements; nan if one of them is nan.
 
     Example:
         >>> import dl4all as dl
@@ -193,13 +164,36 @@ def minimum(input: Array, other: Array) -> Array:
     return np.minimum(input, other)
 
 
-# Limits
+@export()
+@elementwise(glsl="b < c ? 0.0 : b == c ? 0.5 * a : a", promotion="float")
+def maximum_backward(grad: Array, input: Array, other: Array) -> Array:
+    """The gradient of :func:`maximum` for `input`: half of `grad` where both elements are equal.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.maximum_backward(dl.tensor([1.0, 1.0]), 2.0, dl.tensor([2.0, 3.0])).tolist()
+        [0.5, 0.0]
+    """
+    return np.where(input < other, grad.dtype.type(0), np.where(input == other, grad / 2, grad))
+
+
+maximum.defgrad(
+    lambda g, input, other: maximum_backward(g, input, other),
+    lambda g, input, other: maximum_backward(g, other, input),
+)
+minimum.defgrad(
+    lambda g, input, other: maximum_backward(g, other, input),
+    lambda g, input, other: maximum_backward(g, input, other),
+)
+maximum_backward.defgrad(lambda g, input, other: maximum_backward(g, input, other), None, None)
+
+# Clamping
 
 
 @export()
-@elementwise(glsl=each("a >= b && a <= c", *BYTES), result="bool")
+@elementwise(glsl=same_for_dtypes("a >= b && a <= c", *BYTE_DTYPES), result="bool")
 def in_range(input: Array, min: Array, max: Array) -> Array:
-    """Whether elements lie between two limits or on one.
+    """Whether elements lie between two limits, which are included.
 
     Example:
         >>> import dl4all as dl
@@ -209,25 +203,25 @@ def in_range(input: Array, min: Array, max: Array) -> Array:
     return (input >= min) & (input <= max)
 
 
-def _lower_gradient(g: Any, input: Any, min: Any, max: Any) -> Any:
+def _clamp_min_gradient(g: Any, input: Any, min: Any, max: Any) -> Any:
     return where((input < min) & (min < max), g, 0.0)
 
 
-def _upper_gradient(g: Any, input: Any, min: Any, max: Any) -> Any:
+def _clamp_max_gradient(g: Any, input: Any, min: Any, max: Any) -> Any:
     return where((input > max) | (max < min), g, 0.0)
 
 
 @export()
 @elementwise(
-    glsl=each("smaller(larger(a, b), c)", *BYTES),
+    glsl=same_for_dtypes("smaller(larger(a, b), c)", *BYTE_DTYPES),
     grad=(
         lambda g, input, min, max: where(in_range(input, min, max), g, 0.0),
-        _lower_gradient,
-        _upper_gradient,
+        _clamp_min_gradient,
+        _clamp_max_gradient,
     ),
 )
 def clamp_unchecked(input: Array, min: Array, max: Array) -> Array:
-    """The elements, no less than `min` and no more than `max`: :func:`clamp` with both.
+    """The elements, clamped to the interval from `min` to `max`: :func:`clamp` with both limits.
 
     Example:
         >>> import dl4all as dl
@@ -239,7 +233,7 @@ def clamp_unchecked(input: Array, min: Array, max: Array) -> Array:
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl=each("larger(a, b)", *BYTES),
+    glsl=same_for_dtypes("larger(a, b)", *BYTE_DTYPES),
     grad=(
         lambda g, input, min: where(input >= min, g, 0.0),
         lambda g, input, min: where(input < min, g, 0.0),
@@ -258,7 +252,7 @@ def clamp_min(input: Array, min: Array) -> Array:
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl=each("smaller(a, b)", *BYTES),
+    glsl=same_for_dtypes("smaller(a, b)", *BYTE_DTYPES),
     grad=(
         lambda g, input, max: where(input <= max, g, 0.0),
         lambda g, input, max: where(input > max, g, 0.0),
@@ -276,8 +270,8 @@ def clamp_max(input: Array, max: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("clip",))
-def clamp(input: TensorBase, min: Any = None, max: Any = None) -> Any:
-    """The elements, no less than `min` and no more than `max`, which are numbers, tensors or left out.
+def clamp(input: TensorBase, min: Array | Scalar | None = None, max: Array | Scalar | None = None) -> Array:
+    """The elements, clamped to the interval from `min` to `max`, of which one may be left out.
 
     Where `min` is more than `max`, the result is `max`; nan stays nan.
 
@@ -299,13 +293,13 @@ def clamp(input: TensorBase, min: Any = None, max: Any = None) -> Any:
 @export("dl", "Tensor", "Tensor_")
 def nan_to_num(
     input: TensorBase, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
-) -> Any:
-    """The elements with numbers in the place of nan and of infinities.
+) -> Array:
+    """The elements, with nan and infinities replaced by numbers.
 
     Args:
         input: any shape.
-        nan: stands for nan.
-        posinf, neginf: stand for the infinities; by default the largest and the smallest finite number.
+        nan: replaces nan.
+        posinf, neginf: replace the infinities; by default the largest and the smallest finite number.
 
     Example:
         >>> import dl4all as dl
@@ -315,6 +309,6 @@ def nan_to_num(
     if input.dtype.kind != "f":
         return clone(input)
     largest = float(np.finfo(input.dtype).max)
-    found = where(isnan(input), nan, input)
-    found = where(eq(input, np.inf), largest if posinf is None else posinf, found)
-    return where(eq(input, -np.inf), -largest if neginf is None else neginf, found)
+    result = where(isnan(input), nan, input)
+    result = where(eq(input, np.inf), largest if posinf is None else posinf, result)
+    return where(eq(input, -np.inf), -largest if neginf is None else neginf, result)

@@ -1,55 +1,68 @@
-"""How elementwise kernels are made and launched: by how their operands lie in memory."""
+"""Elementwise kernels: one GLSL expression, compiled in variants for the memory layouts of its operands.
+
+``build_variants`` declares the variants of an expression, ``launch_elementwise`` picks the one that fits the
+operands' strides and launches it.
+"""
 
 from __future__ import annotations
 
+import enum
 import math
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from dl4all.ops.core import launch as launching
-from dl4all.ops.core.launch import MAX_GRID_SIZE, shader, strided_grid
+from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, shader, strided_grid
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
+from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.programs import Launch
 
-RANKS = (0, 4)  # axes of the kernels' index arithmetic after merging; 0 is contiguous
-TURNED = 2  # likewise: four neighbours along two axes, which lie in another order in the result
-COPY_RANKS = (0, TURNED, 4, 8)  # of clone, which is what puts tensors of more axes in order for the others
-FOURS = 1  # in place of a number of axes: the most there are, and four neighbours to an invocation
-WORKGROUP = 128
-ENOUGH = 8192  # workgroups, to keep any device busy
-ROW = 64  # from this length on, workgroups are spread over rows, which saves dividing for each element
-KINDS = {FOURS, TURNED}
-DIVIDED, SPREAD, FLAT = range(3)  # how invocations walk over the elements, as in elementwise/elements.glsl
-FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # from here on, numbers round to infinity
+# Axes of the kernels' index arithmetic, after merging. Operands with more axes are copied first. clone makes
+# these copies, so it has a kernel for more axes.
+STRIDED_RANKS = (4,)
+CLONE_RANKS = (4, 8)
 
-FILES = ("elementwise/unary.comp", "elementwise/binary.comp", "elementwise/ternary.comp")
+WORKGROUP_SIZE = 128
+SUFFICIENT_WORKGROUPS = 8192  # Enough to keep any device busy.
+MIN_ROW_LENGTH = 64  # From here on workgroups are spread over rows, which saves a division per element.
+FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # The smallest number that rounds to infinity.
+
+SHADER_FILES = ("elementwise/unary.comp", "elementwise/binary.comp", "elementwise/ternary.comp")
 
 
-class Word(NamedTuple):
-    """How a dtype's elements lie in memory: in words of a GLSL type, to be packed with ``code``."""
+class RowWalk(enum.IntEnum):
+    """How the invocations of a kernel with strides find their rows, as in elementwise/elements.glsl."""
+
+    DIVIDED = 0  # by dividing the element's index by the length of a row
+    ROWS = 1  # a workgroup strides over rows
+    FLAT = 2  # all operands are contiguous and form one row
+
+
+class ElementType(NamedTuple):
+    """How a dtype's elements are stored: in words of a GLSL type, which ``struct`` packs with ``code``."""
 
     glsl: str
     code: str
-    several: bool = False  # four to a word, in expressions an int each
+    packed: bool = False  # four elements per word, which expressions see as ints
 
 
-LONG = "ivec2"
-WORDS = {
-    "float32": Word("float", "f"),
-    "int32": Word("int", "i"),
-    "int64": Word(LONG, "i"),  # few devices compute with them: expressions take the low and the high word
-    "uint8": Word("uint", "i", several=True),
-    "bool": Word("uint", "i", several=True),
+GLSL_INT64 = "ivec2"  # Few devices compute with 64-bit integers: expressions see the low and the high word.
+ELEMENT_TYPES = {
+    "float32": ElementType("float", "f"),
+    "int32": ElementType("int", "i"),
+    "int64": ElementType(GLSL_INT64, "i"),
+    "uint8": ElementType("uint", "i", packed=True),
+    "bool": ElementType("uint", "i", packed=True),
 }
 
-# The functions of each file in include/math; a kernel takes in those files that its expression needs.
-LIBRARY = {
+# The functions of each file in include/math. A kernel includes the files whose functions it calls.
+MATH_FUNCTIONS = {
     "EXPONENTIAL": ("expf", "exp2f", "expm1f", "sinhf", "coshf", "tanhf", "sigmoidf"),
     "LOGARITHM": ("logf", "log2f", "log10f", "log1pf"),
     "TRIGONOMETRY": ("sinf", "cosf", "tanf", "asinf", "acosf", "atanf", "atan2f"),
@@ -60,103 +73,203 @@ LIBRARY = {
 
 
 class Variant(NamedTuple):
-    """One kernel, and how its push constants are packed."""
+    """One kernel of an expression, and how its push constants are packed."""
 
-    code: Shader
-    rank: int
+    shader: Shader
+    rank: int  # axes of its index arithmetic; 0 where it has none
     push: struct.Struct
-    floats: tuple[int, ...]  # which of the push constants are float32
-    elements: int  # that an invocation writes: 1 or 4
+    float_positions: tuple[int, ...]  # which push constants are float32
+    elements: int  # written by an invocation at a time: 1 or 4
 
 
-Variants: TypeAlias = dict[int, Variant]
+class Variants(NamedTuple):
+    """The kernels of one expression, by the layout of its operands."""
+
+    contiguous: Variant  # every operand is contiguous from its offset on
+    strided: tuple[Variant, ...]  # any strides, by ascending rank
+    vec4: Variant | None  # any strides with rows of aligned vectors of four; None for int64
+    transpose: Shader | None  # copies 4 by 4 tiles of a transposed operand; only for clone
+
+    @property
+    def shaders(self) -> tuple[Shader, ...]:
+        kernels = (self.contiguous, *self.strided, *((self.vec4,) if self.vec4 else ()))
+        return (
+            *(variant.shader for variant in kernels),
+            *((self.transpose,) if self.transpose else ()),
+        )
 
 
-def launch(
+# Building
+
+
+def build_variants(
+    expression: str,
+    operands: Sequence[ElementType],
+    result: ElementType,
+    arguments: Mapping[str, str],
+    ranks: tuple[int, ...] = STRIDED_RANKS,
+    *,
+    transposes: bool = False,
+) -> Variants:
+    """The kernels of an expression.
+
+    Args:
+        expression: in GLSL, of x, or of a, b and c.
+        operands: how their elements are stored.
+        result: how its elements are stored.
+        arguments: GLSL types by name.
+        ranks: of the kernels for operands with strides, ascending.
+        transposes: whether the expression is a copy, which has a kernel of its own for transposed operands.
+    """
+    names = ("x",) if len(operands) == 1 else ("a", "b", "c")[: len(operands)]
+    defines: dict[str, Any] = {
+        f"OP({','.join(names)})": f"({expression})",
+        "PARAMS": "".join(f"{glsl_type} {name};" for name, glsl_type in arguments.items()),
+    }
+    for letter, element in (*zip("ABC", operands, strict=False), ("Y", result)):
+        if element.glsl != "float":
+            defines[f"{letter}_WORD"] = element.glsl
+        if element.packed:
+            defines[f"{letter}_BYTES"] = 1
+    int64 = any(element.glsl == GLSL_INT64 for element in operands)
+    if int64:
+        defines["INT64"] = 1
+    identifiers = set(re.findall(r"\w+", expression))
+    defines |= {file: 1 for file, functions in MATH_FUNCTIONS.items() if identifiers & set(functions)}
+    # The push constants: element count, offsets, operands that are numbers, sizes and strides, arguments.
+    number_codes = "".join(element.code for element in operands) if len(operands) > 1 else ""
+    argument_codes = "".join("f" if glsl_type == "float" else "i" for glsl_type in arguments.values())
+
+    def variant(rank: int, elements: int, **more_defines: int) -> Variant:
+        codes = "I" * (1 + len(operands)) + number_codes + "I" * (rank * (1 + len(operands))) + argument_codes
+        return Variant(
+            shader(SHADER_FILES[len(operands) - 1], RANK=rank, **more_defines, **defines),
+            rank,
+            struct.Struct(f"<{codes}"),
+            tuple(position for position, code in enumerate(codes) if code == "f"),
+            elements,
+        )
+
+    elements = 4 if result.packed else 1
+    return Variants(
+        variant(0, elements),
+        tuple(variant(rank, elements) for rank in ranks),
+        None if int64 else variant(max(ranks), 4, VEC4=1),
+        TRANSPOSE if transposes and not result.packed else None,
+    )
+
+
+# Launching
+
+
+def launch_elementwise(
     variants: Variants, out: TensorBase, operands: Sequence[Any], arguments: Sequence[Any] = ()
 ) -> None:
-    """Run the kernel that suits the operands' strides; where an operand is a number, no memory is read.
+    """Launch the variant that fits the operands' strides.
 
-    `out` is contiguous, and operands are of the dtypes that the variants are for.
+    Args:
+        variants: of the expression, for the operands' dtypes.
+        out: contiguous.
+        operands: tensors that broadcast to the shape of `out`, or numbers, for which no memory is read.
+        arguments: the values of the op's arguments.
     """
     shape, strides = out.shape, out.strides
-    flat, numbers, tensors = True, 0, []
-    for place, operand in enumerate(operands):
+    contiguous, scalar_mask, tensors = True, 0, []
+    for position, operand in enumerate(operands):
         if isinstance(operand, TensorBase):
-            expanded = operand if operand.shape == shape else _expand(operand, shape)
-            flat = flat and expanded.strides == strides
-            tensors.append(expanded)
+            view = operand if operand.shape == shape else broadcast_view(operand, shape)
+            contiguous = contiguous and view.strides == strides
+            tensors.append(view)
         else:
-            numbers |= 1 << place
+            scalar_mask |= 1 << position
     axes: Sequence[int] = ()
     variant: Variant | None = None
-    if not flat:
-        if TURNED in variants and _turned(out, tensors[0]):
+    if not contiguous:
+        if variants.transpose is not None and _launch_transpose(out, tensors[0]):
             return
-        variant, tensors, axes = _strided(variants, out, tensors, numbers, len(operands))
-    count = out.numel()
-    walk = DIVIDED
+        variant, tensors, axes = _strided_variant(variants, out, tensors, scalar_mask, len(operands))
+    numel = out.numel()
+    walk = RowWalk.DIVIDED
     if variant is None:
-        by_four = FOURS in variants and count % 4 == 0 and not any(tensor.offset % 4 for tensor in tensors)
-        variant = variants[FOURS if by_four else 0]
-        axes, walk = (0,) * (variant.rank * (1 + len(operands))), FLAT
-    offsets, storages, values, left = [], [], [], iter(tensors)
-    for place, operand in enumerate(operands):
-        tensor = tensors[0] if numbers >> place & 1 else next(left)  # something must be bound
+        variant = variants.contiguous
+        if variants.vec4 and numel % 4 == 0 and not any(tensor.offset % 4 for tensor in tensors):
+            variant = variants.vec4
+        axes, walk = (0,) * (variant.rank * (1 + len(operands))), RowWalk.FLAT
+    offsets, storages, numbers, remaining = [], [], [], iter(tensors)
+    for position, operand in enumerate(operands):
+        is_number = scalar_mask >> position & 1
+        tensor = tensors[0] if is_number else next(remaining)  # every binding needs a buffer
         offsets.append(tensor.offset)
         storages.append(tensor.storage)
-        values.append(operand if numbers >> place & 1 else 0)
-    push = _packed(variant, (count, *offsets, *(values if len(values) > 1 else ()), *axes, *arguments))
-    constants: tuple[int, ...] = (numbers,) if numbers else ()
-    groups = strided_grid(-(-count // variant.elements), WORKGROUP)
+        numbers.append(operand if is_number else 0)
+    push = _pack(variant, (numel, *offsets, *(numbers if len(numbers) > 1 else ()), *axes, *arguments))
+    constants: tuple[int, ...] = (scalar_mask,) if scalar_mask else ()
+    groups = strided_grid(ceil_div(numel, variant.elements), WORKGROUP_SIZE)
     if variant.rank:
-        length, used = axes[variant.rank - 1], sum(size != 1 for size in axes[: variant.rank])
-        four, alike = variant is variants.get(FOURS), 0
-        if walk != FLAT and (four or (length >= ROW and length % variant.elements == 0)):
-            walk, groups = SPREAD, _over_rows(length // variant.elements, count // length, several=four)
-            alike = _alike(axes, numbers, len(operands))
-        constants = (numbers, max(used, 1), walk, *((alike,) if four else ()))
-    out.device.launch(Launch(variant.code, groups, push, constants), *storages, out.storage)
+        sizes = axes[: variant.rank]
+        row_length, used_axes = sizes[-1], sum(size != 1 for size in sizes)
+        vec4, constant_rows = variant is variants.vec4, 0
+        if walk != RowWalk.FLAT and (
+            vec4 or (row_length >= MIN_ROW_LENGTH and row_length % variant.elements == 0)
+        ):
+            walk = RowWalk.ROWS
+            groups = _grid_over_rows(row_length // variant.elements, numel // row_length, vec4=vec4)
+            constant_rows = _constant_rows(axes, scalar_mask, len(operands))
+        constants = (scalar_mask, max(used_axes, 1), int(walk), *((constant_rows,) if vec4 else ()))
+    out.device.launch(Launch(variant.shader, groups, push, constants), *storages, out.storage)
 
 
-def _over_rows(length: int, rows: int, *, several: bool) -> tuple[int, int, int]:
-    """Workgroups that stride over the rows in y, and over a row in x: few, as each finds the row's place.
+def broadcast_view(tensor: TensorBase, shape: Shape) -> TensorBase:
+    """A view of `shape` in which the axes that broadcast have stride 0, without a gradient."""
+    if tensor.shape == shape:
+        return tensor
+    missing = len(shape) - len(tensor.shape)
+    strides = (0,) * missing + tuple(
+        0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)
+    )
+    view: TensorBase = tensor.as_strided(shape, strides, tensor.offset)
+    return view
 
-    With `several`, short rows share a workgroup.
+
+def _grid_over_rows(row_length: int, rows: int, *, vec4: bool) -> Grid:
+    """Workgroups that stride over rows in y and along a row in x.
+
+    There are few in x, as each workgroup computes where its row starts. With `vec4`, short rows share a
+    workgroup.
     """
-    together = WORKGROUP >> min((length - 1).bit_length(), 7) if several else 1
-    y = min(-(-rows // together), MAX_GRID_SIZE, launching.STRIDED_GRID_CAP)
-    x, _, _ = strided_grid(length, WORKGROUP)
-    return min(x, max(1, ENOUGH // y)), y, 1
+    rows_per_group = WORKGROUP_SIZE >> min((row_length - 1).bit_length(), 7) if vec4 else 1
+    y = min(ceil_div(rows, rows_per_group), MAX_GRID_SIZE, launching.STRIDED_GRID_CAP)
+    x, _, _ = strided_grid(row_length, WORKGROUP_SIZE)
+    return min(x, max(1, SUFFICIENT_WORKGROUPS // y)), y, 1
 
 
-def _strided(
-    variants: Variants, out: TensorBase, tensors: list[TensorBase], numbers: int, count: int
+def _strided_variant(
+    variants: Variants, out: TensorBase, tensors: list[TensorBase], scalar_mask: int, operand_count: int
 ) -> tuple[Variant | None, list[TensorBase], Sequence[int]]:
-    """The variant for operands that are not all contiguous, with sizes and strides as it takes them.
+    """The variant for operands that are not all contiguous, the tensors it reads, their sizes and strides.
 
-    None if they are contiguous after all, once axes have become one or copies were made.
+    The variant is None if the operands are contiguous after all, once axes were merged or copies made.
     """
     shape, strides = merge_axes(out.shape, [t.strides for t in tensors])
-    if len(shape) > max(variants):
-        tensors = [_copy(t) for t in tensors]
+    if len(shape) > variants.strided[-1].rank:
+        tensors = [_contiguous_copy(t) for t in tensors]
         shape, strides = merge_axes(out.shape, [t.strides for t in tensors])
     if all(s == contiguous_strides(shape) for s in strides):
         return None, tensors, ()
-    variant = variants.get(FOURS)
-    if variant is None or len(shape) > variant.rank or not _by_four(tensors, shape, strides):
-        variant = variants[min(r for r in variants.keys() - KINDS if r >= len(shape))]
-    rank = variant.rank
-    missing = rank - len(shape)  # axes of size 1 in front fill the kernel's fixed number of them
+    variant = variants.vec4
+    if variant is None or len(shape) > variant.rank or not _fits_vec4(tensors, shape, strides):
+        variant = next(v for v in variants.strided if v.rank >= len(shape))
+    missing = variant.rank - len(shape)  # the kernel's unused axes come first and have size 1
     axes = [*(1,) * missing, *shape]
-    left = iter(strides)
-    for place in range(count):
-        axes += (0,) * rank if numbers >> place & 1 else (*(0,) * missing, *next(left))
+    remaining = iter(strides)
+    for position in range(operand_count):
+        is_number = scalar_mask >> position & 1
+        axes += (0,) * variant.rank if is_number else (*(0,) * missing, *next(remaining))
     return variant, tensors, axes
 
 
-def _turned(out: TensorBase, tensor: TensorBase) -> bool:
-    """Copy the elements four by four, if they lie so."""
+def _launch_transpose(out: TensorBase, tensor: TensorBase) -> bool:
+    """Copy a transposed tensor by tiles, if its strides allow that; return whether they do."""
     shape, strides = merge_axes(out.shape, [tensor.strides, out.strides])
     launch = transpose_launch(shape, strides[0], strides[1], (tensor.offset, out.offset))
     if launch:
@@ -164,102 +277,41 @@ def _turned(out: TensorBase, tensor: TensorBase) -> bool:
     return launch is not None
 
 
-def _by_four(tensors: Sequence[TensorBase], shape: Shape, strides: Sequence[Shape]) -> bool:
-    """Whether fours of elements are neighbours in each operand, at multiples of four, or all the same."""
+def _fits_vec4(tensors: Sequence[TensorBase], shape: Shape, strides: Sequence[Shape]) -> bool:
+    """Whether each operand's rows consist of aligned vectors of four elements, or of one repeated element."""
     return shape[-1] % 4 == 0 and all(
         s[-1] == 0 or (s[-1] == 1 and not any(number % 4 for number in (t.offset, *s[:-1])))
         for t, s in zip(tensors, strides, strict=True)
     )
 
 
-def _alike(axes: Sequence[int], numbers: int, operands: int) -> int:
-    """The operands that have one element for each row, as bits."""
-    rank = len(axes) // (1 + operands)
-    last = axes[2 * rank - 1 :: rank]
-    return sum(1 << place for place, stride in enumerate(last) if stride == 0) & ~numbers
+def _constant_rows(axes: Sequence[int], scalar_mask: int, operand_count: int) -> int:
+    """Bit mask of the tensors whose rows are one repeated element; `axes` are sizes, then strides."""
+    rank = len(axes) // (1 + operand_count)
+    last_strides = axes[2 * rank - 1 :: rank]
+    return sum(1 << position for position, stride in enumerate(last_strides) if stride == 0) & ~scalar_mask
 
 
-def variants(
-    expression: str,
-    operands: Sequence[Word],
-    result: Word,
-    arguments: Mapping[str, str],
-    ranks: Iterable[int],
-) -> Variants:
-    """The kernels of an expression, by rank or FOURS.
-
-    Args:
-        expression: in GLSL, of x, or of a, b and c.
-        operands, result: how their elements lie in memory.
-        arguments: GLSL types by name.
-        ranks: numbers of axes; 0 is for contiguous operands.
-    """
-    names = ("x",) if len(operands) == 1 else ("a", "b", "c")[: len(operands)]
-    defines: dict[str, Any] = {
-        f"OP({','.join(names)})": f"({expression})",
-        "PARAMS": "".join(f"{kind} {name};" for name, kind in arguments.items()),
-    }
-    for letter, word in (*zip("ABC", operands, strict=False), ("Y", result)):
-        if word.glsl != "float":
-            defines[f"{letter}_WORD"] = word.glsl
-        if word.several:
-            defines[f"{letter}_BYTES"] = 1
-    if LONG in (word.glsl for word in operands):
-        defines["LONG"] = 1
-    used = set(re.findall(r"\w+", expression))
-    defines |= {section: 1 for section, functions in LIBRARY.items() if used & set(functions)}
-    numbers = "".join(word.code for word in operands) if len(operands) > 1 else ""
-    rest = "".join("f" if kind == "float" else "i" for kind in arguments.values())
-
-    def variant(rank: int, elements: int, **more: int) -> Variant:
-        code = "I" * (1 + len(operands)) + numbers + "I" * (rank + rank * len(operands)) + rest
-        return Variant(
-            shader(FILES[len(operands) - 1], RANK=rank, **more, **defines),
-            rank,
-            struct.Struct(f"<{code}"),
-            tuple(place for place, letter in enumerate(code) if letter == "f"),
-            elements,
-        )
-
-    made = {rank: variant(rank, 4 if result.several else 1) for rank in ranks if rank != TURNED}
-    if "LONG" not in defines:
-        made[FOURS] = variant(max(made), 4, FOURS=1)
-    if TURNED in ranks and not result.several:
-        made[TURNED] = Variant(TRANSPOSE, 0, struct.Struct(""), (), 16)
-    return made
-
-
-def _packed(variant: Variant, values: Sequence[Any]) -> bytes:
+def _pack(variant: Variant, values: Sequence[Any]) -> bytes:
+    """The push constants of a launch."""
     try:
         return variant.push.pack(*values)
     except (struct.error, OverflowError):  # struct refuses what float32 rounds to infinity, and 2.0 as an int
         exact = list(values)
-        for place, value in enumerate(values):
-            if place not in variant.floats:
-                exact[place] = int(value)
+        for position, value in enumerate(values):
+            if position not in variant.float_positions:
+                exact[position] = int(value)
             elif abs(value) >= FLOAT32_OVERFLOW:
-                exact[place] = math.copysign(math.inf, value)
+                exact[position] = math.copysign(math.inf, value)
         return variant.push.pack(*exact)
 
 
-def _copy(tensor: TensorBase) -> TensorBase:
-    """The elements in row-major order; by way of the host where not even clone has enough axes."""
+def _contiguous_copy(tensor: TensorBase) -> TensorBase:
+    """The elements in row-major order, copied on the host where clone's kernels have too few axes."""
     axes, _ = merge_axes(tensor.shape, [tensor.strides])
-    copied: TensorBase = (
+    copy: TensorBase = (
         primitives.clone(tensor)
-        if len(axes) <= max(COPY_RANKS)
+        if len(axes) <= max(CLONE_RANKS)
         else from_host(type(tensor).result_class, tensor.on_host(), tensor.device, copy=True)
     )
-    return copied
-
-
-def _expand(tensor: TensorBase, shape: Shape) -> TensorBase:
-    """A view of `shape` in which the axes that broadcast have stride 0."""
-    if tensor.shape == shape:
-        return tensor
-    missing = len(shape) - len(tensor.shape)
-    strides = (0,) * missing + tuple(
-        0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)
-    )
-    expanded: TensorBase = tensor.as_strided(shape, strides, tensor.offset)
-    return expanded
+    return copy

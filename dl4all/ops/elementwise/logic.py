@@ -1,27 +1,24 @@
-"""Bools and bits, and the choice between two tensors."""
+"""Logical and bitwise operations, ``where`` and ``masked_fill``."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import REGISTRY
-from dl4all.ops.core.tensor_base import Array, TensorBase
-from dl4all.ops.elementwise.declare import each, elementwise
+from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
+from dl4all.ops.elementwise.declare import elementwise, same_for_dtypes
 
 
-def _truth(expression: str) -> dict[str, str]:
-    """An expression over ``A`` and ``B``, which say whether a and b are not 0; nan is not."""
+def _logical_expressions(expression: str) -> dict[str, str]:
+    """GLSL by dtype for an expression in ``A`` and ``B``, the truth of a and b: not 0; nan is true."""
     floats = expression.replace("A", "!(a == 0.0)").replace("B", "!(b == 0.0)")
     ints = expression.replace("A", "(a != 0)").replace("B", "(b != 0)")
     return {"float32": floats, **dict.fromkeys(("int32", "uint8", "bool"), ints)}
 
 
 @export("dl", "Tensor", "Tensor_")
-@elementwise(glsl=_truth("A && B"), result="bool")
+@elementwise(glsl=_logical_expressions("A && B"), result="bool")
 def logical_and(input: Array, other: Array) -> Array:
     """Whether both elements are true, that is, not 0.
 
@@ -34,9 +31,9 @@ def logical_and(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_")
-@elementwise(glsl=_truth("A || B"), result="bool")
+@elementwise(glsl=_logical_expressions("A || B"), result="bool")
 def logical_or(input: Array, other: Array) -> Array:
-    """Whether one of both elements is true, that is, not 0.
+    """Whether at least one of both elements is true, that is, not 0.
 
     Example:
         >>> import dl4all as dl
@@ -47,9 +44,9 @@ def logical_or(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_")
-@elementwise(glsl=_truth("A != B"), result="bool")
+@elementwise(glsl=_logical_expressions("A != B"), result="bool")
 def logical_xor(input: Array, other: Array) -> Array:
-    """Whether just one of both elements is true, that is, not 0.
+    """Whether exactly one of both elements is true, that is, not 0.
 
     Example:
         >>> import dl4all as dl
@@ -74,13 +71,13 @@ def logical_not(input: Array) -> Array:
     return np.logical_not(input)
 
 
-WHOLE = ("int32", "uint8", "bool")
+BITWISE_DTYPES = ("int32", "uint8", "bool")
 
 
 @export("dl", "Tensor", "Tensor_")
-@elementwise(glsl=dict.fromkeys(WHOLE, "a & b"), kinds="biu")
+@elementwise(glsl=dict.fromkeys(BITWISE_DTYPES, "a & b"), kinds="biu")
 def bitwise_and(input: Array, other: Array) -> Array:
-    """The bits that are set in both elements, as ``&``; of bools, whether both are true.
+    """The bits that are set in both elements, as ``&``; for bools, whether both are true.
 
     Example:
         >>> import dl4all as dl
@@ -91,9 +88,9 @@ def bitwise_and(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_")
-@elementwise(glsl=dict.fromkeys(WHOLE, "a | b"), kinds="biu")
+@elementwise(glsl=dict.fromkeys(BITWISE_DTYPES, "a | b"), kinds="biu")
 def bitwise_or(input: Array, other: Array) -> Array:
-    """The bits that are set in one of both elements, as ``|``; of bools, whether one is true.
+    """The bits that are set in at least one of both elements, as ``|``; for bools, whether one is true.
 
     Example:
         >>> import dl4all as dl
@@ -104,9 +101,9 @@ def bitwise_or(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_")
-@elementwise(glsl=dict.fromkeys(WHOLE, "a ^ b"), kinds="biu")
+@elementwise(glsl=dict.fromkeys(BITWISE_DTYPES, "a ^ b"), kinds="biu")
 def bitwise_xor(input: Array, other: Array) -> Array:
-    """The bits that are set in just one of both elements, as ``^``; of bools, whether just one is true.
+    """The bits that are set in exactly one of both elements, as ``^``; for bools, whether they differ.
 
     Example:
         >>> import dl4all as dl
@@ -119,7 +116,7 @@ def bitwise_xor(input: Array, other: Array) -> Array:
 @export("dl", "Tensor", "Tensor_")
 @elementwise(glsl={"int32": "~x", "uint8": "~x", "bool": "x == 0"}, kinds="biu")
 def bitwise_not(input: Array) -> Array:
-    """The opposite of each bit, as ``~``; of bools, the opposite of each.
+    """Each element with all bits inverted, as ``~``; for bools, the logical negation.
 
     Example:
         >>> import dl4all as dl
@@ -131,16 +128,11 @@ def bitwise_not(input: Array) -> Array:
 
 @export("dl")
 @elementwise(
-    glsl=each("a != 0 ? b : c", "uint8", "bool"),
+    glsl=same_for_dtypes("a != 0 ? b : c", "uint8", "bool"),
     conditions=("condition",),
-    grad=(
-        None,
-        lambda g, condition: REGISTRY["where"](condition, g, 0.0),
-        lambda g, condition: REGISTRY["where"](condition, 0.0, g),
-    ),
 )
 def where(condition: Array, input: Array, other: Array) -> Array:
-    """The elements of `input` where `condition`, of bools, is true, and those of `other` elsewhere.
+    """The elements of `input` where `condition`, a tensor of bools, is true, and of `other` elsewhere.
 
     Example:
         >>> import dl4all as dl
@@ -151,9 +143,14 @@ def where(condition: Array, input: Array, other: Array) -> Array:
     return np.where(condition, input, other)
 
 
+where.defgrad(
+    None, lambda g, condition: where(condition, g, 0.0), lambda g, condition: where(condition, 0.0, g)
+)
+
+
 @export("dl", "Tensor", "Tensor_")
-def masked_fill(input: TensorBase, mask: TensorBase, value: Any) -> Any:
-    """The elements with `value`, a number or a tensor of one element, where `mask` is true.
+def masked_fill(input: TensorBase, mask: TensorBase, value: Array | Scalar) -> Array:
+    """The elements, replaced by `value`, a number or a tensor of one element, where `mask` is true.
 
     Raises:
         DTypeError: the mask is not bool, or the value is of a higher kind than the input.

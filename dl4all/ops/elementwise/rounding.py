@@ -1,22 +1,19 @@
-"""Signs and whole numbers: what changes in steps, and so has a gradient of 0 or 1, and remainders."""
+"""Absolute value, sign, rounding and remainders: piecewise linear functions, whose slopes are 0, 1 or -1."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import true_divide
 from dl4all.ops.elementwise.declare import elementwise
 
 
 @export()
-@elementwise(glsl="0.0", promotion="float", grad=lambda g: REGISTRY["zero"](g))
+@elementwise(glsl="0.0", promotion="float")
 def zero(input: Array) -> Array:
-    """Zeros of the same shape: the gradient of what changes in steps, even where that of the result is nan.
+    """Zeros of the same shape: the gradient of step functions, even where the result's gradient is nan.
 
     Example:
         >>> import dl4all as dl
@@ -26,14 +23,16 @@ def zero(input: Array) -> Array:
     return np.zeros_like(input)
 
 
+zero.defgrad(lambda g: zero(g))
+
+
 @export("dl", "Tensor", "Tensor_", aliases=("absolute",))
 @elementwise(
     glsl={"float32": "abs(x)", "int32": "abs(x)", "uint8": "x"},
     kinds="iuf",
-    grad=lambda g, input: g * REGISTRY["sign"](input),
 )
 def abs(input: Array) -> Array:
-    """The size of each element, without its sign.
+    """The absolute value of each element.
 
     Example:
         >>> import dl4all as dl
@@ -64,13 +63,15 @@ def sign(input: Array) -> Array:
     return np.asarray(np.greater(input, 0).astype(np.int8) - np.less(input, 0), input.dtype)
 
 
-WHOLE = {"int32": "x", "uint8": "x"}
+abs.defgrad(lambda g, input: g * sign(input))
+
+UNCHANGED_INTEGERS = {"int32": "x", "uint8": "x"}  # of functions that round
 
 
 @export("dl", "Tensor", "Tensor_")
-@elementwise(glsl={"float32": "floor(x)"} | WHOLE, kinds="iuf", grad=lambda g: zero(g))
+@elementwise(glsl={"float32": "floor(x)"} | UNCHANGED_INTEGERS, kinds="iuf", grad=lambda g: zero(g))
 def floor(input: Array) -> Array:
-    """The largest whole number that is not above each element.
+    """The largest integer that is not above each element.
 
     Example:
         >>> import dl4all as dl
@@ -81,9 +82,9 @@ def floor(input: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_")
-@elementwise(glsl={"float32": "ceil(x)"} | WHOLE, kinds="iuf", grad=lambda g: zero(g))
+@elementwise(glsl={"float32": "ceil(x)"} | UNCHANGED_INTEGERS, kinds="iuf", grad=lambda g: zero(g))
 def ceil(input: Array) -> Array:
-    """The smallest whole number that is not below each element.
+    """The smallest integer that is not below each element.
 
     Example:
         >>> import dl4all as dl
@@ -94,7 +95,7 @@ def ceil(input: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("fix",))
-@elementwise(glsl={"float32": "trunc(x)"} | WHOLE, kinds="iuf", grad=lambda g: zero(g))
+@elementwise(glsl={"float32": "trunc(x)"} | UNCHANGED_INTEGERS, kinds="iuf", grad=lambda g: zero(g))
 def trunc(input: Array) -> Array:
     """Each element without its fraction.
 
@@ -107,9 +108,9 @@ def trunc(input: Array) -> Array:
 
 
 @export()
-@elementwise(glsl={"float32": "roundEven(x)"} | WHOLE, kinds="iuf", grad=lambda g: zero(g))
+@elementwise(glsl={"float32": "roundEven(x)"} | UNCHANGED_INTEGERS, kinds="iuf", grad=lambda g: zero(g))
 def round_even(input: Array) -> Array:
-    """The nearest whole number, of two the even one: :func:`round` without decimals.
+    """The nearest integer, ties to even: :func:`round` without decimals.
 
     Example:
         >>> import dl4all as dl
@@ -120,8 +121,8 @@ def round_even(input: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_")
-def round(input: Any, *, decimals: int = 0) -> Any:
-    """The nearest number with so many decimals, of two the even one; its gradient is 0.
+def round(input: Array, *, decimals: int = 0) -> Array:
+    """Each element rounded to a number of decimals, ties to even; its gradient is 0.
 
     Example:
         >>> import dl4all as dl
@@ -138,18 +139,18 @@ def round(input: Any, *, decimals: int = 0) -> Any:
 # Remainders
 
 
-def _in_ints(function: str) -> dict[str, str]:
+def _call_for_dtypes(function: str) -> dict[str, str]:
+    """A call of a function that include/math/remainder.glsl has for floats and for ints."""
     return dict.fromkeys(("float32", "int32", "uint8"), f"{function}(a, b)")
 
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl=_in_ints("remainderf"),
+    glsl=_call_for_dtypes("remainderf"),
     kinds="iuf",
-    grad=(lambda g: g, lambda g, input, other: -g * REGISTRY["floor_divide"](input, other)),
 )
 def remainder(input: Array, other: Array) -> Array:
-    """What is left of a division whose quotient is rounded down, as ``%``: it has the divisor's sign.
+    """The remainder of a division whose quotient is rounded down, as ``%``: it has the divisor's sign.
 
     Example:
         >>> import dl4all as dl
@@ -161,12 +162,12 @@ def remainder(input: Array, other: Array) -> Array:
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl=_in_ints("fmodf"),
+    glsl=_call_for_dtypes("fmodf"),
     kinds="iuf",
     grad=(lambda g: g, lambda g, input, other: -g * trunc(true_divide(input, other))),
 )
 def fmod(input: Array, other: Array) -> Array:
-    """What is left of a division whose quotient lost its fraction: it has the dividend's sign.
+    """The remainder of a division whose quotient is rounded toward 0: it has the dividend's sign.
 
     Example:
         >>> import dl4all as dl
@@ -177,7 +178,7 @@ def fmod(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_")
-@elementwise(glsl=_in_ints("floor_dividef"), kinds="iuf", grad=(lambda g: zero(g), lambda g: zero(g)))
+@elementwise(glsl=_call_for_dtypes("floor_dividef"), kinds="iuf", grad=(lambda g: zero(g), lambda g: zero(g)))
 def floor_divide(input: Array, other: Array) -> Array:
     """The quotient of each pair of elements, rounded down, as ``//``.
 
@@ -187,3 +188,6 @@ def floor_divide(input: Array, other: Array) -> Array:
         [1.0, -2.0]
     """
     return np.floor_divide(input, other)
+
+
+remainder.defgrad(lambda g: g, lambda g, input, other: -g * floor_divide(input, other))

@@ -1,7 +1,8 @@
-"""Powers, roots, exponentials, logarithms, trigonometric functions and their like.
+"""Roots, exponentials, logarithms, trigonometric and hyperbolic functions, error functions and powers.
 
-Vulkan asks little of its built-in functions; the kernels use those in ``shaders/include/math``, which are
-exact to a few units in the last place on every device that adds and multiplies as IEEE 754 has it.
+Vulkan guarantees little accuracy for its built-in functions. The kernels call the functions in
+``shaders/include/math``, which are accurate to a few units in the last place on every device whose sums and
+products follow IEEE 754.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import NUMBERS, REGISTRY
+from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.elementwise.declare import elementwise
@@ -44,7 +45,7 @@ def sqrt(input: Array) -> Array:
     grad=lambda g, result: g * (result * result * result) * -0.5,
 )
 def rsqrt(input: Array) -> Array:
-    """The inverse of each element's square root.
+    """The reciprocal of each element's square root.
 
     Example:
         >>> import dl4all as dl
@@ -96,7 +97,7 @@ def exp2(input: Array) -> Array:
 @export("dl", "Tensor", "Tensor_")
 @elementwise(glsl="expm1f(x)", promotion="float", grad=lambda g, result: g * (result + 1))
 def expm1(input: Array) -> Array:
-    """e to the power of each element, minus 1, exact for small ones, too.
+    """e to the power of each element, minus 1, accurate for small elements too.
 
     Example:
         >>> import dl4all as dl
@@ -160,7 +161,7 @@ def log10(input: Array) -> Array:
     glsl="log1pf(x)", promotion="float", domain={"input": (-0.9, 8)}, grad=lambda g, input: g / (input + 1)
 )
 def log1p(input: Array) -> Array:
-    """The natural logarithm of 1 + each element, exact for small ones, too.
+    """The natural logarithm of 1 + each element, accurate for small elements too.
 
     Example:
         >>> import dl4all as dl
@@ -171,7 +172,7 @@ def log1p(input: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_")
-@elementwise(glsl="sinf(x)", promotion="float", grad=lambda g, input: g * REGISTRY["cos"](input))
+@elementwise(glsl="sinf(x)", promotion="float")
 def sin(input: Array) -> Array:
     """The sine of each element, in radians.
 
@@ -194,6 +195,9 @@ def cos(input: Array) -> Array:
         [1.0]
     """
     return np.cos(input)
+
+
+sin.defgrad(lambda g, input: g * cos(input))
 
 
 @export("dl", "Tensor", "Tensor_")
@@ -264,7 +268,7 @@ def atan(input: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_")
-@elementwise(glsl="sinhf(x)", promotion="float", grad=lambda g, input: g * REGISTRY["cosh"](input))
+@elementwise(glsl="sinhf(x)", promotion="float")
 def sinh(input: Array) -> Array:
     """The hyperbolic sine of each element.
 
@@ -289,28 +293,11 @@ def cosh(input: Array) -> Array:
     return np.cosh(input)
 
 
-@export()
-@elementwise(
-    glsl="a * (1.0 - b * b)",
-    promotion="float",
-    grad=(
-        lambda g, output: REGISTRY["tanh_backward"](g, output),
-        lambda g, grad, output: g * grad * output * -2,
-    ),
-)
-def tanh_backward(grad: Array, output: Array) -> Array:
-    """The gradient of :func:`tanh`, whose result is `output`.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.ops.tanh_backward(dl.tensor([1.0]), dl.tensor([0.5])).tolist()
-        [0.75]
-    """
-    return grad * (1 - output * output)
+sinh.defgrad(lambda g, input: g * cosh(input))
 
 
 @export("dl", "Tensor", "Tensor_", "F")
-@elementwise(glsl="tanhf(x)", promotion="float", grad=lambda g, result: tanh_backward(g, result))
+@elementwise(glsl="tanhf(x)", promotion="float")
 def tanh(input: Array) -> Array:
     """The hyperbolic tangent of each element.
 
@@ -322,9 +309,28 @@ def tanh(input: Array) -> Array:
     return np.tanh(input)
 
 
+@export()
+@elementwise(glsl="a * (1.0 - b * b)", promotion="float")
+def tanh_backward(grad: Array, output: Array) -> Array:
+    """The gradient of :func:`tanh`, whose result is `output`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.tanh_backward(dl.tensor([1.0]), dl.tensor([0.5])).tolist()
+        [0.75]
+    """
+    return grad * (1 - output * output)
+
+
+tanh.defgrad(lambda g, result: tanh_backward(g, result))
+tanh_backward.defgrad(
+    lambda g, output: tanh_backward(g, output), lambda g, grad, output: g * grad * output * -2
+)
+
+
 @export("dl", "Tensor", "Tensor_")
 def square(input: Array) -> Array:
-    """Each element times itself.
+    """The square of each element.
 
     Example:
         >>> import dl4all as dl
@@ -344,7 +350,7 @@ def square(input: Array) -> Array:
     ),
 )
 def atan2(input: Array, other: Array) -> Array:
-    """The angle between -pi and pi of each point (`other`, `input`).
+    """The angle between -pi and pi of each point with x `other` and y `input`.
 
     Example:
         >>> import dl4all as dl
@@ -354,10 +360,10 @@ def atan2(input: Array, other: Array) -> Array:
     return np.arctan2(input, other)
 
 
-def each_of(function: Callable[[float], float], array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A function of one number, such as those of Python's math, of each element."""
-    found = np.fromiter(map(function, array.ravel().tolist()), np.float64, array.size)
-    return found.reshape(array.shape).astype(array.dtype)
+def map_elements(function: Callable[[float], float], array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A function of one number, such as those of Python's math, applied to each element."""
+    results = np.fromiter(map(function, array.ravel().tolist()), np.float64, array.size)
+    return results.reshape(array.shape).astype(array.dtype)
 
 
 @export("dl", "Tensor", "Tensor_")
@@ -367,14 +373,14 @@ def each_of(function: Callable[[float], float], array: npt.NDArray[Any]) -> npt.
     grad=lambda g, input: g * exp(-input * input) * (2 / math.sqrt(math.pi)),
 )
 def erf(input: Array) -> Array:
-    """The error function of each element: how much of a bell curve's area lies within its distance.
+    """The error function of each element.
 
     Example:
         >>> import dl4all as dl
         >>> dl.erf(dl.tensor([0.0])).tolist()
         [0.0]
     """
-    return each_of(math.erf, input)
+    return map_elements(math.erf, input)
 
 
 @export("dl", "Tensor", "Tensor_")
@@ -384,20 +390,20 @@ def erf(input: Array) -> Array:
     grad=lambda g, input: g * exp(-input * input) * (-2 / math.sqrt(math.pi)),
 )
 def erfc(input: Array) -> Array:
-    """1 - :func:`erf` of each element, exact where that is close to 1, too.
+    """1 - :func:`erf` of each element, accurate where :func:`erf` is close to 1 too.
 
     Example:
         >>> import dl4all as dl
         >>> dl.erfc(dl.tensor([0.0])).tolist()
         [1.0]
     """
-    return each_of(math.erfc, input)
+    return map_elements(math.erfc, input)
 
 
 # Powers
 
 
-def _power_gradient(g: Any, input: Any, other: Any) -> Any:
+def _base_gradient(g: Any, input: Any, other: Any) -> Any:
     if isinstance(other, NUMBERS):
         if other in (0, 1, 2):
             return g * (other if other < 2 else input * 2)
@@ -412,9 +418,9 @@ def _exponent_gradient(g: Any, input: Any, other: Any, result: Any) -> Any:
     else:
         logarithm = log(input)
     slope = result * logarithm
-    # The power of 0 stays 0 whatever the exponent, if only that is not below 0.
-    settled = logical_and(input == 0, other >= 0)
-    return g * where(settled, 0.0, slope)
+    # A power of 0 stays 0 for every exponent that is not negative.
+    is_constant = logical_and(input == 0, other >= 0)
+    return g * where(is_constant, 0.0, slope)
 
 
 @export("dl", "Tensor", "Tensor_")
@@ -433,9 +439,9 @@ def pow(input: Array, other: Array) -> Array:
     """
     if input.dtype.kind != "i":
         return np.power(input, other)
-    whole = np.power(input, np.maximum(other, 0))  # NumPy refuses negative powers
+    power = np.power(input, np.maximum(other, 0))  # NumPy refuses negative exponents of integers
     inverse = np.where(np.abs(input) == 1, np.where(other % 2 == 0, 1, input), 0)
-    return np.where(other < 0, inverse, whole)
+    return np.where(other < 0, inverse, power)
 
 
-pow.defgrad(_power_gradient, _exponent_gradient)
+pow.defgrad(_base_gradient, _exponent_gradient)

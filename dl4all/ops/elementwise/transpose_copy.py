@@ -1,4 +1,4 @@
-"""Copies after which other elements are neighbours, as of a transposed matrix."""
+"""Copies of transposed tensors, by tiles of 4 by 4 elements."""
 
 from __future__ import annotations
 
@@ -9,34 +9,42 @@ from dl4all.ops.core.tensor_base import Shape
 from dl4all.scheduler.programs import Launch
 
 TRANSPOSE = shader("memory/transpose.comp")
-TILES = (4, 32)  # of 4 by 4 elements, that a workgroup copies
-OUTER = 2  # axes beside the two
+TILES_PER_WORKGROUP = (4, 32)  # along the source's last axis and along the target's
+BATCH_AXES = 2  # axes that the kernel has beside the two transposed ones
 
 
 def transpose_launch(shape: Shape, source: Shape, target: Shape, offsets: Sequence[int]) -> Launch | None:
-    """The launch that copies elements of 4 bytes, or None where they are not by fours along two axes.
+    """The launch that copies elements of 4 bytes, or None where strides or sizes do not fit the tiles.
 
     Args:
-        shape: with as few axes as possible.
-        source, target: strides.
+        shape: with merged axes.
+        source: strides of the source.
+        target: strides of the target.
         offsets: of source and target.
     """
     if len(shape) < 2 or target[-1] != 1 or source.count(1) != 1 or source[-1] == 1:
         return None
-    turned, last = source.index(1), len(shape) - 1
-    others = [axis for axis in range(last) if axis != turned]
-    far = [source[last], target[turned], *(strides[axis] for strides in (source, target) for axis in others)]
-    if len(others) > OUTER or any(n % 4 for n in (shape[turned], shape[last], *far, *offsets)):
+    source_axis, target_axis = source.index(1), len(shape) - 1  # whose elements are neighbours
+    batch = [axis for axis in range(target_axis) if axis != source_axis]
+    steps = [
+        source[target_axis],
+        target[source_axis],
+        *(strides[axis] for strides in (source, target) for axis in batch),
+    ]
+    aligned = (shape[source_axis], shape[target_axis], *steps, *offsets)
+    if len(batch) > BATCH_AXES or any(n % 4 for n in aligned):
         return None
-    along, across = shape[turned] // 4, shape[last] // 4
-    groups = ceil_div(along, TILES[0]), ceil_div(across, TILES[1])
+    tiles = shape[source_axis] // 4, shape[target_axis] // 4
+    groups = ceil_div(tiles[0], TILES_PER_WORKGROUP[0]), ceil_div(tiles[1], TILES_PER_WORKGROUP[1])
     if max(groups) > MAX_GRID_SIZE:
         return None
-    missing = OUTER - len(others)
-    sizes = [*(1,) * missing, *(shape[axis] for axis in others)]
-    strides = [[*(0,) * missing, *(every[axis] // 4 for axis in others)] for every in (source, target)]
+    missing = BATCH_AXES - len(batch)
+    sizes = [*(1,) * missing, *(shape[axis] for axis in batch)]
+    batch_strides = [
+        [*(0,) * missing, *(strides[axis] // 4 for axis in batch)] for strides in (source, target)
+    ]
     push = pack(
-        *(offset // 4 for offset in offsets), along, across, source[last] // 4, target[turned] // 4,
-        *sizes, *strides[0], *strides[1],
+        *(offset // 4 for offset in offsets), *tiles, source[target_axis] // 4, target[source_axis] // 4,
+        *sizes, *batch_strides[0], *batch_strides[1],
     )  # fmt: skip
     return Launch(TRANSPOSE, (*groups, min(sizes[0] * sizes[1], MAX_GRID_SIZE)), push)

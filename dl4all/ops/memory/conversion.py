@@ -1,4 +1,4 @@
-"""Between dtypes."""
+"""Conversion between dtypes: the op ``cast``."""
 
 from __future__ import annotations
 
@@ -9,44 +9,55 @@ from dl4all.ops.core import float16
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tensor_base import DTYPES, Array, TensorBase, from_host
-from dl4all.ops.elementwise.kernels import LONG, RANKS, WORDS, Variants, launch, variants
+from dl4all.ops.elementwise.kernels import (
+    ELEMENT_TYPES,
+    GLSL_INT64,
+    Variants,
+    build_variants,
+    launch_elementwise,
+)
 from dl4all.ops.memory.views import contiguous
 
-# What C compilers on most machines make of a float that is no int32, nan among them.
+# The result for floats out of int32's range, and for nan, is that of x86's conversion instruction, as in C.
 FLOAT_TO_INT = "x >= -2147483648.0 && x < 2147483648.0 ? int(x) : int(0x80000000u)"
-CONVERSIONS = {
+CONVERSION_EXPRESSIONS = {
     ("float32", "int32"): FLOAT_TO_INT,
     ("float32", "uint8"): FLOAT_TO_INT,
     ("float32", "bool"): "!(x == 0.0)",  # nan is true
     ("int32", "bool"): "x != 0",
     ("uint8", "bool"): "x != 0",
 }
-KINDS = tuple(name for name, word in WORDS.items() if word.glsl != LONG)
+CASTABLE_DTYPES = tuple(name for name, element in ELEMENT_TYPES.items() if element.glsl != GLSL_INT64)
 CASTS: dict[tuple[str, str], Variants] = {
-    (source, target): variants(
-        CONVERSIONS.get((source, target), "x"), (WORDS[source],), WORDS[target], {}, RANKS
+    (source, target): build_variants(
+        CONVERSION_EXPRESSIONS.get((source, target), "x"),
+        (ELEMENT_TYPES[source],),
+        ELEMENT_TYPES[target],
+        {},
     )
-    for source in KINDS
-    for target in KINDS
+    for source in CASTABLE_DTYPES
+    for target in CASTABLE_DTYPES
 }
-"""Kernels by the dtypes they read and write."""
+"""Kernels by the dtypes that they read and write."""
 
 
-def _cast_shape(input: TensorBase, dtype: str) -> Result:
+def _infer_cast(input: TensorBase, dtype: str) -> Result:
     try:
-        wanted = np.dtype(dtype)
+        result_dtype = np.dtype(dtype)
     except TypeError:
         raise DTypeError(f"[cast] {dtype!r} is no dtype") from None
-    if wanted not in DTYPES:
-        raise DTypeError(f"[cast] dtype {wanted} is not supported; use one of {', '.join(map(str, DTYPES))}")
-    return input.shape, wanted
+    if result_dtype not in DTYPES:
+        raise DTypeError(
+            f"[cast] dtype {result_dtype} is not supported; use one of {', '.join(map(str, DTYPES))}"
+        )
+    return input.shape, result_dtype
 
 
-def _cast_run(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
+def _run_cast(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
     target = out.dtype.name
     if input.dtype == float16.HALF:
         input = float16.unpacked(input)
-    if input.dtype.name not in KINDS:
+    if input.dtype.name not in CASTABLE_DTYPES:
         with np.errstate(all="ignore"):
             array = input.on_host().astype(target)
         if out.dtype == float16.HALF:
@@ -56,16 +67,19 @@ def _cast_run(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
     if out.dtype == float16.HALF:
         float16.pack_into(out, contiguous(input if input.dtype == float16.FLOAT else cast(input, "float32")))
     else:
-        launch(CASTS[input.dtype.name, target], out, [input])
+        launch_elementwise(CASTS[input.dtype.name, target], out, [input])
 
 
 @export()
 @op(
-    infer=_cast_shape,
+    infer=_infer_cast,
     kernel=Kernel(
-        _cast_run,
-        (*dict.fromkeys(v.code for by_rank in CASTS.values() for v in by_rank.values()), *float16.SHADERS),
-        (*KINDS, "float16"),
+        _run_cast,
+        (
+            *dict.fromkeys(shader for variants in CASTS.values() for shader in variants.shaders),
+            *float16.SHADERS,
+        ),
+        (*CASTABLE_DTYPES, "float16"),
     ),
     examples=(
         example((13, 7), dtype="int32"),
@@ -75,18 +89,18 @@ def _cast_run(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
     grad=lambda g: g,
 )
 def cast(input: Array, dtype: str) -> Array:
-    """The elements as another dtype, as :meth:`dl4all.Tensor.to` has it.
+    """The elements as another dtype, as :meth:`dl4all.Tensor.to` converts them.
 
     Args:
         input: any shape and dtype.
-        dtype: the name of the one wanted. Floats lose their fractions as integers, and anything that is
-            not 0 is True.
+        dtype: the name of the result's dtype. Floats lose their fractions when they become integers; as
+            bools, all elements but 0 are True.
 
     Returns:
         The input's shape.
 
     Raises:
-        DTypeError: tensors cannot have the dtype.
+        DTypeError: tensors cannot have this dtype.
 
     Example:
         >>> import dl4all as dl

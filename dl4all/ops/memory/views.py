@@ -1,18 +1,19 @@
-"""Other shapes on the same memory: no element is moved, and gradients go the same way back."""
+"""Views: tensors of other shapes on the same memory, and their gradients, which are views as well."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+from types import EllipsisType
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.core import strides as indexing
+from dl4all.ops.core import strides as layout
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
-from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides
+from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, contiguous_strides
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.memory.copy import COPY, MOVABLE_DTYPES, copy_into, fill_with, fresh_copy, new_like
 
@@ -21,7 +22,7 @@ T = TypeVar("T", bound=TensorBase)
 
 @export("Tensor")
 def contiguous(input: T) -> T:
-    """Itself if the elements lie in row-major order, else a copy in which they do."""
+    """The tensor itself if its elements lie in row-major order, else a copy in which they do."""
     if input.is_contiguous():
         return input
     copied: T
@@ -45,12 +46,12 @@ def reshape(input: T, *shape: int | Shape) -> T:
         >>> dl.tensor([1.0, 2.0, 3.0, 4.0]).reshape(2, -1).tolist()
         [[1.0, 2.0], [3.0, 4.0]]
     """
-    before = input.shape
-    wanted = indexing.complete_shape(indexing.sizes("reshape", shape), before)
+    old_shape = input.shape
+    new_shape = layout.complete_shape(layout.sizes("reshape", shape), old_shape)
     source = contiguous(input)
-    view: T = source.as_strided(wanted, contiguous_strides(wanted), source.offset)
-    tape.add_node("reshape", [source], [view], lambda grads, saved, needs: [reshape(grads[0], before)])
-    return view
+    result: T = source.as_strided(new_shape, contiguous_strides(new_shape), source.offset)
+    tape.add_node("reshape", [source], [result], lambda grads, saved, needs: [reshape(grads[0], old_shape)])
+    return result
 
 
 @export("Tensor")
@@ -66,17 +67,17 @@ def view(input: T, *shape: int | Shape) -> T:
     Raises:
         ShapeError: the numbers of elements differ, or the strides do not allow it.
     """
-    before = input.shape
-    wanted = indexing.complete_shape(indexing.sizes("view", shape), before, "view")
-    strides = indexing.view_strides(before, input.strides, wanted)
+    old_shape = input.shape
+    new_shape = layout.complete_shape(layout.sizes("view", shape), old_shape, "view")
+    strides = layout.view_strides(old_shape, input.strides, new_shape)
     if strides is None:
         raise ShapeError(
-            f"[view] a tensor of shape {before} and strides {input.strides} has no view of shape {wanted}; "
-            "use .reshape(), which copies"
+            f"[view] a tensor of shape {old_shape} and strides {input.strides} has no view of shape "
+            f"{new_shape}; use .reshape(), which copies"
         )
-    made: T = input.as_strided(wanted, strides, input.offset)
-    tape.add_node("view", [input], [made], lambda grads, saved, needs: [reshape(grads[0], before)])
-    return made
+    result: T = input.as_strided(new_shape, strides, input.offset)
+    tape.add_node("view", [input], [result], lambda grads, saved, needs: [reshape(grads[0], old_shape)])
+    return result
 
 
 @export("Tensor")
@@ -87,40 +88,40 @@ def view_as(input: T, other: TensorBase) -> T:
 
 @export("dl", "Tensor")
 def unflatten(input: T, dim: int, sizes: Shape) -> T:
-    """The axis `dim` as several, of the given sizes; one may be -1."""
-    place = indexing.axis("unflatten", dim, len(input.shape))
-    parts = indexing.complete_shape(indexing.sizes("unflatten", (sizes,)), (input.shape[place],), "unflatten")
-    return reshape(input, *input.shape[:place], *parts, *input.shape[place + 1 :])
+    """The axis `dim` split into several axes of the given sizes, of which one may be -1."""
+    axis = layout.axis("unflatten", dim, len(input.shape))
+    parts = layout.complete_shape(layout.sizes("unflatten", (sizes,)), (input.shape[axis],), "unflatten")
+    return reshape(input, *input.shape[:axis], *parts, *input.shape[axis + 1 :])
 
 
 @export("dl", "Tensor")
 def flatten(input: T, start_dim: int = 0, end_dim: int = -1) -> T:
-    """The axes from `start_dim` to `end_dim` as one."""
+    """The axes from `start_dim` to `end_dim` merged into one."""
     shape = input.shape
     if not shape:
         return reshape(input, 1)
-    start, end = (indexing.axis("flatten", dim, len(shape)) for dim in (start_dim, end_dim))
+    start, end = (layout.axis("flatten", dim, len(shape)) for dim in (start_dim, end_dim))
     if start > end:
         raise ArgumentError(f"[flatten] start_dim {start_dim} comes after end_dim {end_dim}")
     return reshape(input, *shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :])
 
 
 @export("dl", "Tensor")
-def squeeze(input: T, dim: int | Shape | None = None) -> T:
-    """Without the axes of size 1: all of them, or those among `dim`."""
+def squeeze(input: T, dim: Dims = None) -> T:
+    """A view without the axes of size 1: all of them, or those among `dim`."""
     ndim = len(input.shape)
     dims = range(ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
-    gone = {indexing.axis("squeeze", d, max(ndim, 1)) for d in dims}
+    squeezed = {layout.axis("squeeze", d, max(ndim, 1)) for d in dims}
     return index(
-        input, tuple(0 if i in gone and size == 1 else slice(None) for i, size in enumerate(input.shape))
+        input, tuple(0 if i in squeezed and size == 1 else slice(None) for i, size in enumerate(input.shape))
     )
 
 
 @export("dl", "Tensor")
 def unsqueeze(input: T, dim: int) -> T:
-    """With an axis of size 1 put in before axis `dim`."""
-    place = indexing.axis("unsqueeze", dim, len(input.shape) + 1)
-    return index(input, (*(slice(None),) * place, None))
+    """A view with an axis of size 1 inserted before axis `dim`."""
+    axis = layout.axis("unsqueeze", dim, len(input.shape) + 1)
+    return index(input, (*(slice(None),) * axis, None))
 
 
 @export("dl", "Tensor")
@@ -131,30 +132,23 @@ def permute(input: T, *dims: int | Shape) -> T:
         ArgumentError: `dims` does not name every axis once.
     """
     ndim = len(input.shape)
-    wanted = indexing.sizes("permute", dims)
-    order = tuple(indexing.axis("permute", dim, ndim) for dim in wanted)
+    listed = layout.sizes("permute", dims)
+    order = tuple(layout.axis("permute", dim, ndim) for dim in listed)
     if sorted(order) != list(range(ndim)):
-        raise ArgumentError(f"[permute] {wanted} does not name each axis of {input.shape} once")
-    view: T = input.as_strided(
+        raise ArgumentError(f"[permute] {listed} does not name each axis of {input.shape} once")
+    result: T = input.as_strided(
         tuple(input.shape[d] for d in order), tuple(input.strides[d] for d in order), input.offset
     )
-    back = tuple(order.index(i) for i in range(ndim))
-    tape.add_node("permute", [input], [view], lambda grads, saved, needs: [permute(grads[0], *back)])
-    return view
+    inverse = tuple(order.index(i) for i in range(ndim))
+    tape.add_node("permute", [input], [result], lambda grads, saved, needs: [permute(grads[0], *inverse)])
+    return result
 
 
-@export(
-    "dl",
-    "Tensor",
-    aliases=(
-        "swapaxes",
-        "swapdims",
-    ),
-)
+@export("dl", "Tensor", aliases=("swapaxes", "swapdims"))
 def transpose(input: T, dim0: int, dim1: int) -> T:
     """A view with two axes swapped."""
     order = list(range(len(input.shape)))
-    first, second = (indexing.axis("transpose", d, max(len(order), 1)) for d in (dim0, dim1))
+    first, second = (layout.axis("transpose", d, max(len(order), 1)) for d in (dim0, dim1))
     if not order:
         return permute(input)
     order[first], order[second] = second, first
@@ -166,21 +160,21 @@ swapaxes = transpose
 
 @export("dl", "Tensor", aliases=("moveaxis",))
 def movedim(input: T, source: int | Shape, destination: int | Shape) -> T:
-    """A view with the axes `source` at the places `destination`, the others in their order.
+    """A view with the axes `source` moved to the positions `destination`; the others keep their order.
 
     Raises:
-        ArgumentError: an axis is named twice, or there are not as many places.
+        ArgumentError: an axis is named twice, or the numbers of axes differ.
     """
     ndim = max(len(input.shape), 1)
-    moved, places = (
-        [indexing.axis("movedim", d, ndim) for d in ((dims,) if isinstance(dims, int) else dims)]
+    old, new = (
+        [layout.axis("movedim", d, ndim) for d in ((dims,) if isinstance(dims, int) else dims)]
         for dims in (source, destination)
     )
-    if len(moved) != len(places) or len(set(moved)) != len(moved) or len(set(places)) != len(places):
+    if len(old) != len(new) or len(set(old)) != len(old) or len(set(new)) != len(new):
         raise ArgumentError(f"[movedim] {source} and {destination} must name as many axes, each of them once")
-    rest = iter([axis for axis in range(ndim) if axis not in moved])
-    new = dict(zip(places, moved, strict=True))
-    order = [new[i] if i in new else next(rest) for i in range(ndim)]
+    others = iter([axis for axis in range(ndim) if axis not in old])
+    moved = dict(zip(new, old, strict=True))
+    order = [moved[i] if i in moved else next(others) for i in range(ndim)]
     return permute(input, *order[: len(input.shape)])
 
 
@@ -189,15 +183,15 @@ def expand(input: T, *shape: int | Shape) -> T:
     """A view in which axes of size 1 are repeated without copying; -1 keeps a size.
 
     Raises:
-        ShapeError: an axis that is not of size 1 would change.
+        ShapeError: an axis whose size is not 1 would change.
     """
-    before = input.shape
-    wanted, strides = indexing.expanded(indexing.sizes("expand", shape), before, input.strides)
-    view: T = input.as_strided(wanted, strides, input.offset)
+    old_shape = input.shape
+    new_shape, strides = layout.expanded(layout.sizes("expand", shape), old_shape, input.strides)
+    result: T = input.as_strided(new_shape, strides, input.offset)
     tape.add_node(
-        "expand", [input], [view], lambda grads, saved, needs: [primitives.sum_to(grads[0], before)]
+        "expand", [input], [result], lambda grads, saved, needs: [primitives.sum_to(grads[0], old_shape)]
     )
-    return view
+    return result
 
 
 @export("Tensor")
@@ -208,112 +202,120 @@ def expand_as(input: T, other: TensorBase) -> T:
 
 @export("dl", "Tensor")
 def broadcast_to(input: T, shape: Shape) -> T:
-    """A view of `shape` in which axes of size 1, and new ones in front, repeat."""
+    """A view of `shape`: axes of size 1 and new axes in front repeat the elements."""
     return expand(input, shape)
 
 
 @export("dl", "Tensor")
 def select(input: T, dim: int, index: int) -> T:
-    """A view without axis `dim`, of what is at `index` along it."""
-    place = indexing.axis("select", dim, len(input.shape))
-    return _index(input, (*(slice(None),) * place, index))
+    """A view of the elements at `index` along axis `dim`, without that axis."""
+    axis = layout.axis("select", dim, len(input.shape))
+    return _index(input, (*(slice(None),) * axis, index))
 
 
 @export("dl", "Tensor")
 def narrow(input: T, dim: int, start: int, length: int) -> T:
-    """A view of `length` places along axis `dim`, from `start` on.
+    """A view of `length` indices along axis `dim`, from `start` on.
 
     Raises:
-        ArgumentError: there are not so many.
+        ArgumentError: the axis is too short.
     """
-    place = indexing.axis("narrow", dim, len(input.shape))
-    size = input.shape[place]
+    axis = layout.axis("narrow", dim, len(input.shape))
+    size = input.shape[axis]
     first = start + size if start < 0 else start
     if not 0 <= first <= first + length <= size:
         raise ArgumentError(
-            f"[narrow] start {start} and length {length} do not fit axis {place} of shape {input.shape}"
+            f"[narrow] start {start} and length {length} do not fit axis {axis} of shape {input.shape}"
         )
-    return index(input, (*(slice(None),) * place, slice(first, first + length)))
+    return index(input, (*(slice(None),) * axis, slice(first, first + length)))
 
 
 @export("dl", "Tensor")
 def diagonal(input: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
-    """A view of the diagonal of axes `dim1` and `dim2`, `offset` places above it; its axis comes last.
+    """A view of the diagonal of axes `dim1` and `dim2`, `offset` elements above it, as the last axis.
 
     Raises:
         ArgumentError: the two axes are the same.
     """
     ndim = len(input.shape)
-    first, second = (indexing.axis("diagonal", d, ndim) for d in (dim1, dim2))
+    first, second = (layout.axis("diagonal", d, ndim) for d in (dim1, dim2))
     if first == second:
         raise ArgumentError(f"[diagonal] dim1 and dim2 are the same axis, {first}")
-    region = indexing.diagonal(input.shape, input.strides, input.offset, offset, first, second)
-    made: T = input.as_strided(*region)
     shape = input.shape
-    within = indexing.diagonal(shape, contiguous_strides(shape), 0, offset, first, second)
-    tape.add_node("diagonal", [input], [made], lambda grads, saved, needs: [place(grads[0], shape, within)])
-    return made
+    result: T = input.as_strided(*layout.diagonal(shape, input.strides, input.offset, offset, first, second))
+    region = layout.diagonal(shape, contiguous_strides(shape), 0, offset, first, second)
+    tape.add_node("diagonal", [input], [result], lambda grads, saved, needs: [place(grads[0], shape, region)])
+    return result
 
 
 Region = tuple[Shape, Shape, int]
-"""Shape, strides and offset of a view of a contiguous tensor in which no two elements lie in one place."""
+"""Shape, strides and offset of a view of a contiguous tensor whose elements do not share memory."""
 
 
 def place(input: T, shape: Shape, region: Region) -> T:
-    """Zeros of a shape with `input` at a region: the gradient of taking that."""
-    made: T = new_like(input, shape)
-    fill_with(made, 0)
-    copy_into(made.as_strided(*region), input)
-    tape.add_node("place", [input], [made], lambda grads, saved, needs: [take_region(grads[0], region)])
-    return made
+    """Zeros of a shape with `input` at a region: the gradient of :func:`take_region`."""
+    result: T = new_like(input, shape)
+    fill_with(result, 0)
+    copy_into(result.as_strided(*region), input)
+    tape.add_node("place", [input], [result], lambda grads, saved, needs: [take_region(grads[0], region)])
+    return result
 
 
 def take_region(input: T, region: Region) -> T:
-    whole, shape = contiguous(input), input.shape
-    made: T = whole.as_strided(region[0], region[1], whole.offset + region[2])
+    """The elements in a region of `input`: the gradient of :func:`place`."""
+    source, shape = contiguous(input), input.shape
+    result: T = source.as_strided(region[0], region[1], source.offset + region[2])
     tape.add_node(
-        "take_region", [whole], [made], lambda grads, saved, needs: [place(grads[0], shape, region)]
+        "take_region",
+        [source],
+        [result],
+        lambda grads, saved, needs: [place(grads[0], shape, region)],
     )
-    return made
+    return result
+
+
+IndexItem: TypeAlias = int | slice | EllipsisType | None
+BasicIndex: TypeAlias = IndexItem | tuple[IndexItem, ...]
+"""An index that selects a view."""
 
 
 @export()
-def index(input: T, key: Any) -> T:
-    """A view of a part: ints, slices with positive steps, ``None`` and ``...``.
+def index(input: T, key: BasicIndex) -> T:
+    """A view of the part that ints, slices with positive steps, ``None`` and ``...`` select.
 
     Raises:
         ArgumentError: the index is of another kind, or out of range.
     """
     shape = input.shape
-    view: T = input.as_strided(*indexing.basic(key, shape, input.strides, input.offset))
+    result: T = input.as_strided(*layout.basic(key, shape, input.strides, input.offset))
     tape.add_node(
-        "index", [input], [view], lambda grads, saved, needs: [index_backward(grads[0], key, shape)]
+        "index", [input], [result], lambda grads, saved, needs: [index_backward(grads[0], key, shape)]
     )
-    return view
+    return result
 
 
-_index = index  # where a parameter has that name
+_index = index  # for functions with a parameter `index`
 
 
-def _index_backward_shape(input: TensorBase, key: Any, shape: Shape) -> Result:
-    wanted = tuple(shape)
-    selected = indexing.basic(key, wanted, contiguous_strides(wanted), 0)[0]
+def _infer_index_backward(input: TensorBase, key: BasicIndex, shape: Shape) -> Result:
+    shape = tuple(shape)
+    selected = layout.basic(key, shape, contiguous_strides(shape), 0)[0]
     if selected != input.shape:
         raise ShapeError(
-            f"[index_backward] {key} selects shape {selected} of {wanted}, the gradient has {input.shape}"
+            f"[index_backward] {key} selects shape {selected} of {shape}, the gradient has {input.shape}"
         )
-    return wanted, input.dtype
+    return shape, input.dtype
 
 
-def _index_backward_run(out: TensorBase, input: TensorBase, key: Any, shape: Shape) -> None:
+def _run_index_backward(out: TensorBase, input: TensorBase, key: BasicIndex, shape: Shape) -> None:
     fill_with(out, 0)
-    copy_into(out.as_strided(*indexing.basic(key, out.shape, out.strides, out.offset)), input)
+    copy_into(out.as_strided(*layout.basic(key, out.shape, out.strides, out.offset)), input)
 
 
 @export()
 @op(
-    infer=_index_backward_shape,
-    kernel=Kernel(_index_backward_run, tuple(by_size[4] for by_size in COPY.values()), MOVABLE_DTYPES),
+    infer=_infer_index_backward,
+    kernel=Kernel(_run_index_backward, tuple(by_size[4] for by_size in COPY.values()), MOVABLE_DTYPES),
     examples=(
         example((3, 5), key=(slice(1, 4), slice(None)), shape=(7, 5)),
         example((2, 1, 2), key=(slice(0, 4, 2), None, slice(1, 3)), shape=(5, 3)),
@@ -325,13 +327,13 @@ def _index_backward_run(out: TensorBase, input: TensorBase, key: Any, shape: Sha
     ),
     grad=lambda g, key: index(g, key),
 )
-def index_backward(input: Array, key: Any, shape: Any) -> Array:
+def index_backward(input: Array, key: BasicIndex, shape: Shape) -> Array:
     """The gradient of :func:`index`: zeros of a shape, with `input` in the part that `key` selects.
 
     Args:
         input: of the shape that `key` selects, of any dtype.
         key: ints, slices with positive steps, None and ``...``.
-        shape: of what was indexed.
+        shape: the shape of the indexed tensor.
 
     Returns:
         Shape `shape`.
@@ -345,6 +347,6 @@ def index_backward(input: Array, key: Any, shape: Any) -> Array:
         >>> dl.ops.index_backward(dl.tensor([1.0, 2.0]), slice(1, 3), (4,)).tolist()
         [0.0, 1.0, 2.0, 0.0]
     """
-    whole = np.zeros(shape, input.dtype)
-    whole[key] = input
-    return whole
+    result = np.zeros(shape, input.dtype)
+    result[key] = input
+    return result

@@ -1,4 +1,4 @@
-// The error function and its complement: ndtrf.c of the Cephes library (Moshier, 1989).
+// The error function and its complement, after ndtrf.c of the Cephes library (Moshier, 1989).
 #ifndef ERROR_FUNCTION_GLSL
 #define ERROR_FUNCTION_GLSL
 #include "exponential.glsl"
@@ -28,7 +28,7 @@ float erfc_tail(float x) {
         y = y * z - 2.820767439740514e-1;
         y = y * z + 5.641895067754075e-1;
     }
-    // exp(-x^2), of which the square of the leading bits of x is exact.
+    // exp(-x^2) as a product; the square of the leading bits of x is exact.
     const float lead = uintBitsToFloat(floatBitsToUint(x) & 0xfffff000u);
     precise float rest = (x - lead) * (x + lead);
     return expf(-lead * lead) * expf(-rest) * y / x;
@@ -49,15 +49,15 @@ float small_erf(float x) {
 
 float erff(float x) {
     if (is_nan(x)) return x;
-    const float size = abs(x);
-    return size < 1.0 ? small_erf(x) : copy_sign(size > 4.0 ? 1.0 : 1.0 - erfc_tail(size), x);
+    const float magnitude = abs(x);
+    return magnitude < 1.0 ? small_erf(x) : copy_sign(magnitude > 4.0 ? 1.0 : 1.0 - erfc_tail(magnitude), x);
 }
 
 float erfcf(float x) {
     if (is_nan(x)) return x;
-    const float size = abs(x);
-    if (size < 1.0) return 1.0 - small_erf(x);
-    const float tail = erfc_tail(size);
+    const float magnitude = abs(x);
+    if (magnitude < 1.0) return 1.0 - small_erf(x);
+    const float tail = erfc_tail(magnitude);
     return x < 0.0 ? 2.0 - tail : tail;
 }
 #endif

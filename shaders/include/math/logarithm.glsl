@@ -1,12 +1,12 @@
-// Logarithms to about 1 ulp; Vulkan lets log be off by 2^-21 between 0.5 and 2. Polynomial and splitting of
-// constants: logf.c, log2f.c and log10f.c of the Cephes library (Moshier, 1989).
+// Logarithms, accurate to about 1 ulp; Vulkan allows log an absolute error of 2^-21 between 0.5 and 2. Polynomial and
+// split constants: logf.c, log2f.c and log10f.c of the Cephes library (Moshier, 1989).
 #ifndef LOGARITHM_GLSL
 #define LOGARITHM_GLSL
 #include "special.glsl"
 
-// For x > 0: x = (1 + m) * 2^e with 1 + m from sqrt(1/2) to sqrt(2). Numbers too small for an exponent are
-// taken apart as integers, as some devices compute with 0 instead.
-float mantissa(float x, out int e) {
+// Returns m with x = (1 + m) * 2^e and 1 + m between sqrt(1/2) and sqrt(2), for x > 0. Subnormal numbers are split
+// as integers, because some devices replace them by 0.
+float split_exponent(float x, out int e) {
     uint bits = floatBitsToUint(x);
     e = 0;
     if (bits < 0x00800000u) {
@@ -40,7 +40,7 @@ float log1p_rest(float m) {
     return y * m * z - 0.5 * z;
 }
 
-// What has no finite logarithm: nan, what is below 0, 0 and infinity.
+// Whether x has no finite logarithm: nan, negative numbers, 0 and infinity.
 bool log_is_special(float x) {
     const uint bits = floatBitsToUint(x);
     return bits - 1 >= INFINITY_BITS - 1;
@@ -54,7 +54,7 @@ float log_of_special(float x) {
 float logf(float x) {
     if (log_is_special(x)) return log_of_special(x);
     int e;
-    const float m = mantissa(x, e);
+    const float m = split_exponent(x, e);
     precise float y = log1p_rest(m) - 2.12194440e-4 * float(e);
     y = m + y;
     return y + 0.693359375 * float(e);
@@ -63,11 +63,11 @@ float logf(float x) {
 float log2f(float x) {
     if (log_is_special(x)) return log_of_special(x);
     int e;
-    const float m = mantissa(x, e);
+    const float m = split_exponent(x, e);
     const float rest = log1p_rest(m);
-    const float more = 0.44269504088896340736;  // log2(e) - 1
-    precise float y = rest * more;
-    y = y + m * more;
+    const float log2_e_minus_1 = 0.44269504088896340736;
+    precise float y = rest * log2_e_minus_1;
+    y = y + m * log2_e_minus_1;
     y = y + rest;
     y = y + m;
     return y + float(e);
@@ -76,7 +76,7 @@ float log2f(float x) {
 float log10f(float x) {
     if (log_is_special(x)) return log_of_special(x);
     int e;
-    const float m = mantissa(x, e);
+    const float m = split_exponent(x, e);
     const float rest = log1p_rest(m);
     precise float y = (m + rest) * 7.00731903251827651129e-4;
     y = y + rest * 4.3359375e-1;

@@ -1,9 +1,9 @@
-// Remainders of divisions, exactly: GLSL's mod rounds the quotient.
+// Exact remainders of divisions; GLSL's mod rounds the quotient.
 #ifndef REMAINDER_GLSL
 #define REMAINDER_GLSL
 #include "special.glsl"
 
-// The 24 bits of a float that is not 0, and the exponent of the last of them.
+// The 24-bit significand of a float that is not 0, and the exponent of its last bit.
 uint significand(float x, out int exponent) {
     const uint bits = magnitude_bits(x);
     exponent = max(int(bits >> 23), 1) - 150;
@@ -18,18 +18,18 @@ float fmodf(float a, float b) {
     uint rest = significand(a, exponent);
     const uint divisor = significand(b, lowest);
     rest %= divisor;
-    while (exponent > lowest && rest != 0) {  // eight bits at a time fit into a word
+    while (exponent > lowest && rest != 0) {  // shifting by 8 bits at a time cannot overflow a word
         const int bits = min(exponent - lowest, 8);
         rest = (rest << bits) % divisor;
         exponent -= bits;
     }
     if (rest == 0) return copy_sign(0.0, a);
-    int more = 23 - findMSB(rest);
-    more = min(more, lowest + 149);  // no further than the smallest exponent
-    rest <<= more;
-    lowest -= more;
-    const uint made = rest < 0x00800000u ? rest : (rest & 0x007fffffu) | (uint(lowest + 150) << 23);
-    return copy_sign(uintBitsToFloat(made), a);
+    int shift = 23 - findMSB(rest);
+    shift = min(shift, lowest + 149);  // stop at the smallest exponent
+    rest <<= shift;
+    lowest -= shift;
+    const uint result_bits = rest < 0x00800000u ? rest : (rest & 0x007fffffu) | (uint(lowest + 150) << 23);
+    return copy_sign(uintBitsToFloat(result_bits), a);
 }
 
 // The remainder with the sign of b.
@@ -38,7 +38,7 @@ float remainderf(float a, float b) {
     return magnitude_bits(rest) != 0 && !is_nan(rest) && sign_bit(rest) != sign_bit(b) ? rest + b : rest;
 }
 
-// floor(a / b), where the quotient that rounding makes whole is not taken for it.
+// floor(a / b) of the exact quotient, even where the rounded quotient is an integer.
 float floor_dividef(float a, float b) {
     if (magnitude_bits(b) == 0) return a / b;
     const float rest = fmodf(a, b);
@@ -46,17 +46,17 @@ float floor_dividef(float a, float b) {
     float quotient = is_inf(b) ? 0.0 : (a - rest) / b;
     if (magnitude_bits(rest) != 0 && sign_bit(rest) != sign_bit(b)) quotient -= 1.0;
     if (quotient == 0.0) return copy_sign(0.0, uintBitsToFloat(floatBitsToUint(a) ^ floatBitsToUint(b)));
-    const float whole = floor(quotient);
-    return quotient - whole > 0.5 ? whole + 1.0 : whole;
+    const float rounded = floor(quotient);
+    return quotient - rounded > 0.5 ? rounded + 1.0 : rounded;
 }
 
-// The same of ints. A division by 0 gives 0, and one by -1 never overflows.
-int truncated(int a, int b) {
+// The same functions of ints. A division by 0 gives 0, and a division by -1 never overflows.
+int truncated_quotient(int a, int b) {
     return b == 0 ? 0 : b == -1 ? -a : a / b;
 }
 
 int fmodf(int a, int b) {
-    return b == 0 ? 0 : a - truncated(a, b) * b;
+    return b == 0 ? 0 : a - truncated_quotient(a, b) * b;
 }
 
 int remainderf(int a, int b) {
@@ -66,6 +66,6 @@ int remainderf(int a, int b) {
 
 int floor_dividef(int a, int b) {
     const int rest = fmodf(a, b);
-    return truncated(a, b) - (rest != 0 && (rest < 0) != (b < 0) ? 1 : 0);
+    return truncated_quotient(a, b) - (rest != 0 && (rest < 0) != (b < 0) ? 1 : 0);
 }
 #endif

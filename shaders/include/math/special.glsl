@@ -1,4 +1,5 @@
-// Values that compilers may assume away: found by their bits.
+// Tests and constants for nan, infinity and signs, by the bits of a float: compilers may assume that nan and infinity
+// do not occur.
 #ifndef SPECIAL_GLSL
 #define SPECIAL_GLSL
 
@@ -20,7 +21,7 @@ bool is_finite(float x) {
     return magnitude_bits(x) < INFINITY_BITS;
 }
 
-// Set for -0.0, too, and for some nans.
+// True for -0.0 too, and for some nans.
 bool sign_bit(float x) {
     return (floatBitsToUint(x) & 0x80000000u) != 0;
 }
@@ -37,7 +38,7 @@ float not_a_number() {
     return uintBitsToFloat(0x7fc00000u);
 }
 
-// max and min may drop a nan, and do so on some drivers.
+// Maximum and minimum that propagate nan; max and min do not on some drivers.
 float larger(float a, float b) {
     return is_nan(a) || a > b ? a : b;
 }
@@ -54,7 +55,7 @@ int smaller(int a, int b) {
     return min(a, b);
 }
 
-// Of 64-bit integers, as their low and high words.
+// Compares 64-bit integers, given as low and high word.
 bool less(ivec2 a, ivec2 b) {
     return a.y < b.y || (a.y == b.y && uint(a.x) < uint(b.x));
 }

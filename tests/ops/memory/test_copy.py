@@ -1,4 +1,4 @@
-"""Copies in which elements are moved several at once, and those in which only some could be."""
+"""Copies between strided tensors, aligned for vector loads and not."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ DTYPES = ("float32", "int32", "float64", "int64")
     "key",
     [(slice(0, 16),), (slice(4, 12),), (slice(4, 11),), (slice(2, 10),), (slice(1, 13),), (slice(0, 8, 2),)],
 )
-def test_parts_of_a_vector(dtype: str, key: Any, device: str) -> None:
+def test_slices_of_a_vector(dtype: str, key: Any, device: str) -> None:
     _check((16,), key, dtype, device)
 
 
 @each("dtype", DTYPES)
 @each("rows", [slice(0, 3), slice(1, 4)])
 @each("columns", [slice(0, 8), slice(4, 12), slice(2, 6), slice(1, 9), slice(0, 6), slice(0, 12, 2)])
-def test_parts_of_a_matrix(dtype: str, rows: slice, columns: slice, device: str) -> None:
+def test_slices_of_a_matrix(dtype: str, rows: slice, columns: slice, device: str) -> None:
     _check((5, 12), (rows, columns), dtype, device)
 
 
@@ -33,7 +33,7 @@ def test_parts_of_a_matrix(dtype: str, rows: slice, columns: slice, device: str)
 @each(
     "key", [(slice(0, 2), slice(1, 4), slice(1, 3), slice(0, 2), part) for part in (slice(4, 8), slice(3, 7))]
 )
-def test_parts_of_many_axes(dtype: str, key: Any, device: str) -> None:
+def test_slices_of_many_axes(dtype: str, key: Any, device: str) -> None:
     _check((3, 4, 3, 3, 12), key, dtype, device)
 
 
@@ -55,18 +55,18 @@ def test_parts_of_many_axes(dtype: str, key: Any, device: str) -> None:
         ((2, 3, 2, 3, 2, 3, 2, 4), (6, 4, 2, 0, 5, 3, 1, 7)),
     ],
 )
-def test_other_orders(dtype: str, shape: tuple[int, ...], order: tuple[int, ...], device: str) -> None:
+def test_permuted_axes(dtype: str, shape: tuple[int, ...], order: tuple[int, ...], device: str) -> None:
     array = numbers(generator(shape), shape, dtype)
-    turned = dl.tensor(array, device=device).permute(*order)
-    for copied in (turned.contiguous(), turned.clone(), dl.zeros_like(turned).copy_(turned)):
+    permuted = dl.tensor(array, device=device).permute(*order)
+    for copied in (permuted.contiguous(), permuted.clone(), dl.zeros_like(permuted).copy_(permuted)):
         np.testing.assert_array_equal(copied.numpy(), array.transpose(order))
 
 
-def test_orders_within_larger_ones(device: str) -> None:
-    """Source and target begin anywhere, at multiples of four and not."""
-    array, ground = numbers(generator(), (24, 32)), numbers(generator(1), (40, 44))
+def test_transposed_slices(device: str) -> None:
+    """Source and target start at multiples of four elements and elsewhere."""
+    array, background = numbers(generator(), (24, 32)), numbers(generator(1), (40, 44))
     for first, second, to in ((4, 8, 4), (0, 1, 4), (4, 4, 3), (1, 0, 0)):
-        target, expected = dl.tensor(ground, device=device), ground.copy()
+        target, expected = dl.tensor(background, device=device), background.copy()
         part = dl.tensor(array, device=device)[first : first + 8, second : second + 12]
         target[4:16, to : to + 8].copy_(part.T)
         expected[4:16, to : to + 8] = array[first : first + 8, second : second + 12].T
@@ -74,11 +74,15 @@ def test_orders_within_larger_ones(device: str) -> None:
 
 
 def _check(shape: tuple[int, ...], key: Any, dtype: str, device: str) -> None:
-    """Out of a part and into it."""
-    array, ground = (numbers(generator(shape, place), shape, dtype) for place in range(2))
-    whole, target, expected = dl.tensor(array, device=device), dl.tensor(ground, device=device), ground.copy()
-    np.testing.assert_array_equal(whole[key].contiguous().numpy(), array[key])
-    target[key].copy_(whole[key])
+    """Copies out of a slice and into it."""
+    array, background = (numbers(generator(shape, seed), shape, dtype) for seed in range(2))
+    source, target, expected = (
+        dl.tensor(array, device=device),
+        dl.tensor(background, device=device),
+        background.copy(),
+    )
+    np.testing.assert_array_equal(source[key].contiguous().numpy(), array[key])
+    target[key].copy_(source[key])
     expected[key] = array[key]
     np.testing.assert_array_equal(target.numpy(), expected)
     new = numbers(generator(key), array[key].shape, dtype)
