@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dl4all.errors import ShapeError
+from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.elementwise.arithmetic import add, mul
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.views import reshape
@@ -122,16 +122,10 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: flo
 
 
 def _plus(op: str, input: Any, product: Any, beta: float, alpha: float) -> Any:
-    if not _broadcasts(input.shape, product.shape):
+    if not broadcasts_to(input.shape, product.shape):
         raise ShapeError(f"[{op}] {input.shape} does not broadcast to the product's {product.shape}")
     if alpha != 1:
         product = mul(product, alpha)
     if beta == 0:  # not even nan counts
         return product
     return add(input if beta == 1 else mul(input, beta), product)
-
-
-def _broadcasts(shape: Shape, wider: Shape) -> bool:
-    return len(shape) <= len(wider) and all(
-        size in (1, other) for size, other in zip(reversed(shape), reversed(wider), strict=False)
-    )
