@@ -232,10 +232,11 @@ class _Types:
     def _need(self, f: Function, name: str) -> None:
         """Take a named tuple with its fields, and import anything else from where the module has it."""
         node = _definition(f.source, name)
+        definition = node
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("dl4all.ops."):
-            node = _definition(_source(str(node.module)), name) or node
-        if isinstance(node, ast.ClassDef) and "NamedTuple" in map(ast.unparse, node.bases):
-            fields = [field for field in node.body if isinstance(field, ast.AnnAssign)]
+            definition = _definition(_source(str(node.module)), name)
+        if isinstance(definition, ast.ClassDef) and "NamedTuple" in map(ast.unparse, definition.bases):
+            fields = [field for field in definition.body if isinstance(field, ast.AnnAssign)]
             self._classes[name] = [
                 f"    {ast.unparse(field.target)}: {self._type(f, field.annotation)}" for field in fields
             ]
