@@ -14,7 +14,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.elementwise.rounding import ceil
 from dl4all.ops.elementwise.transcendental import exp, log1p, tan
-from dl4all.ops.indexing.inplace import copy_, setitem
+from dl4all.ops.indexing.assignment import copy_, setitem
 from dl4all.ops.memory.copy import new_like
 from dl4all.ops.random import generator as random
 from dl4all.ops.random.generator import Generator

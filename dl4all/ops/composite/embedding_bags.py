@@ -11,8 +11,8 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.logic import where
-from dl4all.ops.indexing.gather_scatter import embedding
-from dl4all.ops.indexing.indices import Indices, integers
+from dl4all.ops.indexing.embeddings import embedding
+from dl4all.ops.indexing.indices import Indices, integer_indices
 from dl4all.ops.indexing.rows import take_rows, take_rows_backward
 from dl4all.ops.memory.views import reshape, unsqueeze
 from dl4all.ops.reduce.extrema import amax
@@ -61,7 +61,7 @@ def embedding_bag(
         raise ArgumentError(f"[{name}] the mode must be one of {', '.join(MODES)}, got {mode!r}")
     if per_sample_weights is not None and mode != "sum":
         raise ArgumentError(f"[{name}] per_sample_weights are for mode 'sum', not for {mode!r}")
-    numbers = integers(name, input)
+    numbers = integer_indices(name, input)
     if (numbers.ndim == 1) == (offsets is None) or numbers.ndim not in (1, 2):
         raise ShapeError(
             f"[{name}] expected bags of shape (bags, rows), or one axis and offsets, got {numbers.shape}"
@@ -69,7 +69,7 @@ def embedding_bag(
     if offsets is None:
         starts, last = np.arange(numbers.shape[0] + 1) * numbers.shape[1], True
     else:
-        starts, last = integers(name, offsets).reshape(-1), include_last_offset
+        starts, last = integer_indices(name, offsets).reshape(-1), include_last_offset
     flat = numbers.reshape(-1)
     ends = starts[1:] if last else np.append(starts[1:], flat.size)
     starts = starts[:-1] if last else starts

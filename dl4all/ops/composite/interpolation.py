@@ -14,10 +14,9 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.elementwise.arithmetic import add, mul
-from dl4all.ops.indexing.concatenation import picked
 from dl4all.ops.indexing.indices import Indices, NDArray
 from dl4all.ops.indexing.padding import pad
-from dl4all.ops.indexing.rows import take_rows_backward
+from dl4all.ops.indexing.rows import select_indices, take_rows_backward
 from dl4all.ops.memory.views import permute, reshape
 
 T = TypeVar("T", bound=TensorBase)
@@ -88,7 +87,7 @@ def interpolate(
     for axis, (new, factor) in enumerate(zip(sizes, scales, strict=True), 2):
         old = input.shape[axis]
         if mode.startswith("nearest"):
-            input = picked(input, axis, Indices(_nearest(old, new, factor, mode)))
+            input = select_indices(input, axis, Indices(_nearest(old, new, factor, mode)))
         elif old != new or not align_corners:
             taps = _taps(_positions(old, new, factor, bool(align_corners)), old, mode)
             input = _weighted(input, axis, taps)
@@ -141,7 +140,7 @@ def _weighted(input: T, axis: int, taps: list[tuple[NDArray, NDArray]]) -> T:
     for places, weights in taps:
         column = weights.astype(input.dtype).reshape(shape)
         weight = from_host(type(input).result_class, column, input.device, copy=False)
-        term = mul(picked(input, axis, Indices(places)), weight)
+        term = mul(select_indices(input, axis, Indices(places)), weight)
         total = term if total is None else add(total, term)
     made: T = total
     return made
@@ -290,7 +289,7 @@ def unfold(input: T, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stri
     rows, columns_ = _corners("unfold", (height, width), kernel_size, dilation, padding, stride)
     p, q = _pair("unfold", padding)
     padded = pad(input, (q, q, p, p)) if p or q else input
-    taken = picked(picked(padded, 2, Indices(rows)), 3, Indices(columns_))
+    taken = select_indices(select_indices(padded, 2, Indices(rows)), 3, Indices(columns_))
     apart = reshape(taken, (n, c, *rows.shape, *columns_.shape))
     together = permute(apart, 0, 1, 2, 4, 3, 5)
     return reshape(together, n, c * len(rows) * len(columns_), rows.shape[1] * columns_.shape[1])

@@ -14,9 +14,11 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.elementwise.declare import broadcast_shapes
 from dl4all.ops.elementwise.logic import where
-from dl4all.ops.indexing.concatenation import cat, flip, stack
-from dl4all.ops.indexing.indices import integers
-from dl4all.ops.indexing.padding import diag_embed, pad
+from dl4all.ops.indexing.concatenation import cat, stack
+from dl4all.ops.indexing.indices import integer_indices
+from dl4all.ops.indexing.padding import pad
+from dl4all.ops.indexing.repeat_and_flip import flip
+from dl4all.ops.indexing.triangular import diag_embed
 from dl4all.ops.memory.views import diagonal, expand, flatten, narrow, reshape, transpose, unsqueeze
 from dl4all.ops.reduce.reduction_kernel import widened
 from dl4all.ops.reduce.sums import sum
@@ -131,7 +133,7 @@ def tensor_split(input: T, indices_or_sections: Any, dim: int = 0) -> tuple[T, .
     """
     axis = strides.axis("tensor_split", dim, len(input.shape))
     size = input.shape[axis]
-    given = integers("tensor_split", indices_or_sections)
+    given = integer_indices("tensor_split", indices_or_sections)
     if given.ndim:
         inner = [slice(None, int(place)).indices(size)[1] for place in given]
     else:

@@ -15,10 +15,17 @@ from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, clone, true_divide
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing import advanced_indexing
+from dl4all.ops.indexing.assignment import setitem
 from dl4all.ops.indexing.concatenation import stack
-from dl4all.ops.indexing.gather_scatter import mask_of, number, scatter_add
-from dl4all.ops.indexing.indices import Indices, NDArray, checked, integers, joint
-from dl4all.ops.indexing.inplace import setitem
+from dl4all.ops.indexing.gather_scatter import bool_mask, expanded_number, scatter_add
+from dl4all.ops.indexing.indices import (
+    Indices,
+    NDArray,
+    checked_indices,
+    flatten_indices,
+    integer_indices,
+    untracked_view,
+)
 from dl4all.ops.indexing.rows import put_rows, take_rows, take_rows_backward
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import expand, flatten, movedim, narrow, permute, reshape
@@ -52,7 +59,7 @@ def index_copy(input: T, dim: int, index: Any, source: T) -> T:
         [6.0, 0.0, 5.0]
     """
     place = strides.axis("index_copy", dim, len(input.shape))
-    places = Indices(checked("index_copy", index, input.shape[place]))
+    places = Indices(checked_indices("index_copy", index, input.shape[place]))
     wanted = (*input.shape[:place], len(places), *input.shape[place + 1 :])
     if source.shape != wanted:
         raise ShapeError(f"[index_copy] the source must have shape {wanted}, got {source.shape}")
@@ -93,7 +100,7 @@ def index_fill(input: T, dim: int, index: Any, value: Any) -> T:
         [5.0, 0.0, 5.0]
     """
     place = strides.axis("index_fill", dim, len(input.shape))
-    places = Indices(checked("index_fill", index, input.shape[place], negative=True))
+    places = Indices(checked_indices("index_fill", index, input.shape[place], negative=True))
     shape = (*input.shape[:place], len(places), *input.shape[place + 1 :])
     return _with_lines(input, place, places, _spread("index_fill", input, value, shape))
 
@@ -105,7 +112,7 @@ def _spread(name: str, like: T, value: Any, shape: Shape) -> T:
         ShapeError: it is a tensor with axes.
     """
     if not isinstance(value, TensorBase):
-        return number(like, value, shape)
+        return expanded_number(like, value, shape)
     if value.shape:
         raise ShapeError(f"[{name}] the value must be a number or have shape (), got {value.shape}")
     same: T = cast(value, like.dtype.name)
@@ -143,13 +150,13 @@ def scatter_reduce(
     if reduce not in REDUCES:
         raise ArgumentError(f"[{name}] reduce must be one of {', '.join(REDUCES)}, got {reduce!r}")
     if not input.shape:
-        line = np.atleast_1d(integers(name, index))
+        line = np.atleast_1d(integer_indices(name, index))
         return reshape(
             scatter_reduce(reshape(input, 1), 0, line, reshape(src, 1), reduce, include_self=include_self),
             (),
         )
     axis = strides.axis(name, dim, len(input.shape))
-    places = checked(name, index, input.shape[axis])
+    places = checked_indices(name, index, input.shape[axis])
     if not places.size:
         return clone(input)
     source = src
@@ -162,8 +169,8 @@ def scatter_reduce(
 
 def _counted(input: Any, axis: int, places: NDArray) -> Any:
     """How many elements come to each place."""
-    ones = number(input, 1, places.shape)
-    return scatter_add(number(input, 0, input.shape), axis, places, ones)
+    ones = expanded_number(input, 1, places.shape)
+    return scatter_add(expanded_number(input, 0, input.shape), axis, places, ones)
 
 
 def _summed(input: Any, axis: int, places: NDArray, source: Any, reduce: str, include_self: bool) -> Any:
@@ -253,11 +260,11 @@ def index_put(input: Any, indices: tuple[Any, ...], values: Any, accumulate: boo
         made = _copied(input, values)
         setitem(made, key, values)
         return made
-    picks = advanced_indexing.parse(key, input.shape)
+    picks = advanced_indexing.parse_key(key, input.shape)
     count = len(picks.axes)
-    if picks.axes != tuple(range(count)) or any(entry is None for entry in picks.view):
+    if picks.axes != tuple(range(count)) or any(entry is None for entry in picks.view_key):
         raise ArgumentError("[index_put] expected ints or bools for each of the first axes")
-    flat = joint("index_put", picks.arrays, input.shape[:count])
+    flat = flatten_indices("index_put", picks.arrays, input.shape[:count])
     shape = (*flat.shape, *input.shape[count:])
     if np.broadcast_shapes(values.shape, shape) != shape:
         raise ShapeError(f"[index_put] values of shape {values.shape} do not broadcast to {shape}")
@@ -288,7 +295,7 @@ def masked_scatter(input: T, mask: Any, source: T) -> T:
         >>> dl.masked_scatter(dl.zeros(3), mask, dl.tensor([5.0, 6.0])).tolist()
         [5.0, 0.0, 6.0]
     """
-    chosen = mask_of("masked_scatter", mask)
+    chosen = bool_mask("masked_scatter", mask)
     try:
         shape = np.broadcast_shapes(input.shape, chosen.shape)
     except ValueError:
@@ -379,7 +386,7 @@ def _copied(input: Any, source: Any) -> Any:
 
 
 def _with_part(input: Any, key: Any, src: Any) -> Any:
-    shape = advanced_indexing.region(input, key).shape
+    shape = untracked_view(input, key).shape
     if src.shape != shape:
         raise ShapeError(f"[scatter] the source must have shape {shape}, got {src.shape}")
     made = _copied(input, src)

@@ -13,7 +13,7 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.indexing.gather_scatter import gather, index_select
-from dl4all.ops.indexing.indices import NDArray, integers
+from dl4all.ops.indexing.indices import NDArray, integer_indices
 from dl4all.ops.memory.views import flatten, reshape
 
 T = TypeVar("T", bound=TensorBase)
@@ -214,7 +214,7 @@ def bincount(input: T, weights: T | None = None, minlength: int = 0) -> T:
         ArgumentError: an int is negative, or the tensor is not 1-d.
         DTypeError: the elements are no integers.
     """
-    numbers = integers("bincount", input)
+    numbers = integer_indices("bincount", input)
     if numbers.ndim != 1 or (numbers.size and numbers.min() < 0):
         raise ArgumentError("[bincount] expected a 1-d tensor of ints from 0 on")
     if weights is not None and weights.shape != numbers.shape:

@@ -17,7 +17,7 @@ from dl4all.ops.elementwise.comparison import clamp_min, eq
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import exp, log, square
 from dl4all.ops.indexing.gather_scatter import gather
-from dl4all.ops.indexing.indices import NDArray, checked, integers
+from dl4all.ops.indexing.indices import NDArray, checked_indices, integer_indices
 from dl4all.ops.indexing.padding import pad
 from dl4all.ops.loss.losses import check_reduction, check_tensors, reduced
 from dl4all.ops.memory.views import expand, select, squeeze, unsqueeze
@@ -158,13 +158,13 @@ def ctc_loss(
     if not 0 <= blank < classes:
         raise ArgumentError(f"[{name}] blank {blank} is not one of {classes} classes")
     lasting, lengths = (
-        integers(name, given).reshape(-1).astype(np.int64) for given in (input_lengths, target_lengths)
+        integer_indices(name, given).reshape(-1).astype(np.int64) for given in (input_lengths, target_lengths)
     )
     if lasting.shape != (count,) or lengths.shape != (count,):
         raise ShapeError(f"[{name}] expected a length for each of {count} sequences")
     if (lasting > times).any() or (lasting < 0).any():
         raise ArgumentError(f"[{name}] input_lengths must lie between 0 and {times}, got {lasting.tolist()}")
-    labels = checked(name, _labels(name, targets, lengths), classes)
+    labels = checked_indices(name, _labels(name, targets, lengths), classes)
     each = _paths(scores, labels, lasting, lengths, blank)
     if zero_infinity:
         each = where(eq(each, math.inf), 0.0, each)
@@ -184,7 +184,7 @@ def _labels(name: str, targets: Any, lengths: NDArray) -> NDArray:
     Raises:
         ShapeError: there are less labels than the lengths say.
     """
-    given = integers(name, targets)
+    given = integer_indices(name, targets)
     longest = int(lengths.max(initial=0))
     found = np.zeros((len(lengths), longest), np.int64)
     lines = given.ndim == 2

@@ -17,7 +17,7 @@ from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.loss_terms import binary_error, logistic_error, smooth_error, squared_error
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.elementwise.transcendental import exp, log
-from dl4all.ops.indexing.indices import Indices, integers
+from dl4all.ops.indexing.indices import Indices, integer_indices
 from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.loss.cross_entropy_loss import cross_entropy_each, nll_each
 from dl4all.ops.memory.conversion import cast
@@ -167,7 +167,7 @@ def _class_axis(input: Any) -> int:
 
 def _places(name: str, target: Any, shape: Shape, classes: int, ignore_index: int) -> Indices:
     """The targets, -1 for those that do not count."""
-    array = integers(name, target)
+    array = integer_indices(name, target)
     if array.shape != shape:
         raise ShapeError(f"[{name}] expected targets of shape {shape}, got {array.shape}")
     return Indices(np.where(_ignored(name, array, classes, ignore_index), -1, array))
@@ -203,7 +203,7 @@ def _compared(
         target = from_host(type(scores).result_class, np.asarray(target), scores.device, copy=True)
     if target.shape != shape:
         raise ShapeError(f"[{name}] expected targets of shape {shape}, got {target.shape}")
-    _ignored(name, integers(name, whole(target, levels_of([target]))), classes, ignore_index)
+    _ignored(name, integer_indices(name, whole(target, levels_of([target]))), classes, ignore_index)
     along = tuple(-1 if i == axis else 1 for i in range(ndim))
     numbers = from_host(type(scores).result_class, np.arange(classes), scores.device, copy=False)
     own = eq(unsqueeze(target, axis), reshape(numbers, along))

@@ -9,7 +9,7 @@ from typing import Any
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.conv.window import sizes
 from dl4all.ops.core.exports import export
-from dl4all.ops.indexing.gather_scatter import number, scatter
+from dl4all.ops.indexing.gather_scatter import expanded_number, scatter
 from dl4all.ops.memory.views import reshape
 
 
@@ -106,6 +106,6 @@ def _unpooled(
         size = wanted
     lines = math.prod(input.shape[:-axes])
     count = math.prod(input.shape[-axes:])
-    zeros = number(input, 0, (lines, math.prod(size)))
+    zeros = expanded_number(input, 0, (lines, math.prod(size)))
     found = scatter(zeros, 1, reshape(indices, lines, count), reshape(input, lines, count))
     return reshape(found, *input.shape[:-axes], *size)
