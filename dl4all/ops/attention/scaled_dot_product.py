@@ -17,7 +17,7 @@ from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.memory.views import expand, narrow, reshape, transpose
-from dl4all.ops.random.generator import dropout
+from dl4all.ops.random.dropout_functions import dropout
 from dl4all.ops.reduce.softmax_function import softmax
 
 T = TypeVar("T", bound=TensorBase)

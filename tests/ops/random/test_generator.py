@@ -18,7 +18,8 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import philox
-from dl4all.ops.random import generator as random
+from dl4all.ops.random import distributions
+from dl4all.ops.random.generator import replayed
 from dl4all.runtime import registry, spirv
 from dl4all.shaders import ROOT
 
@@ -105,11 +106,11 @@ def test_normal_numbers_are_quantiles() -> None:
 
 
 FILLS: dict[str, Any] = {
-    "uniform": lambda x, g: random.uniform_(x, generator=g),
-    "uniform, scaled": lambda x, g: random.uniform_(x, -1.3, 2.7, generator=g),
-    "normal": lambda x, g: random.normal_(x, generator=g),
-    "normal, scaled": lambda x, g: random.normal_(x, 0.3, 1.7, generator=g),
-    "bernoulli": lambda x, g: random.bernoulli_(x, 0.3, generator=g),
+    "uniform": lambda x, g: distributions.uniform_(x, generator=g),
+    "uniform, scaled": lambda x, g: distributions.uniform_(x, -1.3, 2.7, generator=g),
+    "normal": lambda x, g: distributions.normal_(x, generator=g),
+    "normal, scaled": lambda x, g: distributions.normal_(x, 0.3, 1.7, generator=g),
+    "bernoulli": lambda x, g: distributions.bernoulli_(x, 0.3, generator=g),
 }
 
 
@@ -150,8 +151,8 @@ def test_every_row_of_the_normal_table(device: str, tmp_path: Path) -> None:
     (tmp_path / "random" / "normal.comp").write_text(source)
     shutil.copy(ROOT / "random" / "philox.glsl", tmp_path / "random")
     place = dl.Device(device, registry.open_device(device))
-    module = spirv.load(random.NORMAL, tmp_path)
-    place._programs[random.NORMAL, ()] = place._backend.program(module, ())
+    module = spirv.load(distributions.NORMAL, tmp_path)
+    place._programs[distributions.NORMAL, ()] = place._backend.program(module, ())
     for start in range(0, len(words), 5000):
         piece = words[start : start + 5000]
         runs = np.split(piece, np.flatnonzero(np.diff(piece.astype(np.int64)) != 1) + 1)
@@ -328,7 +329,7 @@ def test_replays_are_of_one_thread() -> None:
     state = dl.get_rng_state()
     first = dl.rand(4, device="cpu").tolist()
     others = list[Any]()
-    with random.replayed(state):
+    with replayed(state):
         assert dl.rand(4, device="cpu").tolist() == first
         thread = threading.Thread(target=lambda: others.append(dl.rand(4, device="cpu").tolist()))
         thread.start()
