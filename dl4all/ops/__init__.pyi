@@ -88,13 +88,13 @@ def flash_attention_backward(
     scale: float = 1.0,
     causal: bool = False,
     repeats: int = 1,
-    saved: Any = None,
+    saved: Tensor | None = None,
 ) -> Tensor: ...
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attn_mask: Any = None,
+    attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,

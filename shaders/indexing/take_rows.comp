@@ -1,7 +1,7 @@
 #version 450
-// Row gather: y[o, j, i] = x[o, index[j], i], and 0 where index[j] < 0. x is (outer, size, inner) and contiguous. WORD
-// is uint for elements of 4 bytes, uvec2 for 8 bytes, and uvec4 for several elements at once. `inner` and `x_offset`
-// count words.
+// Row gather: y[o, j, i] = x[o, index[j], i], and 0 where index[j] < 0. x is (outer, size, inner) and contiguous.
+// WORD is uint for elements of 4 bytes, uvec2 for 8 bytes, and uvec4 for several elements at once. `inner` and
+// `x_offset` count words.
 
 layout(local_size_x = 128) in;
 layout(binding = 0) readonly buffer X { WORD x[]; };

@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "philox.glsl"
-// Normal fill: n numbers with a mean and a standard deviation. dl4all/ops/core/philox.py describes the algorithm. It is
-// computed in integers, because devices round logarithms, square roots and quotients differently.
+// Normal fill: n numbers with a mean and a standard deviation. dl4all/ops/core/philox.py describes the algorithm. It
+// is computed in integers, because devices round logarithms, square roots and quotients differently.
 
 layout(local_size_x = 128) in;
 layout(binding = 0) readonly buffer Table { int table[]; };
@@ -21,7 +21,8 @@ int multiply_high(int a, int b) {
     return high;
 }
 
-// The quantile of a random word, a cubic polynomial of the segment that the word lies in; its highest bit is the sign.
+// The quantile of a random word, a cubic polynomial of the segment that the word lies in; its highest bit is the
+// sign.
 float normal(uint word) {
     const uint m = word & 0x7fffffffu;
     const int leading = findMSB(m);

@@ -1,9 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "math/exponential.glsl"
-// The gradient of gru.comp. g holds the gradient of the new hidden state and then the old hidden state: a buffer of its
-// own would be one more than every device can bind. y is the gradient of x (rows, 3, size), then that of h, then that
-// of the old hidden state.
+// The gradient of gru.comp. g holds the gradient of the new hidden state and then the old hidden state: a buffer of
+// its own would be one more than every device can bind. y is the gradient of x (rows, 3, size), then that of h, then
+// that of the old hidden state.
 layout(local_size_x = 128) in;
 layout(binding = 0) readonly buffer G { float g[]; };
 layout(binding = 1) readonly buffer X { float x[]; };

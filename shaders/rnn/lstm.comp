@@ -1,8 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "math/exponential.glsl"
-// The pointwise part of an LSTM's step. x and h (rows, 4, size) are the terms of the gates from the input and from the
-// hidden state, in the order input, forget, new, output; y is the new hidden state (rows, size), then the new cell.
+// The pointwise part of an LSTM's step. x and h (rows, 4, size) are the terms of the gates from the input and from
+// the hidden state, in the order input, forget, new, output; y is the new hidden state (rows, size), then the new
+// cell.
 layout(local_size_x = 128) in;
 layout(binding = 0) readonly buffer X { float x[]; };
 layout(binding = 1) readonly buffer H { float h[]; };

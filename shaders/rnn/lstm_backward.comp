@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "math/exponential.glsl"
-// The gradient of lstm.comp. g holds the gradients of the new hidden state and of the new cell, x the sum of both terms
-// of the gates. y is the gradient of x (rows, 4, size), then that of the old cell (rows, size).
+// The gradient of lstm.comp. g holds the gradients of the new hidden state and of the new cell, x the sum of both
+// terms of the gates. y is the gradient of x (rows, 4, size), then that of the old cell (rows, size).
 layout(local_size_x = 128) in;
 layout(binding = 0) readonly buffer G { float g[]; };
 layout(binding = 1) readonly buffer X { float x[]; };
