@@ -112,8 +112,7 @@ def bernoulli_(input: T, p: Array | float = 0.5, *, generator: Generator | None 
         [0.0, 1.0, 1.0]
     """
     if not isinstance(p, TensorBase):
-        if not 0 <= p <= 1:
-            raise ArgumentError(f"[bernoulli_] expected a probability from 0 to 1, got {p}")
+        check_probability("bernoulli_", p)
         probabilities = from_host(
             type(input).result_class, np.array([p], np.float32), input.device, copy=False
         )
@@ -141,6 +140,15 @@ def bernoulli_(input: T, p: Array | float = 0.5, *, generator: Generator | None 
 
     _fill("bernoulli_", input, generator, on_host, on_device, dtype_kinds="fiub")
     return input
+
+
+def check_probability(name: str, p: float) -> None:
+    """
+    Raises:
+        ArgumentError: `p` is outside [0, 1].
+    """
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"[{name}] expected a probability from 0 to 1, got {p}")
 
 
 def unit_numbers(seed: int, offset: int, count: int, dtype: npt.DTypeLike) -> NDArray:

@@ -19,7 +19,7 @@ from dl4all.ops.elementwise.comparison import gt
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.memory.views import contiguous
-from dl4all.ops.random.distributions import bernoulli_
+from dl4all.ops.random.distributions import bernoulli_, check_probability
 from dl4all.ops.random.generator import default_generator, state_words
 from dl4all.ops.vmap.batched_tensor import levels_of, whole, wrapped
 
@@ -237,16 +237,15 @@ def _alpha_dropout(name: str, input: Any, p: float, training: bool, mask_shape: 
     Raises:
         ArgumentError: `p` is outside [0, 1].
     """
-    if not 0 <= p <= 1:
-        raise ArgumentError(f"[{name}] expected a probability from 0 to 1, got {p}")
+    check_probability(name, p)
     if not training or p == 0:
         return input
     if p == 1:
         return input * 0.0
-    kept = empty(type(input).result_class, mask_shape, input.dtype, input.device)
-    bernoulli_(kept, 1 - p)
+    mask = empty(type(input).result_class, mask_shape, input.dtype, input.device)
+    bernoulli_(mask, 1 - p)
     scale = 1 / math.sqrt((SELU_MINIMUM * SELU_MINIMUM * p + 1) * (1 - p))
-    return input * (kept * scale) + ((1 - kept) * (SELU_MINIMUM * scale) - SELU_MINIMUM * scale * p)
+    return input * (mask * scale) + ((1 - mask) * (SELU_MINIMUM * scale) - SELU_MINIMUM * scale * p)
 
 
 def _dropout(name: str, input: T, p: float, training: bool, inner: int) -> T:
@@ -255,8 +254,7 @@ def _dropout(name: str, input: T, p: float, training: bool, inner: int) -> T:
     Raises:
         ArgumentError: `p` is outside [0, 1].
     """
-    if not 0 <= p <= 1:
-        raise ArgumentError(f"[{name}] expected a probability from 0 to 1, got {p}")
+    check_probability(name, p)
     if not training or p == 0:
         return input
     if input.levels:
