@@ -182,7 +182,7 @@ def _run_forward(
 
 
 def split_flat(flat: Any, *shapes: Shape) -> list[Any]:
-    """Views of the tensors of these shapes that a flat tensor is a concatenation of."""
+    """Split a flat concatenation into views of the given shapes."""
     tensors, start = [], 0
     for shape in shapes:
         tensors.append(reshape(narrow(flat, 0, start, math.prod(shape)), shape))
@@ -434,8 +434,9 @@ def _flash_attention_backward_gradient(
     grad_weights = matmul(g, transposed(value))
     centered = grad_weights - row_sums(weights * grad_weights) + grad_logsumexp
     grad_scores = weights * centered
+    # The factor of grad_scores in the sum.
     t = (matmul(u_q, transposed(key)) + matmul(query, transposed(u_k))) * scale
-    z = softmax_backward(t, weights, 2)  # t is the factor of grad_scores in the sum
+    z = softmax_backward(t, weights, 2)
     weights_gradient = t * centered - grad_weights * row_sums(t * weights) + matmul(g, transposed(u_v))
     scores_gradient = softmax_backward(weights_gradient, weights, 2)
     g_gradient = matmul(weights, u_v) + matmul(z, value)

@@ -99,7 +99,7 @@ def _flat_indices(name: str, shape: Shape, axis: int, index: Any) -> NDArray:
 
 @export("dl", "Tensor")
 @reads("index")
-def gather(input: T, dim: int, index: Array | NDArray | Sequence[int]) -> T:
+def gather(input: T, dim: int, index: Array | NDArray | Sequence[object]) -> T:
     """Select one element along axis `dim` for each index.
 
     Args:
@@ -129,7 +129,7 @@ def gather(input: T, dim: int, index: Array | NDArray | Sequence[int]) -> T:
 
 @export("dl", "Tensor", "Tensor_")
 @reads("index")
-def scatter(input: T, dim: int, index: Array | NDArray | Sequence[int], src: Array | Scalar) -> T:
+def scatter(input: T, dim: int, index: Array | NDArray | Sequence[object], src: Array | Scalar) -> T:
     """Replace one element along axis `dim` for each index.
 
     Args:
@@ -183,7 +183,7 @@ def expanded_number(like: T, value: Any, shape: Shape) -> T:
 
 @export("dl", "Tensor", "Tensor_")
 @reads("index")
-def scatter_add(input: T, dim: int, index: Array | NDArray | Sequence[int], src: T) -> T:
+def scatter_add(input: T, dim: int, index: Array | NDArray | Sequence[object], src: T) -> T:
     """Add to one element along axis `dim` for each index.
 
     Args:
@@ -208,7 +208,7 @@ def scatter_add(input: T, dim: int, index: Array | NDArray | Sequence[int], src:
 
 @export("dl", "Tensor")
 @reads("index")
-def take(input: T, index: Array | NDArray | Sequence[int]) -> T:
+def take(input: T, index: Array | NDArray | Sequence[object]) -> T:
     """Select elements of the flattened tensor by index; the result has the index's shape.
 
     Raises:
@@ -220,7 +220,7 @@ def take(input: T, index: Array | NDArray | Sequence[int]) -> T:
 
 @export("dl", "Tensor")
 @reads("indices")
-def take_along_dim(input: T, indices: Array | NDArray | Sequence[int], dim: int | None = None) -> T:
+def take_along_dim(input: T, indices: Array | NDArray | Sequence[object], dim: int | None = None) -> T:
     """:func:`gather` with the other axes broadcast; without `dim`, from the flattened tensor.
 
     Raises:
@@ -261,7 +261,7 @@ def bool_mask(name: str, mask: Any) -> NDArray:
 
 @export("dl", "Tensor")
 @reads("mask")
-def masked_select(input: T, mask: Array | NDArray | Sequence[bool]) -> T:
+def masked_select(input: T, mask: Array | NDArray | Sequence[object]) -> T:
     """Select the elements where a mask of bools, broadcast, is true, in row-major order.
 
     Raises:
