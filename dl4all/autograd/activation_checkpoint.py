@@ -77,8 +77,8 @@ class _Part:
 
 @contextlib.contextmanager
 def _forgetting(forget: Callable[[TensorBase], Callable[[], TensorBase] | None]) -> Iterator[None]:
-    before, tape.state.forget = tape.state.forget, forget
+    before, tape.state.recompute_hook = tape.state.recompute_hook, forget
     try:
         yield
     finally:
-        tape.state.forget = before
+        tape.state.recompute_hook = before

@@ -142,7 +142,7 @@ def _inputs_gradients(node: Node, grads: list[Gradient], create_graph: bool) -> 
                 f"[{node.name}] the gradient of an input of shape {shape} and dtype {dtype} has "
                 f"shape {gradient.shape} and dtype {gradient.dtype}"
             )
-        if tape.state.anomalies and not np.isfinite(all_samples(gradient).on_host()).all():
+        if tape.state.detect_anomaly and not np.isfinite(all_samples(gradient).on_host()).all():
             raise GradientError(f"[{node.name}] its gradient has nan or inf.{_origin(node)}")
     return found
 

@@ -69,8 +69,8 @@ class detect_anomaly(contextlib.ContextDecorator):
     """
 
     def __enter__(self) -> None:
-        self._before = tape.state.anomalies
-        tape.state.anomalies = True
+        self._before = tape.state.detect_anomaly
+        tape.state.detect_anomaly = True
 
     def __exit__(self, *_: Any) -> None:
-        tape.state.anomalies = self._before
+        tape.state.detect_anomaly = self._before

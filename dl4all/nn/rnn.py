@@ -10,7 +10,8 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional, init
 from dl4all.nn.module import Module, Parameter
 from dl4all.nn.utils.rnn import PackedSequence
-from dl4all.ops.rnn.cells import lstm_states, rows_apart
+from dl4all.ops.rnn.gates import split_rows
+from dl4all.ops.rnn.lstm import lstm_states
 from dl4all.tensor.creation import zeros
 from dl4all.tensor.tensor import Tensor
 
@@ -191,7 +192,7 @@ class _Layers(_Recurrence):
         """One layer in one direction."""
         own = [getattr(self, n + suffix) for n in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")]
         own.append(getattr(self, f"weight_hr{suffix}") if self.proj_size else None)
-        parts = rows_apart(functional.linear(x, *own[:2]), sizes)
+        parts = split_rows(functional.linear(x, *own[:2]), sizes)
         count = sizes[-1] if reverse else sizes[0]
         states = _rows(first, 0, count)
         finished: list[States] = []

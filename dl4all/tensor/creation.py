@@ -13,7 +13,8 @@ from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.strides import sizes
 from dl4all.ops.core.tensor_base import DTYPES, Shape, from_host
 from dl4all.ops.memory.copy import fill_with
-from dl4all.ops.random import generator as random
+from dl4all.ops.random.distributions import normal_, uniform_
+from dl4all.ops.random.generator import Generator, default_generator
 from dl4all.scheduler.current import device
 from dl4all.scheduler.device import Device
 from dl4all.tensor.interop import array_of_dlpack
@@ -28,7 +29,7 @@ def manual_seed(seed: int) -> None:
     Raises:
         ArgumentError: the seed is not an int from 0 to 2^64 - 1.
     """
-    random.default_generator().manual_seed(seed)
+    default_generator().manual_seed(seed)
 
 
 def tensor(
@@ -164,30 +165,30 @@ def rand(
     *shape: int | Shape,
     dtype: npt.DTypeLike = "float32",
     device: Place = "auto",
-    generator: random.Generator | None = None,
+    generator: Generator | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Random numbers, uniform in [0, 1); the same on every device for the same seed."""
     made: Tensor = empty_tensor(Tensor, checked_shape("rand", shape), checked_dtype(dtype), _open(device))
-    return _wanting(random.uniform_(made, generator=generator), requires_grad)
+    return _wanting(uniform_(made, generator=generator), requires_grad)
 
 
 def randn(
     *shape: int | Shape,
     dtype: npt.DTypeLike = "float32",
     device: Place = "auto",
-    generator: random.Generator | None = None,
+    generator: Generator | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Random numbers, normal with mean 0 and variance 1; the same on every device for the same seed."""
     made: Tensor = empty_tensor(Tensor, checked_shape("randn", shape), checked_dtype(dtype), _open(device))
-    return _wanting(random.normal_(made, generator=generator), requires_grad)
+    return _wanting(normal_(made, generator=generator), requires_grad)
 
 
 def uniform(shape: Shape, low: float, high: float) -> npt.NDArray[np.float32]:
     """Host numbers from the seeded generator, uniform in [low, high)."""
     made: Tensor = empty_tensor(Tensor, shape, np.dtype(np.float32), _open("cpu"))
-    return random.uniform_(made, low, high).numpy()
+    return uniform_(made, low, high).numpy()
 
 
 def _placed(array: npt.NDArray[Any], place: Place, *, copy: bool) -> Tensor:

@@ -11,7 +11,7 @@ from dl4all.errors import DTypeError
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.promotion import promote
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.indexing.inplace import KINDS
+from dl4all.ops.indexing.inplace import DTYPE_KIND_ORDER
 from dl4all.tensor.creation import checked_dtype
 
 finfo = np.finfo
@@ -124,8 +124,8 @@ def promote_types(type1: npt.DTypeLike, type2: npt.DTypeLike) -> np.dtype[Any]:
         (dtype('float16'), dtype('int16'))
     """
     first, second = checked_dtype(type1), checked_dtype(type2)
-    if KINDS[first.kind] != KINDS[second.kind]:
-        return max(first, second, key=lambda dtype: KINDS[dtype.kind])
+    if DTYPE_KIND_ORDER[first.kind] != DTYPE_KIND_ORDER[second.kind]:
+        return max(first, second, key=lambda dtype: DTYPE_KIND_ORDER[dtype.kind])
     return np.promote_types(first, second)
 
 
@@ -141,4 +141,4 @@ def can_cast(from_: npt.DTypeLike, to: npt.DTypeLike) -> bool:
         (True, False)
     """
     first, second = checked_dtype(from_), checked_dtype(to)
-    return KINDS[first.kind] <= KINDS[second.kind]
+    return DTYPE_KIND_ORDER[first.kind] <= DTYPE_KIND_ORDER[second.kind]

@@ -14,9 +14,9 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.elementwise.rounding import ceil
 from dl4all.ops.elementwise.transcendental import exp, log1p, tan
-from dl4all.ops.indexing.inplace import copy_, setitem
+from dl4all.ops.indexing.assignment import copy_, setitem
 from dl4all.ops.memory.copy import new_like
-from dl4all.ops.random import generator as random
+from dl4all.ops.random import distributions
 from dl4all.ops.random.generator import Generator
 
 
@@ -24,7 +24,7 @@ def _uniform(self: TensorBase, generator: Generator | None) -> Any:
     """Numbers in [0, 1) of the tensor's shape."""
     kind = self.dtype if self.dtype.kind == "f" else np.dtype(np.float32)
     made = new_like(self, self.shape, kind)
-    return random.uniform_(made, generator=generator)
+    return distributions.uniform_(made, generator=generator)
 
 
 def exponential_(self: Any, lambd: float = 1.0, *, generator: Generator | None = None) -> Any:
@@ -49,7 +49,7 @@ def log_normal_(self: Any, mean: float = 1.0, std: float = 2.0, *, generator: Ge
     if not std > 0:
         raise ArgumentError(f"[log_normal_] expected a positive standard deviation, got {std}")
     made = new_like(self, self.shape)
-    return copy_(self, exp(random.normal_(made, mean, std, generator=generator)))
+    return copy_(self, exp(distributions.normal_(made, mean, std, generator=generator)))
 
 
 def cauchy_(self: Any, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Any:
@@ -132,7 +132,7 @@ def fill_diagonal_(self: Any, fill_value: float, wrap: bool = False) -> Any:
 def bernoulli(self: Any, p: float | None = None, *, generator: Generator | None = None) -> Any:
     """Ones and zeros: a one with a probability of each element, or of `p`."""
     made = new_like(self, self.shape)
-    return random.bernoulli_(made, self if p is None else p, generator=generator)
+    return distributions.bernoulli_(made, self if p is None else p, generator=generator)
 
 
 def multinomial(

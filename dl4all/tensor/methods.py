@@ -282,14 +282,12 @@ class Methods(TensorBase):
 
     # indexing
 
+    copy_ = ops.copy_
+    fill_ = ops.fill_
+    zero_ = ops.zero_
     split = ops.split
     chunk = ops.chunk
     unbind = ops.unbind
-    repeat = ops.repeat
-    tile = ops.tile
-    repeat_interleave = ops.repeat_interleave
-    flip = ops.flip
-    roll = ops.roll
     index_select = ops.index_select
     index_add = ops.index_add
     index_add_ = ops.in_place(ops.index_add)
@@ -302,9 +300,11 @@ class Methods(TensorBase):
     take_along_dim = ops.take_along_dim
     masked_select = ops.masked_select
     nonzero = ops.nonzero
-    copy_ = ops.copy_
-    fill_ = ops.fill_
-    zero_ = ops.zero_
+    repeat = ops.repeat
+    tile = ops.tile
+    repeat_interleave = ops.repeat_interleave
+    flip = ops.flip
+    roll = ops.roll
     tril = ops.tril
     tril_ = ops.in_place(ops.tril)
     triu = ops.triu

@@ -14,7 +14,7 @@ from dl4all.ops.core.op import empty
 from dl4all.ops.core.strides import sizes
 from dl4all.ops.core.tensor_base import DTYPES, Shape, from_host
 from dl4all.ops.elementwise.declare import broadcast_shapes
-from dl4all.ops.random import generator as random
+from dl4all.ops.random import distributions
 from dl4all.ops.random.generator import Generator, State, default_generator
 from dl4all.scheduler.current import device
 from dl4all.scheduler.device import Device
@@ -74,7 +74,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
         [0.0, 1.0]
     """
     made: Tensor = empty(Tensor, input.shape, input.dtype, input.device)
-    return random.bernoulli_(made, input if p is None else p, generator=generator)
+    return distributions.bernoulli_(made, input if p is None else p, generator=generator)
 
 
 def normal(
@@ -106,9 +106,11 @@ def normal(
         raise ArgumentError("[normal] pass the size of numbers, or a tensor of means or deviations")
     if not tensors:
         made = _made("normal", (size,), np.dtype(np.float32), device)
-        return random.normal_(made, float(mean), float(std), generator=generator)
+        return distributions.normal_(made, float(mean), float(std), generator=generator)
     shape = broadcast_shapes("normal", tensors)
-    made = random.normal_(empty(Tensor, shape, np.dtype(np.float32), tensors[0].device), generator=generator)
+    made = distributions.normal_(
+        empty(Tensor, shape, np.dtype(np.float32), tensors[0].device), generator=generator
+    )
     scaled: Tensor = made * std + mean
     return scaled
 
@@ -261,7 +263,7 @@ def multinomial(
 
 def _unit(amount: int, generator: Generator | None) -> npt.NDArray[np.float64]:
     drawn = (default_generator() if generator is None else generator).draw(2 * amount)
-    return random.unit_numbers(*drawn, amount, np.float64)
+    return distributions.unit_numbers(*drawn, amount, np.float64)
 
 
 def _exact_range(dtype: np.dtype[Any]) -> tuple[int, int]:

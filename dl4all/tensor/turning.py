@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dl4all.errors import DTypeError, GradientError, ShapeError
 from dl4all.ops.core import strides, tape
+from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.tensor_base import DTYPES, TensorBase, from_host
 from dl4all.ops.reduce.sums import sum_to
 from dl4all.scheduler.current import device
@@ -78,10 +79,6 @@ def sum_to_size(self: Any, *size: Any) -> Any:
         ShapeError: it does not broadcast to this one's shape.
     """
     shape = strides.sizes("sum_to_size", size)
-    try:
-        fits = np.broadcast_shapes(shape, self.shape) == self.shape
-    except ValueError:
-        fits = False
-    if not fits:
+    if not broadcasts_to(shape, self.shape):
         raise ShapeError(f"[sum_to_size] shape {shape} does not broadcast to {self.shape}")
     return sum_to(self, shape)

@@ -1,6 +1,7 @@
-// What the shaders of attention share: a workgroup takes ROWS rows of one side, queries or keys, with LANES invocations
-// for each, and goes through the other side in tiles of TILE, so that no more of the scores than that is ever kept.
-// Invocation `lane` of a row keeps the results of columns lane, lane + LANES, ...: DEPTH of them at a time.
+// The tiling of flash.comp and flash_backward.comp. A workgroup takes ROWS rows of one side, queries or keys, with
+// LANES invocations for each, and goes through the rows of the other side in tiles of TILE rows: of the scores, only
+// ROWS * TILE are stored at a time. Invocation `lane` of a row computes the columns lane, lane + LANES, ..., DEPTH of
+// them at a time.
 #include "math/exponential.glsl"
 #include "math/logarithm.glsl"
 const uint ROWS = 8;

@@ -1,65 +1,65 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Rows of scores become shares: softmax(scale * s + mask), and the logarithm of each row's sum of exponentials. With
-// BACKWARD, the shares are computed from those logarithms, and what lies in `t`, the gradients of the shares, becomes those
-// of the scores. One invocation takes a row, so that nothing is shared and nobody waits: for CPUs, where both are slow.
-// FOURS: rows are a multiple of four long and read in vectors.
+// Replaces rows of scores by attention weights, softmax(scale * s + mask), and stores the logsumexp of each row. With
+// BACKWARD, the weights are computed from the logsumexp, and the gradients of the weights in t are replaced by those
+// of the scores, weight * (gradient - delta). One invocation computes a row, without shared memory and barriers,
+// which are slow on CPUs. VEC4: the length of rows is a multiple of four.
 #include "math/exponential.glsl"
 #include "math/logarithm.glsl"
 layout(local_size_x = 32) in;
 
-#if FOURS
+#if VEC4
 #define VALUE vec4
-#define WIDE 4
+#define WIDTH 4
 #else
 #define VALUE float
-#define WIDE 1
+#define WIDTH 1
 #endif
 #if MASK
 layout(binding = 0) readonly buffer Mask { float mask[]; };
 #endif
 #if BACKWARD
-layout(binding = MASK) readonly buffer Levels { float levels[]; };  // and behind them what is taken off the gradients
+layout(binding = MASK) readonly buffer RowTerms { float row_terms[]; };  // logsumexp, then delta, of each row
 layout(binding = MASK + 1) buffer Scores { VALUE s[]; };
 layout(binding = MASK + 2) buffer Gradients { VALUE t[]; };
 #else
 layout(binding = MASK) buffer Scores { VALUE s[]; };
-layout(binding = MASK + 1) writeonly buffer Levels { float levels[]; };
+layout(binding = MASK + 1) writeonly buffer RowTerms { float row_terms[]; };
 #endif
 layout(push_constant) uniform Push {
-    uint rows, queries, keys, first;  // `first`: the number of the first row among those of all batches
-    uint level_offset, delta_offset, causal;
+    uint rows, queries, keys, first;  // first: index of the first row in all batches
+    uint logsumexp_offset, delta_offset, causal;
     float scale;
-    uint mask_offset, mask_repeats, mask_count, mask_step, mask_row, mask_column;
+    uint mask_offset, mask_repeats, mask_count, mask_batch_stride, mask_row_stride, mask_column_stride;
 } p;
 
 #if MASK
 uint mask_start;
 
-float mask_at(uint j) {
-    return mask[mask_start + j * p.mask_column];
+float mask_value(uint j) {
+    return mask[mask_start + j * p.mask_column_stride];
 }
 #endif
 
-// The scores of keys j, j + 1, ... of query i, without what it may not see.
-VALUE score(uint at, uint i, uint j) {
-    VALUE found = s[at] * p.scale;
-#if MASK && FOURS
-    found += vec4(mask_at(j), mask_at(j + 1), mask_at(j + 2), mask_at(j + 3));
+// The scores of keys j, j + 1, ... for query i with the mask; -inf for keys that it does not attend to.
+VALUE score(uint element, uint i, uint j) {
+    VALUE result = s[element] * p.scale;
+#if MASK && VEC4
+    result += vec4(mask_value(j), mask_value(j + 1), mask_value(j + 2), mask_value(j + 3));
 #elif MASK
-    found += mask_at(j);
+    result += mask_value(j);
 #endif
-    const float never = -infinity();
-#if FOURS
-    if (p.causal != 0) found = mix(found, vec4(never), greaterThan(uvec4(j, j + 1, j + 2, j + 3), uvec4(i)));
+    const float excluded = -infinity();
+#if VEC4
+    if (p.causal != 0) result = mix(result, vec4(excluded), greaterThan(uvec4(j, j + 1, j + 2, j + 3), uvec4(i)));
 #else
-    if (p.causal != 0 && j > i) found = never;
+    if (p.causal != 0 && j > i) result = excluded;
 #endif
-    return found;
+    return result;
 }
 
 VALUE exponential(VALUE x) {
-#if FOURS
+#if VEC4
     return vec4(expf(x.x), expf(x.y), expf(x.z), expf(x.w));
 #else
     return expf(x);
@@ -68,54 +68,55 @@ VALUE exponential(VALUE x) {
 
 void main() {
     const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
-    const uint length = p.keys / WIDE;
+    const uint length = p.keys / WIDTH;
     for (uint row = gl_GlobalInvocationID.x; row < p.rows; row += step) {
-        const uint number = p.first + row;
-        const uint i = number % p.queries;
+        const uint global_row = p.first + row;
+        const uint i = global_row % p.queries;
         const uint start = row * length;
 #if MASK
-        mask_start = p.mask_offset + number / p.queries / p.mask_repeats % p.mask_count * p.mask_step + i * p.mask_row;
+        mask_start = p.mask_offset + global_row / p.queries / p.mask_repeats % p.mask_count * p.mask_batch_stride
+            + i * p.mask_row_stride;
 #endif
-        // Behind these, causal queries see nothing.
-        const uint end = p.causal != 0 ? min(length, i / WIDE + 1) : length;
+        // A causal query attends to no key behind `end`.
+        const uint end = p.causal != 0 ? min(length, i / WIDTH + 1) : length;
 #if BACKWARD
-        const float level = levels[p.level_offset + number];
-        const float delta = levels[p.delta_offset + number];
-        const bool blind = level == -infinity();  // everything was masked
+        const float logsumexp = row_terms[p.logsumexp_offset + global_row];
+        const float delta = row_terms[p.delta_offset + global_row];
+        const bool masked = logsumexp == -infinity();  // all keys were masked
         for (uint c = 0; c < end; ++c) {
-            const uint at = start + c;
-            VALUE share = blind ? VALUE(0.0) : exponential(score(at, i, c * WIDE) - level);
-            VALUE back = p.scale * share * (t[at] - delta);
-#if FOURS
-            back = mix(back, vec4(0.0), equal(share, vec4(0.0)));  // not nan, whatever comes back
+            const uint element = start + c;
+            VALUE weight = masked ? VALUE(0.0) : exponential(score(element, i, c * WIDTH) - logsumexp);
+            VALUE gradient = p.scale * weight * (t[element] - delta);
+#if VEC4
+            gradient = mix(gradient, vec4(0.0), equal(weight, vec4(0.0)));  // 0 * nan is nan
 #else
-            if (share == 0.0) back = 0.0;
+            if (weight == 0.0) gradient = 0.0;
 #endif
-            s[at] = share;
-            t[at] = back;
+            s[element] = weight;
+            t[element] = gradient;
         }
         for (uint c = end; c < length; ++c) {
             s[start + c] = VALUE(0.0);
             t[start + c] = VALUE(0.0);
         }
 #else
-        float high = -infinity();
+        float maximum = -infinity();
         for (uint c = 0; c < end; ++c) {
-            const VALUE here = score(start + c, i, c * WIDE);
-#if FOURS
-            high = larger(larger(larger(high, here.x), here.y), larger(here.z, here.w));
+            const VALUE values = score(start + c, i, c * WIDTH);
+#if VEC4
+            maximum = larger(larger(larger(maximum, values.x), values.y), larger(values.z, values.w));
 #else
-            high = larger(high, here);
+            maximum = larger(maximum, values);
 #endif
         }
-        const float from = high == -infinity() ? 0.0 : high;
+        const float shift = maximum == -infinity() ? 0.0 : maximum;
         VALUE sums = VALUE(0.0);
         for (uint c = 0; c < end; ++c) {
-            const VALUE share = exponential(score(start + c, i, c * WIDE) - from);
-            s[start + c] = share;
-            sums += share;
+            const VALUE weight = exponential(score(start + c, i, c * WIDTH) - shift);
+            s[start + c] = weight;
+            sums += weight;
         }
-#if FOURS
+#if VEC4
         const float sum = (sums.x + sums.y) + (sums.z + sums.w);
 #else
         const float sum = sums;
@@ -123,7 +124,7 @@ void main() {
         const float factor = sum == 0.0 ? 0.0 : 1.0 / sum;
         for (uint c = 0; c < end; ++c) s[start + c] *= factor;
         for (uint c = end; c < length; ++c) s[start + c] = VALUE(0.0);
-        levels[p.level_offset + number] = sum == 0.0 ? -infinity() : high + logf(sum);
+        row_terms[p.logsumexp_offset + global_row] = sum == 0.0 ? -infinity() : maximum + logf(sum);
 #endif
     }
 }

@@ -1,6 +1,7 @@
 #version 450
-// y[o, j, i] = x[o, index[j], i], and 0 where index[j] is negative. x is (outer, size, inner) and contiguous. WORD is
-// uint for elements of 4 bytes, uvec2 for those of 8, and uvec4 for several at once, in which inner and the offset count.
+// Row gather: y[o, j, i] = x[o, index[j], i], and 0 where index[j] < 0. x is (outer, size, inner) and contiguous.
+// WORD is uint for elements of 4 bytes, uvec2 for 8 bytes, and uvec4 for several elements at once. `inner` and
+// `x_offset` count words.
 
 layout(local_size_x = 128) in;
 layout(binding = 0) readonly buffer X { WORD x[]; };
@@ -15,7 +16,7 @@ void main() {
     for (uint e = gl_GlobalInvocationID.x; e < p.n; e += step) {
         const uint row = e / p.inner;
         const uint o = row / p.count;
-        const int from = index[row - o * p.count];
-        y[e] = from < 0 ? WORD(0) : x[p.x_offset + (o * p.size + uint(from)) * p.inner + (e - row * p.inner)];
+        const int source = index[row - o * p.count];
+        y[e] = source < 0 ? WORD(0) : x[p.x_offset + (o * p.size + uint(source)) * p.inner + (e - row * p.inner)];
     }
 }

@@ -1,8 +1,8 @@
 #version 450
-// y[o, t, i] = sum of x[o, j, i] over the j that belong to t. They stand in plan, sorted by t and then in
-// their order: those of t from plan[t] to plan[t + 1]. Each result is one invocation's, which adds in that
-// order: no atomics, and always the same sum. VALUE is float, or vec4 for four at once, in which inner and the offset
-// count.
+// Row scatter-add: y[o, t, i] is the sum of x[o, j, i] over all j whose index is t. `plan` lists these j, sorted by t
+// and then ascending, at the positions plan[t] to plan[t + 1] - 1. One invocation computes a result and adds in this
+// order: no atomics, and the same sum in every run. VALUE is float, or vec4 for four elements at once; `inner` and
+// `x_offset` count values.
 
 layout(local_size_x = 128) in;
 layout(binding = 0) readonly buffer X { VALUE x[]; };

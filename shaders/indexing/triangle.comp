@@ -1,5 +1,6 @@
 #version 450
-// y = x on and below the diagonal (above it with UPPER), 0 elsewhere; x is contiguous, of matrices.
+// tril and triu: y = x on and below the diagonal, or with UPPER on and above it, 0 elsewhere. x holds contiguous
+// matrices.
 
 layout(local_size_x = 128) in;
 layout(binding = 0) readonly buffer X { WORD x[]; };
@@ -12,12 +13,12 @@ layout(push_constant) uniform Push {
 void main() {
     const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
     for (uint e = gl_GlobalInvocationID.x; e < p.n; e += step) {
-        const uint line = e / p.columns;
-        const int right = int(e - line * p.columns) - int(line % p.rows);
+        const uint row = e / p.columns;
+        const int distance = int(e - row * p.columns) - int(row % p.rows);
 #if UPPER
-        const bool kept = right >= p.diagonal;
+        const bool kept = distance >= p.diagonal;
 #else
-        const bool kept = right <= p.diagonal;
+        const bool kept = distance <= p.diagonal;
 #endif
         y[e] = kept ? x[p.x_offset + e] : WORD(0);
     }

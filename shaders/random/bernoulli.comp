@@ -1,7 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "philox.glsl"
-// 1 with a probability of x, else 0. The n elements have probabilities of their own, or all the first.
+// Bernoulli fill: y is 1 with probability x, else 0. With x_stride 1 each of the n elements has its own probability,
+// with x_stride 0 all share one.
 
 layout(local_size_x = 128) in;
 layout(binding = 0) readonly buffer X { float x[]; };

@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "philox.glsl"
-// y = x * scale, or 0 where a random word is below the threshold. `inner` neighbours share a word.
-// The words are drawn again for the gradient: nothing is kept.
+// Dropout: y = x * scale, or 0 where a random word is below the threshold. With SHARED, `inner` neighbouring elements
+// share a word. The gradient computes the words again, so no mask is kept.
 
 layout(local_size_x = 128) in;
 layout(binding = 0) readonly buffer X { float x[]; };
@@ -20,8 +20,8 @@ void main() {
     const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
 #ifdef SHARED
     for (uint i = gl_GlobalInvocationID.x; i < p.n; i += step) {
-        const uint drawn = i / p.inner;
-        const uint word = random_words(p.key, p.start, drawn / 4)[drawn % 4];
+        const uint group = i / p.inner;
+        const uint word = random_words(p.key, p.start, group / 4)[group % 4];
         y[i] = word < p.threshold ? 0.0 : x[p.x_offset + i] * p.scale;
     }
 #else

@@ -1,6 +1,6 @@
-// Philox 4x32-10 (Salmon et al., SC11): four random words for each counter, from integers only.
+// Philox 4x32-10 (Salmon et al., SC11): four random words for each counter, computed with integers only.
 uvec4 philox(uvec2 key, uvec4 counter) {
-    for (int turn = 0; turn < 10; ++turn) {
+    for (int i = 0; i < 10; ++i) {
         uint high0, low0, high1, low1;
         umulExtended(0xD2511F53u, counter.x, high0, low0);
         umulExtended(0xCD9E8D57u, counter.z, high1, low1);
@@ -17,7 +17,7 @@ uvec4 random_words(uvec2 key, uvec2 start, uint steps) {
     return philox(key, uvec4(low, start.y + carry, 0u, 0u));
 }
 
-// A multiple of 2^-24 in [0, 1): exact, so every device gives the same.
+// A multiple of 2^-24 in [0, 1), exact and so the same on every device.
 float unit(uint word) {
     return float(word >> 8) * (1.0 / 16777216.0);
 }

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "philox.glsl"
-// n numbers, uniform in [low, low + width). Each invocation turns one counter into four.
+// Uniform fill: n numbers in [low, low + width). Each counter gives four numbers.
 
 layout(local_size_x = 128) in;
 layout(binding = 0) writeonly buffer Y { float y[]; };
@@ -9,7 +9,7 @@ layout(push_constant) uniform Push {
     uint n;
     uint y_offset;
     uvec2 key, start;
-    float low, width, most;
+    float low, width, largest;
 } p;
 
 void main() {
@@ -17,10 +17,10 @@ void main() {
     for (uint j = gl_GlobalInvocationID.x; j < (p.n + 3) / 4; j += step) {
         const uvec4 words = random_words(p.key, p.start, j);
         for (uint k = 0; k < 4 && 4 * j + k < p.n; ++k) {
-            // Not fused, so that it is rounded as everywhere; it may be rounded up to the excluded end.
+            // precise forbids fusing, which would round differently. The sum may round up to the excluded end.
             precise float scaled = unit(words[k]) * p.width;
             precise float shifted = p.low + scaled;
-            y[p.y_offset + 4 * j + k] = min(shifted, p.most);
+            y[p.y_offset + 4 * j + k] = min(shifted, p.largest);
         }
     }
 }

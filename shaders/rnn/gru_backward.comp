@@ -1,8 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "math/exponential.glsl"
-// The gradient of gru.comp. g holds that of the new hidden state and behind it the old hidden state, which takes a buffer
-// less than there are on every device. y is the gradient of x (rows, 3, size), that of h, and that of the old hidden state.
+// The gradient of gru.comp. g holds the gradient of the new hidden state and then the old hidden state: a buffer of
+// its own would be one more than every device can bind. y is the gradient of x (rows, 3, size), then that of h, then
+// that of the old hidden state.
 layout(local_size_x = 128) in;
 layout(binding = 0) readonly buffer G { float g[]; };
 layout(binding = 1) readonly buffer X { float x[]; };
@@ -15,24 +16,24 @@ layout(push_constant) uniform Push {
 void main() {
     const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
     for (uint i = gl_GlobalInvocationID.x; i < p.n; i += step) {
-        const uint at = i / p.size * 3 * p.size + i % p.size;
-        const uint ax = p.x_offset + at;
-        const uint ah = p.h_offset + at;
-        const float of_result = g[i];
-        const float before = g[p.n + i];
-        const float share = h[ah + 2 * p.size];
-        const float reset = sigmoidf(x[ax] + h[ah]);
-        const float update = sigmoidf(x[ax + p.size] + h[ah + p.size]);
-        const float fresh = tanhf(x[ax + 2 * p.size] + reset * share);
-        const float of_fresh = of_result * (1.0 - update) * (1.0 - fresh * fresh);
-        const float of_reset = of_fresh * share * (reset * (1.0 - reset));
-        const float of_update = of_result * (before - fresh) * (update * (1.0 - update));
-        y[at] = of_reset;
-        y[at + p.size] = of_update;
-        y[at + 2 * p.size] = of_fresh;
-        y[3 * p.n + at] = of_reset;
-        y[3 * p.n + at + p.size] = of_update;
-        y[3 * p.n + at + 2 * p.size] = of_fresh * reset;
-        y[6 * p.n + i] = of_result * update;
+        const uint gate = i / p.size * 3 * p.size + i % p.size;
+        const uint x_at = p.x_offset + gate;
+        const uint h_at = p.h_offset + gate;
+        const float grad = g[i];
+        const float old_hidden = g[p.n + i];
+        const float h_new = h[h_at + 2 * p.size];
+        const float reset = sigmoidf(x[x_at] + h[h_at]);
+        const float update = sigmoidf(x[x_at + p.size] + h[h_at + p.size]);
+        const float candidate = tanhf(x[x_at + 2 * p.size] + reset * h_new);
+        const float grad_candidate = grad * (1.0 - update) * (1.0 - candidate * candidate);
+        const float grad_reset = grad_candidate * h_new * (reset * (1.0 - reset));
+        const float grad_update = grad * (old_hidden - candidate) * (update * (1.0 - update));
+        y[gate] = grad_reset;
+        y[gate + p.size] = grad_update;
+        y[gate + 2 * p.size] = grad_candidate;
+        y[3 * p.n + gate] = grad_reset;
+        y[3 * p.n + gate + p.size] = grad_update;
+        y[3 * p.n + gate + 2 * p.size] = grad_candidate * reset;
+        y[6 * p.n + i] = grad * update;
     }
 }

@@ -81,16 +81,16 @@ def test_long_loops_are_right(name: str) -> None:
 
 @pytest.mark.vulkan
 def test_rows_are_added_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Places that are taken never, once, as often as a piece has terms, and more often; some rows of none."""
-    monkeypatch.setattr("dl4all.ops.indexing.rows.MOST_TERMS", 3)
+    """Indices that occur never, once, as often as a piece has terms, and more often; some are negative."""
+    monkeypatch.setattr("dl4all.ops.indexing.rows.MAX_SEQUENTIAL_TERMS", 3)
     rng = np.random.default_rng(1)
     index = rng.permutation(np.repeat([-1, 0, 2, 3, 5, 6], [4, 1, 3, 4, 6, 29]))
     values = rng.standard_normal((2, len(index), 5)).astype(np.float32)
-    found = dl.ops.take_rows_backward(dl.tensor(values, device="vulkan:0"), index, 8).numpy()
+    found = dl.ops.take_rows_backward(dl.tensor(values, device="vulkan:0"), index.tolist(), 8).numpy()
     expected = np.zeros((2, 8, 5))
-    for place, row in zip(index, values.swapaxes(0, 1), strict=True):
-        if place >= 0:
-            expected[:, place] += row
+    for target, row in zip(index, values.swapaxes(0, 1), strict=True):
+        if target >= 0:
+            expected[:, target] += row
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 

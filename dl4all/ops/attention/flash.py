@@ -1,6 +1,6 @@
-"""Scaled dot-product attention, tile by tile, so that the matrix of scores is never stored.
+"""FlashAttention (Dao et al., arXiv:2205.14135): attention by tiles, without storing the matrix of scores.
 
-Drivers that run on a CPU compute a bounded part of it at a time by products: attention_products.py.
+Drivers that run on a CPU use matrix products on a bounded part of the scores instead: materialized.py.
 """
 
 from __future__ import annotations
@@ -28,33 +28,46 @@ from dl4all.ops.memory.views import contiguous, narrow, reshape, transpose
 from dl4all.ops.reduce.softmax_function import softmax, softmax_backward
 from dl4all.ops.reduce.sums import sum
 
-ROWS, LANES, TILE = 8, 16, 32  # of a workgroup: rows, invocations for each, and how many it meets at a time
-BLOCK = 128  # keys that the CPU takes at a time
-DEPTHS = {32: 2, 128: 8}  # columns up to which, and how many of them one invocation keeps
+# As in shaders/attention/flash.glsl
+ROWS = 8  # queries or keys of a workgroup
+LANES = 16  # invocations for each of them
+TILE = 32  # queries or keys of the other side that are in shared memory at a time
+DEPTHS = {32: 2, 128: 8}
+"""Largest number of columns for a variant, and its DEPTH: columns that one invocation keeps in registers."""
+
+KEY_BLOCK = 128
+"""Keys that the CPU processes at a time."""
+
 FORWARD = {
     (mask, depth): shader("attention/flash.comp", MASK=int(mask), DEPTH=depth)
     for mask in (False, True)
     for depth in DEPTHS.values()
 }
 BACKWARD = {
-    (of, mask, depth): shader("attention/flash_backward.comp", OF=of, MASK=int(mask), DEPTH=depth)
-    for of in range(3)
+    (operand, mask, depth): shader(
+        "attention/flash_backward.comp", OPERAND=operand, MASK=int(mask), DEPTH=depth
+    )
+    for operand in range(3)
     for mask in (False, True)
     for depth in DEPTHS.values()
 }
 
 
 def _depth(columns: int) -> int:
-    return next((depth for most, depth in DEPTHS.items() if columns <= most), max(DEPTHS.values()))
+    return next((depth for limit, depth in DEPTHS.items() if columns <= limit), max(DEPTHS.values()))
 
 
-def _tiles(others: int, columns: int) -> int:
-    """How many tiles a workgroup goes through."""
-    return ceil_div(others, TILE) * ceil_div(columns, LANES * _depth(columns))
+def _tile_count(other_rows: int, columns: int) -> int:
+    """Tiles that a workgroup goes through, for queries or keys of the other side."""
+    return ceil_div(other_rows, TILE) * ceil_div(columns, LANES * _depth(columns))
 
 
-def _check(name: str, query: Any, key: Any, value: Any, mask: Any, repeats: int) -> tuple[int, ...]:
-    """Batch, queries, keys, features and columns."""
+def _sizes(name: str, query: Any, key: Any, value: Any, mask: Any, repeats: int) -> tuple[int, ...]:
+    """Check the operands, and return the sizes of batch, queries, keys, features and columns.
+
+    Raises:
+        ShapeError, DTypeError
+    """
     check_float(name, query, key, value, mask)
     shapes = query.shape, key.shape, value.shape
     if any(len(shape) != 3 for shape in shapes) or not (
@@ -79,24 +92,27 @@ def _check(name: str, query: Any, key: Any, value: Any, mask: Any, repeats: int)
     return batch, queries, keys, features, columns
 
 
-def _scores(query: Any, key: Any, mask: Any, start: int, end: int, repeats: int, causal: bool, s: Any) -> Any:
-    """NumPy's scores of some of the keys."""
+def _host_scores(
+    query: Any, key: Any, mask: Any, start: int, end: int, repeats: int, causal: bool, scale: Any
+) -> Any:
+    """Scores of the keys from `start` to `end`, as a NumPy array."""
     scores = np.matmul(query, key[:, start:end].swapaxes(1, 2))
-    scores *= s
+    scores *= scale
     if mask is not None:
-        part = mask if mask.shape[2] == 1 else mask[:, :, start:end]
-        scores += part[_mask_of(len(query), mask.shape[0], repeats)]
+        columns = mask if mask.shape[2] == 1 else mask[:, :, start:end]
+        scores += columns[_mask_indices(len(query), mask.shape[0], repeats)]
     if causal:
         later = np.arange(start, end)[None, :] > np.arange(query.shape[1])[:, None]
         np.copyto(scores, -np.inf, where=later)
     return scores
 
 
-def _mask_of(batch: int, count: int, repeats: int) -> Any:
+def _mask_indices(batch: int, count: int, repeats: int) -> Any:
+    """Which of `count` masks each batch uses."""
     return np.arange(batch) // repeats % count
 
 
-def _forward_shape(
+def _infer_forward(
     query: TensorBase,
     key: TensorBase,
     value: TensorBase,
@@ -106,12 +122,12 @@ def _forward_shape(
     causal: bool,
     repeats: int,
 ) -> Result:
-    batch, queries, _, _, columns = _check("flash_attention", query, key, value, mask, repeats)
+    batch, queries, _, _, columns = _sizes("flash_attention", query, key, value, mask, repeats)
     return (batch * queries * (columns + 1),), query.dtype
 
 
-def _mask_words(mask: TensorBase | None, repeats: int) -> tuple[int, ...]:
-    """Where a mask's elements lie, as the kernels are told."""
+def _mask_push(mask: TensorBase | None, repeats: int) -> tuple[int, ...]:
+    """Offset, repeats, count and strides of a mask, for push constants."""
     if mask is None:
         return (0,) * 6
     count, rows, columns = mask.shape
@@ -120,16 +136,16 @@ def _mask_words(mask: TensorBase | None, repeats: int) -> tuple[int, ...]:
     )  # fmt: skip
 
 
-def _end_to_end(*tensors: TensorBase) -> tuple[TensorBase, list[int]]:
-    """Copies of tensors one behind the other in memory, and where each begins."""
-    starts = np.cumsum([0, *(t.numel() for t in tensors)]).tolist()
-    joined = empty(type(tensors[0]).result_class, (starts[-1],), tensors[0].dtype, tensors[0].device)
-    for tensor, start in zip(tensors, starts, strict=False):
-        copy_into(reshape(narrow(joined, 0, start, tensor.numel()), tensor.shape), tensor)
-    return joined, starts
+def _concatenate_flat(*tensors: TensorBase) -> tuple[TensorBase, list[int]]:
+    """Flattened copies of tensors in one tensor, and the offset of each."""
+    offsets = np.cumsum([0, *(t.numel() for t in tensors)]).tolist()
+    joined = empty(type(tensors[0]).result_class, (offsets[-1],), tensors[0].dtype, tensors[0].device)
+    for tensor, offset in zip(tensors, offsets, strict=False):
+        copy_into(reshape(narrow(joined, 0, offset, tensor.numel()), tensor.shape), tensor)
+    return joined, offsets
 
 
-def _forward_run(
+def _run_forward(
     out: TensorBase,
     query: TensorBase,
     key: TensorBase,
@@ -140,56 +156,44 @@ def _forward_run(
     causal: bool,
     repeats: int,
 ) -> None:
-    batch, queries, keys, features, columns = _check("flash_attention", query, key, value, mask, repeats)
+    batch, queries, keys, features, columns = _sizes("flash_attention", query, key, value, mask, repeats)
     if 0 in (keys, columns):
         fill_with(narrow(out, 0, 0, batch * queries * columns), 0)
         if not keys:
             fill_with(narrow(out, 0, batch * queries * columns, batch * queries), -math.inf)
             return
     q, m = contiguous(query), None if mask is None else contiguous(mask)
-    if materialized.suits(out.device, queries, keys):
-        words = _mask_words(m, repeats)
-        materialized.forward(out, q, contiguous(key), contiguous(value), m, float(scale), causal, words)
+    if materialized.applies(out.device, queries, keys):
+        mask_push = _mask_push(m, repeats)
+        materialized.forward(out, q, contiguous(key), contiguous(value), m, float(scale), causal, mask_push)
         return
-    check_rounds(out.device, _tiles(keys, columns) * (2 * features + 3 * TILE))
+    check_rounds(out.device, _tile_count(keys, columns) * (2 * features + 3 * TILE))
     with tape.gradients(False):
-        joined, starts = _end_to_end(key, value)
-    across = ceil_div(queries, ROWS)
+        joined, offsets = _concatenate_flat(key, value)
+    blocks_per_batch = ceil_div(queries, ROWS)
     push = pack(
-        batch * across, across, queries, keys, features, columns, q.offset, starts[1],
-        batch * queries * columns, int(causal), float(scale), *_mask_words(m, repeats),
+        batch * blocks_per_batch, blocks_per_batch, queries, keys, features, columns, q.offset, offsets[1],
+        batch * queries * columns, int(causal), float(scale), *_mask_push(m, repeats),
     )  # fmt: skip
     code = FORWARD[m is not None, _depth(columns)]
     operands = (q, joined) if m is None else (q, joined, m)
     flops = 2 * batch * queries * keys * (features + columns)
-    run(code, strided_grid(batch * across, 1), push, *operands, out, flops=flops)
-
-
-def _gradient_of(place: int) -> Any:
-    def gradient(
-        g: Any, query: Any, key: Any, value: Any, mask: Any, scale: float, causal: bool, repeats: int
-    ) -> Any:
-        flat = flash_attention_backward(
-            g, query, key, value, mask, scale=scale, causal=causal, repeats=repeats
-        )
-        return split_flat(flat, query.shape, key.shape, value.shape)[place]
-
-    return gradient
+    run(code, strided_grid(batch * blocks_per_batch, 1), push, *operands, out, flops=flops)
 
 
 def split_flat(flat: Any, *shapes: Shape) -> list[Any]:
-    """Tensors that lie one behind the other."""
-    found, start = [], 0
+    """Split a flat concatenation into views of the given shapes."""
+    tensors, start = [], 0
     for shape in shapes:
-        found.append(reshape(narrow(flat, 0, start, math.prod(shape)), shape))
+        tensors.append(reshape(narrow(flat, 0, start, math.prod(shape)), shape))
         start += math.prod(shape)
-    return found
+    return tensors
 
 
 @export()
 @op(
-    infer=_forward_shape,
-    kernel=Kernel(_forward_run, (*FORWARD.values(), *materialized.SHADERS)),
+    infer=_infer_forward,
+    kernel=Kernel(_run_forward, (*FORWARD.values(), *materialized.SHADERS)),
     examples=(
         example((2, 2, 1), (2, 3, 1), (2, 3, 2), (1, 1, 3), scale=0.7),
         example((1, 3, 2), (1, 5, 2), (1, 5, 1), None, scale=0.7),
@@ -201,7 +205,6 @@ def split_flat(flat: Any, *shapes: Shape) -> list[Any]:
         example((1, 37, 5), (1, 67, 5), (1, 67, 131), None, scale=0.1),
         example((1, 0, 5), (1, 3, 5), (1, 3, 2), None, scale=1.0),
     ),
-    grad=(_gradient_of(0), _gradient_of(1), _gradient_of(2), None),
 )
 def flash_attention(
     query: Array,
@@ -212,20 +215,20 @@ def flash_attention(
     causal: bool = False,
     repeats: int = 1,
 ) -> Array:
-    """``softmax(scale * query @ key.T + mask) @ value``, and the logarithms of the sums of exponentials.
+    """``softmax(scale * query @ key.T + mask) @ value``, and the logsumexp of each row of scores.
 
-    Keys are taken block by block with a running maximum (Dao et al., arXiv:2205.14135). A query that all of
-    the mask forbids gets zeros.
+    Keys are processed block by block with a running maximum (Dao et al., arXiv:2205.14135). A query for which
+    the mask excludes all keys gets zeros.
 
     Args:
         query, key, value: shapes (B, queries, features), (B, keys, features) and (B, keys, columns).
-        mask: is added to the scores; shape (M, queries or 1, keys or 1). Has no gradient.
-        scale: what products are multiplied by.
-        causal: whether query i sees only the keys 0 to i.
+        mask: added to the scores, shape (M, queries or 1, keys or 1); it gets no gradient.
+        scale: factor of the products.
+        causal: whether query i attends only to the keys 0 to i.
         repeats: the mask of batch b is ``mask[b // repeats % M]``.
 
     Returns:
-        One axis: the results of shape (B, queries, columns), and behind them the logarithms (B, queries).
+        One axis: the results of shape (B, queries, columns), followed by the logsumexp (B, queries).
 
     Raises:
         ShapeError, DTypeError
@@ -238,28 +241,28 @@ def flash_attention(
     """
     batch, queries = query.shape[:2]
     dtype = query.dtype
-    high = np.full((batch, queries, 1), -np.inf, dtype)
-    sums, found = np.zeros_like(high), np.zeros((batch, queries, value.shape[2]), dtype)
-    for start in range(0, key.shape[1], BLOCK):
-        end = min(start + BLOCK, key.shape[1])
-        scores = _scores(query, key, mask, start, end, repeats, causal, np.asarray(scale, dtype))
-        top = np.maximum(high, scores.max(2, keepdims=True))
-        least = np.where(np.isneginf(top), np.zeros((), dtype), top)
-        scores -= least
-        shares, left = np.exp(scores, out=scores), np.exp(high - least)
-        sums = sums * left + shares.sum(2, keepdims=True)
-        found = found * left + np.matmul(shares, value[:, start:end])
-        high = top
-    some = sums != 0
-    result = np.where(some, found / np.where(some, sums, 1), 0)
-    level = np.where(some, high + np.log(np.where(some, sums, 1)), -np.inf)
-    return np.concatenate([result.reshape(-1), level.reshape(-1)]).astype(dtype, copy=False)
+    maximum = np.full((batch, queries, 1), -np.inf, dtype)
+    sums, output = np.zeros_like(maximum), np.zeros((batch, queries, value.shape[2]), dtype)
+    for start in range(0, key.shape[1], KEY_BLOCK):
+        end = min(start + KEY_BLOCK, key.shape[1])
+        scores = _host_scores(query, key, mask, start, end, repeats, causal, np.asarray(scale, dtype))
+        new_maximum = np.maximum(maximum, scores.max(2, keepdims=True))
+        shift = np.where(np.isneginf(new_maximum), np.zeros((), dtype), new_maximum)
+        scores -= shift
+        weights, correction = np.exp(scores, out=scores), np.exp(maximum - shift)
+        sums = sums * correction + weights.sum(2, keepdims=True)
+        output = output * correction + np.matmul(weights, value[:, start:end])
+        maximum = new_maximum
+    visible = sums != 0
+    result = np.where(visible, output / np.where(visible, sums, 1), 0)
+    logsumexp = np.where(visible, maximum + np.log(np.where(visible, sums, 1)), -np.inf)
+    return np.concatenate([result.reshape(-1), logsumexp.reshape(-1)]).astype(dtype, copy=False)
 
 
 # Gradients
 
 
-def _backward_shape(
+def _infer_backward(
     grad: TensorBase,
     query: TensorBase,
     key: TensorBase,
@@ -271,15 +274,15 @@ def _backward_shape(
     repeats: int,
     saved: Any,
 ) -> Result:
-    sizes = _check("flash_attention_backward", query, key, value, mask, repeats)
+    batch, queries, _, _, columns = _sizes("flash_attention_backward", query, key, value, mask, repeats)
     check_float("flash_attention_backward", grad, query)
-    wanted = (sizes[0] * sizes[1] * (sizes[4] + 1),)
-    if grad.shape != wanted:
-        raise ShapeError(f"[flash_attention_backward] grad must have shape {wanted}, got {grad.shape}")
+    expected = (batch * queries * (columns + 1),)
+    if grad.shape != expected:
+        raise ShapeError(f"[flash_attention_backward] grad must have shape {expected}, got {grad.shape}")
     return (query.numel() + key.numel() + value.numel(),), query.dtype
 
 
-def _backward_run(
+def _run_backward(
     out: TensorBase,
     grad: TensorBase,
     query: TensorBase,
@@ -292,107 +295,42 @@ def _backward_run(
     repeats: int,
     saved: Any,
 ) -> None:
-    batch, queries, keys, features, columns = _check("flash_attention", query, key, value, mask, repeats)
+    batch, queries, keys, features, columns = _sizes("flash_attention", query, key, value, mask, repeats)
     m = None if mask is None else contiguous(mask)
     with tape.gradients(False):
         if saved is None:
             saved = flash_attention(query, key, value, mask, scale=scale, causal=causal, repeats=repeats)
         shapes = (batch, queries, columns), (batch, queries, 1)
-        result, level = split_flat(saved, *shapes)
-        of_result, of_level = split_flat(grad, *shapes)
-        delta = sum(mul(of_result, result), 2, keepdim=True) - of_level
-        if features and columns and materialized.suits(out.device, queries, keys):
-            g, q, k, v = (contiguous(t) for t in (of_result, query, key, value))
-            levels, _ = _end_to_end(level, delta)
-            words = _mask_words(m, repeats)
-            materialized.backward(out, g, q, k, v, levels, m, float(scale), causal, words)
+        result, logsumexp = split_flat(saved, *shapes)
+        grad_result, grad_logsumexp = split_flat(grad, *shapes)
+        delta = sum(mul(grad_result, result), 2, keepdim=True) - grad_logsumexp
+        if features and columns and materialized.applies(out.device, queries, keys):
+            g, q, k, v = (contiguous(t) for t in (grad_result, query, key, value))
+            row_terms, _ = _concatenate_flat(logsumexp, delta)
+            mask_push = _mask_push(m, repeats)
+            materialized.backward(out, g, q, k, v, row_terms, m, float(scale), causal, mask_push)
             return
-        tiles = _tiles(max(queries, keys), max(features, columns))
+        tiles = _tile_count(max(queries, keys), max(features, columns))
         check_rounds(out.device, tiles * (2 * (features + columns) + 3 * TILE))
-        joined, starts = _end_to_end(query, key, value, of_result, level, delta)
-    for of, wide in enumerate((features, features, columns)):
-        across = ceil_div(queries if of == 0 else keys, ROWS)
-        if not across * wide:
+        joined, offsets = _concatenate_flat(query, key, value, grad_result, logsumexp, delta)
+    for operand, width in enumerate((features, features, columns)):  # query, key, value
+        blocks_per_batch = ceil_div(queries if operand == 0 else keys, ROWS)
+        if not blocks_per_batch * width:
             continue
         push = pack(
-            batch * across, across, queries, keys, features, columns, *starts[1:6], starts[of],
-            int(causal), float(scale), *_mask_words(m, repeats),
+            batch * blocks_per_batch, blocks_per_batch, queries, keys, features, columns, *offsets[1:6],
+            offsets[operand], int(causal), float(scale), *_mask_push(m, repeats),
         )  # fmt: skip
         operands = (joined,) if m is None else (joined, m)
-        flops = 2 * batch * queries * keys * (features + columns + (0 if of == 2 else features))
-        code = BACKWARD[of, m is not None, _depth(wide)]
-        run(code, strided_grid(batch * across, 1), push, *operands, out, flops=flops)
-
-
-def _second(place: int) -> Any:
-    def gradient(
-        u: Any,
-        grad: Any,
-        query: Any,
-        key: Any,
-        value: Any,
-        mask: Any,
-        scale: float,
-        causal: bool,
-        repeats: int,
-    ) -> Any:
-        return _second_derivatives(u, grad, query, key, value, mask, scale, causal, repeats)[place]
-
-    return gradient
-
-
-def _second_derivatives(
-    u: Any, grad: Any, query: Any, key: Any, value: Any, mask: Any, scale: float, causal: bool, repeats: int
-) -> tuple[Any, ...]:
-    """Written of products and softmax, with all scores in memory: few want to differentiate twice."""
-    batch, queries, _ = query.shape
-    columns = value.shape[2]
-    u_q, u_k, u_v = split_flat(u, query.shape, key.shape, value.shape)
-    g, of_level = split_flat(grad, (batch, queries, columns), (batch, queries, 1))
-
-    def turned(tensor: Any) -> Any:
-        return transpose(tensor, 1, 2)
-
-    def rows(tensor: Any) -> Any:
-        return sum(tensor, 2, keepdim=True)
-
-    scores = matmul(query, turned(key)) * scale
-    bias = score_bias(query, key, mask, causal, repeats)
-    shares = softmax(scores if bias is None else scores + bias, 2)
-    of_shares = matmul(g, turned(value))
-    away = of_shares - rows(shares * of_shares) + of_level
-    of_scores = shares * away
-    t = (matmul(u_q, turned(key)) + matmul(query, turned(u_k))) * scale  # by what of_scores is weighted
-    z = softmax_backward(t, shares, 2)
-    r = t * away - of_shares * rows(t * shares) + matmul(g, turned(u_v))
-    y = softmax_backward(r, shares, 2)
-    found_g = matmul(shares, u_v) + matmul(z, value)
-    return (
-        cat([reshape(found_g, found_g.numel()), reshape(rows(t * shares), batch * queries)]),
-        (matmul(of_scores, u_k) + matmul(y, key)) * scale,
-        (matmul(turned(of_scores), u_q) + matmul(turned(y), query)) * scale,
-        matmul(turned(z), g),
-    )
-
-
-@reads("mask")
-def score_bias(query: Any, key: Any, mask: Any, causal: bool, repeats: int) -> Any:
-    """What is added to the scores."""
-    batch, queries, keys = query.shape[0], query.shape[1], key.shape[1]
-    parts = np.zeros((1, 1, 1), query.dtype)
-    if mask is not None:
-        parts = parts + mask.on_host()[_mask_of(batch, mask.shape[0], repeats)]
-    if causal:
-        parts = parts + np.triu(np.full((queries, keys), -np.inf, query.dtype), 1)
-    if mask is None and not causal:
-        return None
-    return from_host(type(query).result_class, parts, query.device, copy=False)
+        flops = 2 * batch * queries * keys * (features + columns + (0 if operand == 2 else features))
+        code = BACKWARD[operand, m is not None, _depth(width)]
+        run(code, strided_grid(batch * blocks_per_batch, 1), push, *operands, out, flops=flops)
 
 
 @export()
 @op(
-    infer=_backward_shape,
-    kernel=Kernel(_backward_run, (*BACKWARD.values(), *FORWARD.values(), *materialized.SHADERS)),
+    infer=_infer_backward,
+    kernel=Kernel(_run_backward, (*BACKWARD.values(), *FORWARD.values(), *materialized.SHADERS)),
     examples=(
         example((6,), (1, 2, 2), (1, 2, 2), (1, 2, 2), (1, 1, 2), scale=0.5),
         example((84,), (2, 7, 2), (2, 13, 2), (2, 13, 5), None, scale=0.7),
@@ -405,7 +343,6 @@ def score_bias(query: Any, key: Any, mask: Any, causal: bool, repeats: int) -> A
         example((0,), (1, 0, 1), (1, 3, 1), (1, 3, 2), None, scale=1.0),
         example((4,), (1, 2, 1), (1, 0, 1), (1, 0, 1), None, scale=1.0),
     ),
-    grad=(_second(0), _second(1), _second(2), _second(3), None),
 )
 def flash_attention_backward(
     grad: Array,
@@ -416,17 +353,17 @@ def flash_attention_backward(
     scale: float = 1.0,
     causal: bool = False,
     repeats: int = 1,
-    saved: Any = None,
+    saved: TensorBase | None = None,
 ) -> Array:
-    """The gradient of :func:`attention`, which computes the scores once more.
+    """The gradient of :func:`flash_attention`, which computes the scores again.
 
     Args:
-        grad: of the result, of its shape.
-        query, key, value, mask, scale, causal, repeats: as they were.
-        saved: the result, if it was kept.
+        grad: the gradient of the result, of its shape.
+        query, key, value, mask, scale, causal, repeats: the arguments of :func:`flash_attention`.
+        saved: its result; computed again if not given.
 
     Returns:
-        One axis: the gradients of `query`, `key` and `value`, one behind the other.
+        One axis: the gradients of `query`, `key` and `value`, concatenated.
 
     Raises:
         ShapeError, DTypeError
@@ -440,26 +377,91 @@ def flash_attention_backward(
     batch, queries = query.shape[:2]
     count, dtype = batch * queries * value.shape[2], query.dtype
     if saved is None:
-        found = flash_attention.body(query, key, value, mask, scale, causal, repeats)
+        result = flash_attention.body(query, key, value, mask, scale, causal, repeats)
     else:
-        found = saved.on_host()
+        result = saved.on_host()
     g = grad[:count].reshape(batch, queries, value.shape[2])
-    level = found[count:].reshape(batch, queries, 1)
-    delta = (g * found[:count].reshape(g.shape)).sum(2, keepdims=True) - grad[count:].reshape(level.shape)
-    of_query, of_key, of_value = np.zeros_like(query), np.zeros_like(key), np.zeros_like(value)
+    logsumexp = result[count:].reshape(batch, queries, 1)
+    delta = (g * result[:count].reshape(g.shape)).sum(2, keepdims=True)
+    delta = delta - grad[count:].reshape(logsumexp.shape)
+    grad_query, grad_key, grad_value = np.zeros_like(query), np.zeros_like(key), np.zeros_like(value)
     factor = np.asarray(scale, dtype)
-    for start in range(0, key.shape[1], BLOCK):
-        end = min(start + BLOCK, key.shape[1])
-        scores = _scores(query, key, mask, start, end, repeats, causal, factor)
-        scores -= level
-        shares = np.exp(scores, out=scores)
-        np.copyto(shares, 0, where=np.isneginf(level))
-        of_scores = np.matmul(g, value[:, start:end].swapaxes(1, 2))
-        of_scores -= delta
-        of_scores *= shares
-        of_scores *= factor
-        keep_where(of_scores, shares != 0, out=of_scores)  # 0 * nan is nan
-        of_query += np.matmul(of_scores, key[:, start:end])
-        of_key[:, start:end] = np.matmul(of_scores.swapaxes(1, 2), query)
-        of_value[:, start:end] = np.matmul(shares.swapaxes(1, 2), g)
-    return np.concatenate([of_query.reshape(-1), of_key.reshape(-1), of_value.reshape(-1)])
+    for start in range(0, key.shape[1], KEY_BLOCK):
+        end = min(start + KEY_BLOCK, key.shape[1])
+        scores = _host_scores(query, key, mask, start, end, repeats, causal, factor)
+        scores -= logsumexp
+        weights = np.exp(scores, out=scores)
+        np.copyto(weights, 0, where=np.isneginf(logsumexp))
+        grad_scores = np.matmul(g, value[:, start:end].swapaxes(1, 2))
+        grad_scores -= delta
+        grad_scores *= weights
+        grad_scores *= factor
+        keep_where(grad_scores, weights != 0, out=grad_scores)  # 0 * nan is nan
+        grad_query += np.matmul(grad_scores, key[:, start:end])
+        grad_key[:, start:end] = np.matmul(grad_scores.swapaxes(1, 2), query)
+        grad_value[:, start:end] = np.matmul(weights.swapaxes(1, 2), g)
+    return np.concatenate([grad_query.reshape(-1), grad_key.reshape(-1), grad_value.reshape(-1)])
+
+
+def _flash_attention_gradient(
+    g: Any, query: Any, key: Any, value: Any, mask: Any, scale: float, causal: bool, repeats: int
+) -> tuple[Any, ...]:
+    flat = flash_attention_backward(g, query, key, value, mask, scale=scale, causal=causal, repeats=repeats)
+    return *split_flat(flat, query.shape, key.shape, value.shape), None
+
+
+def _flash_attention_backward_gradient(
+    u: Any, grad: Any, query: Any, key: Any, value: Any, mask: Any, scale: float, causal: bool, repeats: int
+) -> tuple[Any, ...]:
+    """The gradients of ``sum(u * flash_attention_backward(grad, query, key, value))``.
+
+    Made of matrix products and softmax, with all scores in memory: second derivatives are rare.
+    """
+    batch, queries, _ = query.shape
+    columns = value.shape[2]
+    u_q, u_k, u_v = split_flat(u, query.shape, key.shape, value.shape)
+    g, grad_logsumexp = split_flat(grad, (batch, queries, columns), (batch, queries, 1))
+
+    def transposed(tensor: Any) -> Any:
+        return transpose(tensor, 1, 2)
+
+    def row_sums(tensor: Any) -> Any:
+        return sum(tensor, 2, keepdim=True)
+
+    scores = matmul(query, transposed(key)) * scale
+    bias = score_bias(query, key, mask, causal, repeats)
+    weights = softmax(scores if bias is None else scores + bias, 2)
+    grad_weights = matmul(g, transposed(value))
+    centered = grad_weights - row_sums(weights * grad_weights) + grad_logsumexp
+    grad_scores = weights * centered
+    # The factor of grad_scores in the sum.
+    t = (matmul(u_q, transposed(key)) + matmul(query, transposed(u_k))) * scale
+    z = softmax_backward(t, weights, 2)
+    weights_gradient = t * centered - grad_weights * row_sums(t * weights) + matmul(g, transposed(u_v))
+    scores_gradient = softmax_backward(weights_gradient, weights, 2)
+    g_gradient = matmul(weights, u_v) + matmul(z, value)
+    return (
+        cat([reshape(g_gradient, g_gradient.numel()), reshape(row_sums(t * weights), batch * queries)]),
+        (matmul(grad_scores, u_k) + matmul(scores_gradient, key)) * scale,
+        (matmul(transposed(grad_scores), u_q) + matmul(transposed(scores_gradient), query)) * scale,
+        matmul(transposed(z), g),
+        None,
+    )
+
+
+flash_attention.defgrad(_flash_attention_gradient)
+flash_attention_backward.defgrad(_flash_attention_backward_gradient)
+
+
+@reads("mask")
+def score_bias(query: Any, key: Any, mask: Any, causal: bool, repeats: int) -> Any:
+    """The tensor that is added to the scores for a mask and for causal attention; None for neither."""
+    batch, queries, keys = query.shape[0], query.shape[1], key.shape[1]
+    bias = np.zeros((1, 1, 1), query.dtype)
+    if mask is not None:
+        bias = bias + mask.on_host()[_mask_indices(batch, mask.shape[0], repeats)]
+    if causal:
+        bias = bias + np.triu(np.full((queries, keys), -np.inf, query.dtype), 1)
+    if mask is None and not causal:
+        return None
+    return from_host(type(query).result_class, bias, query.device, copy=False)

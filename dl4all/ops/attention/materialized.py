@@ -1,7 +1,7 @@
 """Attention by matrix products, with the scores of a few batches in memory at a time.
 
 For drivers that run on a CPU: there a product runs at full speed, and a kernel that keeps a tile of scores in
-shared memory at a fiftieth of it. Where the scores of one batch are too many, the tiles it is.
+shared memory at a fiftieth of it. If the scores of one batch do not fit, flash.py computes by tiles.
 """
 
 from __future__ import annotations
@@ -17,23 +17,27 @@ from dl4all.ops.linalg.gemm import GEMM_SHADERS, GemmProblem, gemm
 from dl4all.scheduler.device import Device
 
 WORKGROUP = 32
-SCORE_BYTES = 2**24  # of one batch, and of as many as are in memory at a time
-MOST_KEYS = 2**14  # which an invocation goes over three times
-SHARES = {
-    (backward, mask, fours): shader(
-        "attention/flash_weights.comp", BACKWARD=int(backward), MASK=int(mask), FOURS=int(fours)
+MAX_SCORE_BYTES = 2**24
+"""Of the scores of one batch, and of all batches that are in memory at a time."""
+
+MAX_KEYS = 2**14
+"""An invocation reads a row of scores three times."""
+
+WEIGHTS = {
+    (backward, mask, vec4): shader(
+        "attention/flash_weights.comp", BACKWARD=int(backward), MASK=int(mask), VEC4=int(vec4)
     )
     for backward in (False, True)
     for mask in (False, True)
-    for fours in (False, True)
+    for vec4 in (False, True)
 }
-SHADERS = (*SHARES.values(), *GEMM_SHADERS)
+SHADERS = (*WEIGHTS.values(), *GEMM_SHADERS)
 
 
-def suits(device: Device, queries: int, keys: int) -> bool:
-    """Whether products are faster than tiles, and the scores few enough."""
-    few = 4 * queries * keys <= SCORE_BYTES and keys <= MOST_KEYS
-    return device.info.type == "software" and few
+def applies(device: Device, queries: int, keys: int) -> bool:
+    """Whether products are faster than tiles, and the scores of a batch fit."""
+    fits = 4 * queries * keys <= MAX_SCORE_BYTES and keys <= MAX_KEYS
+    return device.info.type == "software" and fits
 
 
 def forward(
@@ -44,21 +48,21 @@ def forward(
     mask: TensorBase | None,
     scale: float,
     causal: bool,
-    mask_words: tuple[int, ...],
+    mask_push: tuple[int, ...],
 ) -> None:
-    """Fill `out` with the results and the logarithms of the sums; the operands are contiguous."""
+    """Fill `out` with the results and the logsumexp of each row of scores; the operands are contiguous."""
     (batch, queries), (keys, columns) = q.shape[:2], v.shape[1:]
     scores: TensorBase | None = None
-    for first, count in _portions(batch, queries, keys):
+    for first, count in _batch_chunks(batch, queries, keys):
         if scores is None:
-            scores = _memory(q, count, queries, keys)
-        _scores(scores, q, k, first, count)
+            scores = _empty_scores(q, count, queries, keys)
+        _compute_scores(scores, q, k, first, count)
         push = pack(
             count * queries, queries, keys, first * queries, batch * queries * columns, 0, int(causal), scale,
-            *mask_words,
+            *mask_push,
         )  # fmt: skip
         operands = (scores, out) if mask is None else (mask, scores, out)
-        code = SHARES[False, mask is not None, keys % 4 == 0]
+        code = WEIGHTS[False, mask is not None, keys % 4 == 0]
         run(code, strided_grid(count * queries, WORKGROUP), push, *operands)
         product = GemmProblem(
             m=queries, n=columns, k=keys, lda=keys, ldb=columns, ldc=columns,
@@ -74,71 +78,83 @@ def backward(
     q: TensorBase,
     k: TensorBase,
     v: TensorBase,
-    levels: TensorBase,
+    row_terms: TensorBase,
     mask: TensorBase | None,
     scale: float,
     causal: bool,
-    mask_words: tuple[int, ...],
+    mask_push: tuple[int, ...],
 ) -> None:
-    """Fill `out` with the gradients of queries, keys and values from `g`, that of the results.
+    """Fill `out` with the gradients of queries, keys and values.
 
-    `levels` are the logarithms of the sums, and behind them what is taken off the gradients of the shares.
+    Args:
+        out: the three gradients, concatenated.
+        g: the gradient of the results.
+        q, k, v: the operands, contiguous as `g` is.
+        row_terms: the logsumexp of each row of scores, followed by what is subtracted from the gradients
+            of the row's weights.
+        mask, scale, causal: as in the op.
+        mask_push: the mask's push constants.
     """
     (batch, queries, features), (keys, columns) = q.shape, v.shape[1:]
-    of_k = batch * queries * features
-    of_v = of_k + batch * keys * features
-    shares: TensorBase | None = None
-    for first, count in _portions(batch, queries, keys):
-        if shares is None:
-            shares, slopes = (_memory(q, count, queries, keys) for _ in range(2))
-        _scores(shares, q, k, first, count)
+    k_offset = batch * queries * features
+    v_offset = k_offset + batch * keys * features
+    weights: TensorBase | None = None
+    for first, count in _batch_chunks(batch, queries, keys):
+        if weights is None:
+            weights, grad_scores = (_empty_scores(q, count, queries, keys) for _ in range(2))
+        _compute_scores(weights, q, k, first, count)
         product = GemmProblem(
             m=queries, n=keys, k=columns, lda=columns, ldb=columns, ldc=keys,
             a_offset=g.offset + first * queries * columns, b_offset=v.offset + first * keys * columns,
             batch=count, a_step=queries * columns, b_step=keys * columns, c_step=queries * keys,
-            transpose_b=True,
+        transpose_b=True,
         )  # fmt: skip
-        gemm(slopes, g, v, None, product)
-        level_offset = levels.offset
+        gemm(grad_scores, g, v, None, product)
+        offset = row_terms.offset
         push = pack(
-            count * queries, queries, keys, first * queries, level_offset, level_offset + batch * queries,
-            int(causal), scale, *mask_words,
+            count * queries, queries, keys, first * queries, offset, offset + batch * queries,
+            int(causal), scale, *mask_push,
         )  # fmt: skip
-        operands = (levels, shares, slopes) if mask is None else (mask, levels, shares, slopes)
-        code = SHARES[True, mask is not None, keys % 4 == 0]
+        operands: tuple[TensorBase, ...] = (row_terms, weights, grad_scores)
+        if mask is not None:
+            operands = (mask, *operands)
+        code = WEIGHTS[True, mask is not None, keys % 4 == 0]
         run(code, strided_grid(count * queries, WORKGROUP), push, *operands)
-        of_q = GemmProblem(
+        product = GemmProblem(
             m=queries, n=features, k=keys, lda=keys, ldb=features, ldc=features,
             b_offset=k.offset + first * keys * features, c_offset=first * queries * features,
             batch=count, a_step=queries * keys, b_step=keys * features, c_step=queries * features,
         )  # fmt: skip
-        gemm(out, slopes, k, None, of_q)
-        for place, weights, other, wide in ((of_k, slopes, q, features), (of_v, shares, g, columns)):
-            turned = GemmProblem(
-                m=keys, n=wide, k=queries, lda=keys, ldb=wide, ldc=wide,
-                b_offset=other.offset + first * queries * wide, c_offset=place + first * keys * wide,
-                batch=count, a_step=queries * keys, b_step=queries * wide, c_step=keys * wide,
+        gemm(out, grad_scores, k, None, product)
+        for offset, factor, other, width in (
+            (k_offset, grad_scores, q, features),
+            (v_offset, weights, g, columns),
+        ):
+            product = GemmProblem(
+                m=keys, n=width, k=queries, lda=keys, ldb=width, ldc=width,
+                b_offset=other.offset + first * queries * width, c_offset=offset + first * keys * width,
+                batch=count, a_step=queries * keys, b_step=queries * width, c_step=keys * width,
                 transpose_a=True,
             )  # fmt: skip
-            gemm(out, weights, other, None, turned)
+            gemm(out, factor, other, None, product)
 
 
-def _portions(batch: int, queries: int, keys: int) -> Iterator[tuple[int, int]]:
-    """The first batch, and how many, of those whose scores are in memory together."""
-    some = max(1, min(SCORE_BYTES // (4 * max(1, queries * keys)), MAX_GRID_SIZE))
-    for first in range(0, batch, some):
-        yield first, min(some, batch - first)
+def _batch_chunks(batch: int, queries: int, keys: int) -> Iterator[tuple[int, int]]:
+    """The first batch and the number of batches whose scores are in memory at a time."""
+    count = max(1, min(MAX_SCORE_BYTES // (4 * max(1, queries * keys)), MAX_GRID_SIZE))
+    for first in range(0, batch, count):
+        yield first, min(count, batch - first)
 
 
-def _memory(like: TensorBase, count: int, queries: int, keys: int) -> TensorBase:
-    made: TensorBase = empty(
+def _empty_scores(like: TensorBase, count: int, queries: int, keys: int) -> TensorBase:
+    scores: TensorBase = empty(
         type(like).result_class, (count, queries, keys), np.dtype(np.float32), like.device, "attention"
     )
-    return made
+    return scores
 
 
-def _scores(scores: TensorBase, q: TensorBase, k: TensorBase, first: int, count: int) -> None:
-    """Fill `scores` with the products of queries and keys of some batches."""
+def _compute_scores(scores: TensorBase, q: TensorBase, k: TensorBase, first: int, count: int) -> None:
+    """Fill `scores` with the products of queries and keys of `count` batches."""
     (queries, features), keys = q.shape[1:], k.shape[1]
     product = GemmProblem(
         m=queries, n=keys, k=features, lda=features, ldb=features, ldc=keys,

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention as PyTorch has it: any leading axes, masks of bools or floats, dropout."""
+"""Scaled dot-product attention with PyTorch's arguments: leading axes, masks of bools or floats, dropout."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.attention.flash import flash_attention, flash_attention_backward, score_bias, split_flat
 from dl4all.ops.core import tape
+from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
+from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.memory.views import expand, narrow, reshape, transpose
-from dl4all.ops.random.generator import dropout
+from dl4all.ops.random.dropout_functions import dropout
 from dl4all.ops.reduce.softmax_function import softmax
 
 T = TypeVar("T", bound=TensorBase)
@@ -28,32 +29,32 @@ def scaled_dot_product_attention(
     query: T,
     key: T,
     value: T,
-    attn_mask: Any = None,
+    attn_mask: Array | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
 ) -> T:
     """``softmax(scale * query @ key.T + mask) @ value`` (Vaswani et al., arXiv:1706.03762).
 
-    The scores are computed tile by tile and never stored, also for the gradient (Dao et al.,
-    arXiv:2205.14135); with dropout, or a mask that wants a gradient, they are.
+    The scores are computed by tiles and not stored, neither for the result nor for the gradient (Dao et al.,
+    arXiv:2205.14135). Only dropout and a mask that requires a gradient need all scores in memory.
 
     Args:
         query: shape (..., queries, features).
         key: shape (..., keys, features).
         value: shape (..., keys, columns).
-        attn_mask: of a shape that broadcasts to (..., queries, keys): bools, True where a query may see a
-            key, or floats that are added to the scores. A query that sees nothing gets zeros.
-        dropout_p: the probability with which a share becomes zero.
-        is_causal: query i sees the keys 0 to i; not together with `attn_mask`.
-        scale: ``1 / sqrt(features)`` if not given.
+        attn_mask: of a shape that broadcasts to (..., queries, keys): bools, True where a query attends to a
+            key, or floats that are added to the scores. A query that attends to no key gets zeros.
+        dropout_p: the probability with which an attention weight is set to zero.
+        is_causal: whether query i attends only to the keys 0 to i; not together with `attn_mask`.
+        scale: factor of the products, ``1 / sqrt(features)`` if not given.
 
     Returns:
         Shape (..., queries, columns).
 
     Raises:
         ShapeError: the shapes do not fit.
-        ArgumentError: there are a mask and `is_causal`.
+        ArgumentError: both `attn_mask` and `is_causal` are given.
         DTypeError: the operands are no floats of one dtype.
 
     Example:
@@ -63,11 +64,11 @@ def scaled_dot_product_attention(
         [[3.0]]
     """
     name = "scaled_dot_product_attention"
-    for word, tensor in (("query", query), ("key", key), ("value", value)):
+    for operand, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, TensorBase):
-            raise DTypeError(f"[{name}] expected a tensor for {word!r}, got {type(tensor).__name__}")
+            raise DTypeError(f"[{name}] expected a tensor for {operand!r}, got {type(tensor).__name__}")
         if len(tensor.shape) < 2:
-            raise ShapeError(f"[{name}] {word} must have at least two axes, got {tensor.shape}")
+            raise ShapeError(f"[{name}] {operand} must have at least two axes, got {tensor.shape}")
     if attn_mask is not None and is_causal:
         raise ArgumentError(f"[{name}] got attn_mask and is_causal=True; put the causal part into the mask")
     (queries, features), (keys, columns) = query.shape[-2:], value.shape[-2:]
@@ -81,81 +82,86 @@ def scaled_dot_product_attention(
         raise ShapeError(
             f"[{name}] a key of shape {key.shape} does not fit query {query.shape} and value {value.shape}"
         )
-    mask = None if attn_mask is None else _added(name, query, attn_mask, (*lead, queries, keys))
+    mask = None if attn_mask is None else _additive_mask(name, query, attn_mask, (*lead, queries, keys))
     factor = 1 / math.sqrt(max(features, 1)) if scale is None else float(scale)
     q, k, v = [
         reshape(expand(t, (*lead, *t.shape[-2:])), math.prod(lead), *t.shape[-2:])
         for t in (query, key, value)
     ]
     if dropout_p or tape.wants_gradient(mask):
-        made = _stored(q, k, v, mask, lead, dropout_p, is_causal, factor)
+        output = _materialized(q, k, v, mask, lead, dropout_p, is_causal, factor)
     else:
-        few, repeats = (None, 1) if mask is None else _few_masks(mask, lead)
-        made = _tiled(q, k, v, few, {"scale": factor, "causal": bool(is_causal), "repeats": repeats})
-    result: T = reshape(made, *lead, queries, columns)
+        flat_mask, repeats = (None, 1) if mask is None else _flatten_mask(mask, lead)
+        options = {"scale": factor, "causal": bool(is_causal), "repeats": repeats}
+        output = _flash(q, k, v, flat_mask, options)
+    result: T = reshape(output, *lead, queries, columns)
     return result
 
 
-def _added(name: str, like: Any, given: Any, shape: Shape) -> Any:
-    """A mask as numbers to add."""
-    there = (1,) * (len(shape) - len(given.shape)) + tuple(given.shape)
-    if len(there) != len(shape) or any(a not in (1, b) for a, b in zip(there, shape, strict=True)):
-        raise ShapeError(f"[{name}] a mask of shape {given.shape} does not broadcast to {shape}")
-    if given.dtype == np.bool_:
-        kind = type(like).result_class
-        numbers = [
-            from_host(kind, np.array(v, like.dtype), given.device, copy=False) for v in (0.0, -math.inf)
+def _additive_mask(name: str, like: Any, mask: Any, shape: Shape) -> Any:
+    """A mask as numbers to add to the scores.
+
+    Raises:
+        ShapeError, DTypeError
+    """
+    if not broadcasts_to(mask.shape, shape):
+        raise ShapeError(f"[{name}] a mask of shape {mask.shape} does not broadcast to {shape}")
+    if mask.dtype == np.bool_:
+        result_class = type(like).result_class
+        zero, minus_infinity = [
+            from_host(result_class, np.array(value, like.dtype), mask.device, copy=False)
+            for value in (0.0, -math.inf)
         ]
-        return where(given, *numbers)
-    if given.dtype != like.dtype:
-        raise DTypeError(f"[{name}] expected a mask of bool or {like.dtype}, got {given.dtype}")
-    return given
+        return where(mask, zero, minus_infinity)
+    if mask.dtype != like.dtype:
+        raise DTypeError(f"[{name}] expected a mask of bool or {like.dtype}, got {mask.dtype}")
+    return mask
 
 
-def _few_masks(mask: Any, lead: Shape) -> tuple[Any, int]:
-    """A mask with one axis for the batch, and how many neighbours share each of its entries."""
-    given = (1,) * (len(lead) + 2 - len(mask.shape)) + mask.shape
-    of_batch = given[:-2]
-    varies = [axis for axis, size in enumerate(of_batch) if size != 1]
-    if not varies:
-        return reshape(mask, 1, *given[-2:]), 1
-    first, last = varies[0], varies[-1]
-    if len(varies) == last - first + 1:  # the axes that vary are neighbours: others repeat around them
-        count = math.prod(of_batch)
-        return reshape(mask, count, *given[-2:]), math.prod(lead[last + 1 :])
-    whole = expand(reshape(mask, given), (*lead, *given[-2:]))
-    return reshape(whole, math.prod(lead), *given[-2:]), 1
+def _flatten_mask(mask: Any, lead: Shape) -> tuple[Any, int]:
+    """A mask with one axis in place of the leading ones, and how many neighbouring batches share an entry."""
+    shape = (1,) * (len(lead) + 2 - len(mask.shape)) + mask.shape
+    mask_lead, matrix = shape[:-2], shape[-2:]
+    varying = [axis for axis, size in enumerate(mask_lead) if size != 1]
+    if not varying:
+        return reshape(mask, 1, *matrix), 1
+    first, last = varying[0], varying[-1]
+    if len(varying) == last - first + 1:  # the varying axes are neighbours: no copy is needed
+        return reshape(mask, math.prod(mask_lead), *matrix), math.prod(lead[last + 1 :])
+    expanded = expand(reshape(mask, shape), (*lead, *matrix))
+    return reshape(expanded, math.prod(lead), *matrix), 1
 
 
-def _tiled(query: Any, key: Any, value: Any, mask: Any, given: dict[str, Any]) -> Any:
+def _flash(query: Any, key: Any, value: Any, mask: Any, options: dict[str, Any]) -> Any:
+    """Flash attention as one node, which keeps the logsumexp for the gradient."""
     (batch, queries), columns = query.shape[:2], value.shape[2]
     count = batch * queries * columns
     with tape.gradients(False):
-        kept = flash_attention(query, key, value, mask, **given)
-        result = tape.alias(reshape(narrow(kept, 0, 0, count), batch, queries, columns))
+        flat = flash_attention(query, key, value, mask, **options)
+        output = tape.alias(reshape(narrow(flat, 0, 0, count), batch, queries, columns))
     shapes = query.shape, key.shape, value.shape
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        nothing = new_like(grads[0], (batch * queries,))
-        fill_with(nothing, 0)
-        g = cat([reshape(grads[0], count), nothing])
+        grad_logsumexp = new_like(grads[0], (batch * queries,))
+        fill_with(grad_logsumexp, 0)
+        g = cat([reshape(grads[0], count), grad_logsumexp])
         q, k, v, result = saved
-        return split_flat(flash_attention_backward(g, q, k, v, mask, saved=result, **given), *shapes)
+        return split_flat(flash_attention_backward(g, q, k, v, mask, saved=result, **options), *shapes)
 
     tape.add_node(
-        "scaled_dot_product_attention", [query, key, value], [result], backward, (query, key, value, kept)
+        "scaled_dot_product_attention", [query, key, value], [output], backward, (query, key, value, flat)
     )
-    return result
+    return output
 
 
-def _stored(
+def _materialized(
     query: Any, key: Any, value: Any, mask: Any, lead: Shape, dropout_p: float, causal: bool, scale: float
 ) -> Any:
-    """With all scores in memory."""
+    """Attention with all scores in memory."""
     batch, queries, keys = query.shape[0], query.shape[1], key.shape[1]
     scores = matmul(query, transpose(key, 1, 2)) * scale
     if mask is not None:
         scores = scores + reshape(expand(mask, (*lead, queries, keys)), batch, queries, keys)
     bias = score_bias(query, key, None, causal, 1)
-    shares = softmax(scores if bias is None else scores + bias, 2)
-    return matmul(dropout(shares, dropout_p), value)
+    weights = softmax(scores if bias is None else scores + bias, 2)
+    return matmul(dropout(weights, dropout_p), value)

@@ -12,7 +12,7 @@ from dl4all.ops.elementwise.comparison import ge, gt, le, lt
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.elementwise.transcendental import tanh
-from dl4all.ops.random import generator
+from dl4all.ops.random.distributions import uniform_
 
 
 @export("Tensor", "F")
@@ -84,5 +84,5 @@ def rrelu(
     if not training:
         return leaky_relu(input, negative_slope=(lower + upper) / 2)
     slopes = empty(type(input).result_class, input.shape, input.dtype, input.device)
-    slopes = generator.uniform_(slopes, lower, upper) if lower < upper else slopes.fill_(lower)
+    slopes = uniform_(slopes, lower, upper) if lower < upper else slopes.fill_(lower)
     return where(ge(input, 0), input, mul(input, slopes))

@@ -10,8 +10,8 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.logic import where
-from dl4all.ops.indexing.gather_scatter import embedding
-from dl4all.ops.indexing.indices import Indices, NDArray, integers
+from dl4all.ops.indexing.embeddings import embedding
+from dl4all.ops.indexing.indices import Indices, NDArray, integer_indices
 from dl4all.ops.indexing.rows import take_rows, take_rows_backward
 from dl4all.ops.memory.views import reshape, unsqueeze
 from dl4all.ops.reduce.extrema import amax
@@ -60,7 +60,7 @@ def embedding_bag(
         raise ArgumentError(f"[{name}] the mode must be one of {', '.join(MODES)}, got {mode!r}")
     if per_sample_weights is not None and mode != "sum":
         raise ArgumentError(f"[{name}] per_sample_weights are for mode 'sum', not for {mode!r}")
-    indices = integers(name, input)
+    indices = integer_indices(name, input)
     if (indices.ndim == 1) == (offsets is None) or indices.ndim not in (1, 2):
         raise ShapeError(
             f"[{name}] expected bags of shape (bags, rows), or one axis and offsets, got {indices.shape}"
@@ -68,7 +68,7 @@ def embedding_bag(
     if offsets is None:
         starts, has_last_offset = np.arange(indices.shape[0] + 1) * indices.shape[1], True
     else:
-        starts, has_last_offset = integers(name, offsets).reshape(-1), include_last_offset
+        starts, has_last_offset = integer_indices(name, offsets).reshape(-1), include_last_offset
     flat = indices.reshape(-1)
     ends = starts[1:] if has_last_offset else np.append(starts[1:], flat.size)
     starts = starts[:-1] if has_last_offset else starts

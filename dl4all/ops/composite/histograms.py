@@ -9,7 +9,7 @@ from dl4all.ops.composite.host import to_device_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.indexing.indices import integers
+from dl4all.ops.indexing.indices import integer_indices
 
 
 @export("dl", "Tensor")
@@ -21,7 +21,7 @@ def bincount(input: Array, weights: Array | None = None, minlength: int = 0) -> 
         ArgumentError: an integer is negative, or the tensor is not 1-d.
         DTypeError: the elements are no integers.
     """
-    integer_array = integers("bincount", input)
+    integer_array = integer_indices("bincount", input)
     if integer_array.ndim != 1 or (integer_array.size and integer_array.min() < 0):
         raise ArgumentError("[bincount] expected a 1-d tensor of ints from 0 on")
     if weights is None:

@@ -12,8 +12,8 @@ from dl4all.ops.composite.host import to_device_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import add, mul
-from dl4all.ops.indexing.concatenation import picked
 from dl4all.ops.indexing.indices import Indices, NDArray
+from dl4all.ops.indexing.rows import select_indices
 
 # For each mode, how many axes it can resize.
 MODE_AXES = {
@@ -83,7 +83,7 @@ def interpolate(
     for axis, (new_size, scale) in enumerate(zip(sizes, scales, strict=True), 2):
         old_size = input.shape[axis]
         if mode.startswith("nearest"):
-            input = picked(input, axis, Indices(_nearest_indices(old_size, new_size, scale, mode)))
+            input = select_indices(input, axis, Indices(_nearest_indices(old_size, new_size, scale, mode)))
         elif old_size != new_size or not align_corners:
             coordinates = _source_coordinates(old_size, new_size, scale, bool(align_corners))
             input = _weighted_sum(input, axis, _taps(coordinates, old_size, mode))
@@ -141,7 +141,7 @@ def _weighted_sum(input: Array, axis: int, taps: list[tuple[NDArray, NDArray]]) 
     total: Array = None
     for indices, weights in taps:
         weight = to_device_of(input, weights.astype(input.dtype).reshape(weight_shape))
-        term = mul(picked(input, axis, Indices(indices)), weight)
+        term = mul(select_indices(input, axis, Indices(indices)), weight)
         total = term if total is None else add(total, term)
     return total
 

@@ -8,7 +8,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
-from dl4all.ops.indexing.concatenation import flip
+from dl4all.ops.indexing.repeat_and_flip import flip
 from dl4all.ops.memory.views import reshape, transpose
 
 

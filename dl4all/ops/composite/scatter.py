@@ -19,10 +19,10 @@ from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, clone, true_divide
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing import advanced_indexing
+from dl4all.ops.indexing.assignment import setitem
 from dl4all.ops.indexing.concatenation import stack
-from dl4all.ops.indexing.gather_scatter import mask_of, number, scatter_add
-from dl4all.ops.indexing.indices import Indices, NDArray, checked, integers, joint
-from dl4all.ops.indexing.inplace import setitem
+from dl4all.ops.indexing.gather_scatter import bool_mask, expanded_number, scatter_add
+from dl4all.ops.indexing.indices import Indices, NDArray, checked_indices, flatten_indices, integer_indices
 from dl4all.ops.indexing.rows import put_rows, take_rows, take_rows_backward
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import expand, flatten, movedim, narrow, reshape
@@ -57,7 +57,7 @@ def index_copy(input: Array, dim: int, index: Array | npt.ArrayLike, source: Arr
         [6.0, 0.0, 5.0]
     """
     axis = strides.axis("index_copy", dim, len(input.shape))
-    indices = Indices(checked("index_copy", index, input.shape[axis]))
+    indices = Indices(checked_indices("index_copy", index, input.shape[axis]))
     shape = (*input.shape[:axis], len(indices), *input.shape[axis + 1 :])
     if source.shape != shape:
         raise ShapeError(f"[index_copy] the source must have shape {shape}, got {source.shape}")
@@ -87,7 +87,7 @@ def index_fill(input: Array, dim: int, index: Array | npt.ArrayLike, value: Arra
         [5.0, 0.0, 5.0]
     """
     axis = strides.axis("index_fill", dim, len(input.shape))
-    indices = Indices(checked("index_fill", index, input.shape[axis], negative=True))
+    indices = Indices(checked_indices("index_fill", index, input.shape[axis], negative=True))
     shape = (*input.shape[:axis], len(indices), *input.shape[axis + 1 :])
     return _put_slices(input, axis, indices, _full("index_fill", input, value, shape))
 
@@ -109,7 +109,7 @@ def _full(name: str, like: Array, value: Array | Scalar, shape: Shape) -> Array:
         ShapeError: it is a tensor with axes.
     """
     if not isinstance(value, TensorBase):
-        return number(like, value, shape)
+        return expanded_number(like, value, shape)
     if value.shape:
         raise ShapeError(f"[{name}] the value must be a number or have shape (), got {value.shape}")
     return expand(cast(value, like.dtype.name), shape)
@@ -144,11 +144,11 @@ def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate:
         result = copy_for(input, values)
         setitem(result, key, values)
         return result
-    picks = advanced_indexing.parse(key, input.shape)
+    picks = advanced_indexing.parse_key(key, input.shape)
     indexed = len(picks.axes)
-    if picks.axes != tuple(range(indexed)) or any(entry is None for entry in picks.view):
+    if picks.axes != tuple(range(indexed)) or any(entry is None for entry in picks.view_key):
         raise ArgumentError("[index_put] expected ints or bools for each of the first axes")
-    flat = joint("index_put", picks.arrays, input.shape[:indexed])
+    flat = flatten_indices("index_put", picks.arrays, input.shape[:indexed])
     shape = (*flat.shape, *input.shape[indexed:])
     if np.broadcast_shapes(values.shape, shape) != shape:
         raise ShapeError(f"[index_put] values of shape {values.shape} do not broadcast to {shape}")
@@ -178,7 +178,7 @@ def masked_scatter(input: Array, mask: Array, source: Array) -> Array:
         >>> dl.masked_scatter(dl.zeros(3), mask, dl.tensor([5.0, 6.0])).tolist()
         [5.0, 0.0, 6.0]
     """
-    mask_array = mask_of("masked_scatter", mask)
+    mask_array = bool_mask("masked_scatter", mask)
     try:
         shape = np.broadcast_shapes(input.shape, mask_array.shape)
     except ValueError:
@@ -236,13 +236,13 @@ def scatter_reduce(
     if reduce not in REDUCTIONS:
         raise ArgumentError(f"[{name}] reduce must be one of {', '.join(REDUCTIONS)}, got {reduce!r}")
     if not input.shape:
-        index = np.atleast_1d(integers(name, index))
+        index = np.atleast_1d(integer_indices(name, index))
         return reshape(
             scatter_reduce(reshape(input, 1), 0, index, reshape(src, 1), reduce, include_self=include_self),
             (),
         )
     axis = strides.axis(name, dim, len(input.shape))
-    indices = checked(name, index, input.shape[axis])
+    indices = checked_indices(name, index, input.shape[axis])
     if not indices.size:
         return clone(input)
     for i, size in enumerate(indices.shape):
@@ -254,8 +254,8 @@ def scatter_reduce(
 
 def _counts(input: Array, axis: int, indices: NDArray) -> Array:
     """How many indices have each element as their target."""
-    ones = number(input, 1, indices.shape)
-    return scatter_add(number(input, 0, input.shape), axis, indices, ones)
+    ones = expanded_number(input, 1, indices.shape)
+    return scatter_add(expanded_number(input, 0, input.shape), axis, indices, ones)
 
 
 def _scatter_sum_or_mean(

@@ -11,10 +11,9 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Shape
-from dl4all.ops.indexing.concatenation import picked
 from dl4all.ops.indexing.indices import Indices, NDArray
 from dl4all.ops.indexing.padding import pad
-from dl4all.ops.indexing.rows import take_rows_backward
+from dl4all.ops.indexing.rows import select_indices, take_rows_backward
 from dl4all.ops.memory.views import permute, reshape
 
 
@@ -129,7 +128,7 @@ def unfold(
     ys, xs = _window_indices("unfold", (height, width), kernel_size, dilation, padding, stride)
     pad_y, pad_x = _pair("unfold", padding)
     padded = pad(input, (pad_x, pad_x, pad_y, pad_y)) if pad_y or pad_x else input
-    taken = picked(picked(padded, 2, Indices(ys)), 3, Indices(xs))
+    taken = select_indices(select_indices(padded, 2, Indices(ys)), 3, Indices(xs))
     windows = permute(reshape(taken, (n, c, *ys.shape, *xs.shape)), 0, 1, 2, 4, 3, 5)
     return reshape(windows, n, c * len(ys) * len(xs), ys.shape[1] * xs.shape[1])
 

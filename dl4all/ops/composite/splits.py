@@ -10,7 +10,7 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
-from dl4all.ops.indexing.indices import integers
+from dl4all.ops.indexing.indices import integer_indices
 from dl4all.ops.memory.views import narrow
 
 
@@ -38,7 +38,7 @@ def tensor_split(
     """
     axis = strides.axis("tensor_split", dim, len(input.shape))
     size = input.shape[axis]
-    array = integers("tensor_split", indices_or_sections)
+    array = integer_indices("tensor_split", indices_or_sections)
     if array.ndim:
         boundaries = [slice(None, int(index)).indices(size)[1] for index in array]
     else:

@@ -10,8 +10,8 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.arithmetic import clone
-from dl4all.ops.indexing import advanced_indexing
-from dl4all.ops.indexing.inplace import setitem
+from dl4all.ops.indexing.assignment import setitem
+from dl4all.ops.indexing.indices import untracked_view
 from dl4all.ops.memory.views import movedim, permute
 
 
@@ -86,7 +86,7 @@ def _with_region(input: Array, key: tuple[int | slice, ...], src: Array) -> Arra
     Raises:
         ArgumentError, ShapeError: the index or the source does not fit.
     """
-    shape = advanced_indexing.region(input, key).shape
+    shape = untracked_view(input, key).shape
     if src.shape != shape:
         raise ShapeError(f"[scatter] the source must have shape {shape}, got {src.shape}")
     result = copy_for(input, src)

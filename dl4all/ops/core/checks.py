@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dl4all.errors import DTypeError, ShapeError
-from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.tensor_base import Shape, TensorBase
 
 AXES = {1: "(N, C, L)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}
 
@@ -29,3 +29,14 @@ def check_float(op: str, *tensors: TensorBase | None) -> None:
     if len(dtypes) != 1 or next(iter(dtypes)).kind != "f":
         names = ", ".join(sorted(map(str, dtypes)))
         raise DTypeError(f"[{op}] expected floats of one dtype, got {names}; convert with .to(dtype)")
+
+
+def broadcasts_to(shape: Shape, target: Shape) -> bool:
+    """Whether a tensor of `shape` can be broadcast to `target`.
+
+    >>> broadcasts_to((3, 1), (2, 3, 5)), broadcasts_to((2, 3), (3,))
+    (True, False)
+    """
+    return len(shape) <= len(target) and all(
+        size in (1, other) for size, other in zip(reversed(shape), reversed(target), strict=False)
+    )

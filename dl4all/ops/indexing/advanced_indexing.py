@@ -1,37 +1,41 @@
-"""``tensor[key]`` with every kind of key, read and written.
+"""``tensor[key]``: parsing of keys, and reading.
 
-Ints and slices take part of a tensor's memory; lists, arrays and tensors of ints or bools pick elements.
-Where they stand side by side, what they pick comes in their place, otherwise in front, as in PyTorch.
+Basic keys (ints, slices, None and ``...``) select a view. Advanced keys also contain lists, arrays or tensors
+of ints or bools and select a copy. The axes of an advanced result stand where the index arrays stand if these
+are adjacent, and otherwise in front, as in NumPy and PyTorch.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.indexing.indices import Indices, NDArray, joint
+from dl4all.ops.indexing.indices import Indices, NDArray, flatten_indices
 from dl4all.ops.indexing.rows import take_rows
-from dl4all.ops.memory.views import index, permute, reshape
+from dl4all.ops.memory.views import BasicIndex, index, permute, reshape
 
 T = TypeVar("T", bound=TensorBase)
 
 
-class Picks(NamedTuple):
-    """A key that picks: a view of the tensor, and for some of that view's axes the places to take."""
+class AdvancedIndex(NamedTuple):
+    """A parsed key: a basic key that selects a view, and index arrays for some axes of this view."""
 
-    view: Any  # the key of ints, slices and None
-    axes: tuple[int, ...]  # of the view, in rising order
+    view_key: Any  # of ints, slices and None
+    axes: tuple[int, ...]  # of the view, ascending
     arrays: tuple[NDArray, ...]
 
+    def adjacent(self) -> bool:
+        """Whether the indexed axes are neighbours."""
+        return self.axes == tuple(range(self.axes[0], self.axes[0] + len(self.axes)))
 
-def is_basic(key: Any) -> bool:
+
+def is_basic(key: Any) -> TypeGuard[BasicIndex]:
     """Whether a key selects a view."""
     if isinstance(key, tuple):
         return all(map(is_basic, key))
@@ -44,11 +48,11 @@ def is_basic(key: Any) -> bool:
 
 
 @export()
-def getitem(input: T, key: Any) -> T:
-    """The elements that a key selects: a view for ints, slices, None and ``...``, else a copy.
+def getitem(input: T, key: object) -> T:
+    """Select elements by a key: a view for ints, slices, None and ``...``, otherwise a copy.
 
     Raises:
-        ArgumentError: the key is of another kind, or out of range.
+        ArgumentError: the key is of another type, or out of range.
 
     Example:
         >>> import dl4all as dl
@@ -58,92 +62,88 @@ def getitem(input: T, key: Any) -> T:
     """
     if is_basic(key):
         return index(input, key)
-    return _picked(input, key)
+    return _advanced_getitem(input, key)
 
 
 @reads("key")
-def _picked(input: T, key: Any) -> T:
-    picks = parse(key, input.shape)
-    return pick_from(index(input, picks.view), picks)
-
-
-def pick_from(view: T, picks: Picks) -> T:
-    """The elements of a view that arrays name."""
-    flat = joint("index", picks.arrays, [view.shape[axis] for axis in picks.axes])
-    first, count = picks.axes[0], len(picks.axes)
-    if picks.axes != tuple(range(first, first + count)):
-        rest = [axis for axis in range(len(view.shape)) if axis not in picks.axes]
-        view, first = permute(view, *picks.axes, *rest), 0
+def _advanced_getitem(input: T, key: Any) -> T:
+    parsed = parse_key(key, input.shape)
+    view = index(input, parsed.view_key)
+    flat = flatten_indices("index", parsed.arrays, [view.shape[axis] for axis in parsed.axes])
+    first, count = parsed.axes[0], len(parsed.axes)
+    if not parsed.adjacent():
+        others = [axis for axis in range(len(view.shape)) if axis not in parsed.axes]
+        view, first = permute(view, *parsed.axes, *others), 0
     shape = view.shape
     outer, inner = shape[:first], shape[first + count :]
     rows = reshape(view, math.prod(outer), math.prod(shape[first : first + count]), math.prod(inner))
-    made: T = reshape(take_rows(rows, Indices(flat)), (*outer, *flat.shape, *inner))
-    return made
+    result: T = reshape(take_rows(rows, Indices(flat)), (*outer, *flat.shape, *inner))
+    return result
 
 
-def parse(key: Any, shape: Shape) -> Picks:
-    """What a key with arrays means for a tensor of a shape.
+def parse_key(key: Any, shape: Shape) -> AdvancedIndex:
+    """Parse an advanced key for a tensor of a shape.
 
     Raises:
-        ArgumentError: it has too many entries, or one of another kind.
+        ArgumentError: the key has too many entries, or one of an unknown type.
     """
-    entries = [_entry(k) for k in (key if isinstance(key, tuple) else (key,))]
-    taken = [_taken(entry) for entry in entries]
+    entries = [_array_or_basic(entry) for entry in (key if isinstance(key, tuple) else (key,))]
+    indexed = sum(map(_indexed_axes, entries))
     if _ellipses(entries) > 1:
         raise ArgumentError("[index] ... may come only once in an index")
-    if sum(taken) > len(shape):
+    if indexed > len(shape):
         raise ArgumentError(f"[index] the index selects more axes than shape {shape} has")
     if not _ellipses(entries):
         entries.append(Ellipsis)
-    at = next(i for i, entry in enumerate(entries) if entry is Ellipsis)
-    entries[at : at + 1] = [slice(None)] * (len(shape) - sum(taken))
-    view: list[Any] = []
+    position = next(i for i, entry in enumerate(entries) if entry is Ellipsis)
+    entries[position : position + 1] = [slice(None)] * (len(shape) - indexed)
+    view_key: list[Any] = []
     axes: list[int] = []
     arrays: list[NDArray] = []
-    axis = result = 0  # of the tensor, and of the view
+    axis = view_axis = 0  # the next axis of the tensor, and of the view
     for entry in entries:
         if not isinstance(entry, np.ndarray):
-            view.append(entry)
-            axis += _taken(entry)
-            result += 1 if entry is None or isinstance(entry, slice) else 0
+            view_key.append(entry)
+            axis += _indexed_axes(entry)
+            view_axis += 1 if entry is None or isinstance(entry, slice) else 0
             continue
         if entry.dtype != np.bool_:
-            found: tuple[NDArray, ...] = (entry,)
-            view.append(slice(None))
-        elif entry.ndim == 0:  # one more axis, of size 1 or 0
-            found = (np.zeros(int(entry), np.int64),)
-            view.append(None)
+            integers: tuple[NDArray, ...] = (entry,)
+            view_key.append(slice(None))
+        elif entry.ndim == 0:  # a single bool adds an axis of size 1 or 0
+            integers = (np.zeros(int(entry), np.int64),)
+            view_key.append(None)
         else:
-            there = shape[axis : axis + entry.ndim]
-            if entry.shape != there:
+            masked = shape[axis : axis + entry.ndim]
+            if entry.shape != masked:
                 raise ArgumentError(
-                    f"[index] a mask of shape {entry.shape} does not fit axes of shape {there}"
+                    f"[index] a mask of shape {entry.shape} does not fit axes of shape {masked}"
                 )
-            found = np.nonzero(entry)
-            view += [slice(None)] * entry.ndim
-        axes += range(result, result + len(found))
-        arrays += found
-        axis += _taken(entry)
-        result += len(found)
-    return Picks(tuple(view), tuple(axes), tuple(arrays))
+            integers = np.nonzero(entry)
+            view_key += [slice(None)] * entry.ndim
+        axes += range(view_axis, view_axis + len(integers))
+        arrays += integers
+        axis += _indexed_axes(entry)
+        view_axis += len(integers)
+    return AdvancedIndex(tuple(view_key), tuple(axes), tuple(arrays))
 
 
 def _ellipses(entries: list[Any]) -> int:
     return sum(1 for entry in entries if entry is Ellipsis)
 
 
-def _taken(entry: Any) -> int:
-    """How many axes of the tensor an entry speaks of."""
+def _indexed_axes(entry: Any) -> int:
+    """How many axes of the tensor an entry of a key indexes."""
     if isinstance(entry, np.ndarray):
         return entry.ndim if entry.dtype == np.bool_ else 1
     return 0 if entry is None or entry is Ellipsis else 1
 
 
-def _entry(entry: Any) -> Any:
-    """An entry of a key, arrays of all kinds as NumPy's.
+def _array_or_basic(entry: Any) -> Any:
+    """A basic entry of a key as it is, any other as a NumPy array.
 
     Raises:
-        ArgumentError: it is of no kind that selects.
+        ArgumentError: the entry is of an unknown type.
     """
     if is_basic(entry) and not isinstance(entry, tuple):
         return entry
@@ -161,8 +161,3 @@ def _entry(entry: Any) -> Any:
             f"[index] {entry!r} is not an int, a slice, None, ... or ints or bools in a tensor, array or list"
         )
     return array
-
-
-def region(target: TensorBase, key: Any) -> Any:
-    """The view that a key of ints, slices, None and ... selects, without a history."""
-    return target.as_strided(*strides.basic(key, target.shape, target.strides, target.offset))

@@ -1,26 +1,25 @@
-"""Taking elements by indices, and putting them back by indices.
+"""Reading and adding elements by index: gather, scatter, index_select, take and masked_select.
 
-Indices are integer tensors, arrays or lists. What is added up is added in a fixed order, so that results
-and gradients are the same in every run.
+Indices are integer tensors, arrays or lists. Sums are formed in a fixed order, so results and gradients are
+the same in every run.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from dl4all.ops.core import strides, tape
+from dl4all.errors import DTypeError, ShapeError
+from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import REGISTRY
-from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
+from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.elementwise.arithmetic import add
-from dl4all.ops.indexing.concatenation import picked
-from dl4all.ops.indexing.indices import Indices, NDArray, checked, integers
-from dl4all.ops.indexing.rows import put_rows, take_rows, take_rows_backward
+from dl4all.ops.elementwise.arithmetic import add, mul
+from dl4all.ops.indexing.indices import Indices, NDArray, checked_indices, integer_indices
+from dl4all.ops.indexing.rows import as_three_axes, put_rows, select_indices, take_rows, take_rows_backward
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.memory.views import expand, flatten, narrow, reshape
 
@@ -29,8 +28,8 @@ T = TypeVar("T", bound=TensorBase)
 
 @export("dl", "Tensor")
 @reads("index")
-def index_select(input: T, dim: int, index: Any) -> T:
-    """The places of axis `dim` that an index names, in its order.
+def index_select(input: T, dim: int, index: Array | NDArray | Sequence[int]) -> T:
+    """Select elements along axis `dim` by index, in the order of the indices.
 
     Args:
         input: a tensor of any dtype.
@@ -46,69 +45,62 @@ def index_select(input: T, dim: int, index: Any) -> T:
         >>> dl.index_select(dl.tensor([[1.0, 2.0], [3.0, 4.0]]), 1, dl.tensor([1, 1, 0])).tolist()
         [[2.0, 2.0, 1.0], [4.0, 4.0, 3.0]]
     """
-    place = strides.axis("index_select", dim, len(input.shape))
-    return picked(input, place, Indices(checked("index_select", index, input.shape[place])))
+    axis = strides.axis("index_select", dim, len(input.shape))
+    return select_indices(input, axis, Indices(checked_indices("index_select", index, input.shape[axis])))
 
 
 @export("dl", "Tensor", "Tensor_")
 @reads("index")
-def index_add(input: T, dim: int, index: Any, source: T, *, alpha: float = 1) -> T:
-    """The input with places of `source` along axis `dim` added to those that an index names.
+def index_add(
+    input: T, dim: int, index: Array | NDArray | Sequence[int], source: T, *, alpha: float = 1
+) -> T:
+    """Add the elements of `source` along axis `dim` to the elements of the input that an index names.
 
     Args:
         input: a tensor of floats.
         dim: the axis.
-        index: an int for each place of `source`; the same one may come several times.
+        index: an int for each element of `source` along `dim`; the same one may occur several times.
         source: of the input's shape but for `dim`.
-        alpha: what the source is multiplied by.
+        alpha: factor for the source.
 
     Raises:
         ArgumentError: an index is out of range.
         ShapeError: the shapes do not fit.
     """
-    place = strides.axis("index_add", dim, len(input.shape))
-    places = Indices(checked("index_add", index, input.shape[place]))
-    wanted = (*input.shape[:place], len(places), *input.shape[place + 1 :])
-    if source.shape != wanted:
-        raise ShapeError(f"[index_add] the source must have shape {wanted}, got {source.shape}")
-    sums = take_rows_backward(_three(source, place), places, input.shape[place])
-    return add(input, _times(reshape(sums, input.shape), alpha))  # type: ignore[no-any-return]
+    axis = strides.axis("index_add", dim, len(input.shape))
+    indices = Indices(checked_indices("index_add", index, input.shape[axis]))
+    expected = (*input.shape[:axis], len(indices), *input.shape[axis + 1 :])
+    if source.shape != expected:
+        raise ShapeError(f"[index_add] the source must have shape {expected}, got {source.shape}")
+    sums = reshape(take_rows_backward(as_three_axes(source, axis), indices, input.shape[axis]), input.shape)
+    return add(input, sums if alpha == 1 else mul(sums, alpha))  # type: ignore[no-any-return]
 
 
-def _times(tensor: T, alpha: float) -> T:
-    return tensor if alpha == 1 else REGISTRY["mul"](tensor, alpha)
-
-
-def _three(tensor: T, place: int) -> T:
-    shape = tensor.shape
-    return reshape(tensor, math.prod(shape[:place]), shape[place], math.prod(shape[place + 1 :]))
-
-
-def _along(name: str, shape: Shape, place: int, index: Any) -> NDArray:
-    """Indices along an axis as indices into all elements.
+def _flat_indices(name: str, shape: Shape, axis: int, index: Any) -> NDArray:
+    """Indices along an axis as indices into the flattened tensor.
 
     Raises:
         ShapeError, ArgumentError, DTypeError
     """
-    array = checked(name, index, shape[place])
+    array = checked_indices(name, index, shape[axis])
     if array.ndim != len(shape) or any(
-        wanted > there for i, (wanted, there) in enumerate(zip(array.shape, shape, strict=True)) if i != place
+        count > size for i, (count, size) in enumerate(zip(array.shape, shape, strict=True)) if i != axis
     ):
         raise ShapeError(
             f"[{name}] an index of shape {array.shape} does not fit shape {shape}: it must have as many "
-            f"axes, and be no larger but along axis {place}"
+            f"axes, and be no larger but along axis {axis}"
         )
     flat = np.zeros(array.shape, np.int64)
-    for axis, size in enumerate(shape):
-        line = (-1,) + (1,) * (len(shape) - axis - 1)
-        flat = flat * size + (array if axis == place else np.arange(array.shape[axis]).reshape(line))
+    for i, size in enumerate(shape):
+        line = (-1,) + (1,) * (len(shape) - i - 1)
+        flat = flat * size + (array if i == axis else np.arange(array.shape[i]).reshape(line))
     return flat
 
 
 @export("dl", "Tensor")
 @reads("index")
-def gather(input: T, dim: int, index: Any) -> T:
-    """Each element from the place along axis `dim` that an index names for it.
+def gather(input: T, dim: int, index: Array | NDArray | Sequence[object]) -> T:
+    """Select one element along axis `dim` for each index.
 
     Args:
         input: a tensor of any dtype.
@@ -128,22 +120,22 @@ def gather(input: T, dim: int, index: Any) -> T:
         [[1.0], [4.0]]
     """
     if not input.shape:
-        return reshape(gather(reshape(input, 1), 0, np.atleast_1d(integers("gather", index))), ())
-    place = strides.axis("gather", dim, len(input.shape))
-    flat = _along("gather", input.shape, place, index)
-    made: T = reshape(take_rows(reshape(input, 1, input.numel(), 1), Indices(flat)), flat.shape)
-    return made
+        return reshape(gather(reshape(input, 1), 0, np.atleast_1d(integer_indices("gather", index))), ())
+    axis = strides.axis("gather", dim, len(input.shape))
+    flat = _flat_indices("gather", input.shape, axis, index)
+    result: T = reshape(take_rows(reshape(input, 1, input.numel(), 1), Indices(flat)), flat.shape)
+    return result
 
 
 @export("dl", "Tensor", "Tensor_")
 @reads("index")
-def scatter(input: T, dim: int, index: Any, src: Any) -> T:
-    """The input with elements put to the places along axis `dim` that an index names.
+def scatter(input: T, dim: int, index: Array | NDArray | Sequence[object], src: Array | Scalar) -> T:
+    """Replace one element along axis `dim` for each index.
 
     Args:
         input: a tensor of any dtype.
         dim: the axis.
-        index: ints, as for :func:`gather`; of several for one place the last counts.
+        index: ints, as for :func:`gather`; where several name the same element, the last one counts.
         src: a tensor at least as large as the index, or a number.
 
     Raises:
@@ -154,18 +146,22 @@ def scatter(input: T, dim: int, index: Any, src: Any) -> T:
         >>> dl.scatter(dl.zeros(2, 3), 1, dl.tensor([[2], [0]]), 5.0).tolist()
         [[0.0, 0.0, 5.0], [5.0, 0.0, 0.0]]
     """
-    place = strides.axis("scatter", dim, len(input.shape))
-    flat = _along("scatter", input.shape, place, index)
-    rows = _source("scatter", input, src, flat.shape)
-    made: T = reshape(put_rows(reshape(input, input.numel(), 1), rows, Indices(flat)), input.shape)
-    return made
+    axis = strides.axis("scatter", dim, len(input.shape))
+    flat = _flat_indices("scatter", input.shape, axis, index)
+    rows = _source_column("scatter", input, src, flat.shape)
+    result: T = reshape(put_rows(reshape(input, input.numel(), 1), rows, Indices(flat)), input.shape)
+    return result
 
 
-def _source(name: str, input: T, src: Any, shape: Shape) -> T:
-    """What goes to each place: elements in one column."""
+def _source_column(name: str, input: T, src: Any, shape: Shape) -> T:
+    """The part of `src` that an index of `shape` uses, as a matrix with one column.
+
+    Raises:
+        ShapeError, DTypeError
+    """
     count = math.prod(shape)
     if not isinstance(src, TensorBase):
-        return number(input, src, (count, 1))
+        return expanded_number(input, src, (count, 1))
     if len(src.shape) != len(shape) or any(a < b for a, b in zip(src.shape, shape, strict=True)):
         raise ShapeError(f"[{name}] the source must be at least of shape {shape}, got {src.shape}")
     if src.dtype != input.dtype:
@@ -174,26 +170,26 @@ def _source(name: str, input: T, src: Any, shape: Shape) -> T:
     for axis, size in enumerate(shape):
         if src.shape[axis] != size:
             part = narrow(part, axis, 0, size)
-    made: T = reshape(part, count, 1)
-    return made
+    column: T = reshape(part, count, 1)
+    return column
 
 
-def number(like: T, value: Any, shape: Shape) -> T:
-    """A number as a tensor of some shape that takes the memory of one element."""
-    one: T = new_like(like, (1,) * len(shape))
-    fill_with(one, value)
-    return expand(one, shape)
+def expanded_number(like: T, value: Any, shape: Shape) -> T:
+    """A tensor of `shape` whose elements are all `value`, stored once."""
+    element: T = new_like(like, (1,) * len(shape))
+    fill_with(element, value)
+    return expand(element, shape)
 
 
 @export("dl", "Tensor", "Tensor_")
 @reads("index")
-def scatter_add(input: T, dim: int, index: Any, src: T) -> T:
-    """The input with elements added to the places along axis `dim` that an index names.
+def scatter_add(input: T, dim: int, index: Array | NDArray | Sequence[object], src: T) -> T:
+    """Add to one element along axis `dim` for each index.
 
     Args:
         input: a tensor of floats.
         dim: the axis.
-        index: ints, as for :func:`gather`; several for one place are added up, in their order.
+        index: ints, as for :func:`gather`; terms for the same element are added in their order.
         src: a tensor at least as large as the index.
 
     Raises:
@@ -204,57 +200,58 @@ def scatter_add(input: T, dim: int, index: Any, src: T) -> T:
         >>> dl.scatter_add(dl.zeros(3), 0, dl.tensor([1, 1]), dl.tensor([2.0, 5.0])).tolist()
         [0.0, 7.0, 0.0]
     """
-    place = strides.axis("scatter_add", dim, len(input.shape))
-    flat = _along("scatter_add", input.shape, place, index)
-    rows = reshape(_source("scatter_add", input, src, flat.shape), 1, flat.size, 1)
+    axis = strides.axis("scatter_add", dim, len(input.shape))
+    flat = _flat_indices("scatter_add", input.shape, axis, index)
+    rows = reshape(_source_column("scatter_add", input, src, flat.shape), 1, flat.size, 1)
     return add(input, reshape(take_rows_backward(rows, Indices(flat), input.numel()), input.shape))  # type: ignore[no-any-return]
 
 
 @export("dl", "Tensor")
 @reads("index")
-def take(input: T, index: Any) -> T:
-    """Elements by their number in row-major order, in the index's shape.
+def take(input: T, index: Array | NDArray | Sequence[object]) -> T:
+    """Select elements of the flattened tensor by index; the result has the index's shape.
 
     Raises:
         ArgumentError: an index is out of range.
     """
-    flat = checked("take", index, input.numel(), negative=True)
-    return reshape(picked(flatten(input), 0, Indices(flat)), flat.shape)
+    flat = checked_indices("take", index, input.numel(), negative=True)
+    return reshape(select_indices(flatten(input), 0, Indices(flat)), flat.shape)
 
 
 @export("dl", "Tensor")
 @reads("indices")
-def take_along_dim(input: T, indices: Any, dim: int | None = None) -> T:
-    """:func:`gather` with the other axes broadcast; without `dim`, elements by their number.
+def take_along_dim(input: T, indices: Array | NDArray | Sequence[object], dim: int | None = None) -> T:
+    """:func:`gather` with the other axes broadcast; without `dim`, from the flattened tensor.
 
     Raises:
         ArgumentError, ShapeError: as for :func:`gather`.
     """
     if dim is None:
-        return take(input, np.asarray(integers("take_along_dim", indices)).reshape(-1))
-    array = integers("take_along_dim", indices)
-    place = strides.axis("take_along_dim", dim, len(input.shape))
+        return take(input, np.asarray(integer_indices("take_along_dim", indices)).reshape(-1))
+    array = integer_indices("take_along_dim", indices)
+    axis = strides.axis("take_along_dim", dim, len(input.shape))
     if array.ndim != len(input.shape):
         raise ShapeError(
             f"[take_along_dim] expected as many axes as {input.shape} has, got indices of shape {array.shape}"
         )
     try:
-        others = np.broadcast_shapes(
-            (*input.shape[:place], 1, *input.shape[place + 1 :]),
-            (*array.shape[:place], 1, *array.shape[place + 1 :]),
+        shape = np.broadcast_shapes(
+            (*input.shape[:axis], 1, *input.shape[axis + 1 :]),
+            (*array.shape[:axis], 1, *array.shape[axis + 1 :]),
         )
     except ValueError:
         raise ShapeError(
-            f"[take_along_dim] shapes {input.shape} and {array.shape} do not broadcast but for axis {place}"
+            f"[take_along_dim] shapes {input.shape} and {array.shape} do not broadcast but for axis {axis}"
         ) from None
-    wide = np.broadcast_to(array, (*others[:place], array.shape[place], *others[place + 1 :]))
-    return gather(expand(input, (*others[:place], -1, *others[place + 1 :])), place, wide)
+    index = np.broadcast_to(array, (*shape[:axis], array.shape[axis], *shape[axis + 1 :]))
+    return gather(expand(input, (*shape[:axis], -1, *shape[axis + 1 :])), axis, index)
 
 
-def mask_of(name: str, mask: Any) -> NDArray:
-    """
+def bool_mask(name: str, mask: Any) -> NDArray:
+    """A mask as an array of bools on the host.
+
     Raises:
-        DTypeError: it is not of bools.
+        DTypeError: the mask is not of bools.
     """
     array = mask.on_host() if isinstance(mask, TensorBase) else np.asarray(mask)
     if array.dtype != np.bool_:
@@ -264,8 +261,8 @@ def mask_of(name: str, mask: Any) -> NDArray:
 
 @export("dl", "Tensor")
 @reads("mask")
-def masked_select(input: T, mask: Any) -> T:
-    """The elements where a mask of bools, broadcast, is true, in row-major order.
+def masked_select(input: T, mask: Array | NDArray | Sequence[object]) -> T:
+    """Select the elements where a mask of bools, broadcast, is true, in row-major order.
 
     Raises:
         DTypeError: the mask is not of bools.
@@ -276,21 +273,22 @@ def masked_select(input: T, mask: Any) -> T:
         >>> dl.masked_select(dl.tensor([1.0, 2.0, 3.0]), dl.tensor([True, False, True])).tolist()
         [1.0, 3.0]
     """
-    wanted = mask_of("masked_select", mask)
+    array = bool_mask("masked_select", mask)
     try:
-        shape = np.broadcast_shapes(input.shape, wanted.shape)
+        shape = np.broadcast_shapes(input.shape, array.shape)
     except ValueError:
-        raise ShapeError(
-            f"[masked_select] shapes {input.shape} and {wanted.shape} do not broadcast"
-        ) from None
-    places = np.flatnonzero(np.broadcast_to(wanted, shape))
-    return picked(flatten(expand(input, shape)), 0, Indices(places))
+        raise ShapeError(f"[masked_select] shapes {input.shape} and {array.shape} do not broadcast") from None
+    indices = np.flatnonzero(np.broadcast_to(array, shape))
+    return select_indices(flatten(expand(input, shape)), 0, Indices(indices))
 
 
 @export("dl", "Tensor")
 @reads("input")
-def nonzero(input: T, as_tuple: bool = False) -> Any:
-    """Where elements are not zero: int64 of shape (count, axes), or a tuple with one tensor for each axis.
+def nonzero(input: T, as_tuple: bool = False) -> Array:
+    """Indices of the elements that are not zero.
+
+    Returns:
+        An int64 tensor of shape (count, axes), or with `as_tuple` a tuple with a tensor for each axis.
 
     Example:
         >>> import dl4all as dl
@@ -298,84 +296,10 @@ def nonzero(input: T, as_tuple: bool = False) -> Any:
         [[0, 1], [1, 0]]
     """
     array = input.on_host()
-    found = np.nonzero(array) if array.ndim else (np.zeros(int(bool(array)), np.int64),)
-    made = type(input).result_class
+    result_class = type(input).result_class
     if as_tuple:
-        return tuple(from_host(made, axis.astype(np.int64), input.device, copy=False) for axis in found)
-    table = np.argwhere(array).astype(np.int64)
-    return from_host(made, table, input.device, copy=False)
-
-
-@export("F")
-@reads("input")
-def embedding(input: Any, weight: T, padding_idx: int | None = None) -> T:
-    """Rows of a table by their number.
-
-    Args:
-        input: ints of any shape, from 0 on.
-        weight: the table, shape (rows, columns).
-        padding_idx: a row that gets no gradient.
-
-    Returns:
-        The input's shape with an axis of `columns` behind it.
-
-    Raises:
-        ArgumentError: a number is out of range.
-        ShapeError: the table is no matrix.
-
-    Example:
-        >>> import dl4all as dl
-        >>> table = dl.tensor([[1.0, 2.0], [3.0, 4.0]])
-        >>> dl.nn.functional.embedding(dl.tensor([1, 0, 1]), table).tolist()
-        [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
-    """
-    if len(weight.shape) != 2:
-        raise ShapeError(f"[embedding] expected a table of shape (rows, columns), got {weight.shape}")
-    rows, columns = weight.shape
-    if padding_idx is not None and not -rows <= padding_idx < rows:
-        raise ArgumentError(f"[embedding] padding_idx {padding_idx} is out of range for {rows} rows")
-    numbers = checked("embedding", input, rows)
-    places = Indices(numbers)
-    source = tape.alias(weight)
-    taken: T = take_rows(reshape(source, 1, rows, columns), places)
-    made: T = reshape(taken, (*numbers.shape, columns))
-    if padding_idx is None:
-        counted = places
-    else:
-        counted = Indices(np.where(places.array == padding_idx % rows, -1, places.array))
-
-    def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        g = reshape(grads[0], 1, len(counted), columns)
-        return [reshape(take_rows_backward(g, counted, rows), rows, columns)]
-
-    tape.add_node("embedding", [weight], [made], backward)
-    return made
-
-
-@export("F")
-@reads("input")
-def one_hot(input: Any, num_classes: int = -1) -> Any:
-    """A 1 at the place that each int names, 0 elsewhere, along a new last axis; int64.
-
-    Args:
-        input: a tensor of ints from 0 on.
-        num_classes: the size of that axis; -1 takes what the largest int needs.
-
-    Raises:
-        ArgumentError: an int is out of range.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.nn.functional.one_hot(dl.tensor([1, 0]), 3).tolist()
-        [[0, 1, 0], [1, 0, 0]]
-    """
-    numbers = integers("one_hot", input)
-    if num_classes == -1:
-        if numbers.size == 0:
-            raise ArgumentError("[one_hot] num_classes must be given for a tensor of no elements")
-        num_classes = int(numbers.max()) + 1
-    if num_classes < 1:
-        raise ArgumentError(f"[one_hot] num_classes must be positive, got {num_classes}")
-    numbers = checked("one_hot", numbers, num_classes)
-    table = (numbers[..., None] == np.arange(num_classes)).astype(np.int64)
-    return from_host(type(input).result_class, table, input.device, copy=False)
+        axes = np.nonzero(array) if array.ndim else (np.zeros(int(bool(array)), np.int64),)
+        return tuple(
+            from_host(result_class, axis.astype(np.int64), input.device, copy=False) for axis in axes
+        )
+    return from_host(result_class, np.argwhere(array).astype(np.int64), input.device, copy=False)

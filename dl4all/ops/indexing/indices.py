@@ -1,6 +1,6 @@
-"""Which elements an op is to take, brought into a form that kernels can trust.
+"""Validation and preparation of index operands.
 
-Indices are looked at on the host: one that is out of range is refused before anything runs.
+Indices are read on the host: one that is out of range is refused before a kernel runs.
 """
 
 from __future__ import annotations
@@ -12,79 +12,92 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
+from dl4all.ops.core import strides
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 
 NDArray = npt.NDArray[Any]
 
 
 class Indices:
-    """Places along an axis, from 0 on; a negative one stands for none.
+    """Indices into one axis, from 0 on; a negative index selects nothing.
 
-    >>> Indices([2, -1, 2]).last().array
+    >>> Indices([2, -1, 2]).last_occurrences().array
     array([-1, -1,  2], dtype=int32)
     """
 
-    __slots__ = ("_there", "array")
+    __slots__ = ("_on_device", "array")
 
     def __init__(self, array: Any) -> None:
         self.array: npt.NDArray[np.int32] = np.asarray(array, np.int32).reshape(-1)
-        self._there: TensorBase | None = None
+        self._on_device: TensorBase | None = None
 
     @classmethod
     def of(cls, index: Any) -> Indices:
+        """The argument itself if it is an instance already."""
         return index if isinstance(index, Indices) else cls(index)
 
     def __len__(self) -> int:
         return len(self.array)
 
     def on(self, like: TensorBase) -> TensorBase:
-        """As an int32 tensor on the device of another one."""
-        if self._there is None or self._there.device is not like.device:
-            self._there = from_host(type(like).result_class, self.array, like.device, copy=False)
-        return self._there
+        """An int32 tensor of the indices on the device of `like`; the latest upload is kept."""
+        if self._on_device is None or self._on_device.device is not like.device:
+            self._on_device = from_host(type(like).result_class, self.array, like.device, copy=False)
+        return self._on_device
 
-    def last(self) -> Indices:
-        """Of places that are named more than once only the last time."""
-        back = self.array[::-1]
-        _, first = np.unique(back, return_index=True)
-        if len(first) == len(back):
+    def last_occurrences(self) -> Indices:
+        """The indices with all but the last occurrence of each value replaced by -1."""
+        backwards = self.array[::-1]
+        _, first = np.unique(backwards, return_index=True)
+        if len(first) == len(backwards):
             return self
-        kept = np.full(len(back), -1, np.int32)
-        kept[first] = back[first]
-        return Indices(kept[::-1])
+        unique = np.full(len(backwards), -1, np.int32)
+        unique[first] = backwards[first]
+        return Indices(unique[::-1])
 
-    def plan(self, size: int) -> tuple[NDArray, NDArray]:
-        """Who goes where: positions sorted by their place, and where each of `size` places begins."""
+    def group_positions(self, size: int) -> tuple[NDArray, NDArray]:
+        """Group the positions 0 to ``len(self) - 1`` by their index.
+
+        Returns:
+            The positions of all indices that are not negative, sorted by index (stable), and the ``size + 1``
+            boundaries of the groups in them.
+        """
         order = np.argsort(self.array, kind="stable").astype(np.int32)
-        none = int(np.count_nonzero(self.array < 0))
-        counts = np.bincount(self.array[order[none:]], minlength=size)
+        negatives = int(np.count_nonzero(self.array < 0))
+        counts = np.bincount(self.array[order[negatives:]], minlength=size)
         starts = np.zeros(size + 1, np.int32)
         np.cumsum(counts, out=starts[1:])
-        return order[none:], starts
+        return order[negatives:], starts
 
 
-def integers(name: str, index: Any) -> NDArray:
-    """Indices on the host.
+def integer_indices(name: str, index: Any) -> NDArray:
+    """Indices as an integer array on the host.
 
     Raises:
         DTypeError: they are no integers.
     """
     array = index.on_host() if isinstance(index, TensorBase) else np.asarray(index)
     if array.size == 0 and not isinstance(index, (TensorBase, np.ndarray)):
-        array = array.astype(np.int64)  # an empty list is one of floats to NumPy
+        array = array.astype(np.int64)  # NumPy makes floats of an empty list
     if array.dtype.kind not in "iu":
         raise DTypeError(f"[{name}] expected indices of integers, got {array.dtype}; use .to('int64')")
     return array
 
 
-def checked(name: str, index: Any, size: int, *, negative: bool = False) -> NDArray:
-    """Indices from 0 to `size` - 1 on the host; with `negative`, those that count from the end too.
+def checked_indices(name: str, index: Any, size: int, *, negative: bool = False) -> NDArray:
+    """Indices from 0 to `size` - 1 as an integer array on the host.
+
+    Args:
+        name: of the op, for errors.
+        index: a tensor, an array or a list.
+        size: of the axis.
+        negative: whether indices from -`size` on are allowed and count from the end.
 
     Raises:
         ArgumentError: one is out of range.
         DTypeError: they are no integers.
     """
-    array = integers(name, index)
+    array = integer_indices(name, index)
     low = -size if negative else 0
     if array.size and (array.min() < low or array.max() >= size):
         wrong = array[(array < low) | (array >= size)].reshape(-1)[0]
@@ -92,13 +105,13 @@ def checked(name: str, index: Any, size: int, *, negative: bool = False) -> NDAr
     return np.where(array < 0, array + size, array) if negative else array
 
 
-def joint(name: str, parts: Sequence[Any], sizes: Sequence[int]) -> NDArray:
-    """Indices into several axes, broadcast with each other, as indices into these axes flattened.
+def flatten_indices(name: str, indices: Sequence[Any], sizes: Sequence[int]) -> NDArray:
+    """Broadcast indices into several axes and turn them into indices into the flattened axes.
 
     Raises:
         ArgumentError: one is out of range, or they do not broadcast.
     """
-    arrays = [checked(name, part, size, negative=True) for part, size in zip(parts, sizes, strict=True)]
+    arrays = [checked_indices(name, index, n, negative=True) for index, n in zip(indices, sizes, strict=True)]
     try:
         arrays = list(np.broadcast_arrays(*arrays))
     except ValueError:
@@ -108,3 +121,8 @@ def joint(name: str, parts: Sequence[Any], sizes: Sequence[int]) -> NDArray:
     for array, size in zip(arrays, sizes, strict=True):
         flat = flat * size + array
     return flat
+
+
+def untracked_view(tensor: TensorBase, key: Any) -> Any:
+    """The view that a key of ints, slices, None and ... selects, without a gradient history."""
+    return tensor.as_strided(*strides.basic(key, tensor.shape, tensor.strides, tensor.offset))

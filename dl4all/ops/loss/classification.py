@@ -15,7 +15,7 @@ from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.ops.elementwise.logic import where
-from dl4all.ops.indexing.indices import Indices, integers
+from dl4all.ops.indexing.indices import Indices, integer_indices
 from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.loss.cross_entropy_ops import cross_entropy_each, nll_each
 from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
@@ -149,7 +149,7 @@ def _class_indices(name: str, target: Array, shape: Shape, classes: int, ignore_
     Raises:
         ShapeError, ArgumentError
     """
-    array = integers(name, target)
+    array = integer_indices(name, target)
     if array.shape != shape:
         raise ShapeError(f"[{name}] expected targets of shape {shape}, got {array.shape}")
     return Indices(np.where(_ignored(name, array, classes, ignore_index), -1, array))
@@ -186,7 +186,7 @@ def _loss_in_vmap(
         target = from_host(type(scores).result_class, np.asarray(target), scores.device, copy=True)
     if target.shape != shape:
         raise ShapeError(f"[{name}] expected targets of shape {shape}, got {target.shape}")
-    _ignored(name, integers(name, unwrap(target, levels_of([target]))), classes, ignore_index)
+    _ignored(name, integer_indices(name, unwrap(target, levels_of([target]))), classes, ignore_index)
     class_shape = tuple(-1 if i == axis else 1 for i in range(ndim))
     class_numbers = from_host(type(scores).result_class, np.arange(classes), scores.device, copy=False)
     is_target = eq(unsqueeze(target, axis), reshape(class_numbers, class_shape))

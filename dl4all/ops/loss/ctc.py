@@ -16,7 +16,7 @@ from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.gather_scatter import gather
-from dl4all.ops.indexing.indices import NDArray, checked, integers
+from dl4all.ops.indexing.indices import NDArray, checked_indices, integer_indices
 from dl4all.ops.indexing.padding import pad
 from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
 from dl4all.ops.memory.views import select, squeeze, unsqueeze
@@ -73,13 +73,14 @@ def ctc_loss(
     if not 0 <= blank < classes:
         raise ArgumentError(f"[{name}] blank {blank} is not one of {classes} classes")
     steps, lengths = (
-        integers(name, values).reshape(-1).astype(np.int64) for values in (input_lengths, target_lengths)
+        integer_indices(name, values).reshape(-1).astype(np.int64)
+        for values in (input_lengths, target_lengths)
     )
     if steps.shape != (count,) or lengths.shape != (count,):
         raise ShapeError(f"[{name}] expected a length for each of {count} sequences")
     if (steps > times).any() or (steps < 0).any():
         raise ArgumentError(f"[{name}] input_lengths must lie between 0 and {times}, got {steps.tolist()}")
-    labels = checked(name, _labels(name, targets, lengths), classes)
+    labels = checked_indices(name, _labels(name, targets, lengths), classes)
     losses = _path_losses(scores, labels, steps, lengths, blank)
     if zero_infinity:
         losses = where(eq(losses, math.inf), 0.0, losses)
@@ -100,7 +101,7 @@ def _labels(name: str, targets: Any, lengths: NDArray) -> NDArray:
     Raises:
         ShapeError: there are fewer labels than the lengths say.
     """
-    labels = integers(name, targets)
+    labels = integer_indices(name, targets)
     longest = int(lengths.max(initial=0))
     rows = np.zeros((len(lengths), longest), np.int64)
     is_padded = labels.ndim == 2

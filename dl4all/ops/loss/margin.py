@@ -16,7 +16,7 @@ from dl4all.ops.elementwise.comparison import clamp_min, minimum
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.indexing.gather_scatter import gather, index_select
-from dl4all.ops.indexing.indices import checked
+from dl4all.ops.indexing.indices import checked_indices
 from dl4all.ops.linalg.distances import pairwise_distance
 from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
 from dl4all.ops.memory.views import reshape, squeeze, unsqueeze
@@ -85,7 +85,7 @@ def multi_margin_loss(
         raise ArgumentError(f"[{name}] p must be 1 or 2, got {p}")
     scores = _scores(name, input, target.shape == input.shape[:-1], target)
     classes = scores.shape[1]
-    right = checked(name, target, classes).reshape(-1, 1)
+    right = checked_indices(name, target, classes).reshape(-1, 1)
     violations = clamp_min(margin - gather(scores, 1, right) + scores, 0.0)
     violations = violations if p == 1 else pow(violations, 2)
     if weight is not None:
@@ -135,7 +135,7 @@ def multilabel_margin_loss(input: Array, target: Array, *, reduction: str = "mea
     rows, classes = scores.shape
     labels = target.on_host().reshape(rows, classes)
     present = np.logical_and.accumulate(labels != -1, 1)
-    labels = checked(name, np.where(present, labels, 0), classes)
+    labels = checked_indices(name, np.where(present, labels, 0), classes)
     is_label = np.zeros((rows, classes), bool)
     row_indices, columns = np.nonzero(present)
     is_label[row_indices, labels[row_indices, columns]] = True

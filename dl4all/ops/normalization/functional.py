@@ -16,7 +16,7 @@ from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.elementwise.transcendental import pow, rsqrt
-from dl4all.ops.indexing.inplace import copy_
+from dl4all.ops.indexing.assignment import copy_
 from dl4all.ops.memory.views import reshape
 from dl4all.ops.normalization.batch_normalization import (
     batch_norm_apply,

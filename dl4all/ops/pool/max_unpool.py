@@ -10,7 +10,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.conv.window import sizes
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
-from dl4all.ops.indexing.gather_scatter import number, scatter
+from dl4all.ops.indexing.gather_scatter import expanded_number, scatter
 from dl4all.ops.memory.views import reshape
 from dl4all.ops.pool.windows import Sizes
 
@@ -111,6 +111,6 @@ def _max_unpool(
         size = requested
     planes = math.prod(input.shape[:-axes])
     count = math.prod(input.shape[-axes:])
-    zeros = number(input, 0, (planes, math.prod(size)))
+    zeros = expanded_number(input, 0, (planes, math.prod(size)))
     result = scatter(zeros, 1, reshape(indices, planes, count), reshape(input, planes, count))
     return reshape(result, *input.shape[:-axes], *size)

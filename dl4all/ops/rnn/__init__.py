@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dl4all.ops.rnn.cells import gru_step as gru_step
-from dl4all.ops.rnn.cells import gru_step_backward as gru_step_backward
-
 # Written by tools/exports.py from the @export declarations in dl4all/ops; run it after changing them.
-from dl4all.ops.rnn.cells import lstm_step as lstm_step
-from dl4all.ops.rnn.cells import lstm_step_backward as lstm_step_backward
+from dl4all.ops.rnn.gru import gru_step as gru_step
+from dl4all.ops.rnn.gru import gru_step_backward as gru_step_backward
+from dl4all.ops.rnn.lstm import lstm_step as lstm_step
+from dl4all.ops.rnn.lstm import lstm_step_backward as lstm_step_backward
 
 __all__ = ["gru_step", "gru_step_backward", "lstm_step", "lstm_step_backward"]

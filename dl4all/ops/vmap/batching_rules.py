@@ -229,7 +229,7 @@ def _grouped_norm(op: Any, operands: list[Any], arguments: dict[str, Any], level
         given = (None if o is None else unwrap(o, ()) for o in of_channels)
         return op(_folded(input, levels), *given, **arguments)
     weight, bias = of_channels
-    return _times(op(input, None, None, **arguments), weight, bias)
+    return _scale_channels(op(input, None, None, **arguments), weight, bias)
 
 
 def _grouped_norm_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
@@ -237,7 +237,7 @@ def _grouped_norm_backward(op: Any, operands: list[Any], arguments: dict[str, An
     if weight is None or is_shared(weight):
         kept = None if weight is None else unwrap(weight, ())
         return op(_folded(grad, levels), _folded(input, levels), kept, **arguments)
-    return op(_times(grad, weight), input, None, **arguments)
+    return op(_scale_channels(grad, weight), input, None, **arguments)
 
 
 def _grouped_norm_sums(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
@@ -258,15 +258,15 @@ def _batch_norm_apply(op: Any, operands: list[Any], arguments: dict[str, Any], l
             _folded(input, levels), *(None if o is None else unwrap(o, ()) for o in of_channels), **arguments
         )
     _, mean, var, weight, bias = operands
-    return _times(_normal(input, mean, var, **arguments), weight, bias)
+    return _scale_channels(_normalize(input, mean, var, **arguments), weight, bias)
 
 
-def _normal(input: Any, mean: Any, var: Any, eps: float) -> Any:
+def _normalize(input: Any, mean: Any, var: Any, eps: float) -> Any:
     ndim = len(input.shape)
     return mul(sub(input, along_channels(mean, ndim)), along_channels(rsqrt(add(var, eps)), ndim))
 
 
-def _times(normal: Any, weight: Any, bias: Any = None) -> Any:
+def _scale_channels(normal: Any, weight: Any, bias: Any = None) -> Any:
     found = normal if weight is None else mul(normal, along_channels(weight, len(normal.shape)))
     return found if bias is None else add(found, along_channels(bias, len(normal.shape)))
 
@@ -278,15 +278,15 @@ def _batch_norm_stats(op: Any, operands: list[Any], arguments: dict[str, Any], l
 
 def _batch_norm_sums(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     grad, *rest = operands
-    return _channel_sums(grad, _normal(*rest, **arguments))
+    return _channel_sums(grad, _normalize(*rest, **arguments))
 
 
 def _batch_norm_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     grad, input, mean, var, sums, weight = operands
     ndim, share = len(input.shape), 1 / max(elements_per_channel(input), 1)
     of_mean, of_scale = (along_channels(mul(index(sums, i), share), ndim) for i in range(2))
-    rest = sub(sub(grad, of_mean), mul(_normal(input, mean, var, **arguments), of_scale))
-    return _times(mul(rest, along_channels(rsqrt(add(var, arguments["eps"])), ndim)), weight)
+    rest = sub(sub(grad, of_mean), mul(_normalize(input, mean, var, **arguments), of_scale))
+    return _scale_channels(mul(rest, along_channels(rsqrt(add(var, arguments["eps"])), ndim)), weight)
 
 
 def _named(rule: Rule, *names: str) -> dict[str, Rule]:

@@ -1,4 +1,4 @@
-"""Attention by tiles and by products: what the device would choose is not all that is tested."""
+"""Flash and materialized attention, whichever of them the device would choose."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ IDS = [f"{name}-{case}" for name, case in ATTENTION]
 @pytest.mark.vulkan
 @pytest.mark.parametrize(("name", "case"), ATTENTION, ids=IDS)
 @pytest.mark.parametrize("products", [False, True], ids=["tiles", "products"])
-def test_both_ways(name: str, case: Example, products: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(materialized, "suits", lambda *_: products)
-    monkeypatch.setattr(materialized, "SCORE_BYTES", 4 * 7 * 13)  # a batch at a time
+def test_flash_and_materialized_agree_with_the_reference(
+    name: str, case: Example, products: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(materialized, "applies", lambda *_: products)
+    monkeypatch.setattr(materialized, "MAX_SCORE_BYTES", 4 * 7 * 13)  # one batch at a time
     op = REGISTRY[name]
     tensors, elements = operands_of(op, case, strided, "vulkan:0")
     result = op(*tensors, **dict(case.arguments))
@@ -37,13 +39,13 @@ def test_both_ways(name: str, case: Example, products: bool, monkeypatch: pytest
 def test_masks_special_values_and_gradients(
     products: bool, keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows that see nothing, infinite scores, and a query with nan, as on the CPU."""
-    monkeypatch.setattr(materialized, "suits", lambda *_: products)
+    """Fully masked rows, large scores and a query with nan give the same results as on the CPU."""
+    monkeypatch.setattr(materialized, "applies", lambda *_: products)
     rng = np.random.default_rng(keys)
     q, k, v = (rng.standard_normal((2, 3, n, 16)).astype(np.float32) for n in (21, keys, keys))
     mask = rng.random((2, 1, 21, keys)) > 0.3
     mask[0, 0, 5] = False
-    k[1, 2, 7] = 30  # some scores that are far above the others
+    k[1, 2, 7] = 30  # scores far above the others
     q[0, 1, 3, 2] = np.nan
 
     def computed(device: str) -> list[Any]:
@@ -56,5 +58,5 @@ def test_masks_special_values_and_gradients(
         y.nan_to_num().backward(dl.tensor(weights, device=device))
         return [y.detach().numpy(), *(tensor.grad.numpy() for tensor in tensors)]
 
-    for found, expected in zip(computed("vulkan:0"), computed("cpu"), strict=True):
-        close(found.astype(np.float64), expected, 2e-5)
+    for result, expected in zip(computed("vulkan:0"), computed("cpu"), strict=True):
+        close(result.astype(np.float64), expected, 2e-5)

@@ -1,4 +1,4 @@
-"""Picking by indices and sorting beside PyTorch: values and gradients."""
+"""Indexing, gather and scatter, and sorting compared with PyTorch: values and gradients."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ KEYS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("layout", ["contiguous", "strided"])
 @pytest.mark.parametrize("name", KEYS)
-def test_reading_with_indices(name: str, layout: str, device: str) -> None:
-    make = KEYS[name]
-    ours = make(lambda v: dl.tensor(np.asarray(v), device=device))
-    theirs = make(lambda v: torch.from_numpy(np.asarray(v)))
+def test_advanced_indexing_with_tensors(name: str, layout: str, device: str) -> None:
+    key = KEYS[name]
+    ours = key(lambda v: dl.tensor(np.asarray(v), device=device))
+    theirs = key(lambda v: torch.from_numpy(np.asarray(v)))
     check_against_torch(device, lambda x: x[ours], values(3, 5, 7), g=lambda x: x[theirs], layout=layout)
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_reading_with_arrays(name: str, device: str) -> None:
+def test_advanced_indexing_with_arrays(name: str, device: str) -> None:
     key = KEYS[name](np.asarray)
     theirs = KEYS[name](lambda v: torch.from_numpy(np.asarray(v)))
     x = values(3, 5, 7)
@@ -56,7 +56,7 @@ def test_reading_with_arrays(name: str, device: str) -> None:
 
 @pytest.mark.parametrize("index", [[0, 2, 2, 1, 0], [], [1]], ids=str)
 @pytest.mark.parametrize("dim", [0, 1, -1])
-def test_index_select(dim: int, index: list[int], device: str) -> None:
+def test_index_select_and_index_add(dim: int, index: list[int], device: str) -> None:
     ours = dl.tensor(np.array(index, np.int64), device=device)
     theirs = torch.tensor(index, dtype=torch.int64)
     check_against_torch(
@@ -103,7 +103,7 @@ def test_gather_and_scatter(dim: int, device: str) -> None:
     line = np.arange(x.shape[dim]).reshape([-1 if i == dim else 1 for i in range(3)])
     once = rng.permuted(
         np.broadcast_to(line, x.shape), axis=dim
-    )  # no place twice: PyTorch leaves open which wins
+    )  # no index twice: PyTorch does not define which element stays
     once = np.ascontiguousarray(once[tuple(slice(0, s) for s in small)])
     ours, theirs = dl.tensor(once, device=device), torch.from_numpy(once)
     source = values(*once.shape)
@@ -115,7 +115,7 @@ def test_gather_and_scatter(dim: int, device: str) -> None:
     )
 
 
-def test_of_several_for_one_place_the_last_stays(device: str) -> None:
+def test_the_last_element_stays_where_an_index_occurs_twice(device: str) -> None:
     x = dl.zeros(3, 2, device=device)
     index = dl.tensor([[1, 0], [1, 0], [1, 2]], device=device)
     source = dl.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], device=device)
@@ -124,7 +124,7 @@ def test_of_several_for_one_place_the_last_stays(device: str) -> None:
     assert x.tolist() == [[5, 6], [0, 0], [3, 4]]
 
 
-def test_take(device: str) -> None:
+def test_take_and_take_along_dim(device: str) -> None:
     index = np.array([[0, 104, -1], [3, 3, 50]])
     ours, theirs = dl.tensor(index, device=device), torch.from_numpy(index)
     check_against_torch(
@@ -144,7 +144,7 @@ def test_take(device: str) -> None:
     )
 
 
-def test_masks(device: str) -> None:
+def test_masked_select_and_nonzero(device: str) -> None:
     mask = np.arange(7) % 3 == 1
     ours, theirs = dl.tensor(mask, device=device), torch.from_numpy(mask)
     check_against_torch(
@@ -168,19 +168,19 @@ def test_embedding(padding_idx: int | None, device: str) -> None:
     )
 
 
-def test_the_gradient_of_a_large_embedding_is_the_same_each_time(device: str) -> None:
+def test_the_gradient_of_a_large_embedding_is_deterministic(device: str) -> None:
     rng = np.random.default_rng(0)
     index, weight = rng.integers(0, 13, 5000), values(13, 7)
     seed = dl.tensor(rng.standard_normal((5000, 7)).astype(np.float32), device=device)
-    found = []
+    gradients = []
     for _ in range(2):
         w = dl.tensor(weight, device=device, requires_grad=True)
         F.embedding(dl.tensor(index, device=device), w).backward(seed)
-        found.append(w.grad.numpy())
-    np.testing.assert_array_equal(found[0], found[1])
+        gradients.append(w.grad.numpy())
+    np.testing.assert_array_equal(gradients[0], gradients[1])
     sums = np.zeros((13, 7))
     np.add.at(sums, index, seed.numpy().astype(np.float64))
-    close(found[0].astype(np.float64), sums, TOLERANCE)
+    close(gradients[0].astype(np.float64), sums, TOLERANCE)
 
 
 def test_one_hot(device: str) -> None:
@@ -201,7 +201,7 @@ def test_int32_indices(device: str) -> None:
 
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("dim", [0, 1, -1])
-def test_sort(dim: int, descending: bool, device: str) -> None:
+def test_sort_argsort_and_topk(dim: int, descending: bool, device: str) -> None:
     x = np.random.default_rng(1).permutation(105).reshape(3, 5, 7).astype(np.float32)
     check_against_torch(device, lambda x: tuple(x.sort(dim, descending)), x, layout="transposed")
     check_against_torch(device, lambda x: x.argsort(dim, descending), x)
@@ -210,7 +210,7 @@ def test_sort(dim: int, descending: bool, device: str) -> None:
     check_against_torch(device, lambda x: tuple(x.sort(descending=descending, stable=True)), ties)
 
 
-def test_counting(device: str) -> None:
+def test_unique_bincount_and_searchsorted(device: str) -> None:
     x = np.array([3, 1, 3, 0, 1, 1])
     check_against_torch(device, lambda x: x.unique(return_inverse=True, return_counts=True), x)
     check_against_torch(
@@ -221,8 +221,8 @@ def test_counting(device: str) -> None:
     )
     check_against_torch(device, lambda x: x.bincount(minlength=6), x)
     steps = np.array([1.0, 2.0, 2.0, 5.0], np.float32)
-    wanted = np.array([[0.5, 2.0], [2.5, 9.0]], np.float32)
+    sought = np.array([[0.5, 2.0], [2.5, 9.0]], np.float32)
     for right in (False, True):
-        got = dl.searchsorted(dl.tensor(steps, device=device), dl.tensor(wanted, device=device), right=right)
-        expected = torch.searchsorted(torch.from_numpy(steps), torch.from_numpy(wanted), right=right)
+        got = dl.searchsorted(dl.tensor(steps, device=device), dl.tensor(sought, device=device), right=right)
+        expected = torch.searchsorted(torch.from_numpy(steps), torch.from_numpy(sought), right=right)
         np.testing.assert_array_equal(got.numpy(), expected.numpy())

@@ -1,4 +1,4 @@
-"""Random numbers: the published test vectors, the same bits on every device, and their distributions."""
+"""Random numbers: published test vectors, the same bits on every device, and their distributions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import philox
-from dl4all.ops.random import generator as random
+from dl4all.ops.random import distributions
+from dl4all.ops.random.generator import replayed
 from dl4all.runtime import registry, spirv
 from dl4all.shaders import ROOT
 
 LONG = 1_000_003
-HALF: Any = 0.5  # which is no int
+HALF: Any = 0.5  # not an int
 FAR = (2**40 + 123, 2**32 - 100)  # a key of both words, and a counter that carries into its second one
 
 
@@ -52,29 +53,29 @@ def at(state: tuple[int, int]) -> dl.Generator:
         ),
     ],
 )
-def test_known_answers(counter: list[int], key: list[int], words: list[int]) -> None:
-    """Those that come with Random123, the authors' own implementation."""
+def test_philox_gives_the_published_words(counter: list[int], key: list[int], words: list[int]) -> None:
+    """The test vectors of Random123, the authors' implementation."""
     low, high = counter[0] | counter[1] << 32, counter[2] | counter[3] << 32
-    found = philox.philox(np.array([low], np.uint64), key[0] | key[1] << 32, np.array([high], np.uint64))
-    assert found.tolist() == [words]
+    result = philox.philox(np.array([low], np.uint64), key[0] | key[1] << 32, np.array([high], np.uint64))
+    assert result.tolist() == [words]
 
 
-def test_words_do_not_depend_on_how_they_are_grouped() -> None:
+def test_words_do_not_depend_on_where_a_draw_starts() -> None:
     whole = philox.random_words(5, 100, 200_001)
     np.testing.assert_array_equal(whole[4000:4013], philox.random_words(5, 1100, 13))
     wrapped = philox.random_words(5, 2**64 - 1, 8)
     np.testing.assert_array_equal(wrapped[4:], philox.random_words(5, 0, 4))
 
 
-def test_the_normal_table_is_that_of_every_machine() -> None:
-    """No quantile lies so close to the middle between two numbers that a C library's error would matter."""
-    places = [
+def test_the_normal_table_is_the_same_on_every_machine() -> None:
+    """No quantile is so close to a rounding boundary that the error of a C library would matter."""
+    tails = [
         2.0**row * (1 + (segment + point / 32) / 16) + 0.5
         for row in range(31)
         for segment in range(16)
         for point in philox.POINTS
     ]
-    scaled = np.array([philox.quantile(place) for place in places]) * philox.NODES
+    scaled = np.array([philox.quantile(tail) for tail in tails]) * philox.NODES
     assert np.abs(scaled - np.floor(scaled) - 0.5).min() / philox.NODES > 1e-13
     digest = hashlib.sha256(philox.table().astype("<i4").tobytes()).hexdigest()
     assert digest == "581f56c32ead9f0daccfb42f7bbff8616946a87f99189a89a0109f405d6bc7a4"
@@ -95,9 +96,9 @@ def test_normal_numbers_are_quantiles() -> None:
     exact = np.array([-NormalDist().inv_cdf((int(k) + 0.5) / 2**32) for k in m])
     for sign in (1, -1):
         words = (m | (sign < 0) << 31).astype(np.uint32)
-        found = sign * philox.normal(words).astype(np.float64)
-        assert np.abs(found - exact).max() < 4e-8 + 2.0**-23 * 2
-        assert (np.abs(found - exact) - np.spacing(exact.astype(np.float32)) / 2).max() < 4e-8
+        numbers = sign * philox.normal(words).astype(np.float64)
+        assert np.abs(numbers - exact).max() < 4e-8 + 2.0**-23 * 2
+        assert (np.abs(numbers - exact) - np.spacing(exact.astype(np.float32)) / 2).max() < 4e-8
     assert exact.max() > 6.3
 
 
@@ -105,19 +106,19 @@ def test_normal_numbers_are_quantiles() -> None:
 
 
 FILLS: dict[str, Any] = {
-    "uniform": lambda x, g: random.uniform_(x, generator=g),
-    "uniform, scaled": lambda x, g: random.uniform_(x, -1.3, 2.7, generator=g),
-    "normal": lambda x, g: random.normal_(x, generator=g),
-    "normal, scaled": lambda x, g: random.normal_(x, 0.3, 1.7, generator=g),
-    "bernoulli": lambda x, g: random.bernoulli_(x, 0.3, generator=g),
+    "uniform": lambda x, g: distributions.uniform_(x, generator=g),
+    "uniform, scaled": lambda x, g: distributions.uniform_(x, -1.3, 2.7, generator=g),
+    "normal": lambda x, g: distributions.normal_(x, generator=g),
+    "normal, scaled": lambda x, g: distributions.normal_(x, 0.3, 1.7, generator=g),
+    "bernoulli": lambda x, g: distributions.bernoulli_(x, 0.3, generator=g),
 }
 
 
 @pytest.mark.parametrize("state", [(0, 0), FAR, (2**64 - 1, 2**64 - 50)])
 @pytest.mark.parametrize("n", [1, 5, 131, LONG])
 @pytest.mark.parametrize("name", FILLS)
-def test_bits(name: str, n: int, state: tuple[int, int], device: str) -> None:
-    """Of the CPU, on every device."""
+def test_fills_have_the_same_bits(name: str, n: int, state: tuple[int, int], device: str) -> None:
+    """Every device gives the bits of the CPU."""
     expected = bits(FILLS[name](dl.empty(n, device="cpu"), at(state)))
     np.testing.assert_array_equal(bits(FILLS[name](dl.empty(n, device=device), at(state))), expected)
     if name == "uniform":
@@ -127,7 +128,7 @@ def test_bits(name: str, n: int, state: tuple[int, int], device: str) -> None:
         )
 
 
-def test_fewer_workgroups_than_work(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fills_with_a_capped_grid(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dl4all.ops.core.launch.STRIDED_GRID_CAP", 2)
     for fill in FILLS.values():
         expected = bits(fill(dl.empty(5003, device="cpu"), at(FAR)))
@@ -136,7 +137,7 @@ def test_fewer_workgroups_than_work(device: str, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.vulkan
 def test_every_row_of_the_normal_table(device: str, tmp_path: Path) -> None:
-    """The kernel with counted words in the place of random ones, near every power of two."""
+    """The kernel with consecutive words instead of random ones, near every power of two."""
     if device == "cpu":
         pytest.skip("the table is compared with quantiles")
     words = np.concatenate([np.arange(70_000), *(2**k + np.arange(-2500, 2500) for k in range(17, 32))])
@@ -149,19 +150,19 @@ def test_every_row_of_the_normal_table(device: str, tmp_path: Path) -> None:
     (tmp_path / "random").mkdir()
     (tmp_path / "random" / "normal.comp").write_text(source)
     shutil.copy(ROOT / "random" / "philox.glsl", tmp_path / "random")
-    place = dl.Device(device, registry.open_device(device))
-    module = spirv.load(random.NORMAL, tmp_path)
-    place._programs._compiled[random.NORMAL, ()] = place._backend.program(module, ())
+    patched = dl.Device(device, registry.open_device(device))
+    module = spirv.load(distributions.NORMAL, tmp_path)
+    patched._programs._compiled[distributions.NORMAL, ()] = patched._backend.program(module, ())
     for start in range(0, len(words), 5000):
         piece = words[start : start + 5000]
         runs = np.split(piece, np.flatnonzero(np.diff(piece.astype(np.int64)) != 1) + 1)
         for run in runs:
-            x = dl.empty(len(run), device=place).normal_(generator=at((0, int(run[0]))))
+            x = dl.empty(len(run), device=patched).normal_(generator=at((0, int(run[0]))))
             np.testing.assert_array_equal(x.numpy(), philox.normal(run))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
-def test_other_floats(dtype: str, device: str) -> None:
+def test_fills_of_float64_and_float16(dtype: str, device: str) -> None:
     for fill in FILLS.values():
         x = fill(dl.empty(1031, dtype=dtype, device=device), at(FAR))
         expected = fill(dl.empty(1031, dtype=dtype, device="cpu"), at(FAR))
@@ -175,8 +176,8 @@ def test_other_floats(dtype: str, device: str) -> None:
         assert (x * 2**40 != np.floor(x * 2**40)).any()
 
 
-def test_parts_of_tensors(device: str) -> None:
-    """What lies around them stays as it is."""
+def test_fills_of_views(device: str) -> None:
+    """Fills of views leave the other elements unchanged."""
     for part in (np.s_[3:9], np.s_[:, 2], np.s_[1::2, 3:5], np.s_[4]):
         whole = dl.zeros(11, 7, device=device)
         whole[part].uniform_(1, 2, generator=at(FAR))
@@ -187,10 +188,10 @@ def test_parts_of_tensors(device: str) -> None:
 
 
 def test_bernoulli_of_tensors(device: str) -> None:
-    chances = np.linspace(0, 1, 5005, dtype=np.float32).reshape(1001, 5)
-    found = dl.bernoulli(dl.tensor(chances.T.copy(), device=device).T, generator=at(FAR))
-    expected = dl.bernoulli(dl.tensor(chances, device="cpu"), generator=at(FAR)).numpy()
-    np.testing.assert_array_equal(found.numpy(), expected)
+    probabilities = np.linspace(0, 1, 5005, dtype=np.float32).reshape(1001, 5)
+    result = dl.bernoulli(dl.tensor(probabilities.T.copy(), device=device).T, generator=at(FAR))
+    expected = dl.bernoulli(dl.tensor(probabilities, device="cpu"), generator=at(FAR)).numpy()
+    np.testing.assert_array_equal(result.numpy(), expected)
     assert set(expected.reshape(-1)) == {0, 1}
     assert (expected[0, 0], expected[-1, -1]) == (0, 1)
     assert abs(expected.mean() - 0.5) < 5 * 0.5 / math.sqrt(5005)
@@ -198,7 +199,7 @@ def test_bernoulli_of_tensors(device: str) -> None:
     assert (whole.numpy() == 1).all()
 
 
-def test_random_numbers_are_a_change_in_place(device: str) -> None:
+def test_fills_count_as_changes_in_place(device: str) -> None:
     w = dl.tensor([1.0, 2.0], device=device).requires_grad_()
     with pytest.raises(GradientError, match="cannot be changed in place"):
         w.uniform_()
@@ -250,8 +251,8 @@ def test_normal_distribution(seed: int) -> None:
     assert abs(np.corrcoef(x[:-1:2], x[1::2])[0, 1]) < 5 / math.sqrt(n / 2)
 
 
-def test_seeds_differ() -> None:
-    """Neighbouring seeds and neighbouring draws have nothing to do with each other."""
+def test_seeds_and_draws_are_not_correlated() -> None:
+    """Neighbouring seeds and neighbouring draws are not correlated."""
     draws = [dl.rand(1000, device="cpu", generator=dl.Generator(seed)).numpy() for seed in range(8)]
     generator = dl.Generator(100)
     draws += [dl.rand(1000, device="cpu", generator=generator).numpy() for _ in range(8)]
@@ -261,7 +262,7 @@ def test_seeds_differ() -> None:
 # Generators
 
 
-def test_states() -> None:
+def test_states_can_be_saved_and_restored() -> None:
     generator = dl.Generator(7)
     dl.rand(13, generator=generator, device="cpu")
     state = generator.get_state()
@@ -309,26 +310,26 @@ def test_states_that_are_refused(wrong: Any) -> None:
 
 
 def test_threads_share_a_generator() -> None:
-    """No number is drawn twice."""
-    generator, found = dl.Generator(1), list[tuple[int, int]]()
+    """Threads draw no counter twice."""
+    generator, states = dl.Generator(1), list[tuple[int, int]]()
 
     def draw() -> None:
-        found.extend(generator.draw(8) for _ in range(1000))
+        states.extend(generator.draw(8) for _ in range(1000))
 
     threads = [threading.Thread(target=draw) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(offset for _, offset in found) == list(range(0, 16_000, 2))
+    assert sorted(offset for _, offset in states) == list(range(0, 16_000, 2))
 
 
-def test_replays_are_of_one_thread() -> None:
+def test_a_replay_affects_only_its_thread() -> None:
     dl.manual_seed(1)
     state = dl.get_rng_state()
     first = dl.rand(4, device="cpu").tolist()
     others = list[Any]()
-    with random.replayed(state):
+    with replayed(state):
         assert dl.rand(4, device="cpu").tolist() == first
         thread = threading.Thread(target=lambda: others.append(dl.rand(4, device="cpu").tolist()))
         thread.start()
@@ -379,23 +380,25 @@ def test_multinomial(device: str) -> None:
     weights = dl.tensor([[0.0, 1.0, 3.0, 0.0], [2.0, 0.0, 0.0, 2.0]], device=device)
     x = dl.multinomial(weights, 4000, replacement=True, generator=at((1, 0)))
     assert (str(x.dtype), x.shape, str(x.device)) == ("int64", (2, 4000), device)
-    shares = np.stack([np.bincount(row, minlength=4) for row in x.numpy()]) / 4000
-    assert shares[0, [0, 3]].tolist() == shares[1, [1, 2]].tolist() == [0, 0]
-    np.testing.assert_allclose(shares, [[0, 0.25, 0.75, 0], [0.5, 0, 0, 0.5]], atol=5 * 0.5 / math.sqrt(4000))
+    frequencies = np.stack([np.bincount(row, minlength=4) for row in x.numpy()]) / 4000
+    assert frequencies[0, [0, 3]].tolist() == frequencies[1, [1, 2]].tolist() == [0, 0]
+    np.testing.assert_allclose(
+        frequencies, [[0, 0.25, 0.75, 0], [0.5, 0, 0, 0.5]], atol=5 * 0.5 / math.sqrt(4000)
+    )
     both = dl.multinomial(weights, 2, generator=at((2, 0))).numpy()
     np.testing.assert_array_equal(np.sort(both), [[1, 2], [0, 3]])
     assert dl.multinomial(weights[0], 1).shape == (1,)
 
 
 def test_multinomial_without_replacement() -> None:
-    """The first of two is drawn by weight, the second by the weights of those that are left."""
+    """The first of two is drawn by weight, the second by the weights of the others."""
     weights = dl.tensor(np.tile(np.array([1, 2, 5], np.float32), (20_000, 1)), device="cpu")
     x = dl.multinomial(weights, 2, generator=at((4, 0))).numpy()
-    shares = np.zeros((3, 3))
-    np.add.at(shares, (x[:, 0], x[:, 1]), 1 / len(x))
+    frequencies = np.zeros((3, 3))
+    np.add.at(frequencies, (x[:, 0], x[:, 1]), 1 / len(x))
     w = np.array([1, 2, 5]) / 8
     expected = w[:, None] * w / (1 - w)[:, None] * (1 - np.eye(3))
-    np.testing.assert_allclose(shares, expected, atol=5 * 0.5 / math.sqrt(len(x)))
+    np.testing.assert_allclose(frequencies, expected, atol=5 * 0.5 / math.sqrt(len(x)))
 
 
 def test_normal_of_tensors(device: str) -> None:

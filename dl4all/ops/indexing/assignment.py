@@ -1,0 +1,240 @@
+"""Writing to tensors: ``copy_``, ``fill_``, ``zero_`` and ``tensor[key] = value``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dl4all.errors import DTypeError, ShapeError
+from dl4all.ops.core import tape
+from dl4all.ops.core.checks import broadcasts_to
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.op import NUMBERS, primitives
+from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, from_host
+from dl4all.ops.core.vmap_hook import BatchedTensorBase
+from dl4all.ops.indexing.advanced_indexing import AdvancedIndex, getitem, is_basic, parse_key
+from dl4all.ops.indexing.concatenation import prepend_axes
+from dl4all.ops.indexing.indices import Indices, NDArray, flatten_indices, untracked_view
+from dl4all.ops.indexing.inplace import begin_change, finish_change, with_history
+from dl4all.ops.indexing.rows import put_rows, write_rows
+from dl4all.ops.memory.copy import MOVABLE_DTYPES, broadcast_view, copy_into, fill_with, fresh_copy
+from dl4all.ops.memory.views import permute, reshape
+from dl4all.scheduler.device import Device
+
+T = TypeVar("T", bound=TensorBase)
+
+
+@export("Tensor")
+def copy_(input: T, src: Array | Scalar, non_blocking: bool = False) -> T:
+    """Copy the elements of `src`, broadcast and converted, into the tensor; returns it.
+
+    Args:
+        input: the tensor that changes.
+        src: a tensor on any device, or a number.
+        non_blocking: has no effect; commands never block.
+
+    Raises:
+        ShapeError: `src` does not broadcast to the tensor's shape.
+        GradientError: the tensor cannot be changed in place.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.zeros(2, 2).copy_(dl.tensor([1, 2])).tolist()
+        [[1.0, 2.0], [1.0, 2.0]]
+    """
+    if not isinstance(src, TensorBase):
+        return fill_(input, src)
+    _check_broadcast("copy_", src.shape, input.shape)
+    recording = begin_change("copy_", input, src)
+    copy_into(input, src)
+    finish_change(input, recording)
+    if recording:
+        shape, dtype, device = src.shape, src.dtype, src.device
+        input.grad_meta = None
+        tape.add_node(
+            "copy_",
+            [src],
+            [input],
+            lambda grads, saved, needs: [_fit_gradient(grads[0], shape, dtype, device)],
+        )
+    return input
+
+
+def _check_broadcast(name: str, shape: Shape, target: Shape) -> None:
+    """
+    Raises:
+        ShapeError
+    """
+    if not broadcasts_to(shape, target):
+        raise ShapeError(f"[{name}] shape {shape} does not broadcast to {target}")
+
+
+def _fit_gradient(gradient: Any, shape: Shape, dtype: np.dtype[Any], device: Device) -> Any:
+    """The gradient of a source that was broadcast, converted and moved to another device."""
+    if gradient.shape != shape:
+        gradient = primitives.sum_to(gradient, shape)
+    if gradient.dtype != dtype:
+        gradient = primitives.cast(gradient, dtype.name)
+    return gradient if gradient.device is device else gradient.to(device)
+
+
+@export("Tensor")
+def fill_(input: T, value: Array | Scalar) -> T:
+    """Set all elements to one number; returns the tensor.
+
+    Raises:
+        DTypeError: the value is no number.
+        GradientError: the tensor cannot be changed in place.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.zeros(2).fill_(3).tolist()
+        [3.0, 3.0]
+    """
+    if isinstance(value, TensorBase):
+        if value.shape:
+            raise ShapeError(f"[fill_] expected a number or a tensor of shape (), got {value.shape}")
+        return copy_(input, value)
+    if not isinstance(value, NUMBERS):
+        raise DTypeError(f"[fill_] expected a number, got {type(value).__name__}")
+    recording = begin_change("fill_", input)
+    fill_with(input, value)
+    finish_change(input, recording)
+    if recording:
+        input.grad_meta = None  # the result does not depend on the old elements
+    return input
+
+
+@export("Tensor")
+def zero_(input: T) -> T:
+    """Set all elements to zero; returns the tensor."""
+    return fill_(input, 0)
+
+
+@export()
+def setitem(input: TensorBase, key: object, value: Array | NDArray | Scalar | Sequence[object]) -> None:
+    """Write a number or a tensor, broadcast and converted, to the elements that a key selects.
+
+    Args:
+        input: the tensor that changes.
+        key: ints, slices, None, ``...``, and ints or bools in tensors, arrays or lists, as for reading.
+        value: a number, a tensor, or an argument of :func:`dl4all.tensor`.
+
+    Raises:
+        ArgumentError: the key does not fit.
+        ShapeError: the value does not broadcast to what the key selects.
+        GradientError: the tensor cannot be changed in place.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.zeros(2, 3)
+        >>> x[:, 1] = dl.tensor([5.0, 6.0])
+        >>> x[0, [0, 2]] = 1
+        >>> x.tolist()
+        [[1.0, 5.0, 1.0], [0.0, 6.0, 0.0]]
+    """
+    if not isinstance(value, (TensorBase, *NUMBERS)):
+        array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
+            raise DTypeError(f"[setitem] expected numbers, got elements of dtype {array.dtype}")
+        value = from_host(type(input).result_class, array.astype(input.dtype), input.device, copy=True)
+    recording = begin_change("setitem", input, value)
+    if not isinstance(value, TensorBase):
+        element = np.asarray(value)
+        with np.errstate(all="ignore"):
+            value = from_host(type(input).result_class, element.astype(input.dtype), input.device, copy=False)
+    before = with_history(input)
+    _write_key(input, key, value)
+    finish_change(input, recording)
+    if recording:
+        shape, dtype, device = value.shape, value.dtype, value.device
+        input.grad_meta = None
+        tape.add_node(
+            "setitem",
+            [before, value],
+            [input],
+            lambda grads, saved, needs: [
+                _zeroed(grads[0], key) if needs[0] else None,
+                _fit_gradient(prepend_axes(getitem(grads[0], key), len(shape)), shape, dtype, device)
+                if needs[1]
+                else None,
+            ],
+        )
+
+
+def _zeroed(gradient: Any, key: Any) -> Any:
+    """A gradient with zeros where other elements were written."""
+    result = fresh_copy(gradient)
+    zero = from_host(type(gradient).result_class, np.zeros((), gradient.dtype), gradient.device, copy=False)
+    _write_key(result, key, zero)
+    tape.add_node("without", [gradient], [result], lambda grads, saved, needs: [_zeroed(grads[0], key)])
+    return result
+
+
+def _write_key(target: TensorBase, key: Any, value: Any) -> None:
+    """Write a tensor to the elements that a key selects; nothing is recorded."""
+    if is_basic(key):
+        view = untracked_view(target, key)
+        shape = _without_leading_ones(value.shape, len(view.shape))
+        _check_broadcast("setitem", shape, view.shape)
+        copy_into(view, reshape(tape.alias(value), shape))
+    else:
+        index = parse_key(key, target.shape)
+        _write_advanced(untracked_view(target, index.view_key), index, value)
+
+
+def _without_leading_ones(shape: Shape, ndim: int) -> Shape:
+    """The shape without axes of size 1 in front, as far as it has more axes than `ndim`."""
+    while len(shape) > ndim and shape[0] == 1:
+        shape = shape[1:]
+    return shape
+
+
+def _write_advanced(view: TensorBase, index: AdvancedIndex, value: Any) -> None:
+    """Write a tensor to the elements of a view that index arrays select.
+
+    The indexed axes are permuted to the front and flattened, so that rows are written.
+    """
+    sizes = [view.shape[axis] for axis in index.axes]
+    flat = flatten_indices("index", index.arrays, sizes)
+    other_axes = [axis for axis in range(len(view.shape)) if axis not in index.axes]
+    front = index.axes[0] if index.adjacent() else 0  # axes of the selection before those of the indices
+    others = tuple(view.shape[axis] for axis in other_axes)
+    selected = (*others[:front], *flat.shape, *others[front:])
+    shape = _without_leading_ones(value.shape, len(selected))
+    _check_broadcast("setitem", shape, selected)
+    if 0 in selected:
+        return
+    source = broadcast_view(reshape(tape.alias(value), shape), selected)
+    order = (*range(front, front + flat.ndim), *range(front), *range(front + flat.ndim, len(selected)))
+    permuted = view.as_strided(
+        tuple(view.shape[axis] for axis in (*index.axes, *other_axes)),
+        tuple(view.strides[axis] for axis in (*index.axes, *other_axes)),
+        view.offset,
+    )
+    outer, inner = math.prod(sizes), math.prod(others)
+    with tape.gradients(False):
+        if source.dtype != view.dtype:
+            source = primitives.cast(source, view.dtype.name)
+        rows = reshape(permute(source, *order), flat.size, inner)
+        if rows.storage is view.storage:
+            rows = fresh_copy(rows)
+        by_kernel = (
+            not (
+                isinstance(view, BatchedTensorBase)
+                or isinstance(rows, BatchedTensorBase)
+                or view.device.is_host
+            )
+            and view.dtype.name in MOVABLE_DTYPES
+            and permuted.is_contiguous()
+            and view.device.binds(rows.storage, permuted.storage)
+        )
+        if by_kernel:
+            target = permuted.as_strided((outer, inner), (inner, 1), permuted.offset)
+            write_rows(target, rows, Indices(flat).last_occurrences())
+        else:
+            replaced = put_rows(reshape(permuted, outer, inner), rows, Indices(flat))
+            copy_into(permuted, reshape(replaced, permuted.shape))

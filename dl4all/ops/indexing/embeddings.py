@@ -1,0 +1,91 @@
+"""Embedding tables and one-hot encoding."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.core import tape
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
+from dl4all.ops.core.vmap_hook import reads
+from dl4all.ops.indexing.indices import Indices, checked_indices, integer_indices
+from dl4all.ops.indexing.rows import take_rows, take_rows_backward
+from dl4all.ops.memory.views import reshape
+
+T = TypeVar("T", bound=TensorBase)
+
+
+@export("F")
+@reads("input")
+def embedding(input: Array, weight: T, padding_idx: int | None = None) -> T:
+    """Look up rows of a table.
+
+    Args:
+        input: row numbers, ints of any shape.
+        weight: the table, shape (rows, columns).
+        padding_idx: a row that gets no gradient.
+
+    Returns:
+        The input's shape, followed by an axis of size `columns`.
+
+    Raises:
+        ArgumentError: a number is out of range.
+        ShapeError: the table is no matrix.
+
+    Example:
+        >>> import dl4all as dl
+        >>> table = dl.tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> dl.nn.functional.embedding(dl.tensor([1, 0, 1]), table).tolist()
+        [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
+    """
+    if len(weight.shape) != 2:
+        raise ShapeError(f"[embedding] expected a table of shape (rows, columns), got {weight.shape}")
+    rows, columns = weight.shape
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise ArgumentError(f"[embedding] padding_idx {padding_idx} is out of range for {rows} rows")
+    numbers = checked_indices("embedding", input, rows)
+    indices = Indices(numbers)
+    table = tape.alias(weight)
+    result: T = reshape(take_rows(reshape(table, 1, rows, columns), indices), (*numbers.shape, columns))
+    trained = indices
+    if padding_idx is not None:
+        trained = Indices(np.where(indices.array == padding_idx % rows, -1, indices.array))
+
+    def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
+        g = reshape(grads[0], 1, len(trained), columns)
+        return [reshape(take_rows_backward(g, trained, rows), rows, columns)]
+
+    tape.add_node("embedding", [weight], [result], backward)
+    return result
+
+
+@export("F")
+@reads("input")
+def one_hot(input: Array, num_classes: int = -1) -> Array:
+    """One-hot encoding along a new last axis: 1 at the index that each int names, 0 elsewhere; int64.
+
+    Args:
+        input: a tensor of ints from 0 on.
+        num_classes: the size of that axis; with -1 the largest int plus one.
+
+    Raises:
+        ArgumentError: an int is out of range.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.functional.one_hot(dl.tensor([1, 0]), 3).tolist()
+        [[0, 1, 0], [1, 0, 0]]
+    """
+    numbers = integer_indices("one_hot", input)
+    if num_classes == -1:
+        if numbers.size == 0:
+            raise ArgumentError("[one_hot] num_classes must be given for a tensor of no elements")
+        num_classes = int(numbers.max()) + 1
+    if num_classes < 1:
+        raise ArgumentError(f"[one_hot] num_classes must be positive, got {num_classes}")
+    numbers = checked_indices("one_hot", numbers, num_classes)
+    table = (numbers[..., None] == np.arange(num_classes)).astype(np.int64)
+    return from_host(type(input).result_class, table, input.device, copy=False)

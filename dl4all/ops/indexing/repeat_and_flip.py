@@ -1,0 +1,131 @@
+"""Repetition, reversal and cyclic shifts of tensors along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from dl4all.errors import ArgumentError
+from dl4all.ops.core import strides, tape
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
+from dl4all.ops.core.vmap_hook import reads
+from dl4all.ops.elementwise.arithmetic import clone
+from dl4all.ops.indexing.concatenation import cat, prepend_axes
+from dl4all.ops.indexing.indices import Indices, NDArray, integer_indices
+from dl4all.ops.indexing.rows import select_indices
+from dl4all.ops.memory.copy import copy_into, new_like
+from dl4all.ops.memory.views import expand, flatten, narrow, reshape
+
+T = TypeVar("T", bound=TensorBase)
+
+
+@export("Tensor")
+def repeat(input: T, *repeats: int | Shape) -> T:
+    """Repeat the tensor along each axis.
+
+    Args:
+        input: a tensor.
+        repeats: how often, for each axis; further numbers in front add axes.
+
+    Raises:
+        ArgumentError: there are fewer numbers than axes, or one is negative.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tensor([1.0, 2.0]).repeat(2, 2).tolist()
+        [[1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 1.0, 2.0]]
+    """
+    counts = strides.sizes("repeat", repeats)
+    if len(counts) < len(input.shape) or min(counts, default=0) < 0:
+        raise ArgumentError(
+            f"[repeat] expected a number of at least 0 for each axis of {input.shape}, got {counts}"
+        )
+    input = prepend_axes(input, len(counts))
+    pairs = tuple(zip(counts, input.shape, strict=True))
+    separated = reshape(input, *(n for _, size in pairs for n in (1, size)))
+    expanded = expand(separated, *(n for pair in pairs for n in pair))
+    return reshape(expanded, tuple(count * size for count, size in pairs))
+
+
+@export("dl", "Tensor")
+def tile(input: T, *dims: int | Shape) -> T:
+    """:func:`repeat`; fewer numbers than axes are for the last axes."""
+    counts = strides.sizes("tile", dims)
+    return repeat(input, (*(1,) * (len(input.shape) - len(counts)), *counts))
+
+
+@export("dl", "Tensor")
+@reads("repeats")
+def repeat_interleave(input: T, repeats: Array | NDArray | Sequence[int] | int, dim: int | None = None) -> T:
+    """Repeat each element along axis `dim` several times in a row; without `dim`, of the flattened tensor.
+
+    Args:
+        input: a tensor.
+        repeats: how often: an int, or one for each index of the axis.
+        dim: the axis.
+
+    Raises:
+        ArgumentError: a number is negative, or there is not one for each index.
+    """
+    if dim is None:
+        return repeat_interleave(flatten(input), repeats, 0)
+    axis = strides.axis("repeat_interleave", dim, len(input.shape))
+    size = input.shape[axis]
+    counts = integer_indices("repeat_interleave", repeats).reshape(-1)
+    if len(counts) not in (1, size) or (len(counts) and counts.min() < 0):
+        raise ArgumentError(
+            f"[repeat_interleave] expected one number of at least 0, or one for each of {size} places, "
+            f"got {repeats}"
+        )
+    return select_indices(input, axis, Indices(np.repeat(np.arange(size), counts)))
+
+
+@export("dl", "Tensor")
+def flip(input: T, *dims: int | Shape) -> T:
+    """Copy the tensor with the elements along some axes in reverse order.
+
+    Raises:
+        ArgumentError: there is no such axis, or it is named twice.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.flip(dl.tensor([[1.0, 2.0], [3.0, 4.0]]), (1,)).tolist()
+        [[2.0, 1.0], [4.0, 3.0]]
+    """
+    axes = strides.sizes("flip", dims)
+    flipped = {strides.axis("flip", axis, max(len(input.shape), 1)) for axis in axes}
+    if len(flipped) != len(axes):
+        raise ArgumentError(f"[flip] an axis is named twice in {axes}")
+    offset, steps = input.offset, list(input.strides)
+    for axis in flipped if input.shape else ():
+        offset += max(input.shape[axis] - 1, 0) * steps[axis]
+        steps[axis] = -steps[axis]
+    result: T = new_like(input, input.shape)
+    copy_into(result, input.as_strided(input.shape, tuple(steps), offset))
+    tape.add_node("flip", [input], [result], lambda grads, saved, needs: [flip(grads[0], tuple(flipped))])
+    return result
+
+
+@export("dl", "Tensor")
+def roll(input: T, shifts: int | Shape, dims: int | Shape | None = None) -> T:
+    """Shift the elements along axes; what passes the end comes back at the front.
+
+    Raises:
+        ArgumentError: there are not as many shifts as axes.
+    """
+    if dims is None:
+        return reshape(roll(flatten(input), shifts, 0), input.shape)
+    offsets = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    axes = (dims,) if isinstance(dims, int) else tuple(dims)
+    if len(offsets) != len(axes):
+        raise ArgumentError(f"[roll] expected as many shifts as axes, got {offsets} for {axes}")
+    for offset, dim in zip(offsets, axes, strict=True):
+        axis = strides.axis("roll", dim, len(input.shape))
+        size = input.shape[axis]
+        if size and (start := -offset % size):
+            input = cat([narrow(input, axis, start, size - start), narrow(input, axis, 0, start)], axis)
+    result: T = input if offsets and input.numel() and any(offsets) else clone(input)
+    return result

@@ -1,0 +1,138 @@
+"""Triangular and diagonal matrices: tril, triu, diag and diag_embed."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.core import strides
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import pack, run, strided_grid
+from dl4all.ops.core.op import Kernel, Result, example, op
+from dl4all.ops.core.tensor_base import Array, TensorBase, contiguous_strides
+from dl4all.ops.memory.copy import MOVABLE_DTYPES, word_shaders
+from dl4all.ops.memory.views import contiguous, place
+from dl4all.ops.memory.views import diagonal as diagonal_view
+
+T = TypeVar("T", bound=TensorBase)
+WORKGROUP = 128
+TRIANGLE = {upper: word_shaders("indexing/triangle.comp", UPPER=int(upper)) for upper in (False, True)}
+
+
+def _infer_triangle(name: str) -> Any:
+    def infer(input: TensorBase, diagonal: int) -> Result:
+        if len(input.shape) < 2:
+            raise ShapeError(f"[{name}] expected matrices, got shape {input.shape}")
+        if not isinstance(diagonal, int):
+            raise ArgumentError(f"[{name}] diagonal must be an int, got {diagonal!r}")
+        return input.shape, input.dtype
+
+    return infer
+
+
+def _run_triangle(upper: bool) -> Any:
+    def launch(out: TensorBase, input: TensorBase, diagonal: int) -> None:
+        x = contiguous(input)
+        rows, columns = x.shape[-2:]
+        clamped = max(min(diagonal, columns), -rows)  # fits 32 bits; a diagonal further out gives the same
+        push = pack(x.numel(), x.offset, rows, columns, clamped)
+        run(TRIANGLE[upper][out.dtype.itemsize], strided_grid(x.numel(), WORKGROUP), push, x, out)
+
+    return launch
+
+
+EXAMPLES = (
+    example((7, 5), diagonal=0), example((2, 3, 11), diagonal=2), example((13, 3), diagonal=-2),
+    example((5, 5), diagonal=-9), example((1, 1), diagonal=1), example((0, 3), diagonal=0),
+)  # fmt: skip
+
+
+@export("dl", "Tensor", "Tensor_")
+@op(
+    infer=_infer_triangle("tril"),
+    kernel=Kernel(_run_triangle(False), (TRIANGLE[False][4],), MOVABLE_DTYPES),
+    examples=EXAMPLES,
+)
+def tril(input: Array, diagonal: int = 0) -> Array:
+    """Lower triangles of matrices: zeros above a diagonal.
+
+    Args:
+        input: shape (..., rows, columns), of any dtype.
+        diagonal: 0 is the main one, 1 that above it.
+
+    Returns:
+        The input's shape.
+
+    Raises:
+        ShapeError: the input has fewer than two axes.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tril(dl.ones(2, 2)).tolist()
+        [[1.0, 0.0], [1.0, 1.0]]
+    """
+    return np.tril(input, diagonal)
+
+
+tril.defgrad(lambda g, diagonal: tril(g, diagonal))
+
+
+@export("dl", "Tensor", "Tensor_")
+@op(
+    infer=_infer_triangle("triu"),
+    kernel=Kernel(_run_triangle(True), (TRIANGLE[True][4],), MOVABLE_DTYPES),
+    examples=EXAMPLES,
+)
+def triu(input: Array, diagonal: int = 0) -> Array:
+    """Upper triangles of matrices: zeros below a diagonal.
+
+    Args:
+        input: shape (..., rows, columns), of any dtype.
+        diagonal: 0 is the main one, 1 that above it.
+
+    Returns:
+        The input's shape.
+
+    Raises:
+        ShapeError: the input has fewer than two axes.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.triu(dl.ones(2, 2), 1).tolist()
+        [[0.0, 1.0], [0.0, 0.0]]
+    """
+    return np.triu(input, diagonal)
+
+
+triu.defgrad(lambda g, diagonal: triu(g, diagonal))
+
+
+@export("dl", "Tensor")
+def diag_embed(input: T, offset: int = 0) -> T:
+    """Matrices with the last axis on a diagonal and zeros elsewhere; `offset` 1 is above the main one."""
+    if not input.shape:
+        raise ShapeError("[diag_embed] expected at least one axis, got shape ()")
+    size = input.shape[-1] + abs(offset)
+    shape = (*input.shape[:-1], size, size)
+    ndim = len(shape)
+    region = strides.diagonal(shape, contiguous_strides(shape), 0, offset, ndim - 2, ndim - 1)
+    return place(input, shape, region)
+
+
+@export("dl", "Tensor")
+def diag(input: T, diagonal: int = 0) -> T:
+    """The diagonal of a matrix, or the matrix with a vector on its diagonal.
+
+    Raises:
+        ShapeError: the tensor has another number of axes.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.diag(dl.tensor([1.0, 2.0])).tolist()
+        [[1.0, 0.0], [0.0, 2.0]]
+    """
+    if len(input.shape) not in (1, 2):
+        raise ShapeError(f"[diag] expected a vector or a matrix, got shape {input.shape}")
+    return diag_embed(input, diagonal) if len(input.shape) == 1 else diagonal_view(input, diagonal)

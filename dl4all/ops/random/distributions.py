@@ -1,0 +1,219 @@
+"""Random fills of tensors: uniform, normal and Bernoulli, with the same bits on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.errors import ArgumentError, DTypeError, GradientError
+from dl4all.ops.core import philox, tape
+from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.op import SHARED
+from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
+from dl4all.ops.memory.copy import copy_into, overlaps_itself
+from dl4all.ops.memory.views import contiguous
+from dl4all.ops.random.generator import Generator, default_generator, state_words
+from dl4all.ops.vmap.batched_tensor import levels_of, unwrap
+from dl4all.scheduler.device import Device
+
+T = TypeVar("T", bound=TensorBase)
+NDArray = npt.NDArray[Any]
+
+WORKGROUP = 128
+UNIFORM = shader("random/uniform.comp")
+NORMAL = shader("random/normal.comp")
+BERNOULLI = shader("random/bernoulli.comp")
+SHARED.extend((UNIFORM, NORMAL, BERNOULLI))
+
+
+@export("Tensor")
+def uniform_(input: T, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> T:
+    """Fill the tensor with numbers from the uniform distribution on [low, high).
+
+    Raises:
+        ArgumentError: `low` is larger than `high`, or not finite.
+        DTypeError: the tensor is not of floats.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.zeros(100).uniform_(-1, 1)
+        >>> bool(-1 <= x.numpy().min() and x.numpy().max() < 1)
+        True
+    """
+    if not (np.isfinite([low, high]).all() and low <= high):
+        raise ArgumentError(f"[uniform_] expected finite numbers low <= high, got {low} and {high}")
+    dtype = input.dtype.type
+    # Rounding may reach the excluded end.
+    largest = float(np.nextafter(dtype(high), dtype(low)))
+    width = float(high) - float(low)
+
+    def on_host(seed: int, offset: int, count: int) -> Any:
+        units = unit_numbers(seed, offset, count, input.dtype)
+        return np.minimum(dtype(low) + units * dtype(width), dtype(largest))
+
+    def on_device(push: tuple[int, ...], out: TensorBase) -> None:
+        groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP)
+        run(UNIFORM, groups, pack(*push, float(low), width, largest), out)
+
+    _fill("uniform_", input, generator, on_host, on_device)
+    return input
+
+
+@export("Tensor")
+def normal_(input: T, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> T:
+    """Fill the tensor with numbers from the normal distribution.
+
+    Raises:
+        ArgumentError: `std` is negative.
+        DTypeError: the tensor is not of floats.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.zeros(10000).normal_(3, 0.1)
+        >>> bool(abs(x.numpy().mean() - 3) < 0.01)
+        True
+    """
+    if not std >= 0:
+        raise ArgumentError(f"[normal_] the standard deviation must be at least 0, got {std}")
+    dtype = input.dtype.type
+
+    def on_host(seed: int, offset: int, count: int) -> Any:
+        standard = philox.filled(np.empty(count, np.float32), seed, offset, philox.normal)
+        return dtype(mean) + standard.astype(dtype, copy=False) * dtype(std)
+
+    def on_device(push: tuple[int, ...], out: TensorBase) -> None:
+        groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP)
+        run(NORMAL, groups, pack(*push, float(mean), float(std)), _normal_table(out.device), out)
+
+    _fill("normal_", input, generator, on_host, on_device)
+    return input
+
+
+@export("Tensor")
+def bernoulli_(input: T, p: Array | float = 0.5, *, generator: Generator | None = None) -> T:
+    """Fill the tensor with zeros and ones, a one with probability `p`.
+
+    Args:
+        input: of any dtype.
+        p: a number, or a tensor of floats of the input's shape and on its device.
+        generator: the default one if not given.
+
+    Raises:
+        ArgumentError: `p` is a number outside [0, 1], or a tensor of another shape or device.
+        DTypeError: `p` is a tensor, but not of floats.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.zeros(3).bernoulli_(dl.tensor([0.0, 1.0, 1.0])).tolist()
+        [0.0, 1.0, 1.0]
+    """
+    if not isinstance(p, TensorBase):
+        check_probability("bernoulli_", p)
+        probabilities = from_host(
+            type(input).result_class, np.array([p], np.float32), input.device, copy=False
+        )
+    elif p.dtype.kind != "f":
+        raise DTypeError(f"[bernoulli_] expected probabilities as floats, got {p.dtype}")
+    elif p.shape != input.shape or p.device is not input.device:
+        raise ArgumentError(
+            f"[bernoulli_] expected probabilities of shape {input.shape} on {input.device}, "
+            f"got {p.shape} on {p.device}"
+        )
+    else:
+        levels = levels_of([input])
+        probabilities = unwrap(p, levels) if levels else p
+
+    def on_host(seed: int, offset: int, count: int) -> Any:
+        units = philox.filled(np.empty(count, np.float32), seed, offset, philox.uniform)
+        return units < probabilities.on_host().reshape(-1).astype(np.float32, copy=False)
+
+    def on_device(push: tuple[int, ...], out: TensorBase) -> None:
+        x = contiguous(probabilities)
+        if x.dtype != np.float32:
+            x = from_host(type(x).result_class, x.on_host().astype(np.float32), x.device, copy=False)
+        groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP)
+        run(BERNOULLI, groups, pack(*push, x.offset, int(isinstance(p, TensorBase))), x, out)
+
+    _fill("bernoulli_", input, generator, on_host, on_device, dtype_kinds="fiub")
+    return input
+
+
+def check_probability(name: str, p: float) -> None:
+    """
+    Raises:
+        ArgumentError: `p` is outside [0, 1].
+    """
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"[{name}] expected a probability from 0 to 1, got {p}")
+
+
+def unit_numbers(seed: int, offset: int, count: int, dtype: npt.DTypeLike) -> NDArray:
+    """Uniform numbers in [0, 1) with the full precision of a dtype; float64 takes two words for a number."""
+    dtype = np.dtype(dtype)
+    if dtype == np.float64:
+        pairs = philox.random_words(seed, offset, 2 * count).astype(np.uint64)
+        bits = (pairs[::2] << np.uint64(21)) ^ (pairs[1::2] >> np.uint64(11))
+        return bits.astype(np.float64) * 2.0**-53
+    if dtype == np.float16:
+        words = philox.random_words(seed, offset, count)
+        return (words >> np.uint32(21)).astype(np.float16) * np.float16(2**-11)
+    return philox.filled(np.empty(count, np.float32), seed, offset, philox.uniform)
+
+
+def _fill(
+    name: str,
+    out: TensorBase,
+    generator: Generator | None,
+    on_host: Callable[[int, int, int], Any],
+    on_device: Callable[[tuple[int, ...], TensorBase], None],
+    dtype_kinds: str = "f",
+) -> None:
+    """Fill a tensor in row-major order, on its device if a kernel can.
+
+    Args:
+        name: of the op, for errors.
+        out: the tensor.
+        generator: the default one if None.
+        on_host: takes seed, counter and count, and returns the numbers.
+        on_device: takes the push constants that all kernels share, and the tensor.
+        dtype_kinds: NumPy's letters for the kinds of dtypes that are allowed.
+
+    Raises:
+        DTypeError, GradientError
+        ArgumentError: elements share memory, as those of an expanded tensor do.
+    """
+    if out.dtype.kind not in dtype_kinds:
+        raise DTypeError(f"[{name}] expected a tensor of floats, got {out.dtype}")
+    if tape.state.enabled and tape.wants_gradient(out):
+        raise GradientError(
+            f"[{name}] a tensor that requires gradients cannot be changed in place; do it within dl.no_grad()"
+        )
+    if overlaps_itself(out):
+        raise ArgumentError(f"[{name}] elements of an expanded tensor share their memory; use .clone()")
+    levels = levels_of([out])
+    out = unwrap(out, levels) if levels else out
+    count = out.numel()
+    words = 2 * count if out.dtype == np.float64 else count
+    source = default_generator() if generator is None else generator
+    seed, offset = source.draw(words, every_sample=bool(levels))
+    if count == 0:
+        return
+    device = out.device
+    if not device.is_host and out.is_contiguous() and out.dtype == np.float32 and device.binds(out.storage):
+        on_device((count, out.offset, *state_words(seed, offset)), out)
+    else:
+        numbers = on_host(seed, offset, count).reshape(out.shape).astype(out.dtype, copy=False)
+        copy_into(out, from_host(type(out).result_class, numbers, out.device, copy=False))
+    out.storage.version += 1
+
+
+def _normal_table(device: Device) -> TensorBase:
+    """The table of the normal distribution's quantiles in a device's memory."""
+    if "normal" not in device.tables:
+        device.tables["normal"] = from_host(TensorBase, philox.table(), device, copy=False)
+    table: TensorBase = device.tables["normal"]
+    return table
