@@ -186,7 +186,7 @@ def test_recomputation_runs_when_it_is_needed() -> None:
     assert x.grad.tolist() == [24.0]
 
 
-def test_a_function_that_does_something_else_the_second_time() -> None:
+def test_recomputation_of_a_function_that_changes_is_refused() -> None:
     runs: list[int] = []
 
     def changing(x: Any) -> Any:
