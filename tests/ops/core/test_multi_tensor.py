@@ -166,7 +166,7 @@ def test_one_dispatch_and_one_table(place: dl.Device, launched: Counter[str]) ->
 
 def known(optimizer: Any) -> Iterator[Any]:
     """The batches of all the plans that an optimizer has kept."""
-    for _, plan in optimizer._plans._known.values():
+    for _, plan in optimizer._plans._plans.values():
         yield from plan.batches
 
 
@@ -459,7 +459,7 @@ for p in params:
     p.grad = dl.tensor([1.0, 1.0], device="vulkan:0")
 optimizer = dl.optim.Adam(params, lr=0.5)
 optimizer.step()
-print(optimizer._plans._known, [[round(x, 3) for x in p.tolist()] for p in params])
+print(optimizer._plans._plans, [[round(x, 3) for x in p.tolist()] for p in params])
 """
     done = run_python(code, DL4ALL_MEMORY_DEBUG="1")
     assert done.returncode == 0, done.stderr
