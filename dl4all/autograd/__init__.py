@@ -1,4 +1,4 @@
-"""Gradients of anything that was computed with tensors."""
+"""Automatic differentiation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Less memory for more work: forget what a part of the network computed, and compute it again."""
+"""Activation checkpointing: computes activations again in the backward pass instead of keeping them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from dl4all.ops.random import generator
 
 
 def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
-    """``function(*args)``, which runs a second time when its gradient is computed.
+    """Call ``function(*args)``, and call it again when its gradient is computed.
 
-    What its ops would keep for their gradients is forgotten; the first gradient that asks for a part of it
-    has everything computed again, with the same random numbers. The function must do the same both times.
+    Its ops save nothing for their gradients. The first gradient that needs a saved tensor runs the function
+    again, with the same random numbers. The function must do the same both times.
     T. Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174.
 
     Args:
         function: takes `args`; it may use other tensors too, and call :func:`checkpoint` itself.
-        args: tensors, and anything else.
+        args: tensors and other values.
 
     Returns:
-        What the function returns.
+        The function's result.
 
     Example:
         >>> import dl4all as dl
@@ -33,52 +33,53 @@ def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
         >>> x.grad.tolist()
         [12.0]
     """
-    part = _Part(function, args)
-    with _forgetting(part.forget):
+    segment = _Segment(function, args)
+    with _recompute_hook(segment.drop):
         return function(*args)
 
 
-class _Part:
+class _Segment:
     """A part of the network that can be run again."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self._function, self._args = function, args
         self._random = generator.default_generator().get_state()
-        self._forgotten = 0  # tensors
-        self._again: dict[int, TensorBase] = {}  # by the order in which they were forgotten
+        self._dropped = 0  # number of tensors
+        self._recomputed: dict[int, TensorBase] = {}  # by the order in which they were dropped
 
-    def forget(self, tensor: TensorBase) -> Callable[[], TensorBase] | None:
+    def drop(self, tensor: TensorBase) -> Callable[[], TensorBase] | None:
+        """The function that computes a tensor again; None for an argument, which is in memory anyway."""
         if any(tensor is arg for arg in self._args):
-            return None  # it is kept anyway
-        number = self._forgotten
-        self._forgotten += 1
-        return lambda: self._remember(number)
+            return None
+        number = self._dropped
+        self._dropped += 1
+        return lambda: self._recompute(number)
 
-    def _remember(self, number: int) -> TensorBase:
-        if number not in self._again:
+    def _recompute(self, number: int) -> TensorBase:
+        if number not in self._recomputed:
             self._run_again()
-        if number not in self._again:
+        if number not in self._recomputed:
             raise GradientError("[checkpoint] the function did not do the same when it ran a second time")
-        return self._again.pop(number)  # with retain_graph it may be asked for, and made, once more
+        return self._recomputed.pop(number)  # with retain_graph it may be computed once more
 
     def _run_again(self) -> None:
-        found: list[TensorBase] = []
+        tensors: list[TensorBase] = []
 
         def collect(tensor: TensorBase) -> Callable[[], TensorBase] | None:
-            again = tape.alias(tensor)  # without a history: a node that held its own result would be a cycle
+            detached = tape.alias(tensor)  # a node that held its own result would be a cycle
             if not any(tensor is arg for arg in self._args):
-                found.append(again)
-            return lambda: again  # nobody asks: this graph is dropped
+                tensors.append(detached)
+            return lambda: detached  # never called: this graph is dropped
 
-        with tape.gradients(True), _forgetting(collect), generator.replayed(self._random):
+        with tape.gradients(True), _recompute_hook(collect), generator.replayed(self._random):
             self._function(*self._args)
-        self._again = dict(enumerate(found))
+        self._recomputed = dict(enumerate(tensors))
 
 
 @contextlib.contextmanager
-def _forgetting(forget: Callable[[TensorBase], Callable[[], TensorBase] | None]) -> Iterator[None]:
-    before, tape.state.recompute_hook = tape.state.recompute_hook, forget
+def _recompute_hook(hook: Callable[[TensorBase], Callable[[], TensorBase] | None]) -> Iterator[None]:
+    previous, tape.state.recompute_hook = tape.state.recompute_hook, hook
     try:
         yield
     finally:
-        tape.state.recompute_hook = before
+        tape.state.recompute_hook = previous

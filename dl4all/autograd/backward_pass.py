@@ -1,4 +1,4 @@
-"""``backward`` and ``grad``: what people call."""
+"""``backward`` and ``grad``, the entry points of differentiation."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def backward(
     retain_graph: bool | None = None,
     create_graph: bool = False,
 ) -> None:
-    """Add gradients of the tensors to the ``grad`` of every leaf they came from.
+    """Add gradients of the tensors to the ``grad`` of every leaf that they depend on.
 
     Args:
         tensors: one or several.
-        grad_tensors: the weight of each element, for each tensor; None is 1 for one with a single element.
-        retain_graph: keep what gradients need, to come back; by default with `create_graph` only.
+        grad_tensors: a weight for each element of each tensor; None means 1 for a tensor of one element.
+        retain_graph: keep the saved tensors for another backward; by default with `create_graph` only.
         create_graph: let the gradients be differentiated too.
 
     Raises:
         GradientError: see :meth:`dl4all.Tensor.backward`.
     """
-    roots = _listed(tensors)
+    roots = _as_list(tensors)
     backpropagate(
         roots,
         _seeds("backward", roots, grad_tensors),
@@ -69,28 +69,29 @@ def grad(
         >>> first.tolist(), dl.autograd.grad(first, x)[0].tolist()
         ([27.0], [18.0])
     """
-    roots, targets = _listed(outputs), _listed(inputs)
-    found = backpropagate(
+    roots, targets = _as_list(outputs), _as_list(inputs)
+    gradients = backpropagate(
         roots,
         _seeds("grad", roots, grad_outputs),
         retain_graph=create_graph if retain_graph is None else retain_graph,
         create_graph=create_graph,
         targets=targets,
     )
-    unused = [i for i, gradient in enumerate(found) if gradient is None]
+    unused = [i for i, gradient in enumerate(gradients) if gradient is None]
     if unused and not allow_unused:
         raise GradientError(
             f"[grad] no output depends on input {unused[0]}; pass allow_unused=True to get None for it"
         )
-    return tuple(found)
+    return tuple(gradients)
 
 
-def _listed(tensors: Any) -> list[TensorBase]:
+def _as_list(tensors: Any) -> list[TensorBase]:
     return [tensors] if isinstance(tensors, TensorBase) else list(tensors)
 
 
-def _seeds(name: str, roots: Sequence[TensorBase], given: Any) -> list[TensorBase]:
-    weights = [None] * len(roots) if given is None else _listed(given)
+def _seeds(name: str, roots: Sequence[TensorBase], grad_tensors: Any) -> list[TensorBase]:
+    """The gradient that each root starts with."""
+    weights = [None] * len(roots) if grad_tensors is None else _as_list(grad_tensors)
     if len(weights) != len(roots):
         raise GradientError(
             f"[{name}] expected a gradient for each of {len(roots)} tensors, got {len(weights)}"

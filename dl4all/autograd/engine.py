@@ -1,9 +1,9 @@
-"""Going back through the graph: each node once, after everything that used its outputs."""
+"""Reverse-mode differentiation: visits each node once, after everything that used its outputs."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,12 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, all_samples
 from dl4all.ops.elementwise.arithmetic import add, clone
 
-Place = tuple[Any, int]
-"""Where gradients gather: (node, output), or (None, the identity of a leaf)."""
+Target = tuple[Any, int]
+"""What a gradient belongs to: (node, output), or (None, the id of a leaf)."""
 
 
-class _Gathered:
-    """Gradients on their way."""
+class _PendingGradients:
+    """Gradients on their way: sums for leaves, and nodes that wait for their turn."""
 
     def __init__(self) -> None:
         self.of_leaves: dict[int, tuple[TensorBase, TensorBase]] = {}  # the leaf and its gradient
@@ -43,8 +43,8 @@ class _Gathered:
         grads = self._of_nodes[node]
         grads[edge.output] = _sum(grads[edge.output], gradient)
 
-    def next(self) -> tuple[Node, list[Gradient]] | None:
-        """The node made last among those with gradients: what used its outputs was made later still."""
+    def pop(self) -> tuple[Node, list[Gradient]] | None:
+        """The waiting node that was made last: every node that used its outputs was made later."""
         if not self._waiting:
             return None
         node = heapq.heappop(self._waiting)[1]
@@ -72,71 +72,73 @@ def backpropagate(
     Raises:
         GradientError: the graph was freed, or what it needs was changed.
     """
-    wanted = [_place(tape.edge_of(target)) for target in targets or ()]
-    found: dict[Place, TensorBase] = {}
-    on_the_way = None if targets is None else _nodes_before(set(wanted), roots)
-    gathered = _Gathered()
+    targets_of_grad = [_target(tape.edge_of(tensor)) for tensor in targets or ()]
+    results: dict[Target, Gradient] = dict.fromkeys(targets_of_grad)
+    needed_nodes = None if targets is None else _nodes_before(results.keys(), roots)
+    pending = _PendingGradients()
     with tape.gradients(create_graph):
         for root, seed in zip(roots, seeds, strict=True):
-            gathered.add(tape.edge_of(root), seed)
-        while (step := gathered.next()) is not None:
+            pending.add(tape.edge_of(root), seed)
+        while (step := pending.pop()) is not None:
             node, grads = step
             for output, gradient in enumerate(grads):
                 if gradient is not None:
-                    grads[output] = gradient = _after_hooks(node.hooks.get(output, {}).values(), gradient)
-                    found[node, output] = gradient
+                    grads[output] = gradient = _call_hooks(node.hooks.get(output, {}).values(), gradient)
+                    if (node, output) in results:
+                        results[node, output] = gradient
                     _retain(node, output, gradient)
-            if on_the_way is None or node in on_the_way:
-                of_inputs = _inputs_gradients(node, grads, create_graph)
-                for edge, gradient in zip(node.edges, of_inputs, strict=True):
-                    gathered.add(edge, gradient)
+            if needed_nodes is None or node in needed_nodes:
+                input_gradients = _input_gradients(node, grads, create_graph)
+                for edge, gradient in zip(node.edges, input_gradients, strict=True):
+                    pending.add(edge, gradient)
             if not retain_graph:
                 node.free()
-            found = {place: g for place, g in found.items() if place in wanted}
-        own = {id(seed.storage) for seed in seeds}
-        for leaf, gradient in gathered.of_leaves.values():
-            gradient = _after_hooks(leaf.grad_meta.hooks.values(), gradient)
+        seed_storages = {id(seed.storage) for seed in seeds}
+        for leaf, gradient in pending.of_leaves.values():
+            gradient = _call_hooks(leaf.grad_meta.hooks.values(), gradient)
             if targets is None:
-                _accumulate(leaf, gradient, own)
-            found[None, id(leaf)] = gradient
-    return [found.get(place) for place in wanted]
+                _accumulate(leaf, gradient, seed_storages)
+            elif (None, id(leaf)) in results:
+                results[None, id(leaf)] = gradient
+    return [results[target] for target in targets_of_grad]
 
 
-def _place(edge: Edge | None) -> Place:
+def _target(edge: Edge | None) -> Target:
     if edge is None:
         raise GradientError("[grad] a tensor was given that does not require gradients; use requires_grad_()")
     return (edge.node, edge.output) if edge.leaf is None else (None, id(edge.leaf))
 
 
-def _nodes_before(places: set[Place], roots: Iterable[TensorBase]) -> set[Node]:
-    """The nodes whose inputs' gradients are needed to come to one of the places."""
-    seen: dict[int, Node] = {}
+def _nodes_before(targets: Collection[Target], roots: Iterable[TensorBase]) -> set[Node]:
+    """The nodes that must compute their inputs' gradients for one of the targets to get its own."""
+    reachable: dict[int, Node] = {}
     stack = [tape.edge_of(root) for root in roots]
     while stack:
         edge = stack.pop()
-        if edge is not None and edge.node is not None and edge.node.number not in seen:
-            seen[edge.node.number] = edge.node
+        if edge is not None and edge.node is not None and edge.node.number not in reachable:
+            reachable[edge.node.number] = edge.node
             stack += edge.node.edges
-    before: set[Node] = set()
-    for _, node in sorted(seen.items()):
+    needed: set[Node] = set()
+    for _, node in sorted(reachable.items()):
         edges = [edge for edge in node.edges if edge is not None]
-        if any(_place(edge) in places or edge.node in before for edge in edges):
-            before.add(node)
-    return before
+        if any(_target(edge) in targets or edge.node in needed for edge in edges):
+            needed.add(node)
+    return needed
 
 
-def _inputs_gradients(node: Node, grads: list[Gradient], create_graph: bool) -> Sequence[Gradient]:
+def _input_gradients(node: Node, grads: list[Gradient], create_graph: bool) -> Sequence[Gradient]:
+    """The gradients of a node's inputs, checked."""
     try:
-        found = node.apply(grads, connected=create_graph)
+        gradients = node.apply(grads, connected=create_graph)
     except Exception as error:
         if node.trace and hasattr(error, "add_note"):  # Python 3.11
             error.add_note(_origin(node))
         raise
-    for edge, given, gradient in zip(node.edges, node.inputs, found, strict=True):
+    for edge, spec, gradient in zip(node.edges, node.inputs, gradients, strict=True):
         if edge is None or gradient is None:
             continue
-        assert given is not None
-        shape, dtype = given
+        assert spec is not None
+        shape, dtype = spec
         if gradient.shape != shape or gradient.dtype != dtype:
             raise GradientError(
                 f"[{node.name}] the gradient of an input of shape {shape} and dtype {dtype} has "
@@ -144,14 +146,15 @@ def _inputs_gradients(node: Node, grads: list[Gradient], create_graph: bool) -> 
             )
         if tape.state.detect_anomaly and not np.isfinite(all_samples(gradient).on_host()).all():
             raise GradientError(f"[{node.name}] its gradient has nan or inf.{_origin(node)}")
-    return found
+    return gradients
 
 
 def _origin(node: Node) -> str:
     return f"\n[{node.name}] was called here:\n{node.trace}"
 
 
-def _after_hooks(hooks: Iterable[Hook], gradient: TensorBase) -> TensorBase:
+def _call_hooks(hooks: Iterable[Hook], gradient: TensorBase) -> TensorBase:
+    """The gradient, or what the last hook that returned something returned."""
     for hook in tuple(hooks):
         changed = hook(gradient)
         if changed is not None:
@@ -160,20 +163,22 @@ def _after_hooks(hooks: Iterable[Hook], gradient: TensorBase) -> TensorBase:
 
 
 def _retain(node: Node, output: int, gradient: TensorBase) -> None:
+    """Add the gradient of an output to its ``grad`` if ``retain_grad`` asked for that."""
     tensor = node.retained[output]() if output in node.retained else None
     if tensor is not None:
         meta = tensor.grad_meta
         meta.grad = gradient if meta.grad is None else add(meta.grad, gradient)
 
 
-def _accumulate(leaf: TensorBase, gradient: TensorBase, own: set[int]) -> None:
-    """Add to a leaf's ``grad``, which shares its memory with nobody: the user may change it in place."""
+def _accumulate(leaf: TensorBase, gradient: TensorBase, used_storages: set[int]) -> None:
+    """Add to a leaf's ``grad``, which shares memory with nothing else: the user may change it in place."""
     meta = leaf.grad_meta
     if isinstance(gradient, BatchedTensorBase) and not isinstance(leaf, BatchedTensorBase):
         gradient = gradient.sum_over_samples()
     if meta.grad is not None:
         meta.grad = add(meta.grad, gradient)
         return
-    shared = id(gradient.storage) in own or not gradient.is_contiguous() or gradient.grad_meta is not None
-    own.add(id(gradient.storage))
-    meta.grad = clone(gradient) if shared and gradient.grad_meta is None else gradient
+    has_history, storage = gradient.grad_meta is not None, id(gradient.storage)
+    shared = storage in used_storages or not gradient.is_contiguous()
+    used_storages.add(storage)
+    meta.grad = clone(gradient) if shared and not has_history else gradient

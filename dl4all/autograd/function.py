@@ -1,4 +1,4 @@
-"""Gradients of the user's own."""
+"""Functions with a gradient that the user defines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dl4all.ops.core.tensor_base import TensorBase
 
 
 class Context:
-    """What a :class:`Function` hands from ``forward`` to ``backward``. Other attributes may be set freely."""
+    """Passes values from ``forward`` of a :class:`Function` to ``backward``; any attribute may be set."""
 
     def __init__(self) -> None:
         self._to_save: tuple[TensorBase | None, ...] = ()
@@ -19,16 +19,16 @@ class Context:
         self.needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: TensorBase | None) -> None:
-        """Keep inputs or outputs; ``saved_tensors`` are they in ``backward``."""
+        """Keep inputs or outputs; in ``backward`` they are ``saved_tensors``."""
         self._to_save = tensors
 
 
 class Function:
-    """An op with a gradient of its own, called by ``apply``.
+    """An op with its own gradient, called by ``apply``.
 
-    A subclass defines two static methods. ``forward(ctx, *inputs)`` returns a tensor or a tuple of them;
-    ``backward(ctx, *gradients)`` takes the gradient of each and returns that of each input, None where
-    there is none. What ``backward`` computes with tensors can be differentiated again.
+    A subclass defines two static methods. ``forward(ctx, *inputs)`` returns a tensor or a tuple of tensors.
+    ``backward(ctx, *gradients)`` takes the gradient of each output and returns the gradient of each input,
+    None for an input without one. The results of ``backward`` can be differentiated again.
 
     Example:
         >>> import dl4all as dl
@@ -59,13 +59,13 @@ class Function:
 
     @classmethod
     def apply(cls, *inputs: Any) -> Any:
-        """Run ``forward`` and note how to come back."""
+        """Run ``forward`` and add it to the graph."""
         ctx = Context()
         ctx.needs_input_grad = tuple(map(tape.wants_gradient, inputs))
         with tape.gradients(False):
-            found = cls.forward(ctx, *inputs)
-        outputs = found if isinstance(found, tuple) else (found,)
-        # An input that comes out again needs a record of its own.
+            result = cls.forward(ctx, *inputs)
+        outputs = result if isinstance(result, tuple) else (result,)
+        # An input that is returned as an output needs gradient metadata of its own.
         outputs = tuple(tape.alias(o) if any(o is i for i in inputs) else o for o in outputs)
         to_save, ctx._to_save = ctx._to_save, ()
 
@@ -74,17 +74,17 @@ class Function:
         ) -> Sequence[Any]:
             ctx.saved_tensors = saved
             try:
-                given = cls.backward(ctx, *grads)
+                returned = cls.backward(ctx, *grads)
             finally:
                 ctx.saved_tensors = ()
-            gradients = given if isinstance(given, tuple) else (given,)
-            if len(gradients) != len(inputs_of):
+            gradients = returned if isinstance(returned, tuple) else (returned,)
+            if len(gradients) != input_count:
                 raise GradientError(
-                    f"[{cls.__name__}] backward must return a gradient for each of {len(inputs_of)} inputs, "
+                    f"[{cls.__name__}] backward must return a gradient for each of {input_count} inputs, "
                     f"got {len(gradients)}"
                 )
             return gradients
 
-        inputs_of = tuple(isinstance(i, TensorBase) for i in inputs)
+        input_count = len(inputs)  # the function above must not hold the inputs themselves
         tape.add_node(cls.__name__, inputs, outputs, backward, to_save)
-        return outputs if isinstance(found, tuple) else outputs[0]
+        return outputs if isinstance(result, tuple) else outputs[0]

@@ -1,4 +1,4 @@
-"""Derivatives of functions rather than of results: products with Jacobians, and functions over batches."""
+"""Jacobians, Hessians and products with them, of functions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def vjp(function: Function, inputs: Any, v: Any = None, create_graph: bool = Fal
     Args:
         function: takes the inputs, returns a tensor.
         inputs: a tensor, or several.
-        v: of the result's shape; may be left out where that has one element.
-        create_graph: let what is returned be differentiated too.
+        v: of the result's shape; optional if the result has one element.
+        create_graph: let the returned tensors be differentiated too.
 
     Returns:
         The function's result, and a tensor of each input's shape (not in a tuple if `inputs` is a tensor).
@@ -40,22 +40,22 @@ def vjp(function: Function, inputs: Any, v: Any = None, create_graph: bool = Fal
         [2.0, 40.0]
     """
     leaves, result = _run("vjp", function, inputs, create_graph)
-    found = grad(result, leaves, _weights("vjp", result, v), create_graph=create_graph, allow_unused=True)
-    return _result(result, create_graph), _like(inputs, _filled(found, leaves))
+    products = grad(result, leaves, _weights("vjp", result, v), create_graph=create_graph, allow_unused=True)
+    return _result(result, create_graph), _as_inputs(inputs, _fill_unused(products, leaves))
 
 
 def jvp(function: Function, inputs: Any, v: Any, create_graph: bool = False) -> tuple[Any, Any]:
     """The product of a function's Jacobian with a vector: how the result changes along it.
 
-    By two passes backward: the product of the Jacobian with ``u`` from the left is linear in ``u``, and its
-    derivative is that with ``v`` from the right (J. Townsend, "A new trick for calculating Jacobian vector
-    products", 2017).
+    It takes two backward passes: the vector-Jacobian product with ``u`` is linear in ``u``, and its
+    derivative along ``v`` is the Jacobian-vector product with ``v`` (J. Townsend, "A new trick for
+    calculating Jacobian vector products", 2017).
 
     Args:
         function: takes the inputs, returns a tensor.
         inputs: a tensor, or several.
         v: a direction, of the shape of each input.
-        create_graph: let what is returned be differentiated too.
+        create_graph: let the returned tensors be differentiated too.
 
     Returns:
         The function's result, and a tensor of its shape.
@@ -76,10 +76,10 @@ def jvp(function: Function, inputs: Any, v: Any, create_graph: bool = False) -> 
         left = _ones_like(result).requires_grad_()
         products = grad(result, leaves, left, create_graph=True, allow_unused=True)
         pairs = [(p, d) for p, d in zip(products, directions, strict=True) if p is not None]
-        (found,) = grad(
+        (change,) = grad(
             [p for p, _ in pairs], left, [d for _, d in pairs], create_graph=create_graph, allow_unused=True
         )
-    return _result(result, create_graph), _filled((found,), (result,))[0]
+    return _result(result, create_graph), _fill_unused((change,), (result,))[0]
 
 
 def hvp(function: Function, inputs: Any, v: Any) -> tuple[Any, Any]:
@@ -103,13 +103,13 @@ def hvp(function: Function, inputs: Any, v: Any) -> tuple[Any, Any]:
         [6.0, 12.0]
     """
     leaves, result = _run("hvp", function, inputs, True)
-    slopes = _filled(grad(result, leaves, create_graph=True, allow_unused=True), leaves)
+    slopes = _fill_unused(grad(result, leaves, create_graph=True, allow_unused=True), leaves)
     directions = _directions("hvp", leaves, v)
-    wanted = [(s, d) for s, d in zip(slopes, directions, strict=True) if s.requires_grad]
-    if not wanted:  # a linear function
-        return _result(result, False), _like(inputs, [_ones_like(leaf) * 0 for leaf in leaves])
-    found = grad([s for s, _ in wanted], leaves, [d for _, d in wanted], allow_unused=True)
-    return _result(result, False), _like(inputs, _filled(found, leaves))
+    pairs = [(s, d) for s, d in zip(slopes, directions, strict=True) if s.requires_grad]
+    if not pairs:  # a linear function
+        return _result(result, False), _as_inputs(inputs, [_ones_like(leaf) * 0 for leaf in leaves])
+    products = grad([s for s, _ in pairs], leaves, [d for _, d in pairs], allow_unused=True)
+    return _result(result, False), _as_inputs(inputs, _fill_unused(products, leaves))
 
 
 def jacobian(function: Function, inputs: Any, create_graph: bool = False) -> Any:
@@ -135,14 +135,14 @@ def jacobian(function: Function, inputs: Any, create_graph: bool = False) -> Any
     with enable_grad():
         flat = reshape(result, -1)
         rows = [
-            _filled(
+            _fill_unused(
                 grad(index(flat, i), leaves, retain_graph=True, create_graph=create_graph, allow_unused=True),
                 leaves,
             )
             for i in range(flat.numel())
         ]
         columns = list(zip(*rows, strict=True)) if rows else [() for _ in leaves]
-        made = [
+        jacobians = [
             reshape(stack(column), *result.shape, *leaf.shape)
             if column
             else from_host(
@@ -153,7 +153,7 @@ def jacobian(function: Function, inputs: Any, create_graph: bool = False) -> Any
             )
             for column, leaf in zip(columns, leaves, strict=True)
         ]
-    return _like(inputs, made)
+    return _as_inputs(inputs, jacobians)
 
 
 def hessian(function: Function, inputs: Any) -> Any:
@@ -176,22 +176,24 @@ def hessian(function: Function, inputs: Any) -> Any:
 
     def slope(x: Any) -> Any:
         result = function(x)
-        return _filled(grad(result, (x,), create_graph=True, allow_unused=True), (x,))[0]
+        return _fill_unused(grad(result, (x,), create_graph=True, allow_unused=True), (x,))[0]
 
     return jacobian(slope, inputs)
 
 
 def _run(name: str, function: Function, inputs: Any, create_graph: bool) -> tuple[list[Any], Any]:
-    """Leaves beside the inputs, and what the function makes of them; the inputs' own history is kept
-    where derivatives are to be differentiated."""
-    given = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
-    wrong = [type(tensor).__name__ for tensor in given if not isinstance(tensor, TensorBase)]
-    if wrong or not given:
+    """Leaves in place of the inputs, and the function's result for them.
+
+    With `create_graph` inputs with a history are used themselves.
+    """
+    tensors = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
+    wrong = [type(tensor).__name__ for tensor in tensors if not isinstance(tensor, TensorBase)]
+    if wrong or not tensors:
         raise ArgumentError(f"[{name}] expected tensors, got {', '.join(wrong) or 'none'}")
     with enable_grad():
         leaves = [
             tensor if create_graph and tensor.requires_grad else tensor.detach().requires_grad_()
-            for tensor in given
+            for tensor in tensors
         ]
         result = function(*leaves)
     if not isinstance(result, TensorBase):
@@ -200,6 +202,7 @@ def _run(name: str, function: Function, inputs: Any, create_graph: bool) -> tupl
 
 
 def _weights(name: str, result: Any, v: Any) -> Any:
+    """The vector, checked; None stands for 1."""
     if v is None:
         if result.numel() != 1:
             raise ShapeError(f"[{name}] the result has shape {result.shape}; v of that shape is needed")
@@ -210,17 +213,17 @@ def _weights(name: str, result: Any, v: Any) -> Any:
 
 
 def _directions(name: str, leaves: Sequence[Any], v: Any) -> list[Any]:
-    """One of each input's shape."""
+    """The vectors, one for each input, checked."""
     directions = list(v) if isinstance(v, tuple | list) else [v]
-    wanted, got = [leaf.shape for leaf in leaves], [direction.shape for direction in directions]
-    if wanted != got:
-        raise ShapeError(f"[{name}] expected directions of shapes {wanted}, got {got}")
+    expected, got = [leaf.shape for leaf in leaves], [direction.shape for direction in directions]
+    if expected != got:
+        raise ShapeError(f"[{name}] expected directions of shapes {expected}, got {got}")
     return directions
 
 
-def _filled(found: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
-    """Zeros where nothing depends on a leaf."""
-    return [_ones_like(leaf) * 0 if g is None else g for g, leaf in zip(found, leaves, strict=True)]
+def _fill_unused(gradients: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
+    """Zeros in place of None, which means that nothing depends on the leaf."""
+    return [_ones_like(leaf) * 0 if g is None else g for g, leaf in zip(gradients, leaves, strict=True)]
 
 
 def _ones_like(tensor: TensorBase) -> Any:
@@ -228,8 +231,9 @@ def _ones_like(tensor: TensorBase) -> Any:
     return from_host(type(tensor).result_class, ones, tensor.device, copy=False)
 
 
-def _like(inputs: Any, found: Sequence[Any]) -> Any:
-    return tuple(found) if isinstance(inputs, tuple | list) else found[0]
+def _as_inputs(inputs: Any, tensors: Sequence[Any]) -> Any:
+    """A tuple if the inputs came as several, else the only tensor."""
+    return tuple(tensors) if isinstance(inputs, tuple | list) else tensors[0]
 
 
 def _result(result: Any, create_graph: bool) -> Any:

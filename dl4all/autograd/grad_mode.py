@@ -1,4 +1,4 @@
-"""Whether ops are recorded, in the thread that asks."""
+"""Switches of a thread: whether ops add nodes to the graph, and anomaly detection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dl4all.ops.core import tape
 
 
 class set_grad_enabled(contextlib.ContextDecorator):
-    """Within the block, or the function it decorates, gradients are on or off.
+    """Turn gradients on or off in a ``with`` block or a decorated function.
 
     Example:
         >>> import dl4all as dl
@@ -21,46 +21,46 @@ class set_grad_enabled(contextlib.ContextDecorator):
 
     def __init__(self, mode: bool) -> None:
         self._mode = mode
-        self._before: list[bool] = []  # a decorated function may call itself
+        self._previous: list[bool] = []  # a decorated function may call itself
 
     def _recreate_cm(self) -> set_grad_enabled:
         return type(self)(self._mode) if type(self) is set_grad_enabled else type(self)()  # type: ignore[call-arg]
 
     def __enter__(self) -> None:
-        self._before.append(tape.state.enabled)
+        self._previous.append(tape.state.enabled)
         tape.state.enabled = self._mode
 
     def __exit__(self, *_: Any) -> None:
-        tape.state.enabled = self._before.pop()
+        tape.state.enabled = self._previous.pop()
 
 
 class no_grad(set_grad_enabled):
-    """Nothing is recorded: for inference, and for updating parameters."""
+    """Turn gradients off, as for inference or for updating parameters."""
 
     def __init__(self) -> None:
         super().__init__(False)
 
 
 class inference_mode(no_grad):
-    """The same as :class:`no_grad`: there is nothing else to leave out."""
+    """The same as :class:`no_grad`."""
 
 
 class enable_grad(set_grad_enabled):
-    """Recorded again, within :class:`no_grad`."""
+    """Turn gradients on, within :class:`no_grad`."""
 
     def __init__(self) -> None:
         super().__init__(True)
 
 
 def is_grad_enabled() -> bool:
-    """Whether ops are recorded at the moment."""
+    """Whether gradients are on in this thread."""
     return tape.state.enabled
 
 
 class detect_anomaly(contextlib.ContextDecorator):
-    """Within, ops note the line that calls them, and a backward that meets nan or inf names op and line.
+    """Let a backward pass that meets nan or inf name the op and the line that called it.
 
-    Slow: every gradient is read back.
+    It is slow: every gradient is read back.
 
     Example:
         >>> import dl4all as dl
@@ -69,8 +69,8 @@ class detect_anomaly(contextlib.ContextDecorator):
     """
 
     def __enter__(self) -> None:
-        self._before = tape.state.detect_anomaly
+        self._previous = tape.state.detect_anomaly
         tape.state.detect_anomaly = True
 
     def __exit__(self, *_: Any) -> None:
-        tape.state.detect_anomaly = self._before
+        tape.state.detect_anomaly = self._previous

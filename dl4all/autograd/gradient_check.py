@@ -1,4 +1,4 @@
-"""Gradients against finite differences."""
+"""Compares gradients with finite differences."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def gradcheck(
     Args:
         function: takes the inputs and returns a tensor or a tuple of them.
         inputs: a tensor or several; those that require gradients must be float64 tensors on the CPU.
-        eps: the step.
-        atol, rtol: how far each entry of the Jacobian may be off, absolutely and relatively.
+        eps: the step of the differences.
+        atol, rtol: absolute and relative tolerance of each entry of the Jacobian.
 
     Returns:
         True.
@@ -71,9 +71,9 @@ def gradcheck(
 
 
 def gradgradcheck(function: Callable[..., Any], inputs: Any, **tolerances: float) -> bool:
-    """The same for second derivatives: those of the gradient, weighted by random numbers.
+    """Compare second derivatives with differences of the gradient, weighted by random numbers.
 
-    A gradient that nothing was recorded of counts as constant, and must be.
+    A gradient without a history counts as constant, and must be.
 
     Raises:
         GradientError: a second derivative is off; the message says which and by how much.
@@ -87,57 +87,57 @@ def gradgradcheck(function: Callable[..., Any], inputs: Any, **tolerances: float
     ]
 
     def first_derivatives(*values: Any) -> tuple[Any, ...]:
-        found = grad(
+        gradients = grad(
             _outputs(function, values),
             [values[i] for i in checked],
             weights,
             create_graph=True,
             allow_unused=True,
         )
-        return tuple(g for g in found if g is not None)
+        return tuple(g for g in gradients if g is not None)
 
     return gradcheck(first_derivatives, operands, **tolerances)
 
 
 def _outputs(function: Callable[..., Any], operands: Sequence[Any]) -> list[Any]:
-    found = function(*operands)
-    return list(found) if isinstance(found, tuple) else [found]
+    result = function(*operands)
+    return list(result) if isinstance(result, tuple) else [result]
 
 
 def _analytic(output: Any, inputs: Sequence[Any]) -> list[npt.NDArray[np.float64]]:
-    """d output / d input, of shape (input elements, output elements), row by row of the output."""
+    """Jacobians by backward passes, of shape (input elements, output elements)."""
     jacobians = [np.zeros((i.numel(), output.numel())) for i in inputs]
     if not tape.wants_gradient(output):
         return jacobians
-    for place in range(output.numel()):
-        one = np.zeros(output.shape)
-        one.reshape(-1)[place] = 1
-        seed = from_host(type(output).result_class, one, output.device, copy=False)
-        found = grad(output, inputs, seed, retain_graph=True, allow_unused=True)
-        for jacobian, gradient in zip(jacobians, found, strict=True):
+    for position in range(output.numel()):
+        one_hot = np.zeros(output.shape)
+        one_hot.reshape(-1)[position] = 1
+        seed = from_host(type(output).result_class, one_hot, output.device, copy=False)
+        gradients = grad(output, inputs, seed, retain_graph=True, allow_unused=True)
+        for jacobian, gradient in zip(jacobians, gradients, strict=True):
             if gradient is not None:
-                jacobian[:, place] = gradient.on_host().reshape(-1)
+                jacobian[:, position] = gradient.on_host().reshape(-1)
     return jacobians
 
 
 def _numeric(
     function: Callable[..., Any], operands: Sequence[Any], which: int, number: int, width: int, eps: float
 ) -> npt.NDArray[np.float64]:
-    """The same by differences; `width` is how many elements the output has."""
+    """The Jacobian of output `number` by input `which`, by differences; `width` is the output's numel."""
     operand = operands[which]
     start = np.array(operand.on_host())
 
-    def at(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def output_at(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         moved = from_host(type(operand).result_class, values, operand.device, copy=True)
         moved.requires_grad_()
-        given = [moved if i == which else other for i, other in enumerate(operands)]
-        result: npt.NDArray[np.float64] = _outputs(function, given)[number].on_host().reshape(-1)
+        inputs = [moved if i == which else other for i, other in enumerate(operands)]
+        result: npt.NDArray[np.float64] = _outputs(function, inputs)[number].on_host().reshape(-1)
         return np.array(result)
 
     rows = []
-    for place in range(start.size):
+    for position in range(start.size):
         up, down = start.copy(), start.copy()
-        up.reshape(-1)[place] += eps
-        down.reshape(-1)[place] -= eps
-        rows.append((at(up) - at(down)) / (2 * eps))
+        up.reshape(-1)[position] += eps
+        down.reshape(-1)[position] -= eps
+        rows.append((output_at(up) - output_at(down)) / (2 * eps))
     return np.array(rows).reshape(start.size, width)

@@ -1,4 +1,4 @@
-"""``vmap``: functions of one sample as functions of many."""
+"""``vmap``: turns a function of one sample into a function of a batch."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ Function = Callable[..., Any]
 
 
 def vmap(function: Function, in_dims: Any = 0, out_dims: Any = 0) -> Function:
-    """A function of one sample as a function of many, which are stacked along an axis.
+    """Turn a function of one sample into a function of many samples, which are stacked along an axis.
 
     The function is called once. The tensors that it sees have the shape of one sample, and ops on them take
-    all samples at once: elementwise ops, products, reductions, views, joining, softmax, convolution, pooling,
-    normalisation, and what is made of those, as losses are. Other ops run for each sample by itself, and so
-    does what reads elements on the host, as sorting and indexing by tensors do.
+    all samples at once: elementwise ops, products, reductions, views, concatenation, softmax, convolution,
+    pooling, normalization, and functions made of these, such as losses. Other ops run for each sample, and so
+    do functions that read elements on the host, such as sorting and indexing by tensors.
 
-    Random numbers are each sample's own. Where they are drawn for a tensor that all samples share, as
-    ``dl.randn(3)`` makes one, and where something else reads elements, as ``dl.allclose`` does, the function
-    is called anew, for each sample; a warning says so.
+    Random numbers differ between samples. If the function draws them for a tensor that all samples share, as
+    ``dl.randn(3)`` does, or reads elements in another way, as ``dl.allclose`` does, it is called again for
+    each sample; a warning says so.
 
-    Gradients taken within the function are each sample's own, also those of tensors that all samples share.
-    Outside, gradients flow through the results, and what all samples share gets the sum.
+    Gradients taken within the function are each sample's own, also for tensors that all samples share.
+    Outside, gradients flow through the results, and a tensor that all samples share gets their sum.
 
     Args:
-        function: takes tensors, returns a tensor or a tuple of them; without effects beside that.
-        in_dims: the axis of the samples in each operand, None for one that all share; an int is for all. An
-            operand may be a list, tuple or dict of tensors.
-        out_dims: the axis along which results are stacked; a tuple has one for each.
+        function: takes tensors and returns a tensor or a tuple of tensors; has no other effects.
+        in_dims: the axis of the samples in each operand, None for a shared operand; an int is for all
+            operands. An operand may be a list, tuple or dict of tensors.
+        out_dims: the axis along which results are stacked; a tuple has one for each result.
 
     Raises:
-        ArgumentError: no operand has samples, their numbers differ, or the function reads a number from what
-            differs from sample to sample, as a branch on it does.
+        ArgumentError: no operand has samples, their numbers differ, or the function reads a number from a
+            tensor that differs from sample to sample, as a branch on it does.
 
     Example:
         >>> import dl4all as dl
@@ -63,87 +63,94 @@ def vmap(function: Function, in_dims: Any = 0, out_dims: Any = 0) -> Function:
         >>> dl.vmap(slope, in_dims=(None, 0, 0))(weight, x, y).tolist()
         [[-2.0, -4.0], [-12.0, -16.0]]
     """
-    told = False
+    warned = False
 
-    def mapped(*operands: Any) -> Any:
-        nonlocal told
+    def batch_function(*operands: Any) -> Any:
+        nonlocal warned
         dims = tuple(in_dims) if isinstance(in_dims, tuple | list) else (in_dims,) * len(operands)
         if len(dims) != len(operands):
             raise ArgumentError(f"[vmap] in_dims has {len(dims)} entries for {len(operands)} operands")
-        given: list[tuple[Any, int]] = []
-        _each(
-            "in_dims", operands, dims, lambda o, d: given.append((o, strides.axis("vmap", d, len(o.shape))))
+        mapped: list[tuple[Any, int]] = []
+        _map_tensors(
+            "in_dims", operands, dims, lambda o, d: mapped.append((o, strides.axis("vmap", d, len(o.shape))))
         )
-        counts = sorted({o.shape[d] for o, d in given})
+        counts = sorted({o.shape[d] for o, d in mapped})
         if len(counts) != 1 or 0 in counts:
             raise ArgumentError(f"[vmap] expected operands with one number of samples, got {counts}")
-        memory = {batched_tensor.storage_of(o): batched_tensor.storage_of(o).version for o, _ in given}
+        storages = [batched_tensor.storage_of(o) for o, _ in mapped]
+        versions = {storage: storage.version for storage in storages}
         try:
-            return _at_once(function, operands, dims, out_dims, counts[0], set(memory))
+            return _call_once(function, operands, dims, out_dims, counts[0], set(versions))
         except batched_tensor.PerSampleFallback as reason:
-            if any(storage.version != version for storage, version in memory.items()):
+            if any(storage.version != version for storage, version in versions.items()):
                 raise ArgumentError(
                     f"[vmap] the function {reason.what}, after it has changed an operand in place, and so "
                     "cannot be called anew for each of them; change a .clone() of the operand"
                 ) from reason
-            if not told:
-                told = True
+            if not warned:
+                warned = True
                 logger.warning("[vmap] the function %s; it is called for each of them", reason.what)
-        return _in_turn(function, operands, dims, out_dims, counts[0])
+        return _call_per_sample(function, operands, dims, out_dims, counts[0])
 
-    return mapped
+    return batch_function
 
 
-def _at_once(function: Function, operands: Any, dims: Any, out_dims: Any, count: int, taken: set[Any]) -> Any:
-    """The function called once; what it returns shares no memory with that which is `taken`."""
-    level, before = Level(count), tape.state.in_vmap
+def _call_once(
+    function: Function, operands: Any, dims: Any, out_dims: Any, count: int, used_storages: set[Any]
+) -> Any:
+    """Call the function for all samples; its results share no memory with the used storages."""
+    level, previous = Level(count), tape.state.in_vmap
+
+    def enter(operand: Any, dim: int) -> Any:
+        return batched_tensor.enter_level(operand, level, dim)
 
     def leave(result: Any, dim: int) -> Any:
         shape = result.shape
         k = strides.axis("vmap", dim, len(shape) + 1)
         if level not in dict(batched_tensor.level_strides(result)):
             return clone(expand(unsqueeze(result, k), *shape[:k], count, *shape[k:]))
-        made = batched_tensor.leave_level(result, level, k)
-        if batched_tensor.storage_of(made) in taken or not made.is_contiguous():
-            made = clone(made)
-        taken.add(batched_tensor.storage_of(made))
-        return made
+        samples = batched_tensor.leave_level(result, level, k)
+        if batched_tensor.storage_of(samples) in used_storages or not samples.is_contiguous():
+            samples = clone(samples)
+        used_storages.add(batched_tensor.storage_of(samples))
+        return samples
 
     try:
         tape.state.in_vmap = True
-        samples = _each("in_dims", operands, dims, lambda o, d: batched_tensor.enter_level(o, level, d))
-        result = function(*samples)
-        return _each("out_dims", result, out_dims, leave)
+        result = function(*_map_tensors("in_dims", operands, dims, enter))
+        return _map_tensors("out_dims", result, out_dims, leave)
     finally:
-        level.open, tape.state.in_vmap = False, before
+        level.open, tape.state.in_vmap = False, previous
 
 
-def _in_turn(function: Function, operands: Any, dims: Any, out_dims: Any, count: int) -> Any:
+def _call_per_sample(function: Function, operands: Any, dims: Any, out_dims: Any, count: int) -> Any:
+    """Call the function for each sample and stack its results."""
     results = []
     for i in range(count):
-        sample = _each("in_dims", operands, dims, lambda o, d: select(o, d, i))  # noqa: B023
+        sample = _map_tensors("in_dims", operands, dims, lambda o, d: select(o, d, i))  # noqa: B023
         results.append(function(*sample))
-    return _joined(results, out_dims)
+    return _stack_results(results, out_dims)
 
 
-def _each(name: str, values: Any, dims: Any, apply: Callable[[Any, int], Any]) -> Any:
-    """What is made of each tensor and its axis; where that is None all stays as it is.
+def _map_tensors(name: str, values: Any, dims: Any, apply: Callable[[Any, int], Any]) -> Any:
+    """The values with a function applied to each tensor and its axis; values without an axis stay.
 
     Raises:
-        ArgumentError: there is no tensor, or not an axis for each.
+        ArgumentError: a value with an axis is no tensor, or the number of axes is wrong.
     """
     if dims is None:
         return values
     if isinstance(values, dict):
         return {
-            k: _each(name, v, dims[k] if isinstance(dims, dict) else dims, apply) for k, v in values.items()
+            k: _map_tensors(name, v, dims[k] if isinstance(dims, dict) else dims, apply)
+            for k, v in values.items()
         }
     if isinstance(values, (tuple, list)):
         axes = dims if isinstance(dims, (tuple, list)) else (dims,) * len(values)
         if len(axes) != len(values):
             raise ArgumentError(f"[vmap] {name} has {len(axes)} entries for {len(values)} tensors")
-        made = [_each(name, v, d, apply) for v, d in zip(values, axes, strict=True)]
-        return made if isinstance(values, list) else tuple(made)
+        mapped = [_map_tensors(name, v, d, apply) for v, d in zip(values, axes, strict=True)]
+        return mapped if isinstance(values, list) else tuple(mapped)
     if not isinstance(values, TensorBase):
         raise ArgumentError(
             f"[vmap] expected a tensor where {name} is {dims}, got {type(values).__name__}; "
@@ -152,15 +159,18 @@ def _each(name: str, values: Any, dims: Any, apply: Callable[[Any, int], Any]) -
     return apply(values, dims)
 
 
-def _joined(results: list[Any], dims: Any) -> Any:
-    """The results of all samples side by side."""
+def _stack_results(results: list[Any], dims: Any) -> Any:
+    """Stack the results of all samples, which may be dicts, lists or tuples of tensors."""
     first = results[0]
     if isinstance(first, dict):
         return {
-            k: _joined([r[k] for r in results], dims[k] if isinstance(dims, dict) else dims) for k in first
+            k: _stack_results([r[k] for r in results], dims[k] if isinstance(dims, dict) else dims)
+            for k in first
         }
     if isinstance(first, (tuple, list)):
         axes = dims if isinstance(dims, (tuple, list)) else (dims,) * len(first)
-        made = [_joined(list(parts), d) for parts, d in zip(zip(*results, strict=True), axes, strict=True)]
-        return made if isinstance(first, list) else tuple(made)
+        stacked = [
+            _stack_results(list(parts), d) for parts, d in zip(zip(*results, strict=True), axes, strict=True)
+        ]
+        return stacked if isinstance(first, list) else tuple(stacked)
     return stack(results, dims)

@@ -178,7 +178,7 @@ def test_recomputation_runs_when_it_is_needed() -> None:
     x = leaf([2.0])
     y = dl.autograd.checkpoint(counted, x)
     assert len(runs) == 1
-    assert not any(isinstance(kept.take, dl.Tensor) and kept.edge.node for kept in y.grad_fn._saved)
+    assert not any(isinstance(saved.tensor, dl.Tensor) and saved.edge.node for saved in y.grad_fn._saved)
     y.backward(retain_graph=True)
     assert len(runs) == 2
     y.backward()
@@ -186,7 +186,7 @@ def test_recomputation_runs_when_it_is_needed() -> None:
     assert x.grad.tolist() == [24.0]
 
 
-def test_a_function_that_does_something_else_the_second_time() -> None:
+def test_recomputation_of_a_function_that_changes_is_refused() -> None:
     runs: list[int] = []
 
     def changing(x: Any) -> Any:

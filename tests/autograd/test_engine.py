@@ -1,4 +1,4 @@
-"""Going back through graphs of every form."""
+"""Backward passes through graphs of every form."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_leaves_do_not_share_the_memory_of_their_gradients(device: str) -> None:
     assert z.grad.is_contiguous()
 
 
-def test_nothing_is_recorded_without_need() -> None:
+def test_nodes_are_made_only_where_gradients_are_required() -> None:
     x = dl.tensor([1.0], device="cpu")
     assert (x + x).grad_fn is None
     x.requires_grad_()
@@ -96,7 +96,7 @@ def test_nothing_is_recorded_without_need() -> None:
     assert (x.detach() + x).requires_grad
 
 
-def test_modes_decorate_and_nest() -> None:
+def test_grad_modes_decorate_and_nest() -> None:
     @dl.no_grad()
     def nested(depth: int) -> bool:
         return dl.is_grad_enabled() if depth == 0 else nested(depth - 1)
@@ -111,12 +111,12 @@ def test_grad_of_intermediate_tensors(device: str) -> None:
     x = leaf([2.0], device)
     y = x * x
     z = y * x + y
-    found = dl.autograd.grad(z, [y, x])
-    assert [g.tolist() for g in found] == [[3.0], [4.0 + 12.0]]
+    gradients = dl.autograd.grad(z, [y, x])
+    assert [g.tolist() for g in gradients] == [[3.0], [4.0 + 12.0]]
     assert x.grad is None
 
 
-def test_grad_goes_no_further_than_it_must() -> None:
+def test_grad_visits_no_nodes_before_its_targets() -> None:
     seen: list[str] = []
     x = leaf([2.0])
     y = x * x
@@ -171,7 +171,7 @@ def test_results_are_freed_without_the_garbage_collector() -> None:
         gc.enable()
 
 
-def test_saved_tensors_go_as_soon_as_they_are_used() -> None:
+def test_saved_tensors_are_freed_by_backward() -> None:
     x = leaf([1.0, 2.0])
     y = x * 2
     z = y * y
@@ -182,9 +182,9 @@ def test_saved_tensors_go_as_soon_as_they_are_used() -> None:
     assert node._saved == ()
 
 
-def test_only_what_gradients_need_is_kept() -> None:
+def test_nodes_save_only_what_gradients_need() -> None:
     x, number = leaf([1.0, 2.0]), 3.0
-    nodes = [made.grad_fn for made in (x * number, x * x, x + x)]
+    nodes = [result.grad_fn for result in (x * number, x * x, x + x)]
     assert [len(node._saved) for node in nodes if node is not None] == [0, 2, 0]
 
 
@@ -227,16 +227,16 @@ def test_retain_grad(device: str) -> None:
         (lambda x: setattr(x, "grad", dl.ones(3, device="cpu")), r"\[grad\] expected shape \(2,\)"),
     ],
 )
-def test_mistakes(call: Any, message: str) -> None:
+def test_error_messages(call: Any, message: str) -> None:
     with pytest.raises(GradientError, match=message):
         call(leaf([1.0, 2.0]))
 
 
 def test_allow_unused() -> None:
     x, y = leaf([1.0]), leaf([2.0])
-    found = dl.autograd.grad(x * x, [x, y], allow_unused=True)
-    assert found[0].item() == 2.0
-    assert found[1] is None
+    gradients = dl.autograd.grad(x * x, [x, y], allow_unused=True)
+    assert gradients[0].item() == 2.0
+    assert gradients[1] is None
 
 
 def test_anomalies_are_named_with_their_line() -> None:
@@ -250,12 +250,12 @@ def test_anomalies_are_named_with_their_line() -> None:
 
 
 def test_threads_have_their_own_modes() -> None:
-    found: list[bool] = []
+    modes: list[bool] = []
     with dl.no_grad():
-        thread = threading.Thread(target=lambda: found.append(dl.is_grad_enabled()))
+        thread = threading.Thread(target=lambda: modes.append(dl.is_grad_enabled()))
         thread.start()
         thread.join()
-    assert found == [True]
+    assert modes == [True]
 
 
 def test_views(device: str) -> None:

@@ -1,4 +1,4 @@
-"""``vmap`` beside PyTorch's and beside a loop over the samples, and which ops take all samples at once."""
+"""Compares ``vmap`` with PyTorch's and with a loop over samples; checks which ops take all at once."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from dl4all.errors import ArgumentError
 from dl4all.nn import functional as F
 from dl4all.ops.vmap import batched_tensor
 from tests.support.vmap_cases import (
-    BOTH,
+    DEVICE_NAMES,
     IMAGES,
-    PLACES,
-    SHARES,
+    LOSS_WEIGHTS,
+    VMAP_CASES,
     N,
     W,
     X,
     Y,
     array,
     listed,
-    looped,
+    loop,
     same,
 )
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", BOTH)
-def test_what_it_computes(name: str, place: str) -> None:
+@pytest.mark.parametrize("device_name", DEVICE_NAMES)
+@pytest.mark.parametrize("name", VMAP_CASES)
+def test_results_against_loop_and_torch(name: str, device_name: str) -> None:
     torch = pytest.importorskip("torch")
-    make, arrays, in_dims = BOTH[name]
-    operands = [dl.tensor(a, device=place) for a in arrays]
+    make, arrays, in_dims = VMAP_CASES[name]
+    operands = [dl.tensor(a, device=device_name) for a in arrays]
     ours = dl.vmap(make(dl, F), in_dims)(*operands)
-    same(ours, looped(make(dl, F), in_dims)(*operands))
+    same(ours, loop(make(dl, F), in_dims)(*operands))
     theirs = torch.func.vmap(make(torch, torch.nn.functional), in_dims)(*map(torch.tensor, arrays))
     same(ours, theirs)
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", BOTH)
-def test_gradients_through_it_and_within(name: str, place: str) -> None:
-    make, arrays, in_dims = BOTH[name]
+@pytest.mark.parametrize("device_name", DEVICE_NAMES)
+@pytest.mark.parametrize("name", VMAP_CASES)
+def test_gradients_outside_and_within(name: str, device_name: str) -> None:
+    make, arrays, in_dims = VMAP_CASES[name]
     function = make(dl, F)
 
     def scalar(*operands: Any) -> Any:
@@ -58,16 +58,16 @@ def test_gradients_through_it_and_within(name: str, place: str) -> None:
     def curvatures(*operands: Any) -> Any:
         return dl.autograd.hvp(scalar, operands, [o * 0.5 for o in operands])[1]
 
-    found: list[tuple[Any, ...]] = []
-    for way in (dl.vmap, looped):
-        leaves = [dl.tensor(a, device=place).requires_grad_() for a in arrays]
-        (way(scalar, in_dims)(*leaves) * dl.tensor(SHARES, device=place)).sum().backward()
+    outcomes: list[tuple[Any, ...]] = []
+    for vmap in (dl.vmap, loop):
+        leaves = [dl.tensor(a, device=device_name).requires_grad_() for a in arrays]
+        (vmap(scalar, in_dims)(*leaves) * dl.tensor(LOSS_WEIGHTS, device=device_name)).sum().backward()
         through = [leaf.grad for leaf in leaves]
-        within = way(slopes, in_dims)(*leaves)
-        found.append((through, within))
-        if place == "cpu":
-            found[-1] += (way(curvatures, in_dims)(*leaves),)
-    for ours, theirs in zip(*found, strict=True):
+        within = vmap(slopes, in_dims)(*leaves)
+        outcomes.append((through, within))
+        if device_name == "cpu":
+            outcomes[-1] += (vmap(curvatures, in_dims)(*leaves),)
+    for ours, theirs in zip(*outcomes, strict=True):
         for one, other in zip(ours, theirs, strict=True):
             assert (one is None) == (other is None)
             if one is not None:
@@ -80,10 +80,10 @@ def calls(function: Callable[[], Any]) -> int:
     return len([event for event in profile.events if event.kind == "op"])
 
 
-@pytest.mark.parametrize("name", sorted(BOTH))
+@pytest.mark.parametrize("name", sorted(VMAP_CASES))
 def test_ops_run_once(name: str) -> None:
     """As many calls for few samples as for more, with gradients too."""
-    make, arrays, in_dims = BOTH[name]
+    make, arrays, in_dims = VMAP_CASES[name]
     dims = in_dims if isinstance(in_dims, tuple) else (in_dims,) * len(arrays)
     function = make(dl, F)
 
@@ -109,14 +109,14 @@ def test_an_op_without_a_rule_runs_for_each_sample(monkeypatch: pytest.MonkeyPat
     expected = dl.vmap(lambda a: a.softmax(1).exp())(x)
     monkeypatch.delitem(batched_tensor.RULES, "softmax")
     with dl.profile() as profile:
-        found = dl.vmap(lambda a: a.softmax(1).exp())(x)
+        outcomes = dl.vmap(lambda a: a.softmax(1).exp())(x)
     names = [event.name for event in profile.events if event.kind == "op"]
     assert (names.count("softmax"), names.count("exp")) == (N, 1)
-    same(found, expected)
+    same(outcomes, expected)
 
 
 LABELS = np.random.default_rng(3).integers(0, 7, (N, 3))
-PICKED = {
+INDEXED_CASES = {
     "cross_entropy": lambda a, i: F.cross_entropy(a, i),
     "cross_entropy of one row": lambda a, i: F.cross_entropy(a[0], i[0]),
     "cross_entropy, smooth": lambda a, i: F.cross_entropy(a, i, label_smoothing=0.2, reduction="sum"),
@@ -136,17 +136,17 @@ PICKED = {
 }
 
 
-@pytest.mark.parametrize("name", PICKED)
-def test_what_tensors_of_integers_pick(name: str, device: str, caplog: pytest.LogCaptureFixture) -> None:
-    function = PICKED[name]
-    found = []
-    for way in (dl.vmap, looped):
+@pytest.mark.parametrize("name", INDEXED_CASES)
+def test_indexing_by_integer_tensors(name: str, device: str, caplog: pytest.LogCaptureFixture) -> None:
+    function = INDEXED_CASES[name]
+    outcomes = []
+    for vmap in (dl.vmap, loop):
         x = dl.tensor(X, device=device).requires_grad_()
         with caplog.at_level(logging.WARNING, "dl4all"):
-            results = listed(way(function)(x, dl.tensor(LABELS, device=device)))
+            results = listed(vmap(function)(x, dl.tensor(LABELS, device=device)))
         sum((r.sin().sum() for r in results if r.dtype.kind == "f"), x.sum()).backward()
-        found.append([*results, x.grad])
-    same(*found)
+        outcomes.append([*results, x.grad])
+    same(*outcomes)
     assert "it is called for each" not in caplog.text
 
 
@@ -167,9 +167,9 @@ def test_gradients_of_each_sample_for_the_parameters_of_a_network(device: str) -
     def loss(x: Any, y: Any) -> Any:
         return F.cross_entropy(net(x.unsqueeze(0)), y.unsqueeze(0))
 
-    found = dl.vmap(lambda x, y: dl.grad(loss(x, y), parameters))(x, y)
+    outcomes = dl.vmap(lambda x, y: dl.grad(loss(x, y), parameters))(x, y)
     for i in range(N):
-        for one, other in zip(found, dl.grad(loss(x[i], y[i]), parameters), strict=True):
+        for one, other in zip(outcomes, dl.grad(loss(x[i], y[i]), parameters), strict=True):
             np.testing.assert_allclose(one[i].numpy(), other.numpy(), rtol=1e-4, atol=1e-6)
     given = {n: torch.tensor(p.detach().numpy()) for n, p in net.named_parameters()}
     theirs = torch.nn.Sequential(
@@ -183,13 +183,13 @@ def test_gradients_of_each_sample_for_the_parameters_of_a_network(device: str) -
     expected = torch.func.vmap(torch.func.grad(their_loss), (None, 0, 0))(
         given, torch.tensor(X[:, 0]), torch.tensor(LABELS[:, 0])
     )
-    for one, (name, _) in zip(found, net.named_parameters(), strict=True):
+    for one, (name, _) in zip(outcomes, net.named_parameters(), strict=True):
         np.testing.assert_allclose(one.numpy(), expected[name].numpy(), rtol=2e-4, atol=2e-6)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("device_name", DEVICE_NAMES)
 @pytest.mark.parametrize("kind", ["lstm", "gru", "transformer", "convolutions", "tagger"])
-def test_layers(kind: str, place: str) -> None:
+def test_layers(kind: str, device_name: str) -> None:
     nn = dl.nn
     made: dict[str, tuple[Callable[[], Any], Any]] = {
         "lstm": (lambda: nn.LSTM(3, 5, batch_first=True), array(N, 2, 4, 3)),
@@ -210,42 +210,42 @@ def test_layers(kind: str, place: str) -> None:
         ),
     }
     make, numbers = made[kind]
-    net, x = make().to(place), dl.tensor(numbers, device=place)
+    net, x = make().to(device_name), dl.tensor(numbers, device=device_name)
     parameters = list(net.parameters())
 
     def loss(sample: Any) -> Any:
         result = net(sample)
         return (result[0] if isinstance(result, tuple) else result).sin().mean()
 
-    found = []
-    for way in (dl.vmap, looped):
-        within = way(lambda sample: dl.grad(loss(sample), parameters))(x)
-        found.append([*within, *dl.grad(way(loss)(x).sum(), parameters)])
-    for ours, theirs in zip(*found, strict=True):
+    outcomes = []
+    for vmap in (dl.vmap, loop):
+        within = vmap(lambda sample: dl.grad(loss(sample), parameters))(x)
+        outcomes.append([*within, *dl.grad(vmap(loss)(x).sum(), parameters)])
+    for ours, theirs in zip(*outcomes, strict=True):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-4, atol=2e-6)
 
 
 def test_gradients_outside_are_sums_over_the_samples(device: str) -> None:
-    found = []
-    for way in (dl.vmap, looped):
+    outcomes = []
+    for vmap in (dl.vmap, loop):
         w = dl.tensor(W * 0.1, device=device).requires_grad_()
         x = dl.tensor(X, device=device).requires_grad_()
         made = w * 2  # shared by all samples, and not a leaf
         kept: list[Any] = []
         w.register_hook(kept.append)
-        y = way(lambda a, made=made: dl.cat([made, a])[2] @ made.T + F.linear(a, made).mean())(x * 0.1)
+        y = vmap(lambda a, made=made: dl.cat([made, a])[2] @ made.T + F.linear(a, made).mean())(x * 0.1)
         (first,) = dl.grad(y.sin().sum(), w, create_graph=True)
         first.sin().sum().backward()
-        found.append([y, first, w.grad, x.grad, *kept])
-    same(*found)
+        outcomes.append([y, first, w.grad, x.grad, *kept])
+    same(*outcomes)
 
 
 @pytest.mark.parametrize(
     "name", ["linear", "linear of one row", "matmul of a shared", "conv2d", "conv1d", "conv3d"]
 )
-def test_a_shared_weight_gets_its_sum_at_once(name: str) -> None:
+def test_gradient_of_a_shared_weight_is_computed_for_the_batch(name: str) -> None:
     """No product of the backward pass has a weight's shape for each sample."""
-    make, arrays, in_dims = BOTH[name]
+    make, arrays, in_dims = VMAP_CASES[name]
     weight = 0 if in_dims[0] is None else 1
     leaves = [dl.tensor(a, device="cpu").requires_grad_() for a in arrays]
     loss = sum(part.sin().sum() for part in listed(dl.vmap(make(dl, F), in_dims)(*leaves))[:1])
@@ -256,9 +256,9 @@ def test_a_shared_weight_gets_its_sum_at_once(name: str) -> None:
     assert leaves[weight].grad is not None
 
 
-def test_backward_within_adds_up(device: str) -> None:
-    found = []
-    for way in (dl.vmap, looped):
+def test_backward_within_accumulates_gradients(device: str) -> None:
+    outcomes = []
+    for vmap in (dl.vmap, loop):
         w = dl.tensor(W, device=device).requires_grad_()
 
         def step(a: Any, w: Any = w) -> Any:
@@ -266,49 +266,50 @@ def test_backward_within_adds_up(device: str) -> None:
             loss.backward()
             return loss.detach()
 
-        losses = way(step)(dl.tensor(X, device=device))
-        found.append([losses, w.grad])
-    same(*found)
+        losses = vmap(step)(dl.tensor(X, device=device))
+        outcomes.append([losses, w.grad])
+    same(*outcomes)
 
 
 def test_the_gradient_for_all_samples_within_one(device: str) -> None:
     x = dl.tensor(X, device=device).requires_grad_()
     functions = (lambda a: dl.grad((a * a).sum(), x)[0], lambda a: dl.grad(a.sin().sum(), a)[0])
     for function in functions:
-        same(dl.vmap(function)(x), looped(function)(x))
+        same(dl.vmap(function)(x), loop(function)(x))
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_nested(place: str) -> None:
-    x, y, w = (dl.tensor(a, device=place) for a in (X, Y, W))
-    same(dl.vmap(dl.vmap(dl.dot))(x, y), looped(looped(dl.dot))(x, y))
+@pytest.mark.parametrize("device_name", DEVICE_NAMES)
+def test_nested_vmap(device_name: str) -> None:
+    x, y, w = (dl.tensor(a, device=device_name) for a in (X, Y, W))
+    same(dl.vmap(dl.vmap(dl.dot))(x, y), loop(loop(dl.dot))(x, y))
 
-    def pairs(way: Any) -> Any:
-        return way(lambda a, b: way(lambda r: way(lambda s: (r * s).sum() + b.sum())(b))(a))(x, y)
+    def pairs(vmap: Any) -> Any:
+        return vmap(lambda a, b: vmap(lambda r: vmap(lambda s: (r * s).sum() + b.sum())(b))(a))(x, y)
 
-    same(pairs(dl.vmap), pairs(looped))
+    same(pairs(dl.vmap), pairs(loop))
 
-    def inner(way: Any) -> Any:
-        return way(lambda a: way(lambda row: F.linear(a, w).sin() * row.sum(), 1, 1)(a), out_dims=2)(x)
+    def inner(vmap: Any) -> Any:
+        return vmap(lambda a: vmap(lambda row: F.linear(a, w).sin() * row.sum(), 1, 1)(a), out_dims=2)(x)
 
-    same(inner(dl.vmap), inner(looped))
-    images, filters = dl.tensor(IMAGES, device=place), dl.tensor(array(3, 6, 4, 3, 3), device=place)
+    same(inner(dl.vmap), inner(loop))
+    images = dl.tensor(IMAGES, device=device_name)
+    filters = dl.tensor(array(3, 6, 4, 3, 3), device=device_name)
 
-    def convolved(way: Any) -> Any:
-        return way(lambda i: way(lambda f: F.conv2d(i, f))(filters))(images)
+    def convolved(vmap: Any) -> Any:
+        return vmap(lambda i: vmap(lambda f: F.conv2d(i, f))(filters))(images)
 
-    same(convolved(dl.vmap), convolved(looped))
+    same(convolved(dl.vmap), convolved(loop))
 
-    def gradients(way: Any) -> Any:
-        z = dl.tensor(X, device=place).requires_grad_()
-        shared = dl.tensor(W, device=place).requires_grad_()
+    def gradients(vmap: Any) -> Any:
+        z = dl.tensor(X, device=device_name).requires_grad_()
+        shared = dl.tensor(W, device=device_name).requires_grad_()
 
         def outer(a: Any) -> Any:
-            rows = way(lambda row: dl.grad((F.linear(row, shared) * a.mean()).sin().sum(), shared)[0])(a)
-            return dl.grad(way(lambda row: (row * a).sin().sum())(a).sum(), a, create_graph=True)[0], rows
+            rows = vmap(lambda row: dl.grad((F.linear(row, shared) * a.mean()).sin().sum(), shared)[0])(a)
+            return dl.grad(vmap(lambda row: (row * a).sin().sum())(a).sum(), a, create_graph=True)[0], rows
 
-        first, rows = way(outer)(z)
+        first, rows = vmap(outer)(z)
         (first * first).sum().backward()
         return first, rows, z.grad
 
-    same(gradients(dl.vmap), gradients(looped))
+    same(gradients(dl.vmap), gradients(loop))

@@ -1,4 +1,4 @@
-"""What functions may do within ``vmap``: forms of operands, changes in place, random numbers, reading."""
+"""Limits of ``vmap``: forms of operands, in-place changes, random numbers, reading elements."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.support.vmap_cases import (
     X,
     Y,
     array,
-    looped,
+    loop,
     same,
 )
 
 
-def test_forms_of_operands_and_results() -> None:
+def test_nested_operands_and_results() -> None:
     x, y = dl.tensor(X, device="cpu"), dl.tensor(Y, device="cpu")
     pair = dl.vmap(lambda p: {"sum": p["a"] + p["b"][0], "rest": [p["a"] * 2]})({"a": x, "b": (y,)})
     same([pair["sum"], *pair["rest"]], [x + y, x * 2])
@@ -55,13 +55,13 @@ def test_dtypes(device: str) -> None:
         (lambda a: (a + 1, a * 0.5, a.sum(), a > 3, a.float().mean(), (a > 2).any()), whole),
         (lambda a: (a * 2, a.sum(0), a.softmax(1), a.to("float32")), half),
     ):
-        ours, theirs = dl.vmap(function)(operand), looped(function)(operand)
+        ours, theirs = dl.vmap(function)(operand), loop(function)(operand)
         for one, other in zip(ours, theirs, strict=True):
             assert one.dtype == other.dtype
             np.testing.assert_allclose(one.numpy().astype(float), other.numpy().astype(float), rtol=2e-3)
 
 
-def test_changes_in_place(device: str) -> None:
+def test_in_place_changes(device: str) -> None:
     shared = dl.zeros(3, 7, device=device)
 
     def change(a: Any, b: Any) -> Any:
@@ -84,7 +84,7 @@ def test_changes_in_place(device: str) -> None:
         )
 
     x, y = dl.tensor(X, device=device), dl.tensor(Y, device=device)
-    same(dl.vmap(change)(x, y), looped(change)(x, y))
+    same(dl.vmap(change)(x, y), loop(change)(x, y))
     same(x, dl.tensor(X))
     dl.vmap(lambda a: a.mul_(2).sum())(x)
     same(x, dl.tensor(X * 2))
@@ -95,15 +95,15 @@ def test_changes_in_place(device: str) -> None:
         c[1] = a[0].sin()
         return c.sum()
 
-    found = []
-    for way in (dl.vmap, looped):
+    outcomes = []
+    for vmap in (dl.vmap, loop):
         leaf = dl.tensor(X, device=device).requires_grad_()
-        way(recorded)(leaf).sin().sum().backward()
-        found.append(leaf.grad)
-    same(*found)
+        vmap(recorded)(leaf).sin().sum().backward()
+        outcomes.append(leaf.grad)
+    same(*outcomes)
 
 
-def test_changes_that_are_refused(device: str) -> None:
+def test_in_place_changes_of_shared_tensors_are_refused(device: str) -> None:
     x, shared = dl.tensor(X, device=device), dl.zeros(3, 7, device=device)
     for change, name in (
         (lambda a: shared.add_(a), "add_"),
@@ -148,7 +148,7 @@ def test_printing_within() -> None:
     assert seen == ["<tensor of shape (3, 7) and dtype float32 in 5 samples>"]
 
 
-def test_what_reads_elements_elsewhere_runs_for_each_sample(caplog: pytest.LogCaptureFixture) -> None:
+def test_functions_that_read_elements_run_for_each_sample(caplog: pytest.LogCaptureFixture) -> None:
     x = dl.tensor(X, device="cpu")
     function = dl.vmap(lambda a: a * 2 if dl.allclose(a, a) else a)
     with caplog.at_level(logging.WARNING, "dl4all"):
@@ -161,7 +161,7 @@ def test_what_reads_elements_elsewhere_runs_for_each_sample(caplog: pytest.LogCa
         dl.vmap(lambda a: dl.allclose(a.add_(1), a))(x)
 
 
-def test_random_numbers_are_each_samples_own(device: str) -> None:
+def test_random_numbers_differ_between_samples(device: str) -> None:
     ones = dl.ones(N, 1000, device=device)
     for draw in (
         lambda a: F.dropout(a, 0.5),
@@ -175,10 +175,10 @@ def test_random_numbers_are_each_samples_own(device: str) -> None:
         lambda a: a.clone().exponential_(),
         lambda a: dl.rand_like(a) + dl.randn_like(a),
     ):
-        found = dl.vmap(draw)(ones).numpy()
-        assert len(np.unique(found, axis=0)) == N
+        outcomes = dl.vmap(draw)(ones).numpy()
+        assert len(np.unique(outcomes, axis=0)) == N
         again = dl.vmap(draw)(ones).numpy()
-        assert (found != again).any(axis=1).all()
+        assert (outcomes != again).any(axis=1).all()
 
 
 def test_dropout_and_its_gradient(device: str) -> None:
@@ -192,7 +192,7 @@ def test_dropout_and_its_gradient(device: str) -> None:
     np.testing.assert_allclose(x.grad.numpy(), np.where(kept, w.numpy() / 0.75, 0), rtol=1e-5)
 
 
-def test_a_function_of_ones_own_and_a_checkpoint() -> None:
+def test_custom_function_and_checkpoint() -> None:
     class Cube(dl.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
@@ -204,14 +204,14 @@ def test_a_function_of_ones_own_and_a_checkpoint() -> None:
             (x,) = ctx.saved_tensors
             return g * 3 * x * x
 
-    found = []
-    for way in (dl.vmap, looped):
+    outcomes = []
+    for vmap in (dl.vmap, loop):
         x = dl.tensor(X, device="cpu").requires_grad_()
-        way(lambda a: Cube.apply(a).sum() + dl.autograd.checkpoint(lambda z: z.sin().sum(), a))(
+        vmap(lambda a: Cube.apply(a).sum() + dl.autograd.checkpoint(lambda z: z.sin().sum(), a))(
             x
         ).sum().backward()
-        found.append(x.grad)
-    same(*found)
+        outcomes.append(x.grad)
+    same(*outcomes)
 
 
 def test_no_level_is_active_afterwards() -> None:
@@ -223,8 +223,8 @@ def test_no_level_is_active_afterwards() -> None:
     assert active_levels == before
 
 
-def test_the_storage_of_samples_refuses_what_it_does_not_know() -> None:
-    """All that storages have is either passed on or refused."""
+def test_the_storage_of_a_batched_tensor_refuses_access() -> None:
+    """Every attribute of a storage is either passed on or refused."""
     storages = []
 
     def keep(a: Any) -> Any:
@@ -240,7 +240,7 @@ def test_the_storage_of_samples_refuses_what_it_does_not_know() -> None:
                 getattr(storages[0], name)(None)
 
 
-def test_what_escapes_says_so() -> None:
+def test_a_batched_tensor_cannot_be_read_outside() -> None:
     kept = []
 
     def keep(a: Any) -> Any:
@@ -252,7 +252,7 @@ def test_what_escapes_says_so() -> None:
         kept[0].numpy()
 
 
-def test_refusals() -> None:
+def test_error_messages() -> None:
     x = dl.tensor(X, device="cpu")
     calls: tuple[tuple[Callable[[], Any], str], ...] = (
         (lambda: dl.vmap(dl.dot)(x, x[:2]), r"\[vmap\] .* got \[2, 5\]"),

@@ -1,4 +1,4 @@
-"""Every op on its own examples for all samples at once, in float64, beside the same op for each sample."""
+"""Compares every op within ``vmap`` with the same op for each sample, on its examples in float64."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dl4all.ops.vmap import batched_tensor
 from tests.ops.composite.test_gradients import CASES as COMPOSITES
 from tests.support.composite_cases import Call, floating
 from tests.support.operands import CASES, draw, generator, numbers
-from tests.support.vmap_cases import looped
+from tests.support.vmap_cases import loop
 
 N = 3
-MOST = 5000  # elements of an operand: the longest examples are for kernels
+MAX_ELEMENTS = 5000  # of an operand: the longest examples are for kernels
 
 
 def _small(example: Example) -> bool:
-    return all(np.prod(shape) <= MOST for shape in example.shapes if shape is not None)
+    return all(np.prod(shape) <= MAX_ELEMENTS for shape in example.shapes if shape is not None)
 
 
 SMALL = [(op, example) for op, example in CASES if _small(example)]
@@ -48,15 +48,15 @@ def test_each_op(op: Op[...], example: Example) -> None:
             whole = shape if dim is None else (*shape, N) if dim else (N, *shape)
             operands.append(dl.tensor(draw(op, name, rng, whole, "float64"), device="cpu"))
             dims.append(dim)
-        found: Any = dl.vmap(functools.partial(op, **arguments), tuple(dims))(*operands)
+        outcomes: Any = dl.vmap(functools.partial(op, **arguments), tuple(dims))(*operands)
         for i in range(N):
             each = [o if d is None else o.select(d, i) for o, d in zip(operands, dims, strict=True)]
             expected = op(*each, **arguments)
-            assert (found[i].shape, found.dtype) == (expected.shape, expected.dtype)
-            np.testing.assert_allclose(found[i].numpy(), expected.numpy(), rtol=1e-9, atol=1e-9)
+            assert (outcomes[i].shape, outcomes.dtype) == (expected.shape, expected.dtype)
+            np.testing.assert_allclose(outcomes[i].numpy(), expected.numpy(), rtol=1e-9, atol=1e-9)
 
 
-def test_what_has_no_rule() -> None:
+def test_ops_without_a_batching_rule() -> None:
     """The losses by class are made of other ops within vmap, and dropout draws a mask for all samples."""
     without = {
         name for name, op in REGISTRY.items() if name not in batched_tensor.RULES and not op.elementwise
@@ -67,9 +67,9 @@ def test_what_has_no_rule() -> None:
 
 
 RANDOM = {"dropout", "dropout1d", "dropout2d", "dropout3d"}
-"""Other numbers than in a loop come out."""
+"""Functions whose random numbers differ from those in a loop."""
 CHANGES = {"copy_", "setitem"}
-"""What is the same in all samples cannot be changed to what differs."""
+"""Functions that change their first operand, which must not be shared by all samples."""
 
 
 @pytest.mark.parametrize(("name", "given"), COMPOSITES)
@@ -86,13 +86,13 @@ def test_functions_made_of_ops(name: str, given: Call) -> None:
         arrays = [rng.uniform(*limits, s) if limits else numbers(rng, s, "float64") for s in wholes]
         if name in CHANGES and 0 not in differing:
             continue
-        found = [_everything(way, given.function, arrays, dims) for way in (dl.vmap, looped)]
-        for one, other in zip(*found, strict=True):
+        outcomes = [_everything(vmap, given.function, arrays, dims) for vmap in (dl.vmap, loop)]
+        for one, other in zip(*outcomes, strict=True):
             largest = float(np.abs(other[np.isfinite(other)]).max(initial=1))
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * largest)
 
 
-def _everything(way: Any, function: Any, arrays: list[Any], dims: tuple[int | None, ...]) -> list[Any]:
+def _everything(vmap: Any, function: Any, arrays: list[Any], dims: tuple[int | None, ...]) -> list[Any]:
     dl.manual_seed(3)
 
     def floats(*operands: Any) -> Any:
@@ -104,8 +104,8 @@ def _everything(way: Any, function: Any, arrays: list[Any], dims: tuple[int | No
         )
 
     leaves = [dl.tensor(array, device="cpu").requires_grad_() for array in arrays]
-    results = way(floats, dims)(*leaves)
-    within = way(lambda *operands: dl.autograd.vjp(total, operands)[1], dims)(*leaves)
+    results = vmap(floats, dims)(*leaves)
+    within = vmap(lambda *operands: dl.autograd.vjp(total, operands)[1], dims)(*leaves)
     shares = dl.tensor(np.linspace(-1, 2, N), device="cpu")
-    through = dl.grad((way(total, dims)(*leaves) * shares).sum(), leaves, allow_unused=True)
+    through = dl.grad((vmap(total, dims)(*leaves) * shares).sum(), leaves, allow_unused=True)
     return [part.detach().numpy() for part in (*results, *within, *through) if part is not None]

@@ -1,4 +1,4 @@
-"""Functions for ``vmap``, one or more for each rule, and the loop that they are compared with."""
+"""Cases for ``vmap``, at least one for each batching rule, and the loop that they are compared with."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 import dl4all as dl
 
 N = 5
-PLACES = ("cpu", pytest.param("vulkan:0", marks=pytest.mark.vulkan))
+DEVICE_NAMES = ("cpu", pytest.param("vulkan:0", marks=pytest.mark.vulkan))
 
 
 def array(*shape: int, seed: int = 0) -> Any:
-    """Positive and negative, none of them near 0; the same for a shape and a seed."""
+    """Positive and negative numbers that are not near 0, determined by shape and seed."""
     rng = np.random.default_rng([seed, *shape])
     numbers = rng.uniform(0.3, 1.7, shape) * rng.choice([-1.0, 1.0], shape)
     return numbers.astype(np.float32)
 
 
-def looped(function: Callable[..., Any], in_dims: Any = 0, out_dims: int = 0) -> Callable[..., Any]:
-    """The function for each sample, one after the other."""
+def loop(function: Callable[..., Any], in_dims: Any = 0, out_dims: int = 0) -> Callable[..., Any]:
+    """The reference for ``vmap``: calls the function for each sample and stacks the results."""
 
     def called(*operands: Any) -> Any:
         dims = in_dims if isinstance(in_dims, tuple) else (in_dims,) * len(operands)
@@ -44,21 +44,21 @@ def listed(results: Any) -> list[Any]:
 
 
 def same(ours: Any, theirs: Any) -> None:
-    """Of one dtype, and apart by no more than other orders of float32 sums are, of the largest element."""
+    """Equal dtypes, and elements equal up to the order of float32 sums, relative to the largest element."""
     for one, other in zip(listed(ours), listed(theirs), strict=True):
-        found, expected = one.detach().numpy(), other.detach().numpy()
-        assert found.dtype == expected.dtype
+        outcomes, expected = one.detach().numpy(), other.detach().numpy()
+        assert outcomes.dtype == expected.dtype
         largest = float(np.abs(expected).max(initial=1))
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * largest)
+        np.testing.assert_allclose(outcomes, expected, rtol=0, atol=1e-5 * largest)
 
 
 X, Y = array(N, 3, 7), array(N, 3, 7, seed=1)
 W, B = array(11, 7), array(11)
-SHARES = array(N)  # of the samples in a loss
+LOSS_WEIGHTS = array(N)  # of the samples in a sum of losses
 IMAGES, FILTERS = array(N, 2, 4, 8, 9), array(6, 2, 3, 3)
 
 # Functions of (library, its functional module), the operands, and in_dims.
-BOTH: dict[str, tuple[Callable[[Any, Any], Any], tuple[Any, ...], Any]] = {
+VMAP_CASES: dict[str, tuple[Callable[[Any, Any], Any], tuple[Any, ...], Any]] = {
     "elementwise": (lambda lib, f: lambda a, b: (a * 2 + b.sin()) / (1 + b * b), (X, Y), 0),
     "of other axes": (lambda lib, f: lambda a, b: a * b + b.exp(), (X, array(N, 7)), 0),
     "numbers first": (lambda lib, f: lambda a: 2.0 - a, (X,), 0),

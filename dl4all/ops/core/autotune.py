@@ -1,13 +1,14 @@
-"""Which of several kernels that compute the same is the fastest on a device.
+"""Autotuning: chooses the fastest of several kernels that compute the same on a device.
 
-A kernel declares a :class:`Space`: its candidates by name, how problems are put into classes, and a rule
-that picks a candidate for a class without measuring anything. :func:`choose` follows the rule, or what was
-found by trying where somebody asked for that: with ``dl4all tune``, or with ``DL4ALL_TUNE=lazy`` when a class
-is first met. What was found is kept on disk for each device and driver version. With ``DL4ALL_TUNE=0`` the
-rules alone count.
+A kernel declares a :class:`Space`: its candidates by name, a function that classifies problems, and a rule
+that picks a candidate for a class without measurements. :func:`choose` follows the rule, or the measurements
+if there are any: from ``dl4all tune``, or with ``DL4ALL_TUNE=lazy`` from the first problem of a class.
+Measurements are stored on disk for each device and driver version. With ``DL4ALL_TUNE=0`` only the rules
+count.
 
-A candidate may win only if its result agrees with that of the rule's, and if it is clearly faster. One that
-computes something else, fails, or takes the process with it is not used on that device and driver again.
+A candidate wins only if its result agrees with the result of the rule's candidate, and if it is clearly
+faster. A candidate that computes something else, fails, or crashes the process is not used with that device
+and driver again.
 """
 
 from __future__ import annotations
@@ -40,24 +41,24 @@ Q = TypeVar("Q")  # a problem
 C = TypeVar("C")  # a candidate
 Key: TypeAlias = tuple[int | str, ...]  # bools are ints
 
-TOLERANCE = 1e-5  # of the largest result
-GAIN = 0.05  # of the time that a candidate must save; less may be noise, or change with the weather
-SLOWER = 1.3  # times the rule's time, from where on a candidate is not tried further,
-MUCH_SLOWER = 2.0  # or not even LEAST_ROUNDS
+TOLERANCE = 1e-5  # of a result, relative to its largest element
+GAIN = 0.05  # share of the time that a candidate must save; less may be noise
+GIVE_UP_RATIO = 1.3  # a candidate that takes longer than the rule's by this factor is measured no further
+EARLY_GIVE_UP_RATIO = 2.0  # the same before MIN_ROUNDS
 ROUNDS = 15
-LEAST_ROUNDS = 5
-SAMPLE = 2e-3  # seconds that are worth timing at least,
-MOST = 50  # or so many runs
-LAZY_SECONDS = 1.0  # for a class that is met while computing
-LAZY_ALL = 20.0  # for all of them, in a process
-NAN = 0xFFFFFFFF  # what lies in a result before a candidate writes it
+MIN_ROUNDS = 5
+MIN_SAMPLE_SECONDS = 2e-3  # of a measurement, unless that takes more than MAX_RUNS
+MAX_RUNS = 50
+LAZY_SECONDS = 1.0  # for tuning a class while computing
+LAZY_TOTAL_SECONDS = 20.0  # for all classes of a process
+NAN = 0xFFFFFFFF  # fills a result before a candidate writes it
 
 logger = logging.getLogger("dl4all")
 clock = time.perf_counter
 
 
 class Work(NamedTuple, Generic[C]):
-    """A problem of made-up numbers: ``run`` computes it with a candidate, and fills ``out``."""
+    """A problem with random operands: ``run`` computes it with a candidate and fills ``out``."""
 
     run: Callable[[C], None]
     out: TensorBase
@@ -65,18 +66,18 @@ class Work(NamedTuple, Generic[C]):
 
 @dataclass(frozen=True, eq=False)
 class Space(Generic[Q, C]):
-    """The ways to run a kernel.
+    """The candidates of a kernel.
 
     Args:
-        name: what results are kept under.
-        candidates: by name. Their ``repr`` is the same in every process, and says all that matters: results
-            that were found among others do not count.
-        key: the class of a problem, of some ten that differ in what is fast.
-        rule: names in order of preference, by no more than what the device is and the class.
+        name: the name under which results are stored.
+        candidates: by name. Their ``repr`` must be the same in every process and describe them completely:
+            results that were measured among other candidates do not count.
+        key: returns the class of a problem; about ten classes differ in what is fast.
+        rule: returns names in order of preference, from properties of the device and the class only.
         fits: whether a device can run a candidate for problems of a class.
-        prepare: a problem like the one given, in memory of its own.
-        problems: those that ``dl4all tune`` looks at, with what they are called.
-        version: raised when the kernels change so much that old results do not count.
+        prepare: returns a problem like the given one, in memory of its own.
+        problems: names and problems that ``dl4all tune`` measures.
+        version: incremented when kernels change so much that old results do not count.
     """
 
     name: str
@@ -90,11 +91,11 @@ class Space(Generic[Q, C]):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """What tells this declaration from a later one."""
+        """A digest that changes with the declaration."""
         return device_records.digest([self.version, {name: repr(c) for name, c in self.candidates.items()}])
 
     def usual(self, device: Device, key: Key) -> str:
-        """What the rule picks for a device."""
+        """The candidate that the rule picks for a device."""
         for name in self.rule(device.info, key):
             if self.fits(device, self.candidates[name], key):
                 return name
@@ -102,33 +103,33 @@ class Space(Generic[Q, C]):
 
 
 class Outcome(NamedTuple):
-    """What a search found. ``seconds`` are medians; candidates that were left out have none."""
+    """The result of a search. ``seconds`` are medians, of the candidates that were measured."""
 
     usual: str
     chosen: str
     seconds: dict[str, float]
-    refused: dict[str, str]  # and why
-    finished: bool  # else there was no time to tell
+    refused: dict[str, str]  # with the reason
+    finished: bool  # False if the time did not suffice
 
 
 @dataclass
 class _State:
-    """What is chosen on a device in this process."""
+    """The choices for a device in this process."""
 
     mode: str = field(default_factory=config.tune_setting)
     chosen: dict[tuple[str, Key], Any] = field(default_factory=dict)
-    unknown: set[tuple[str, Key]] = field(default_factory=set)  # of which nothing is on disk
-    seconds: float = LAZY_ALL  # left for looking while computing
+    unknown: set[tuple[str, Key]] = field(default_factory=set)  # classes without a result on disk
+    seconds: float = LAZY_TOTAL_SECONDS  # left for tuning while computing
     searching: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
 SPACES: dict[str, Space[Any, Any]] = {}
-"""All that can be tuned, by name."""
+"""Every declared space by name."""
 
 
 def declare(space: Space[Q, C]) -> Space[Q, C]:
-    """Let ``dl4all tune`` know of a space."""
+    """Register a space for ``dl4all tune``."""
     if space.name in SPACES:
         raise ValueError(f"[{space.name}] is declared twice")
     SPACES[space.name] = space
@@ -136,7 +137,7 @@ def declare(space: Space[Q, C]) -> Space[Q, C]:
 
 
 class UninitializedTensor(TensorBase):
-    """A tensor that no user sees."""
+    """An internal tensor, for measurements."""
 
     __slots__ = ()
 
@@ -151,54 +152,56 @@ def uninitialized(device: Device, *shape: int) -> Any:
 
 
 def choose(space: Space[Q, C], device: Device, problem: Q) -> C:
-    """The candidate to run a problem with, from a table but for the first of its class."""
+    """The candidate to run a problem with; cached for each class."""
     key = space.key(problem)
     state = device.tables.get("tuning")
     if state is not None:
-        found: C | None = state.chosen.get((space.name, key))
-        if found is not None:
-            return found
+        candidate: C | None = state.chosen.get((space.name, key))
+        if candidate is not None:
+            return candidate
     return _decide(space, device, problem, key)
 
 
 def _decide(space: Space[Q, C], device: Device, problem: Q, key: Key) -> C:
+    """Choose from the results on disk, by tuning if that is lazy, or by the rule."""
     state = _state(device)
     with state.lock:
-        found, final = None, True
+        name, final = None, True
         if state.mode != "off" and (space.name, key) not in state.unknown:
-            found = stored_choice(space, device, key)
-        if found is None:
+            name = stored_choice(space, device, key)
+        if name is None:
             state.unknown.add((space.name, key))
             if state.mode == "lazy" and state.seconds > 0:
-                found, final = _lazily(space, device, problem, state)
-        candidate = space.candidates[space.usual(device, key) if found is None else found]
+                name, final = _tune_lazily(space, device, problem, state)
+        candidate = space.candidates[space.usual(device, key) if name is None else name]
         if final:
             state.chosen[space.name, key] = candidate
         return candidate
 
 
-def _lazily(space: Space[Q, C], device: Device, problem: Q, state: _State) -> tuple[str | None, bool]:
-    """What looking found, and whether that was possible now: never within a search or a profile."""
+def _tune_lazily(space: Space[Q, C], device: Device, problem: Q, state: _State) -> tuple[str | None, bool]:
+    """The tuned choice, and whether it is final: nothing is tuned within a search or a profile."""
     if state.searching or recorder.active is not None:
         return None, False
-    begun = clock()
+    start = clock()
     try:
-        with device_records.alone(0.0) as may:
-            if not may:
+        with device_records.alone(0.0) as locked:
+            if not locked:
                 return None, False
-            found = tune(space, device, problem, min(LAZY_SECONDS, state.seconds))
-    except Dl4allError as error:  # what the kernel itself says will come up when it is used
+            outcome = tune(space, device, problem, min(LAZY_SECONDS, state.seconds))
+    except Dl4allError as error:  # the kernel raises it again when it is used
         logger.debug("[%s] was not tuned on %s: %s", space.name, device, error)
         return None, True
     finally:
-        state.seconds -= clock() - begun
-    return found.chosen, True
+        state.seconds -= clock() - start
+    return outcome.chosen, True
 
 
 def tune(space: Space[Q, C], device: Device, problem: Q, seconds: float) -> Outcome:
-    """Find the fastest candidate for a problem, keep it on disk, and use it from now on.
+    """Find the fastest candidate for a problem, store it on disk, and use it from now on.
 
-    Other processes must be kept from doing the same at once (:func:`dl4all.runtime.device_records.alone`).
+    The caller must keep other processes from tuning at the same time, by
+    :func:`dl4all.runtime.device_records.alone`.
 
     Raises:
         OutOfMemoryError: the problem does not fit the device.
@@ -207,41 +210,42 @@ def tune(space: Space[Q, C], device: Device, problem: Q, seconds: float) -> Outc
     with state.lock:
         state.searching = True
         try:
-            found = search(space, device, problem, seconds)
+            outcome = search(space, device, problem, seconds)
         finally:
             state.searching = False
-        if found.finished:
+        if outcome.finished:
             words = _words(space, device, key)
-            content = {"chosen": found.chosen, "usual": found.usual, "seconds": found.seconds}
+            content = {"chosen": outcome.chosen, "usual": outcome.usual, "seconds": outcome.seconds}
             device_records.write(device_records.file(_folder(device, space.name), words), words, content)
             if state.mode != "off":
-                state.chosen[space.name, key] = space.candidates[found.chosen]
-        return found
+                state.chosen[space.name, key] = space.candidates[outcome.chosen]
+        return outcome
 
 
 def search(space: Space[Q, C], device: Device, problem: Q, seconds: float) -> Outcome:
-    """Try the candidates on made-up numbers, in turn; after so many seconds nothing new is begun."""
-    until, key = clock() + seconds, space.key(problem)
+    """Measure the candidates in turn on random operands; starts nothing new after `seconds`."""
+    deadline, key = clock() + seconds, space.key(problem)
     usual = space.usual(device, key)
     refused = _refused(space, device, dead=True)
     fitting = [name for name, c in space.candidates.items() if name != usual and space.fits(device, c, key)]
     work = space.prepare(device, problem)
-    # Half of the time at most goes into first runs, which compile.
-    agreeing = _agreeing(space, device, work, usual, fitting, refused, until - seconds / 2)
+    # First runs, which compile, take at most half of the time.
+    agreeing = _agreeing(space, device, work, usual, fitting, refused, deadline - seconds / 2)
     run = {name: functools.partial(work.run, space.candidates[name]) for name in (usual, *agreeing)}
-    times = min(MOST, math.ceil(SAMPLE / max(sample(run[usual], 1, device), SAMPLE / MOST)))
-    found: dict[str, list[float]] = {name: [] for name in run}
+    run_seconds = max(sample(run[usual], 1, device), MIN_SAMPLE_SECONDS / MAX_RUNS)
+    runs = min(MAX_RUNS, math.ceil(MIN_SAMPLE_SECONDS / run_seconds))
+    seconds_of: dict[str, list[float]] = {name: [] for name in run}
     racing = agreeing
-    while racing and len(found[usual]) < ROUNDS and clock() < until:
+    while racing and len(seconds_of[usual]) < ROUNDS and clock() < deadline:
         for name in (usual, *racing):
-            found[name].append(sample(run[name], times, device))
-        limit = SLOWER if len(found[usual]) >= LEAST_ROUNDS else MUCH_SLOWER
-        racing = [name for name in racing if statistics.median(_ratios(found, name, usual)) < limit]
-    enough = len(found[usual]) >= LEAST_ROUNDS
+            seconds_of[name].append(sample(run[name], runs, device))
+        limit = GIVE_UP_RATIO if len(seconds_of[usual]) >= MIN_ROUNDS else EARLY_GIVE_UP_RATIO
+        racing = [name for name in racing if statistics.median(_ratios(seconds_of, name, usual)) < limit]
+    enough = len(seconds_of[usual]) >= MIN_ROUNDS
     return Outcome(
         usual,
-        chosen=_fastest(found, racing if enough else [], usual),
-        seconds={name: statistics.median(times) for name, times in found.items() if times},
+        chosen=_fastest(seconds_of, racing if enough else [], usual),
+        seconds={name: statistics.median(times) for name, times in seconds_of.items() if times},
         refused=refused,
         finished=enough or (not racing and all(name in run or name in refused for name in fitting)),
     )
@@ -254,76 +258,78 @@ def _agreeing(
     usual: str,
     fitting: Sequence[str],
     refused: dict[str, str],
-    until: float,
+    deadline: float,
 ) -> list[str]:
-    """Those that give the usual candidate's numbers, as far as there is time; others are refused."""
+    """The candidates whose results agree with the usual one's, until the deadline; refuses others."""
     expected = _result(work, space.candidates[usual], device)
     if not np.isfinite(expected).all():
         raise DeviceError(f"[{space.name}] {usual} computes no numbers on {device}; try dl4all doctor")
     agreeing = []
     for name in fitting:
-        if clock() >= until:
+        if clock() >= deadline:
             break
         if name not in refused:
             with _attempt(space, device, name, refused):
-                problem = _problem(work, space.candidates[name], device, expected, usual)
-                if problem:
-                    refused[name] = problem
+                mistake = _mistake(work, space.candidates[name], device, expected, usual)
+                if mistake:
+                    refused[name] = mistake
                 else:
                     agreeing.append(name)
     return agreeing
 
 
 def _result(work: Work[C], candidate: C, device: Device) -> npt.NDArray[Any]:
+    """What a candidate computes; nan where it writes nothing."""
     device.fill(work.out.storage, NAN)
     work.run(candidate)
     return work.out.on_host().copy()
 
 
-def _problem(work: Work[C], candidate: C, device: Device, expected: npt.NDArray[Any], usual: str) -> str:
-    """What is wrong with a candidate's result; empty if nothing is."""
+def _mistake(work: Work[C], candidate: C, device: Device, expected: npt.NDArray[Any], usual: str) -> str:
+    """A description of what is wrong with a candidate's result; empty if nothing is."""
     try:
-        got = _result(work, candidate, device)
+        result = _result(work, candidate, device)
     except (OutOfMemoryError, DeviceLostError):
         raise
     except Dl4allError as error:
         return f"failed: {error}"
     with np.errstate(all="ignore"):
-        far = float(np.abs(got - expected).max() / np.abs(expected).max())
-    return "" if far <= TOLERANCE else f"differs from {usual} by {far:.1e} of the largest result"
+        deviation = float(np.abs(result - expected).max() / np.abs(expected).max())
+    return "" if deviation <= TOLERANCE else f"differs from {usual} by {deviation:.1e} of the largest result"
 
 
 def sample(work: Callable[[], None], times: int, device: Device) -> float:
-    """Seconds for each of so many runs, until the last result is there."""
+    """Mean seconds of a run, measured over `times` runs until the device has finished."""
     device.synchronize()
-    begun = clock()
+    start = clock()
     for _ in range(times):
         work()
     device.synchronize()
-    return (clock() - begun) / times
+    return (clock() - start) / times
 
 
-def _ratios(found: Mapping[str, Sequence[float]], name: str, usual: str) -> list[float]:
-    """A candidate's times by the usual one's of the same rounds: what slows both down does not count."""
-    return [mine / other for mine, other in zip(found[name], found[usual], strict=False)]
+def _ratios(seconds_of: Mapping[str, Sequence[float]], name: str, usual: str) -> list[float]:
+    """A candidate's times over the usual one's, by rounds, so that slow rounds of both do not count."""
+    return [own / other for own, other in zip(seconds_of[name], seconds_of[usual], strict=False)]
 
 
-def _fastest(found: Mapping[str, Sequence[float]], racing: Sequence[str], usual: str) -> str:
-    """The candidate that wins: by GAIN in the median and at its best, and in three of four rounds at all."""
-    best, least = usual, 1 - GAIN
+def _fastest(seconds_of: Mapping[str, Sequence[float]], racing: Sequence[str], usual: str) -> str:
+    """The winner: better by GAIN in the median and in the best time, and faster in three of four rounds."""
+    best, best_ratio = usual, 1 - GAIN
     for name in racing:
-        ratios = sorted(_ratios(found, name, usual))
-        middle, most = statistics.median(ratios), ratios[3 * len(ratios) // 4]
-        if middle < least and most < 1 and min(found[name]) < (1 - GAIN) * min(found[usual]):
-            best, least = name, middle
+        ratios = sorted(_ratios(seconds_of, name, usual))
+        median, upper_quartile = statistics.median(ratios), ratios[3 * len(ratios) // 4]
+        gains = min(seconds_of[name]) < (1 - GAIN) * min(seconds_of[usual])
+        if median < best_ratio and upper_quartile < 1 and gains:
+            best, best_ratio = name, median
     return best
 
 
-# What is on disk
+# Results on disk
 
 
 def stored_choice(space: Space[Q, C], device: Device, key: Key) -> str | None:
-    """What was found for a class of problems; None if nothing was that can be used."""
+    """The stored choice for a class of problems; None if there is none that can be used."""
     words = _words(space, device, key)
     content = _read(device_records.file(_folder(device, space.name), words), words)
     name = str(content.get("chosen"))
@@ -333,7 +339,7 @@ def stored_choice(space: Space[Q, C], device: Device, key: Key) -> str | None:
 
 
 def forget(device: Device, name: str) -> int:
-    """Remove what was found about a space on a device as its driver is now; returns how many classes."""
+    """Remove the results of a space for a device and its driver; returns the number of classes."""
     folder = file_cache.folder() / _folder(device, name)
     count = len(list(folder.glob("*.json")))
     shutil.rmtree(folder, ignore_errors=True)
@@ -349,17 +355,20 @@ def _state(device: Device) -> _State:
 
 
 def _folder(device: Device, *names: str) -> str:
+    """The folder of a device's results, relative to the cache."""
     return "/".join(
         ("tuning", device_records.digest(device_records.identity(device.name, device.info)), *names)
     )
 
 
-def _words(space: Space[Q, C], device: Device, *rest: Any) -> list[Any]:
-    what = [list(word) if isinstance(word, tuple) else word for word in rest]
-    return [*device_records.identity(device.name, device.info), space.name, space.fingerprint, *what]
+def _words(space: Space[Q, C], device: Device, *parts: Any) -> list[Any]:
+    """What identifies a record: device, driver, space and more parts."""
+    words = [list(part) if isinstance(part, tuple) else part for part in parts]
+    return [*device_records.identity(device.name, device.info), space.name, space.fingerprint, *words]
 
 
 def _read(file: Path, words: list[Any]) -> dict[str, Any]:
+    """A record's content; empty if there is none or it cannot be read."""
     try:
         return device_records.read(file, words) or {}
     except (ValueError, TypeError) as error:
@@ -368,13 +377,13 @@ def _read(file: Path, words: list[Any]) -> dict[str, Any]:
 
 
 def _refused(space: Space[Q, C], device: Device, *, dead: bool = False) -> dict[str, str]:
-    """The candidates that must not be used on a device, and why.
+    """The candidates that must not be used on a device, with the reasons.
 
-    With `dead`, nobody else is tuning, so a candidate that is being tried has ended its process.
+    With `dead` no other process is tuning, so a candidate that is noted as being tried ended its process.
     """
     words = _words(space, device, "refused")
     content = _read(device_records.file(_folder(device, space.name, "refused"), words), words)
-    refused = {str(name): str(why) for name, why in dict(content.get("refused", {})).items()}
+    refused = {str(name): str(reason) for name, reason in dict(content.get("refused", {})).items()}
     trying = content.get("trying")
     if dead and trying:
         refused[str(trying)] = "the process ended while it was tried"
@@ -389,11 +398,11 @@ def _write_refused(space: Space[Q, C], device: Device, refused: dict[str, str], 
 
 @contextlib.contextmanager
 def _attempt(space: Space[Q, C], device: Device, name: str, refused: dict[str, str]) -> Iterator[None]:
-    """Surrounds the first run of a candidate, so that the next process learns of it if this one dies."""
+    """Note the first run of a candidate on disk, so that the next process knows it if this one dies."""
     _write_refused(space, device, refused, name)
     try:
         yield
-    except DeviceLostError:  # which is as bad
+    except DeviceLostError:  # as bad as a dead process: the note stays
         raise
     except BaseException:
         _write_refused(space, device, refused)

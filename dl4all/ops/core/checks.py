@@ -1,4 +1,4 @@
-"""Checks of operands that several families share."""
+"""Checks of operands that several families of ops share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ AXES = {1: "(N, C, L)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}
 
 
 def check_images(op: str, x: TensorBase, axes: int = 2) -> None:
-    """Raise unless `x` is a batch of float images of so many axes.
+    """Raise unless `x` is a batch of float images with this number of spatial axes.
 
     Raises:
         ShapeError, DTypeError

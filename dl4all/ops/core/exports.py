@@ -1,7 +1,7 @@
-"""Where a function of tensors appears beside ``dl4all.ops``: the only place where that is said.
+"""The decorator that declares in which public namespaces a function of tensors appears.
 
-``tools/exports.py`` reads these declarations and writes the lists of names, the methods of tensors and the
-typed stubs from them; a test compares.
+``tools/exports.py`` reads these declarations and generates the lists of names, the methods of tensors and the
+typed stubs; a test compares them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ With a name after a dot, the function appears there under that name only.
 
 
 def export(*spaces: Space, aliases: tuple[str, ...] = ()) -> Callable[[F], F]:
-    """Declare where a function appears.
+    """Declare the public namespaces of a function.
 
     Args:
-        spaces: beside ``dl4all.ops``, which has all of them.
-        aliases: second names that PyTorch has for it, in the same spaces.
+        spaces: namespaces in addition to ``dl4all.ops``, which has every function.
+        aliases: PyTorch's other names of the function, in the same namespaces.
 
     Example:
         >>> @export("dl", "Tensor", aliases=("absolute",))

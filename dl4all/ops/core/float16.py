@@ -1,7 +1,7 @@
-"""float16 on devices: stored in half the bytes, computed with in float32.
+"""float16 on devices: conversion to float32 and back, since kernels compute in float32 only.
 
-Kernels know float32 only. What lies in memory as float16 is unpacked before they run, and what they compute
-is rounded once, at the end: sums do not lose their digits on the way.
+Operands are unpacked before a kernel runs and its result is rounded once, at the end, so that sums keep their
+precision on the way.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ WORKGROUP = 128
 
 
 def unpacked(x: TensorBase) -> TensorBase:
-    """A float32 tensor with the elements of a float16 one, laid out as they are, without a history."""
-    made = type(x).result_class
+    """Convert float16 to a float32 tensor of the same memory layout, without a history."""
+    cls = type(x).result_class
     if 0 in x.shape:
-        return made(x.device.allocate(0), x.shape, FLOAT, x.device)
-    steps = [(size - 1) * stride for size, stride in zip(x.shape, x.strides, strict=True)]
-    first = (x.offset + sum(step for step in steps if step < 0)) // 2  # words
-    words = ceil_div(x.offset + sum(step for step in steps if step > 0) + 1, 2) - first
-    flat = made(x.device.allocate(8 * words, "unpack"), (2 * words,), FLOAT, x.device)
+        return cls(x.device.allocate(0), x.shape, FLOAT, x.device)
+    extents = [(size - 1) * stride for size, stride in zip(x.shape, x.strides, strict=True)]
+    first = (x.offset + sum(extent for extent in extents if extent < 0)) // 2  # words
+    words = ceil_div(x.offset + sum(extent for extent in extents if extent > 0) + 1, 2) - first
+    flat = cls(x.device.allocate(8 * words, "unpack"), (2 * words,), FLOAT, x.device)
     run(UNPACK, strided_grid(words, WORKGROUP), pack(words, first), x, flat)
-    return made(flat.storage, x.shape, FLOAT, x.device, x.strides, x.offset - 2 * first)
+    return cls(flat.storage, x.shape, FLOAT, x.device, x.strides, x.offset - 2 * first)
 
 
 def pack_into(out: TensorBase, x: TensorBase) -> None:
-    """Fill `out`, float16 from the start of its memory on, with the elements of contiguous float32."""
+    """Round contiguous float32 to float16, written from the start of the memory of `out` on."""
     count = x.numel()
     if count:
         run(PACK, strided_grid(ceil_div(count, 2), WORKGROUP), pack(count, x.offset), x, out)

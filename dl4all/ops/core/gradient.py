@@ -1,4 +1,4 @@
-"""The gradient in an op's declaration: functions of the result's gradient and of what they name."""
+"""Gradients in declarations of ops: functions whose parameter names choose what is kept for them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Grad = Function | tuple[Function | None, ...] | None
 
 
 class GradientRule:
-    """How an op's operands get their gradients.
+    """Computes the gradients of an op's operands.
 
-    A tuple has a function for each operand, None where there is no gradient; a single function is for
-    the only operand, or returns a tuple with all of them. A function's first parameter is the gradient
-    of the result. The others are taken by their names: operands and ``result`` (which are then kept in
-    memory for it), arguments, ``shapes`` (the operands'), and ``needs`` (whose gradients are wanted).
-    They are written in the library's own ops, so that they can be differentiated again; gradients of
-    what was broadcast are summed, and brought to the operand's dtype, afterwards.
+    A tuple has a function for each operand, None for an operand without a gradient. A single function is for
+    the only operand, or returns a tuple of all gradients. A function's first parameter is the gradient of the
+    result. The names of the others choose what it is called with: operands and ``result`` (kept in memory
+    then), arguments, ``shapes`` (of the operands), and ``needs`` (which operands want a gradient). The
+    functions call the library's own ops, so that gradients can be differentiated again. Afterwards gradients
+    of broadcast operands are summed, and cast to the operand's dtype.
 
     >>> product = GradientRule("mul", (lambda g, b: g * b, lambda g, a: g * a))
     >>> product.parameters((True, False))
@@ -31,16 +31,16 @@ class GradientRule:
         self._name = name
         self._grad = grad
         functions = grad if isinstance(grad, tuple) else (grad,)
-        self._names = tuple(frozenset() if f is None else _names(f) for f in functions)
+        self._names = tuple(frozenset() if f is None else _parameter_names(f) for f in functions)
 
     def parameters(self, needs: tuple[bool, ...]) -> set[str]:
-        """What must be at hand when the gradients that are wanted are computed."""
+        """The names of all parameters of the functions that compute the gradients in need."""
         if not isinstance(self._grad, tuple):
             return set(self._names[0])
         return {name for names, needed in zip(self._names, needs, strict=True) if needed for name in names}
 
     def __call__(self, g: Any, values: dict[str, Any], needs: tuple[bool, ...]) -> tuple[Any, ...]:
-        """The gradients, None for those that are not needed.
+        """Compute the gradients; None for those that are not needed.
 
         Raises:
             GradientError: the op declares none.
@@ -52,9 +52,10 @@ class GradientRule:
                 f(g, **{name: values[name] for name in names}) if needed and f is not None else None
                 for f, names, needed in zip(self._grad, self._names, needs, strict=True)
             )
-        found = self._grad(g, **{name: values[name] for name in self._names[0]})
-        return found if isinstance(found, tuple) else (found,)
+        gradients = self._grad(g, **{name: values[name] for name in self._names[0]})
+        return gradients if isinstance(gradients, tuple) else (gradients,)
 
 
-def _names(function: Function) -> frozenset[str]:
+def _parameter_names(function: Function) -> frozenset[str]:
+    """The parameters after the first one, which is the gradient of the result."""
     return frozenset(list(inspect.signature(function).parameters)[1:])

@@ -1,4 +1,4 @@
-"""Small words that kernels are launched with."""
+"""Helpers to launch kernels: shaders, push constants and grids."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
 
-MAX_GRID_SIZE = 65535  # along one side, on every device
-STRIDED_GRID_CAP = 32768  # of kernels that stride over what is left
-MAX_LOOP_ROUNDS = 60_000  # of all loops of an invocation, on drivers that have a limit
+MAX_GRID_SIZE = 65535  # workgroups along one axis, on every device
+STRIDED_GRID_CAP = 32768  # workgroups of a kernel with a grid-stride loop
+MAX_LOOP_ROUNDS = 60_000  # of all loops of one invocation, on drivers that have a limit
 
 
 def shader(path: str, **defines: Any) -> Shader:
@@ -36,7 +36,7 @@ def pack(*values: int | float) -> bytes:
 def _float32(value: float) -> bytes:
     try:
         return struct.pack("<f", value)
-    except OverflowError:  # struct refuses what float32 rounds to infinity
+    except OverflowError:  # struct refuses numbers that float32 rounds to infinity
         return struct.pack("<f", math.copysign(math.inf, value))
 
 
@@ -45,32 +45,32 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def strided_grid(elements: int, workgroup: int) -> Grid:
-    """Workgroups for a kernel that strides over `elements` with `workgroup` invocations each."""
+    """The grid of a kernel with a grid-stride loop over `elements`."""
     return min(ceil_div(elements, workgroup), STRIDED_GRID_CAP), 1, 1
 
 
 class NoKernel(Exception):
-    """An op has none for these operands; its body computes instead."""
+    """An op has no kernel for these operands; its body computes instead."""
 
 
 class LoopTooLong(NoKernel):
-    """A device's driver would stop a kernel before its end."""
+    """The driver would stop a kernel before its end."""
 
 
 def check_rounds(device: Device, rounds: int) -> None:
-    """Raise unless the loops of one invocation may have so many rounds in all.
+    """Check the total number of rounds of all loops of one invocation.
 
     Raises:
-        TooLong: the driver is llvmpipe, which leaves loops after 65535 rounds without a word.
+        LoopTooLong: the driver is llvmpipe, which silently leaves loops after 65535 rounds.
     """
     if rounds > MAX_LOOP_ROUNDS and device.info.driver_id == "mesa_llvmpipe":
         raise LoopTooLong(f"an invocation would have {rounds} rounds of loops, the driver stops after 65535")
 
 
 def run(code: Shader, groups: Grid, push: bytes, *tensors: TensorBase, flops: int = 0) -> None:
-    """Launch on the device of the operands, bound in the given order.
+    """Launch a shader on the device of the tensors, which are bound in this order.
 
-    ``flops`` counts the floating point operations where there are many for each byte.
+    ``flops`` is the number of floating point operations of kernels that do many for each byte.
     """
     device = tensors[0].device
     device.launch(Launch(code, groups, push, flops=flops), *(tensor.storage for tensor in tensors))

@@ -1,10 +1,9 @@
-"""One dispatch for many tensors, where a dispatch for each would take longer to ask for than to run.
+"""Multi-tensor apply: one dispatch for many small tensors, whose single dispatches would cost more than run.
 
-No device binds the memory of many tensors one by one. But the pool cuts tensors out of few large buffers. So
-a dispatch binds for each role that tensors play in a kernel (gradient, parameter) the span of one buffer from
-the first of them that lies there to the last, and a table that says where each of them begins. Tensors of
-other buffers take another dispatch. What is planned is kept: a loop often finds its tensors in the same
-places again.
+A device cannot bind many tensors one by one, but the pool cuts tensors out of few large buffers. So for
+each role that tensors play in a kernel (gradient, parameter) a dispatch binds the span of one buffer from the
+first tensor in it to the last, and a table of the offsets of all tensors. Tensors in other buffers take
+another dispatch. Plans are cached: a training loop often finds its tensors at the same addresses again.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from dl4all.runtime.protocols import Span
 from dl4all.scheduler.device import Device
 
 Job = tuple[TensorBase, ...]
-"""The tensors of one piece of work, one for each role: contiguous, of float32, with as many elements."""
+"""The tensors of one job, one for each role: contiguous, float32, with equal numbers of elements."""
 
-EACH = 1024  # elements that a workgroup goes through
-MOST_ROWS = MAX_GRID_SIZE // 2  # so many tensors and all of their elements never need more workgroups
-LEAST_SAVED = 8  # dispatches; to plan and to write a table takes as long as asking for so many
-ROW = 5  # words of the table: the first workgroup, the elements, and a place for each of 3 roles
+ELEMENTS_PER_GROUP = 1024  # computed by a workgroup
+MAX_ROWS = MAX_GRID_SIZE // 2  # large tensors always fit into the grid with more elements per group
+MIN_SAVED_DISPATCHES = 8  # planning and writing a table takes as long as this many dispatches
+ROW_WORDS = 5  # of the table: first workgroup, elements, and an offset for each of 3 roles
 
 Window = tuple[int, int]
-"""The first byte of a piece of a buffer, and the end."""
+"""First byte and end of a range of a buffer."""
 
 
 class Role(NamedTuple):
-    """What a kernel does with one tensor of each job.
+    """How a kernel uses one tensor of each job.
 
-    ``width`` is how many values it keeps there for each element, one after another for all elements.
+    ``width`` is the number of values per element; the first values of all elements come first.
     """
 
     written: bool
@@ -46,10 +45,9 @@ class Role(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The jobs of one dispatch, by their numbers, and what it binds: a table, and a span for each role.
+    """The jobs of one dispatch, by their numbers, and its bindings: a table, and a span for each role.
 
-    ``rows`` begins its push constants: from which row of the table on, to which, and how much of a tensor a
-    workgroup does.
+    ``rows`` begins its push constants: first row and end row of the table, and elements per workgroup.
     """
 
     jobs: tuple[int, ...]
@@ -60,14 +58,14 @@ class Batch(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Who goes together, and who alone."""
+    """Jobs that share dispatches, and jobs that are dispatched alone."""
 
     batches: tuple[Batch, ...]
     alone: tuple[int, ...]
 
 
 class MultiTensor:
-    """Plans jobs, and keeps the last plan of each list. Copies and pickles of it begin without any.
+    """Plans dispatches, and caches the last plan of each list of jobs. Copies and pickles start empty.
 
     >>> import dl4all as dl
     >>> x = dl.tensor([1.0, 2.0], device="cpu")
@@ -76,57 +74,57 @@ class MultiTensor:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, tuple[list[Any], Plan]] = {}
+        self._plans: dict[Hashable, tuple[list[Any], Plan]] = {}
         self._tables: dict[tuple[Device, Hashable], Storage] = {}
 
     def __reduce__(self) -> tuple[type[MultiTensor], tuple[()]]:
         return MultiTensor, ()
 
     def plan(self, jobs: Sequence[Job], roles: Sequence[Role], slot: Hashable = None) -> Plan:
-        """Who of the jobs goes together.
+        """Group jobs into dispatches.
 
         Args:
-            jobs: all of one device, each with at least one element.
-            roles: of the tensors of each job.
-            slot: which list of jobs this is, if there are several.
+            jobs: all on one device, each with at least one element.
+            roles: the role of each tensor of a job.
+            slot: tells lists of jobs apart, if there are several.
         """
         if len(jobs) == 1 or not jobs[0][0].device.alignment:
             return Plan((), tuple(range(len(jobs))))
         key: list[Any] = [*roles, *[job[-1].shape for job in jobs]]
-        key += [place for job in jobs for tensor in job for place in (tensor.storage.span, tensor.offset)]
-        known = self._known.get(slot)
-        if known is not None and known[0] == key:
-            return known[1]
-        plan = self._planned(jobs, roles, slot)
-        self._known[slot] = key, plan
+        key += [part for job in jobs for tensor in job for part in (tensor.storage.span, tensor.offset)]
+        cached = self._plans.get(slot)
+        if cached is not None and cached[0] == key:
+            return cached[1]
+        plan = self._make_plan(jobs, roles, slot)
+        self._plans[slot] = key, plan
         return plan
 
-    def _planned(self, jobs: Sequence[Job], roles: Sequence[Role], slot: Hashable) -> Plan:
+    def _make_plan(self, jobs: Sequence[Job], roles: Sequence[Role], slot: Hashable) -> Plan:
         device = jobs[0][0].device
-        places = [_windows(job, roles) for job in jobs]
-        if _overlap(jobs, roles, places):
+        windows = [_windows(job, roles) for job in jobs]
+        if _overlap(jobs, roles, windows):
             return Plan((), tuple(range(len(jobs))))
-        bins, alone = _bins(jobs, places)
-        if sum(len(one.jobs) - 1 for one in bins) < LEAST_SAVED:
+        groups, alone = _group_jobs(jobs, windows)
+        if sum(len(group.jobs) - 1 for group in groups) < MIN_SAVED_DISPATCHES:
             return Plan((), tuple(range(len(jobs))))
-        # In memory that stays: with tables that come and go, small tensors would never find the same places.
-        nbytes = 4 * ROW * len(jobs)
+        # The table is kept: if tables came and went, small tensors would move and no plan would fit again.
+        nbytes = 4 * ROW_WORDS * len(jobs)
         table = self._tables.get((device, slot))
         if table is None or table.nbytes < nbytes:
             table = self._tables[device, slot] = device.allocate(nbytes, "table")
-        rows = np.zeros((sum(len(one.jobs) for one in bins), ROW), np.uint32)
+        rows = np.zeros((sum(len(group.jobs) for group in groups), ROW_WORDS), np.uint32)
         batches, start = list[Batch](), 0
-        for one in bins:
-            batches.append(_batch(one, jobs, roles, places, table, rows, start))
-            start += len(one.jobs)
+        for group in groups:
+            batches.append(_make_batch(group, jobs, roles, windows, table, rows, start))
+            start += len(group.jobs)
         device.write(table, rows)
         return Plan(tuple(batches), alone)
 
 
 def side_by_side(device: Device, sizes: Sequence[int]) -> list[Storage]:
-    """Memory of so many bytes each for tensors that go together: in as few buffers as can be.
+    """Allocate adjacent memory of these sizes in bytes, in as few buffers as possible.
 
-    Each piece of a buffer goes back when nothing in it is in use any more.
+    Each piece of a buffer is freed with the last storage in it.
 
     Raises:
         OutOfMemoryError
@@ -134,119 +132,123 @@ def side_by_side(device: Device, sizes: Sequence[int]) -> list[Storage]:
     if not device.alignment:
         return [device.allocate(nbytes) for nbytes in sizes]
     limits = device.info.limits
-    most = min(limits.storage_buffer_range, limits.allocation_size)
-    parts, room = list[list[int]](), 0
+    max_bytes = min(limits.storage_buffer_range, limits.allocation_size)
+    parts, free_bytes = list[list[int]](), 0
     for nbytes in sizes:
         size = aligned(nbytes, device.alignment)
-        if not parts or size > room:
+        if not parts or size > free_bytes:
             parts.append([])
-            room = most
+            free_bytes = max_bytes
         parts[-1].append(nbytes)
-        room -= size
-    return [storage for part in parts for storage in _cut(device, part)]
+        free_bytes -= size
+    return [storage for part in parts for storage in _split_allocation(device, part)]
 
 
-def _cut(device: Device, sizes: Sequence[int]) -> list[Storage]:
-    places = [0, *itertools.accumulate(aligned(nbytes, device.alignment) for nbytes in sizes)]
-    whole = device.allocate(places[-2] + sizes[-1])
+def _split_allocation(device: Device, sizes: Sequence[int]) -> list[Storage]:
+    """Storages that lie behind each other in one allocation."""
+    offsets = [0, *itertools.accumulate(aligned(nbytes, device.alignment) for nbytes in sizes)]
+    whole = device.allocate(offsets[-2] + sizes[-1])
     buffer, start, _ = whole.span
 
     def release(piece: Piece, whole: Storage = whole) -> None:
-        """Nothing but to keep the whole until then: it goes back by itself."""
+        """Does nothing but hold the whole allocation, which frees itself after its last part."""
 
     return [
-        Storage(Span(buffer, start + place, aligned(nbytes, 4)), nbytes, whole.piece, release)
-        for place, nbytes in zip(places, sizes, strict=False)
+        Storage(Span(buffer, start + offset, aligned(nbytes, 4)), nbytes, whole.piece, release)
+        for offset, nbytes in zip(offsets, sizes, strict=False)
     ]
 
 
-class _Bin:
-    """Jobs that go together: a span for each role reaches all of their tensors."""
+class _Group:
+    """Jobs of one dispatch: for each role a window covers all of their tensors."""
 
     def __init__(self) -> None:
         self.jobs: list[int] = []
         self.windows: list[Window] = []
 
-    def takes(self, number: int, windows: list[Window], limit: int) -> bool:
-        """Add a job, if what is to be bound does not become too large."""
+    def try_add(self, number: int, windows: list[Window], limit: int) -> bool:
+        """Add a job, unless the group or one of its windows becomes too large."""
         if self.jobs:
-            both = zip(self.windows, windows, strict=True)
-            windows = [(min(a, first), max(b, last)) for (a, b), (first, last) in both]
-        if len(self.jobs) == MOST_ROWS or any(last - first > limit for first, last in windows):
+            pairs = zip(self.windows, windows, strict=True)
+            windows = [(min(a, start), max(b, end)) for (a, b), (start, end) in pairs]
+        if len(self.jobs) == MAX_ROWS or any(end - start > limit for start, end in windows):
             return False
         self.jobs.append(number)
         self.windows = windows
         return True
 
 
-def _bins(jobs: Sequence[Job], places: Sequence[Sequence[Window]]) -> tuple[list[_Bin], tuple[int, ...]]:
-    """Several jobs each, and who is left."""
+def _group_jobs(
+    jobs: Sequence[Job], job_windows: Sequence[Sequence[Window]]
+) -> tuple[list[_Group], tuple[int, ...]]:
+    """Groups of at least two jobs, and the numbers of the jobs that are left alone."""
     device = jobs[0][0].device
     limit, mask = device.info.limits.storage_buffer_range, -device.alignment
-    bins: dict[tuple[Any, ...], list[_Bin]] = {}
+    by_buffers: dict[tuple[Any, ...], list[_Group]] = {}
     alone: list[int] = []
     for number, job in enumerate(jobs):
-        windows = [(first & mask, last) for first, last in places[number]]
-        fits = all(last - first <= limit for first, last in windows)
+        windows = [(start & mask, end) for start, end in job_windows[number]]
+        fits = all(end - start <= limit for start, end in windows)
         if not fits or not all(device.joins(tensor.storage) for tensor in job):
             alone.append(number)
             continue
-        similar = bins.setdefault(tuple(tensor.storage.buffer for tensor in job), [])
-        if not any(one.takes(number, windows, limit) for one in similar):
-            similar.append(_Bin())
-            similar[-1].takes(number, windows, limit)
-    found = [one for similar in bins.values() for one in similar]
-    alone += [one.jobs[0] for one in found if len(one.jobs) == 1]
-    return [one for one in found if len(one.jobs) > 1], tuple(sorted(alone))
+        groups = by_buffers.setdefault(tuple(tensor.storage.buffer for tensor in job), [])
+        if not any(group.try_add(number, windows, limit) for group in groups):
+            groups.append(_Group())
+            groups[-1].try_add(number, windows, limit)
+    all_groups = [group for groups in by_buffers.values() for group in groups]
+    alone += [group.jobs[0] for group in all_groups if len(group.jobs) == 1]
+    return [group for group in all_groups if len(group.jobs) > 1], tuple(sorted(alone))
 
 
 def _windows(job: Job, roles: Sequence[Role]) -> list[Window]:
-    """Where the tensors of a job lie in their buffers."""
+    """The ranges that the tensors of a job occupy in their buffers."""
     nbytes = 4 * job[-1].numel()
     starts = [tensor.storage.span.offset + 4 * tensor.offset for tensor in job]
     return [(start, start + role.width * nbytes) for start, role in zip(starts, roles, strict=True)]
 
 
-def _overlap(jobs: Sequence[Job], roles: Sequence[Role], places: Sequence[Sequence[Window]]) -> bool:
-    """Whether something is written that another job, or another role, has to do with too."""
+def _overlap(jobs: Sequence[Job], roles: Sequence[Role], job_windows: Sequence[Sequence[Window]]) -> bool:
+    """Whether memory is written that another job or role reads or writes too."""
     ordered = sorted(
         (id(tensor.storage.buffer), *window, role.written)
-        for job, windows in zip(jobs, places, strict=True)
+        for job, windows in zip(jobs, job_windows, strict=True)
         for tensor, window, role in zip(job, windows, roles, strict=True)
     )
     buffer, end, end_written = 0, 0, 0
-    for place, first, last, written in ordered:
-        if place != buffer:
-            buffer, end, end_written = place, 0, 0
-        if first < (end if written else end_written):
+    for buffer_id, start, stop, written in ordered:
+        if buffer_id != buffer:
+            buffer, end, end_written = buffer_id, 0, 0
+        if start < (end if written else end_written):
             return True
-        end = max(end, last)
+        end = max(end, stop)
         if written:
-            end_written = max(end_written, last)
+            end_written = max(end_written, stop)
     return False
 
 
-def _batch(
-    one: _Bin,
+def _make_batch(
+    group: _Group,
     jobs: Sequence[Job],
     roles: Sequence[Role],
-    places: Sequence[Sequence[Window]],
+    job_windows: Sequence[Sequence[Window]],
     table: Storage,
     rows: npt.NDArray[np.uint32],
     start: int,
 ) -> Batch:
-    """A dispatch, and its rows of the table from `start` on."""
-    sizes = [jobs[number][-1].numel() for number in one.jobs]
-    each = EACH
-    while sum(ceil_div(n, each) for n in sizes) > MAX_GRID_SIZE:
-        each *= 2
-    group = 0
-    for row, (number, n) in enumerate(zip(one.jobs, sizes, strict=True), start):
-        ats = [(first - low) // 4 for (first, _), (low, _) in zip(places[number], one.windows, strict=True)]
-        rows[row, : 2 + len(ats)] = (group, n, *ats)
-        group += ceil_div(n, each)
+    """A dispatch; writes its rows of the table from `start` on."""
+    sizes = [jobs[number][-1].numel() for number in group.jobs]
+    per_group = ELEMENTS_PER_GROUP
+    while sum(ceil_div(n, per_group) for n in sizes) > MAX_GRID_SIZE:
+        per_group *= 2
+    workgroups = 0
+    for row, (number, n) in enumerate(zip(group.jobs, sizes, strict=True), start):
+        pairs = zip(job_windows[number], group.windows, strict=True)
+        offsets = [(first - low) // 4 for (first, _), (low, _) in pairs]
+        rows[row, : 2 + len(offsets)] = (workgroups, n, *offsets)
+        workgroups += ceil_div(n, per_group)
     spans = tuple(
         Storage(Span(tensor.storage.buffer, low, high - low), min(4 * role.width * sum(sizes), high - low))
-        for tensor, role, (low, high) in zip(jobs[one.jobs[0]], roles, one.windows, strict=True)
+        for tensor, role, (low, high) in zip(jobs[group.jobs[0]], roles, group.windows, strict=True)
     )
-    return Batch(tuple(one.jobs), table, (start, start + len(sizes), each), spans, group)
+    return Batch(tuple(group.jobs), table, (start, start + len(sizes), per_group), spans, workgroups)

@@ -1,8 +1,8 @@
-"""What an op is: a NumPy body, a rule for its result, and kernels for devices.
+"""Ops: a NumPy body, a function that infers the result's shape and dtype, and kernels for devices.
 
-The body of an op's declaration is its NumPy reference; the CPU runs it, and so does any device that
-has no kernel for the case. The signature and the docstring are the public API: parameters annotated
-``Array`` are tensors and come first, the rest are arguments.
+The body of an op's declaration is its NumPy reference. It runs on the CPU, and in place of a kernel for
+operands that a device has no kernel for. Signature and docstring are the public API: parameters annotated
+``Array`` are tensors and come first, the others are arguments.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ P = ParamSpec("P")
 
 Result = tuple[Shape, np.dtype[Any]]
 NUMBERS = (int, float, np.integer, np.floating, np.bool_)
-"""What counts as a Python number beside a tensor; NumPy's scalars do too, whatever their dtype."""
+"""Types that count as Python numbers among operands; NumPy scalars do too, whatever their dtype."""
 
 
 KERNEL_REFUSALS = (NoKernel, TooLargeError)
@@ -40,14 +40,14 @@ KERNEL_REFUSALS = (NoKernel, TooLargeError)
 
 @dataclass(frozen=True)
 class Example:
-    """Shapes and arguments on which tests and benchmarks exercise an op."""
+    """Shapes and arguments with which tests and benchmarks call an op."""
 
-    shapes: tuple[Shape | None, ...]  # one for each array operand, None where it is left out
+    shapes: tuple[Shape | None, ...]  # of each array operand, None for an omitted one
     arguments: tuple[tuple[str, Any], ...] = ()
 
     def __str__(self) -> str:
-        given = ", ".join(str(shape) for shape in self.shapes)
-        return given + "".join(f", {name}={value}" for name, value in self.arguments)
+        shapes = ", ".join(str(shape) for shape in self.shapes)
+        return shapes + "".join(f", {name}={value}" for name, value in self.arguments)
 
 
 def example(*shapes: Shape | None, **arguments: Any) -> Example:
@@ -58,8 +58,8 @@ def example(*shapes: Shape | None, **arguments: Any) -> Example:
 class Kernel:
     """How devices run an op.
 
-    ``run(out, *arrays, **arguments)`` fills the contiguous tensor `out`. ``shaders`` are all that it
-    may launch, which is what a wheel ships compiled. ``dtypes`` are the result types it can do.
+    ``run(out, *arrays, **arguments)`` fills the contiguous tensor `out`. ``shaders`` lists every shader that
+    it may launch; a wheel ships them compiled. ``dtypes`` are the result types that it can compute.
     """
 
     run: Callable[..., None]
@@ -304,7 +304,7 @@ def fit_gradient(gradient: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
 
 
 def empty(cls: type[TensorBase], shape: Shape, dtype: np.dtype[Any], device: Any, tag: str = "") -> Any:
-    """A contiguous tensor with undefined contents; `tag` says what it is for, an op's name."""
+    """A contiguous tensor with undefined contents; `tag` names its purpose, for example the op."""
     nbytes = dtype.itemsize
     for size in shape:
         nbytes *= size
@@ -312,7 +312,7 @@ def empty(cls: type[TensorBase], shape: Shape, dtype: np.dtype[Any], device: Any
 
 
 class Primitives:
-    """The ops that ops of the lowest layers call, set where each is declared, further up."""
+    """Ops that lower layers call. Each is set where it is declared, in a higher layer."""
 
     cast: Op[...]
     clone: Op[...]
@@ -322,14 +322,15 @@ class Primitives:
 primitives = Primitives()
 
 REGISTRY: dict[str, Op[...]] = {}
-"""Every op by name: what tests, benchmarks and the wheel's list of shaders go through."""
+"""Every op by name, for tests, benchmarks and the wheel's list of shaders."""
 
 
 SHARED: list[Shader] = []
-"""Shaders of functions that are no ops: those that move elements."""
+"""Shaders of functions that are no ops, such as copies."""
 
 
 def register(op: Op[P]) -> Op[P]:
+    """Add an op to the registry."""
     if op.name in REGISTRY:
         raise ValueError(
             f"[{op.name}] is declared twice: {REGISTRY[op.name].body.__module__}, {op.body.__module__}"
@@ -339,10 +340,10 @@ def register(op: Op[P]) -> Op[P]:
 
 
 def all_shaders() -> list[Shader]:
-    """Every shader that an op or a backend may launch: what a wheel carries compiled."""
+    """Every shader that an op or a backend may launch; a wheel ships them compiled."""
     kernels = (declared.kernel for declared in REGISTRY.values())
-    of_ops = (code for kernel in kernels if kernel for code in kernel.shaders)
-    return list(dict.fromkeys((*of_ops, *SHARED, *copies.SHADERS)))
+    op_shaders = (shader for kernel in kernels if kernel for shader in kernel.shaders)
+    return list(dict.fromkeys((*op_shaders, *SHARED, *copies.SHADERS)))
 
 
 def op(
@@ -356,12 +357,12 @@ def op(
     """Declare an op.
 
     Args:
-        infer: ``infer(*arrays, **arguments)`` returns the result's shape and dtype, or raises what
-            is wrong with the operands. It runs before anything else, on every device.
-        kernel: how devices other than the CPU run it; without one they go through the host.
-        examples: the hard cases; strides, sizes of zero and every device are swept for all ops.
-        flops: ``flops(*arrays, **arguments)`` returns how many floating point operations the result
-            takes, for profiles. They count for the kernels that bind the result last.
+        infer: ``infer(*arrays, **arguments)`` returns the result's shape and dtype, or raises an error about
+            the operands. It runs before anything else, on every device.
+        kernel: how devices other than the CPU run the op; without one it runs on the host.
+        examples: the hard cases; tests sweep strides, sizes of zero and every device for all ops.
+        flops: ``flops(*arrays, **arguments)`` returns the number of floating point operations, for profiles,
+            which assign them to the kernels that write the result.
         grad: the gradient, see :class:`dl4all.ops.core.gradient.GradientRule`.
     """
 

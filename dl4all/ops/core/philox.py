@@ -1,8 +1,8 @@
-"""Random numbers that are the same, bit by bit, wherever they are made.
+"""The Philox random number generator: the same numbers, bit by bit, on every device.
 
 Philox 4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC11) turns a counter and a
-key into four words of 32 bits with integer arithmetic only. Element i of a draw is made of word ``i % 4``
-of counter ``offset + i // 4``, so it does not matter who computes it, and in which order.
+key into four words of 32 bits with integer arithmetic only. Element i of a draw is computed from word
+``i % 4`` of counter ``offset + i // 4``, so elements can be computed anywhere and in any order.
 ``shaders/random/philox.glsl`` and ``normal.comp`` do the same on devices.
 """
 
@@ -22,12 +22,12 @@ MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 ROUNDS = 10
 MASK = 0xFFFFFFFF
-BLOCK = 1 << 14  # counters at a time: what they need stays in a core's cache
+BLOCK = 1 << 14  # counters at a time: their working set fits a core's cache
 
-# The normal distribution's table: how its 31 bits are split, and how fine its numbers are.
-SEGMENT_BITS = 4
-ROWS = 32
-FRACTION = 28
+# The table of the normal distribution.
+SEGMENT_BITS = 4  # of a probability's mantissa: 16 segments between two powers of two
+ROWS = 32  # powers of two
+FRACTION = 28  # fractional bits of the results
 
 Words = npt.NDArray[np.uint32]
 
@@ -43,7 +43,7 @@ def philox(counters: npt.NDArray[np.uint64], key: int, high: npt.NDArray[np.uint
     Returns:
         Shape (n, 4).
     """
-    # Words of 32 bits in places of 64, where their products have room.
+    # Words of 32 bits in elements of 64 bits, which hold their products.
     c0, c1 = counters & np.uint64(MASK), counters >> np.uint64(32)
     upper = np.broadcast_to(np.asarray(high, np.uint64), counters.shape)
     c2, c3 = upper & np.uint64(MASK), upper >> np.uint64(32)
@@ -67,7 +67,7 @@ def philox(counters: npt.NDArray[np.uint64], key: int, high: npt.NDArray[np.uint
 
 
 def blocks(seed: int, offset: int, count: int) -> Iterator[tuple[int, Words]]:
-    """The first `count` words from a counter on, in pieces, each with where it starts."""
+    """The first `count` words from a counter on, in blocks, each with its start."""
     for start in range(0, count, 4 * BLOCK):
         size = min(4 * BLOCK, count - start)
         counters = np.arange(-(-size // 4), dtype=np.uint64)
@@ -78,94 +78,94 @@ def blocks(seed: int, offset: int, count: int) -> Iterator[tuple[int, Words]]:
 def filled(
     out: npt.NDArray[Any], seed: int, offset: int, convert: Callable[[Words], npt.NDArray[Any]]
 ) -> npt.NDArray[Any]:
-    """`out`, one-dimensional, with each word as `convert` makes a number of it."""
+    """Fill one-dimensional `out` with random words that `convert` turns into numbers; returns it."""
     for start, words in blocks(seed, offset, len(out)):
         out[start : start + len(words)] = convert(words)
     return out
 
 
 def random_words(seed: int, offset: int, count: int) -> Words:
-    """`count` words, each of 32 random bits."""
+    """`count` words of 32 random bits."""
     return filled(np.empty(count, np.uint32), seed, offset, lambda words: words)
 
 
 def uniform(words: Words) -> npt.NDArray[np.float32]:
-    """The upper 24 bits as a multiple of 2^-24 in [0, 1): every float32 of them is exact."""
+    """The upper 24 bits of each word as a multiple of 2^-24 in [0, 1), which float32 represents exactly."""
     return (words >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
 
 
 def normal(words: Words) -> npt.NDArray[np.float32]:
-    """The standard normal number that each word stands for.
+    """Standard normal numbers, one from each word, by inversion of the distribution function.
 
-    One bit is the sign. The others, read as a number m below 2^31, are the probability
-    ``(m + 1/2) / 2^32`` of a number larger than the one returned, which is up to 6.3. That comes from a
-    table of cubic polynomials with integer coefficients, one for each sixteenth between two powers of two,
-    evaluated in integers; its error before rounding to float32 is below 4e-8. Nothing here is rounded in
-    a way that devices differ in, as they do for logarithms, square roots, quotients and fused products.
+    One bit is the sign. The others are a number m below 2^31, and ``(m + 1/2) / 2^32`` is the probability of
+    exceeding the result, which is at most 6.3. The quantile is a cubic polynomial with integer coefficients
+    from a table with a row for each sixteenth between two powers of two, evaluated in integers; its error
+    before rounding to float32 is below 4e-8. Nothing is rounded in a way in which devices differ, as they do
+    for logarithms, square roots, quotients and fused products.
     """
-    # A float64 has m's leading bit as its exponent and what follows it as its mantissa.
+    # The exponent of a float64 is the position of the leading bit of m, its mantissa the bits that follow.
     bits = (words & np.uint32(0x7FFFFFFF)).astype(np.float64).view(np.int64)
-    at = np.maximum((bits >> (52 - SEGMENT_BITS)) - (1022 << SEGMENT_BITS), 0)
+    rows = np.maximum((bits >> (52 - SEGMENT_BITS)) - (1022 << SEGMENT_BITS), 0)
     fraction = (bits & ((1 << (52 - SEGMENT_BITS)) - 1)) >> (21 - SEGMENT_BITS)  # 31 bits
     columns = _columns()
-    value = columns[3][at]
+    value = columns[3][rows]
     for column in columns[2::-1]:
         value *= fraction
         value >>= 32
-        value += column[at]
-    size = np.maximum(value, 0).astype(np.float32) * np.float32(2**-FRACTION)
-    return np.where(words >> np.uint32(31), -size, size)
+        value += column[rows]
+    magnitude = np.maximum(value, 0).astype(np.float32) * np.float32(2**-FRACTION)
+    return np.where(words >> np.uint32(31), -magnitude, magnitude)
 
 
 @functools.cache
 def table() -> npt.NDArray[np.int32]:
-    """The coefficients for :func:`normal`, of shape (512, 4), from the constant one on.
+    """The coefficients for :func:`normal`, of shape (512, 4), the constant one first.
 
-    Each is doubled once more than the one before it, since the fraction has 31 bits and devices give the
-    upper 32 of a product. They are the same on every machine: only the quantiles are computed in floating
-    point, and rounded to a grid so coarse that no C library's logarithm makes a difference.
+    Each is doubled once more than the previous one, since the fraction has 31 bits and devices give the upper
+    32 bits of a product. They are the same on every machine: only the quantiles are computed in floating
+    point, and they are rounded to a grid so coarse that C libraries' logarithms agree on it.
     """
     segments = 1 << SEGMENT_BITS
     rows: list[list[int]] = [[round(quantile(0.5) * 2**FRACTION), 0, 0, 0]] * segments
     for row in range(ROWS - 1):
         for segment in range(segments):
-            places = (2.0**row * (1 + (segment + point / 32) / segments) for point in POINTS)
-            rows.append(_cubic([round(quantile(place + 0.5) * NODES) for place in places]))
+            tails = (2.0**row * (1 + (segment + point / 32) / segments) for point in POINTS)
+            rows.append(_cubic([round(quantile(tail + 0.5) * NODES) for tail in tails]))
     return np.array(rows, np.int32)
 
 
 def quantile(tail: float) -> float:
-    """What a normal number exceeds with a probability of ``tail / 2^32``."""
+    """The number that a normal number exceeds with probability ``tail / 2^32``."""
     return -NormalDist().inv_cdf(tail / 2.0**32)
 
 
-POINTS = (1, 10, 22, 31)  # 32nds of a segment: about Chebyshev's, where cubics are best fitted
+POINTS = (1, 10, 22, 31)  # in 32nds of a segment: near the Chebyshev nodes of a cubic
 NODES = 1 << (FRACTION + 2)  # the grid of the quantiles
 
 
 def _cubic(values: list[int]) -> list[int]:
     """The coefficients of the cubic through `values` at the points, rounded once, scaled for the table."""
     matrix, denominator = _interpolation()
-    found = []
+    coefficients = []
     for power, row in enumerate(matrix):
         exact = sum(weight * value for weight, value in zip(row, values, strict=True)) << power
         whole = denominator * (NODES >> FRACTION)
-        found.append((2 * exact + whole) // (2 * whole))
-    return found
+        coefficients.append((2 * exact + whole) // (2 * whole))
+    return coefficients
 
 
 @functools.cache
 def _interpolation() -> tuple[list[list[int]], int]:
-    """Lagrange's polynomials for the points by powers of the fraction, as numerators over one denominator."""
+    """Lagrange polynomials of the points by powers of the fraction: numerators over one denominator."""
     rows = [[Fraction(0)] * 4 for _ in range(4)]
     for j, point in enumerate(POINTS):
         polynomial = [Fraction(1)]
         for other in POINTS:
             if other != point:  # times (32 x - other) / (point - other)
-                longer = [Fraction(0), *(32 * c for c in polynomial)]
+                product = [Fraction(0), *(32 * c for c in polynomial)]
                 for power, c in enumerate(polynomial):
-                    longer[power] -= other * c
-                polynomial = [c / (point - other) for c in longer]
+                    product[power] -= other * c
+                polynomial = [c / (point - other) for c in product]
         for power, c in enumerate(polynomial):
             rows[power][j] = c
     denominator = math.lcm(*(c.denominator for row in rows for c in row))

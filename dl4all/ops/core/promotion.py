@@ -1,4 +1,4 @@
-"""Which dtype an op computes in."""
+"""Type promotion: the dtype that an op computes in."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.tensor_base import DTYPES
 
 Promotion = Literal["common", "float"]
-LIMITS = {
+INTEGER_LIMITS = {
     dtype: (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for dtype in DTYPES if dtype.kind in "iu"
 }
 
 
 def promote(name: str, operands: Iterable[Any], promotion: Promotion) -> np.dtype[Any]:
-    """The dtype to compute in, by PyTorch's rules: bool < integers < floats, and among tensors of
-    the highest kind the widest; a number counts only where its kind is higher than every tensor's.
+    """The dtype to compute in, by PyTorch's rules.
+
+    The order is bool < integers < floats; among tensors of the highest kind the widest dtype counts. A number
+    counts only if its kind is higher than the kind of every tensor.
 
     Raises:
         DTypeError: an operand has a dtype that tensors cannot have.
     """
-    best: np.dtype[Any] | None = None
+    common: np.dtype[Any] | None = None
     values = list(operands)
     for value in values:
         if isinstance(value, NUMBERS):
@@ -35,35 +37,36 @@ def promote(name: str, operands: Iterable[Any], promotion: Promotion) -> np.dtyp
             raise DTypeError(
                 f"[{name}] dtype {dtype} is not supported; use one of {', '.join(map(str, DTYPES))}"
             )
-        if best is None or _kind(dtype) > _kind(best):
-            best = dtype
-        elif _kind(dtype) == _kind(best):
-            best = np.promote_types(best, dtype)
+        if common is None or _kind(dtype) > _kind(common):
+            common = dtype
+        elif _kind(dtype) == _kind(common):
+            common = np.promote_types(common, dtype)
     for value in values:
-        if isinstance(value, NUMBERS) and (best is None or _kind(_number(value)) > _kind(best)):
-            best = _number(value)
-    assert best is not None
-    return np.dtype(np.float32) if promotion == "float" and best.kind != "f" else best
+        if isinstance(value, NUMBERS) and (common is None or _kind(_number_dtype(value)) > _kind(common)):
+            common = _number_dtype(value)
+    assert common is not None
+    return np.dtype(np.float32) if promotion == "float" and common.kind != "f" else common
 
 
 def _kind(dtype: np.dtype[Any]) -> int:
+    """The rank of a dtype's kind: bool, integers, floats."""
     return {"b": 0, "u": 1, "i": 1, "f": 2}[dtype.kind]
 
 
-def _number(value: Any) -> np.dtype[Any]:
+def _number_dtype(value: Any) -> np.dtype[Any]:
     if isinstance(value, (bool, np.bool_)):
         return np.dtype(np.bool_)
     return np.dtype(np.int64 if isinstance(value, (int, np.integer)) else np.float32)
 
 
 def check_fits(name: str, value: Any, dtype: np.dtype[Any]) -> None:
-    """Raise unless a number can be computed with in `dtype`; a float may round to infinity.
+    """Raise unless `dtype` can represent a number; a float may round to infinity.
 
     Raises:
         ArgumentError
     """
     if dtype.kind in "iu":
-        low, high = LIMITS[dtype]
+        low, high = INTEGER_LIMITS[dtype]
         fits = bool(low <= value <= high)
     else:
         fits = not isinstance(value, int) or abs(value) <= sys.float_info.max

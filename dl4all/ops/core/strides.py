@@ -1,4 +1,4 @@
-"""Arithmetic on shapes, strides and offsets: what views are made of."""
+"""Arithmetic on shapes, strides and offsets, for views."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 
 
-def sizes(op: str, given: tuple[Any, ...]) -> Shape:
-    """Sizes or axes as ints: ``f(2, 3)`` and ``f((2, 3))`` mean the same.
+def sizes(op: str, args: tuple[Any, ...]) -> Shape:
+    """Sizes or axes as a tuple of ints; ``f(2, 3)`` and ``f((2, 3))`` mean the same.
 
     >>> sizes("zeros", ((2, 3),))
     (2, 3)
@@ -21,20 +21,20 @@ def sizes(op: str, given: tuple[Any, ...]) -> Shape:
     Raises:
         ArgumentError: one of them is not an int.
     """
-    listed = given[0] if len(given) == 1 and isinstance(given[0], (tuple, list)) else given
-    if not all(isinstance(size, (int, np.integer)) for size in listed):
-        raise ArgumentError(f"[{op}] expected ints, got {listed}")
-    return tuple(int(size) for size in listed)
+    values = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    if not all(isinstance(size, (int, np.integer)) for size in values):
+        raise ArgumentError(f"[{op}] expected ints, got {values}")
+    return tuple(int(size) for size in values)
 
 
 def axis(op: str, dim: int, ndim: int) -> int:
-    """An axis counted from the front.
+    """Normalize an axis: count negative ones from the front.
 
     >>> axis("sum", -1, 3)
     2
 
     Raises:
-        ArgumentError: there is no such axis.
+        ArgumentError: the axis is out of range.
     """
     if not -ndim <= dim < ndim:
         raise ArgumentError(f"[{op}] axis {dim} is out of range for {ndim} axes")
@@ -42,7 +42,7 @@ def axis(op: str, dim: int, ndim: int) -> int:
 
 
 def complete_shape(wanted: Shape, shape: Shape, op: str = "reshape") -> Shape:
-    """`wanted` with its -1 replaced by what the elements of `shape` leave for it.
+    """`wanted` with its -1 replaced by the size that gives as many elements as `shape` has.
 
     >>> complete_shape((3, -1), (2, 3, 4))
     (3, 8)
@@ -60,7 +60,7 @@ def complete_shape(wanted: Shape, shape: Shape, op: str = "reshape") -> Shape:
 
 
 def view_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
-    """Strides by which a view shows the elements in another shape; None where there are none.
+    """The strides of a view of another shape on the same elements; None if only a copy has that shape.
 
     >>> view_strides((2, 3, 4), (24, 4, 1), (2, 12))
     (24, 1)
@@ -69,7 +69,7 @@ def view_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
     """
     if 0 in shape:
         return contiguous_strides(wanted)
-    # Axes of the old shape in blocks, from the last on, that lie in memory as one axis would.
+    # Merge axes of the old shape, from the last on, that have the memory layout of a single axis.
     blocks: list[tuple[int, int]] = []
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if size == 1:
@@ -78,20 +78,20 @@ def view_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
             blocks[-1] = (blocks[-1][0] * size, blocks[-1][1])
         else:
             blocks.append((size, stride))
-    found: list[int] = []
+    result: list[int] = []
     left, step = (1, 1) if not blocks else blocks.pop(0)
     for size in reversed(wanted):
         if left == 1 and size != 1 and blocks:
             left, step = blocks.pop(0)
         if left % size:
             return None
-        found.append(step)
+        result.append(step)
         left, step = left // size, step * size
-    return tuple(reversed(found))
+    return tuple(reversed(result))
 
 
 def diagonal(shape: Shape, strides: Shape, start: int, offset: int, dim1: int, dim2: int) -> Any:
-    """Shape, strides and offset of the view of a diagonal; `start` is where the whole begins."""
+    """Shape, strides and offset of the view of a diagonal; `start` is the offset of the tensor."""
     rows, columns = shape[dim1], shape[dim2]
     length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
     if length:
@@ -105,10 +105,10 @@ def diagonal(shape: Shape, strides: Shape, start: int, offset: int, dim1: int, d
 
 
 def expanded(wanted: Shape, shape: Shape, strides: Shape) -> tuple[Shape, Shape]:
-    """Shape and strides of a view in which axes of size 1 repeat.
+    """Shape and strides of a view in which axes of size 1 are repeated.
 
     Raises:
-        ShapeError
+        ShapeError: an axis of another size would have to be repeated.
     """
     missing = len(wanted) - len(shape)
     sizes, steps = (1,) * missing + shape, (0,) * missing + strides
@@ -132,27 +132,27 @@ def basic(key: Any, shape: Shape, strides: Shape, offset: int) -> tuple[Shape, S
         ArgumentError: the index is of another kind, or out of range.
     """
     keys = list(key) if isinstance(key, tuple) else [key]
-    named = sum(1 for k in keys if k is not None and k is not Ellipsis)
+    indexed = sum(1 for k in keys if k is not None and k is not Ellipsis)
     ellipses = sum(1 for k in keys if k is Ellipsis)
-    if ellipses > 1 or named > len(shape):
+    if ellipses > 1 or indexed > len(shape):
         raise ArgumentError(f"[index] {key} selects more axes than shape {shape} has")
     if not ellipses:
         keys.append(Ellipsis)
-    place = next(i for i, k in enumerate(keys) if k is Ellipsis)
-    keys[place : place + 1] = [slice(None)] * (len(shape) - named)
+    position = next(i for i, k in enumerate(keys) if k is Ellipsis)
+    keys[position : position + 1] = [slice(None)] * (len(shape) - indexed)
 
     sizes: list[int] = []
     steps: list[int] = []
-    at = 0
+    axis = 0
     for k in keys:
         if k is None:
             sizes.append(1)
             steps.append(0)
             continue
-        size, stride = shape[at], strides[at]
+        size, stride = shape[axis], strides[axis]
         if isinstance(k, (int, np.integer)) and not isinstance(k, bool):
             if not -size <= k < size:
-                raise ArgumentError(f"[index] {k} is out of range for axis {at} of shape {shape}")
+                raise ArgumentError(f"[index] {k} is out of range for axis {axis} of shape {shape}")
             offset += (int(k) % size) * stride
         elif isinstance(k, slice):
             try:
@@ -168,15 +168,15 @@ def basic(key: Any, shape: Shape, strides: Shape, offset: int) -> tuple[Shape, S
             raise ArgumentError(
                 f"[index] {k!r} is not an int, a slice, None or ...; index .numpy() for other kinds"
             )
-        at += 1
+        axis += 1
     return tuple(sizes), tuple(steps), offset
 
 
 def merge_axes(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shape]]:
     """The same elements in the same order with as few axes as possible.
 
-    Two neighbouring axes become one where, for every operand, the outer one's stride is the inner
-    one's times its size. Axes of size 1 vanish.
+    Two neighbouring axes are merged if, for every operand, the outer stride is the inner stride times the
+    inner size. Axes of size 1 are dropped.
 
     >>> merge_axes((2, 1, 3, 5), [(15, 7, 5, 1), (0, 0, 5, 1)])
     ((2, 15), [(15, 1), (0, 1)])
@@ -186,13 +186,13 @@ def merge_axes(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shap
     for axis, size in enumerate(shape):
         if size == 1:
             continue
-        here = [s[axis] for s in strides]
-        if sizes and all(m[-1] == stride * size for m, stride in zip(merged, here, strict=True)):
+        axis_strides = [s[axis] for s in strides]
+        if sizes and all(m[-1] == stride * size for m, stride in zip(merged, axis_strides, strict=True)):
             sizes[-1] *= size
-            for m, stride in zip(merged, here, strict=True):
+            for m, stride in zip(merged, axis_strides, strict=True):
                 m[-1] = stride
         else:
             sizes.append(size)
-            for m, stride in zip(merged, here, strict=True):
+            for m, stride in zip(merged, axis_strides, strict=True):
                 m.append(stride)
     return tuple(sizes), [tuple(m) for m in merged]

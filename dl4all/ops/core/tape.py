@@ -1,8 +1,8 @@
-"""What was done to tensors that need gradients: one node for each op, with edges to where its gradients go.
+"""The autograd graph: a node for each op that ran, with edges to the nodes that its gradients go to.
 
-Nodes are made while ops run and read by :mod:`dl4all.autograd`. They hold no reference to their own result,
-so that a graph has no cycles and is freed as soon as the last tensor of it is: what a gradient needs of the
-result is kept as another tensor on the same memory.
+Ops make nodes while they run, and :mod:`dl4all.autograd` goes through them backward. A node holds no
+reference to its own result, so that a graph has no cycles and is freed with its last tensor: if the gradient
+needs the result, the node keeps another tensor on the same memory.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
 
 Gradient = TensorBase | None
 Backward = Callable[..., Any]
-"""``backward(grads, saved, needs)``: from the gradients of a node's outputs, those of its inputs.
+"""``backward(grads, saved, needs)`` computes the gradients of a node's inputs.
 
-`grads` has one entry for each output, None where nothing came back. `saved` are the tensors that the node
-was given to keep, `needs` says which inputs' gradients are wanted. Returned is one gradient, or None,
-for each input.
+`grads` has the gradient of each output, None where none arrived. `saved` are the tensors that the node keeps,
+`needs` says which inputs want a gradient. It returns a gradient or None for each input.
 """
 Hook = Callable[[Any], Any]
 
 
 class _State(threading.local):
-    """Each thread's own."""
+    """Settings of a thread."""
 
-    enabled = True  # gradients are wanted
-    anomalies = False  # nodes note where they were made
+    enabled = True  # ops add nodes to the graph
+    detect_anomaly = False  # nodes keep the stack trace of the call that made them
     in_vmap = False  # a function runs for all samples of a vmap at once
-    # Asked for each tensor that is to be kept; may return a function that makes it again instead.
-    forget: Callable[[TensorBase], Callable[[], TensorBase] | None] | None = None
+    # For checkpoints: called with each tensor to save; may return a function that computes it again.
+    recompute_hook: Callable[[TensorBase], Callable[[], TensorBase] | None] | None = None
 
 
 state = _State()
@@ -45,7 +44,7 @@ _numbers = itertools.count()
 
 
 class Edge(NamedTuple):
-    """Where a gradient goes: to an output of a node, or to a leaf, a tensor that the user made."""
+    """The destination of a gradient: an output of a node, or a leaf, that is a tensor which no op made."""
 
     node: Node | None
     output: int
@@ -53,23 +52,25 @@ class Edge(NamedTuple):
 
 
 class GradMeta:
-    """What a tensor that takes part in differentiation has beside its elements."""
+    """The part that a tensor plays in differentiation; PyTorch's ``AutogradMeta``."""
 
     __slots__ = ("grad", "hooks", "node", "output", "requires_grad")
 
     def __init__(self, node: Node | None = None, output: int = 0) -> None:
-        self.node = node  # that made it; None for a leaf
-        self.output = output
-        self.requires_grad = node is not None  # gradients
+        self.node = node  # the node that made the tensor, None for a leaf
+        self.output = output  # which of the node's outputs the tensor is
+        self.requires_grad = node is not None
         self.grad: TensorBase | None = None
-        self.hooks: dict[int, Hook] = {}  # of a leaf
+        self.hooks: dict[int, Hook] = {}  # of a leaf; a node has the hooks of its outputs
 
 
 class _Saved(NamedTuple):
-    take: TensorBase | Callable[[], TensorBase]  # detached, or what makes it again
+    """A tensor that a node keeps for its gradient."""
+
+    tensor: TensorBase | Callable[[], TensorBase]  # without a history, or a function that computes it again
     edge: Edge | None
-    own: int | None  # it is this output of the node itself
-    version: int
+    own_output: int | None  # the tensor is this output of the node itself
+    version: int  # of the storage at that time
 
 
 class Node:
@@ -82,85 +83,90 @@ class Node:
 
     def __init__(self, name: str, inputs: Sequence[Any], outputs: Sequence[TensorBase]) -> None:
         self.name = name
-        self.number = next(_numbers)  # the nodes that use its outputs have higher ones
+        self.number = next(_numbers)  # nodes that use its outputs have higher numbers
         self.edges = tuple(map(edge_of, inputs))
         self.inputs = tuple((i.shape, i.dtype) if isinstance(i, TensorBase) else None for i in inputs)
         self.outputs = tuple((o.shape, o.dtype, o.device) for o in outputs)
-        self.hooks: dict[int, dict[int, Hook]] = {}  # by output
+        self.hooks: dict[int, dict[int, Hook]] = {}  # of outputs, by their position
         self.retained: dict[int, weakref.ref[TensorBase]] = {}  # outputs that keep their gradient
-        self.trace = "".join(traceback.format_stack()[:-3]) if state.anomalies else ""
+        self.trace = "".join(traceback.format_stack()[:-3]) if state.detect_anomaly else ""
         self._backward: Backward | None = None
         self._saved: tuple[_Saved | None, ...] = ()
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.number}>"
 
-    def keep(self, backward: Backward, saved: Sequence[TensorBase | None], outputs: Sequence[Any]) -> None:
-        """Note how to compute gradients, and what that needs."""
-        own = {id(output): index for index, output in enumerate(outputs)}
+    def save(self, backward: Backward, tensors: Sequence[TensorBase | None], outputs: Sequence[Any]) -> None:
+        """Keep the function that computes the gradients, and the tensors that it needs."""
+        positions = {id(output): position for position, output in enumerate(outputs)}
 
-        def kept(tensor: TensorBase) -> _Saved:
-            index = own.get(id(tensor))
-            edge = edge_of(tensor) if index is None else None  # an edge to this node itself would be a cycle
-            return _Saved(_kept(tensor), edge, index, tensor.storage.version)
+        def save_tensor(tensor: TensorBase) -> _Saved:
+            own_output = positions.get(id(tensor))
+            edge = edge_of(tensor) if own_output is None else None  # an edge to itself would be a cycle
+            return _Saved(_detached(tensor), edge, own_output, tensor.storage.version)
 
         self._backward = backward
-        self._saved = tuple(None if tensor is None else kept(tensor) for tensor in saved)
+        self._saved = tuple(None if tensor is None else save_tensor(tensor) for tensor in tensors)
 
     def apply(self, grads: Sequence[Gradient], *, connected: bool) -> Sequence[Gradient]:
-        """The inputs' gradients; with `connected`, as tensors that can be differentiated again.
+        """Compute the gradients of the inputs; with `connected` they can be differentiated again.
 
         Raises:
-            GradientError: what it kept is gone, or was changed since.
+            GradientError: the saved tensors were freed, or changed in place since.
         """
         if self._backward is None:
             raise GradientError(
                 f"[{self.name}] what its gradient needs was freed by an earlier backward; "
                 "give that one retain_graph=True to go through the graph again"
             )
-        saved = tuple(None if kept is None else self._restored(kept, connected) for kept in self._saved)
-        found: Sequence[Gradient] = self._backward(grads, saved, tuple(e is not None for e in self.edges))
-        return found
+        saved = tuple(None if s is None else self._restore(s, connected) for s in self._saved)
+        needs = tuple(edge is not None for edge in self.edges)
+        return self._backward(grads, saved, needs)  # type: ignore[no-any-return]
 
-    def _restored(self, kept: _Saved, connected: bool) -> TensorBase:
-        take, edge, own, version = kept
-        tensor = take if isinstance(take, TensorBase) else take()
-        if tensor is take and tensor.storage.version != version:
+    def _restore(self, saved: _Saved, connected: bool) -> TensorBase:
+        """The saved tensor; with `connected` it has its place in the graph again."""
+        source, edge, own_output, version = saved
+        tensor = source if isinstance(source, TensorBase) else source()
+        if tensor is source and tensor.storage.version != version:
             raise GradientError(
                 f"[{self.name}] a tensor of shape {tensor.shape} that its gradient needs was since "
                 "changed in place; change a .clone() of it instead"
             )
-        if not connected or (edge is None and own is None):
+        if not connected or (edge is None and own_output is None):
             return tensor
         if edge is not None and edge.leaf is not None:
             return edge.leaf
-        again = alias(tensor)
-        again.grad_meta = GradMeta(self, own) if own is not None else GradMeta(edge.node, edge.output)  # type: ignore[union-attr]
-        return again
+        restored = alias(tensor)
+        if own_output is not None:
+            restored.grad_meta = GradMeta(self, own_output)
+        elif edge is not None:
+            restored.grad_meta = GradMeta(edge.node, edge.output)
+        return restored
 
     def free(self) -> None:
-        """Let go of what the gradient needed."""
+        """Drop the saved tensors and the function that computes the gradients."""
         self._backward = None
         self._saved = ()
 
 
 def alias(tensor: TensorBase) -> TensorBase:
-    """The same elements in the same memory, without a history."""
-    made: TensorBase = tensor.as_strided(tensor.shape, tensor.strides, tensor.offset)
-    made.view_of = None  # it has a history of its own, or none
-    return made
+    """Another tensor on the same elements, without a history."""
+    result: TensorBase = tensor.as_strided(tensor.shape, tensor.strides, tensor.offset)
+    result.view_of = None  # in-place changes of its base with gradients do not concern it
+    return result
 
 
-def _kept(tensor: TensorBase) -> TensorBase | Callable[[], TensorBase]:
-    again = None if state.forget is None else state.forget(tensor)
-    return alias(tensor) if again is None else again
+def _detached(tensor: TensorBase) -> TensorBase | Callable[[], TensorBase]:
+    """The tensor without a history, or a function that computes it again."""
+    recompute = None if state.recompute_hook is None else state.recompute_hook(tensor)
+    return alias(tensor) if recompute is None else recompute
 
 
 def wants_gradient(operand: Any) -> bool:
-    """Whether gradients flow through an operand.
+    """Whether an operand is a tensor that requires gradients.
 
     Raises:
-        GradientError: it is a view of what has another history by now.
+        GradientError: it is a view of a tensor that has another history since.
     """
     if not isinstance(operand, TensorBase):
         return False
@@ -175,7 +181,7 @@ def wants_gradient(operand: Any) -> bool:
 
 
 def edge_of(operand: Any) -> Edge | None:
-    """Where an operand's gradient goes; None if it needs none."""
+    """The destination of an operand's gradient; None if it requires none."""
     meta = operand.grad_meta if isinstance(operand, TensorBase) else None
     if meta is None or not meta.requires_grad:
         return None
@@ -191,14 +197,14 @@ def add_node(
     *,
     match_levels: bool = True,
 ) -> None:
-    """Note how `outputs` came from `inputs`, if gradients are on and an input wants one.
+    """Add an op's call to the graph, if gradients are enabled and an input requires one.
 
     Args:
-        name: of the op, for errors.
-        inputs: operands; what is no tensor has no gradient.
-        outputs: the results; those of no floating dtype take no part.
+        name: the op's name, for errors.
+        inputs: operands; only tensors get a gradient.
+        outputs: the results; only floats take part.
         backward: see :data:`Backward`.
-        saved: inputs and outputs that `backward` wants to have.
+        saved: inputs and outputs that `backward` needs.
         match_levels: within ``vmap``, give an input that all samples share the sum of their gradients.
     """
     if not state.enabled or not any(map(wants_gradient, inputs)):
@@ -209,25 +215,25 @@ def add_node(
     for index, output in enumerate(outputs):
         if output.dtype.kind == "f":
             output.grad_meta = GradMeta(node, index)
-    node.keep(backward, saved, outputs)
+    node.save(backward, saved, outputs)
 
 
 @contextlib.contextmanager
 def gradients(enabled: bool) -> Iterator[None]:
-    """Within, ops are recorded or not, in this thread."""
-    before, state.enabled = state.enabled, enabled
+    """Let ops of this thread add nodes to the graph in the ``with`` block, or keep them from it."""
+    previous, state.enabled = state.enabled, enabled
     try:
         yield
     finally:
-        state.enabled = before
+        state.enabled = previous
 
 
 def repeated_axes(shape: Shape, wider: Shape) -> tuple[int, ...]:
-    """The axes along which `shape` was repeated to become `wider`.
+    """The axes along which a tensor of `shape` is repeated to broadcast to the shape `wider`.
 
     >>> repeated_axes((3, 1), (2, 3, 5))
     (0, 2)
     """
     missing = len(wider) - len(shape)
-    stretched = (i + missing for i, size in enumerate(shape) if size != wider[i + missing])
-    return (*range(missing), *stretched)
+    broadcast = (i + missing for i, size in enumerate(shape) if size != wider[i + missing])
+    return (*range(missing), *broadcast)

@@ -1,4 +1,4 @@
-"""What every op takes and returns: a shape, a dtype and a piece of a device's memory."""
+"""The base class of tensors: strided elements in a device's memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dl4all.allocator.storage import Storage
 from dl4all.scheduler.device import Device
 
 Array: TypeAlias = Any
-"""Marks the array operands in an op's signature: NumPy arrays inside its body, tensors outside."""
+"""Annotates the array operands of an op: its body gets NumPy arrays, its callers pass tensors."""
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -22,10 +22,10 @@ Scalar: TypeAlias = int | float | bool
 """A Python number."""
 
 Dims: TypeAlias = int | Sequence[int] | None
-"""One axis, several, or all."""
+"""One axis, several axes, or None for all."""
 
 DTypeLike: TypeAlias = npt.DTypeLike
-"""What names an element type: ``"float32"``, ``np.float32``, ``dl.float32``; None for the usual one."""
+"""An element type: ``"float32"``, ``np.float32``, ``dl.float32``; None for the default."""
 
 DTYPES = tuple(
     np.dtype(name)
@@ -36,7 +36,7 @@ DTYPES = tuple(
 
 
 def contiguous_strides(shape: Shape) -> Shape:
-    """Strides, in elements, of a row-major array.
+    """The strides of a row-major array, in elements.
 
     >>> contiguous_strides((2, 3, 5))
     (15, 5, 1)
@@ -50,14 +50,14 @@ def contiguous_strides(shape: Shape) -> Shape:
 
 
 class TensorBase:
-    """Elements of `storage`, found through `shape`, `strides` and `offset` (both in elements)."""
+    """A view of a storage by shape, strides and offset; strides and offset count elements."""
 
     __slots__ = (
         "__weakref__", "device", "dtype", "grad_meta", "offset", "shape", "storage", "strides", "view_of",
     )  # fmt: skip
 
     result_class: ClassVar[type[TensorBase]]
-    """What ops return when given this class: subclasses of tensors do not spread."""
+    """The class of an op's result; for subclasses of Tensor it is Tensor."""
 
     def __init__(
         self,
@@ -74,40 +74,40 @@ class TensorBase:
         self.device = device
         self.strides = contiguous_strides(shape) if strides is None else strides
         self.offset = offset
-        self.grad_meta: Any = None  # a tape.GradMeta where gradients are wanted
-        # Of a view: the tensor it was made of, and `storage.history_version` of that time.
+        self.grad_meta: Any = None  # a tape.GradMeta if the tensor takes part in differentiation
+        # For a view: its base, and `storage.history_version` at the time when it was made.
         self.view_of: tuple[weakref.ref[TensorBase], int] | None = None
 
     def numel(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     def is_contiguous(self) -> bool:
-        """Whether the elements lie in row-major order without gaps. Strides of size-1 axes do not matter."""
+        """Whether elements lie in row-major order without gaps; strides of axes of size 1 do not matter."""
         expected = contiguous_strides(self.shape)
         return 0 in self.shape or all(
-            size == 1 or stride == want
-            for size, stride, want in zip(self.shape, self.strides, expected, strict=True)
+            size == 1 or stride == contiguous
+            for size, stride, contiguous in zip(self.shape, self.strides, expected, strict=True)
         )
 
     def as_strided(self, shape: Shape, strides: Shape, offset: int) -> Any:
         """A view of the same memory; strides and offset count elements."""
-        made = type(self).result_class(self.storage, shape, self.dtype, self.device, strides, offset)
-        whole = None if self.view_of is None or self.view_of[0]() is None else self.view_of[0]
-        made.view_of = (weakref.ref(self) if whole is None else whole, self.storage.history_version)
-        return made
+        view = type(self).result_class(self.storage, shape, self.dtype, self.device, strides, offset)
+        base = None if self.view_of is None or self.view_of[0]() is None else self.view_of[0]
+        view.view_of = (weakref.ref(self) if base is None else base, self.storage.history_version)
+        return view
 
     def on_host(self) -> npt.NDArray[Any]:
-        """The elements as a NumPy array: the memory itself on the CPU, elsewhere a copy."""
-        if 0 in self.shape:  # NumPy refuses an offset past the end even where there is nothing to read
+        """The elements as a NumPy array, which shares the memory on the CPU and is a copy elsewhere."""
+        if 0 in self.shape:  # NumPy refuses an offset past the end of empty memory
             return np.empty(self.shape, self.dtype)
         itemsize, start = self.dtype.itemsize, 0
         if self.device.is_host:
             data = self.storage.buffer.data
         else:
-            steps = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
-            start = (self.offset + sum(step for step in steps if step < 0)) * itemsize // 4 * 4
-            stop = (self.offset + sum(step for step in steps if step > 0) + 1) * itemsize
+            extents = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
+            start = (self.offset + sum(extent for extent in extents if extent < 0)) * itemsize // 4 * 4
+            stop = (self.offset + sum(extent for extent in extents if extent > 0) + 1) * itemsize
             data = np.empty(stop - start, np.uint8)
             self.device.download(self.storage, data, start)
         return np.ndarray(
@@ -122,9 +122,9 @@ class TensorBase:
 def from_host(
     cls: type[TensorBase], array: npt.NDArray[Any], device: Device, *, copy: bool, tag: str = "upload"
 ) -> Any:
-    """A tensor of class `cls` with the array's elements; with ``copy=False`` the CPU keeps its memory."""
+    """A tensor of class `cls` with the array's elements; with ``copy=False`` the CPU uses its memory."""
     shape = array.shape  # np.ascontiguousarray would turn () into (1,)
     if device.is_host:
-        kept = np.array(array, order="C") if copy else np.ascontiguousarray(array)
-        return cls(device.adopt(kept, tag), shape, array.dtype, device)
+        memory = np.array(array, order="C") if copy else np.ascontiguousarray(array)
+        return cls(device.adopt(memory, tag), shape, array.dtype, device)
     return cls(device.upload(array), shape, array.dtype, device)

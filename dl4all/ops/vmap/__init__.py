@@ -1,1 +1,1 @@
-"""How ops take all samples of ``vmap`` at once."""
+"""Batched tensors and batching rules for ``vmap``."""

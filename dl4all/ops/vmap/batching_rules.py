@@ -1,7 +1,7 @@
-"""How ops take the samples of ``vmap`` all at once: rules by the names of ops.
+"""Batching rules: how each op takes all samples of ``vmap`` at once.
 
-A rule calls the op on tensors that have an axis in front for each level, or is made of ops that have rules.
-An op without one is called for each sample.
+A rule calls the op on tensors that have an axis in front for each level, or calls other ops that have rules.
+An op without a rule is called for each sample.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from dl4all.ops.vmap.batched_tensor import Levels, Rule, is_shared, level_shape,
 
 
 def _aligned(operands: list[Any], levels: Levels) -> list[Any]:
-    """All tensors with the axes of levels in front, and as many of their own."""
+    """All samples of each tensor: the axes of levels in front, then equally many other axes."""
     ndim = max(len(o.shape) for o in operands if isinstance(o, TensorBase))
     return [unwrap(o, levels, ndim) if isinstance(o, TensorBase) else o for o in operands]
 
 
 def _elementwise(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     ndim = max(len(o.shape) for o in operands if isinstance(o, TensorBase))
-    given = list(operands)
+    unwrapped = list(operands)
     for i, operand in enumerate(operands):
         if isinstance(operand, TensorBase):
-            given[i] = unwrap(operand, levels, ndim) if levels_of([operand]) else unwrap(operand, ())
-    return op(*given, **arguments)
+            unwrapped[i] = unwrap(operand, levels, ndim) if levels_of([operand]) else unwrap(operand, ())
+    return op(*unwrapped, **arguments)
 
 
-def _same(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
-    """Axes in front do not matter to the op."""
+def _leading_axes(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
+    """For ops that accept any number of leading axes."""
     return op(*_aligned(operands, levels), **arguments)
 
 
 def _reduction(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     (input,), k = operands, len(levels)
-    given = {name: value for name, value in arguments.items() if name != "keepdim"}
+    others = {name: value for name, value in arguments.items() if name != "keepdim"}
     x, dim = unwrap(input, levels, 1), arguments["dim"]
     if op.name in ("argmax", "argmin"):
         if dim is None:
             return op(reshape(x, *level_shape(levels), -1), dim=k)
         return op(x, dim=dim % max(len(input.shape), 1) + k)
     axes = axes_of(op.name, dim, max(len(input.shape), 1))
-    return op(x, **{**given, "dim": tuple(axis + k for axis in axes)})
+    return op(x, **{**others, "dim": tuple(axis + k for axis in axes)})
 
 
-def _along(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
-    """Of an op along one axis, of operands that have as many."""
+def _along_axis(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
+    """For ops along one axis of operands with equally many axes."""
     ndim = max(len(operands[0].shape), 1)
-    given = [unwrap(o, levels, 1) for o in operands]
-    return op(*given, **{**arguments, "dim": arguments["dim"] % ndim + len(levels)})
+    unwrapped = [unwrap(o, levels, 1) for o in operands]
+    return op(*unwrapped, **{**arguments, "dim": arguments["dim"] % ndim + len(levels)})
 
 
 def _sum_to(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
@@ -103,140 +103,142 @@ def _dot(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels
     return sum(mul(*operands), 0, dtype=operands[0].dtype)
 
 
-# Samples in the axis that a batch has
+# Samples folded into the batch axis
 
 
-def _folded(operand: Any, levels: Levels) -> Any:
+def _fold(operand: Any, levels: Levels) -> Any:
+    """All samples, with the axes of levels merged into the first axis."""
     x = unwrap(operand, levels)
     k = len(levels)
     return reshape(x, math.prod(x.shape[: k + 1]), *x.shape[k + 1 :])
 
 
-def _images(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
-    """Each image, or row, by itself."""
-    return op(*(_folded(o, levels) for o in operands), **arguments)
+def _batch(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
+    """For ops that treat each image, or row, of the first axis by itself."""
+    return op(*(_fold(o, levels) for o in operands), **arguments)
 
 
 def _put_rows(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
-    """Rows, which are as long as those of all samples together."""
+    """Puts rows that consist of the rows of all samples."""
     k = len(levels)
     rows = [movedim(unwrap(o, levels), k, 0) for o in operands]
-    found = op(*(reshape(x, x.shape[0], math.prod(x.shape[1:])) for x in rows), **arguments)
-    return movedim(reshape(found, rows[0].shape), 0, k)
+    result = op(*(reshape(x, x.shape[0], math.prod(x.shape[1:])) for x in rows), **arguments)
+    return movedim(reshape(result, rows[0].shape), 0, k)
 
 
-def _second(operand: Any, levels: Levels) -> Any:
+def _fold_second(operand: Any, levels: Levels) -> Any:
     """:func:`_folded`, into the second axis."""
     x, k = unwrap(operand, levels), len(levels)
     x = movedim(x, k, 0)
     return reshape(x, x.shape[0], math.prod(x.shape[1 : k + 2]), *x.shape[k + 2 :])
 
 
-def _joined(operand: Any, levels: Levels, numels: tuple[int, ...]) -> Any:
-    """Of tensors that lie one behind the other, with so many elements, each for all samples."""
+def _fold_flat(operand: Any, levels: Levels, numels: tuple[int, ...]) -> Any:
+    """Concatenates the flattened parts of the given sizes, each part for all samples."""
     x, k = unwrap(operand, levels), len(levels)
     ends = [0, *itertools.accumulate(numels)]
     parts = (narrow(x, k, start, n) for start, n in zip(ends, numels, strict=False))
     return cat([flatten(part) for part in parts])
 
 
-def _split(found: Any, levels: Levels, numels: tuple[int, ...]) -> Any:
-    """What :func:`_joined` undoes."""
+def _unfold_flat(result: Any, levels: Levels, numels: tuple[int, ...]) -> Any:
+    """The samples of concatenated tensors, undoing :func:`_fold_flat`."""
     count = math.prod(level_shape(levels))
-    parts = split_flat(found, *((count, n) for n in numels))
+    parts = split_flat(result, *((count, n) for n in numels))
     return reshape(cat(parts, 1), *level_shape(levels), builtins.sum(numels))
 
 
 def _lstm_step(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     rows, size = operands[2].shape
-    found = op(*(_folded(o, levels) for o in operands))
-    return movedim(reshape(found, 2, *level_shape(levels), rows, size), 0, len(levels))
+    result = op(*(_fold(o, levels) for o in operands))
+    return movedim(reshape(result, 2, *level_shape(levels), rows, size), 0, len(levels))
 
 
 def _lstm_step_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     grad, gates, cell = operands
-    found = op(_second(grad, levels), _folded(gates, levels), _folded(cell, levels))
-    return _split(found, levels, (gates.numel(), cell.numel()))
+    result = op(_fold_second(grad, levels), _fold(gates, levels), _fold(cell, levels))
+    return _unfold_flat(result, levels, (gates.numel(), cell.numel()))
 
 
 def _gru_step_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
-    found = op(*(_folded(o, levels) for o in operands))
-    return _split(found, levels, tuple(o.numel() for o in operands[1:]))
+    result = op(*(_fold(o, levels) for o in operands))
+    return _unfold_flat(result, levels, tuple(o.numel() for o in operands[1:]))
 
 
 def _mask(mask: Any, batch: int, repeats: int, levels: Levels) -> Any:
-    """Of attention, whose batch goes through the masks of all samples one after the other."""
+    """The mask of attention for the folded batch, which repeats the mask of each sample."""
     if mask is None or is_shared(mask):
         return None if mask is None else unwrap(mask, ())
-    again = batch // (mask.shape[0] * repeats)
-    return _folded(cat([mask] * again), levels)
+    copies = batch // (mask.shape[0] * repeats)
+    return _fold(cat([mask] * copies), levels)
 
 
 def _attention(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     query, key, value, mask = operands
     batch, queries, _ = query.shape
-    folded = (_folded(o, levels) for o in (query, key, value))
-    found = op(*folded, _mask(mask, batch, arguments["repeats"], levels), **arguments)
-    return _split(found, levels, (batch * queries * value.shape[2], batch * queries))
+    folded = (_fold(o, levels) for o in (query, key, value))
+    result = op(*folded, _mask(mask, batch, arguments["repeats"], levels), **arguments)
+    return _unfold_flat(result, levels, (batch * queries * value.shape[2], batch * queries))
 
 
 def _attention_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     grad, query, key, value, mask = operands
     batch, queries, _ = query.shape
     numels, saved = (batch * queries * value.shape[2], batch * queries), arguments["saved"]
-    given = {**arguments, "saved": None if saved is None else _joined(saved, levels, numels)}
-    folded = (_folded(o, levels) for o in (query, key, value))
-    few = _mask(mask, batch, arguments["repeats"], levels)
-    found = op(_joined(grad, levels, numels), *folded, few, **given)
-    return _split(found, levels, (query.numel(), key.numel(), value.numel()))
+    folded_arguments = {**arguments, "saved": None if saved is None else _fold_flat(saved, levels, numels)}
+    folded = (_fold(o, levels) for o in (query, key, value))
+    folded_mask = _mask(mask, batch, arguments["repeats"], levels)
+    result = op(_fold_flat(grad, levels, numels), *folded, folded_mask, **folded_arguments)
+    return _unfold_flat(result, levels, (query.numel(), key.numel(), value.numel()))
 
 
 # Convolutions
 
 
-def _apart(found: Any, levels: Levels) -> Any:
-    """What :func:`_second` has undone, of channels."""
+def _unfold_second(result: Any, levels: Levels) -> Any:
+    """The samples along the first axes, undoing :func:`_fold_second`."""
     count = math.prod(level_shape(levels))
-    each = (*level_shape(levels), found.shape[1] // count)
-    return movedim(reshape(found, found.shape[0], *each, *found.shape[2:]), 0, len(levels))
+    unfolded = (*level_shape(levels), result.shape[1] // count)
+    return movedim(reshape(result, result.shape[0], *unfolded, *result.shape[2:]), 0, len(levels))
 
 
 def _convolution(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
-    """Of images or their gradients with filters: those that differ are groups of channels."""
+    """For convolutions of images or their gradients; filters that differ become groups of channels."""
     images, weight, *bias = operands
     if all(o is None or is_shared(o) for o in (weight, *bias)):
         return op(
-            _folded(images, levels),
+            _fold(images, levels),
             *(None if o is None else unwrap(o, ()) for o in (weight, *bias)),
             **arguments,
         )
-    given = {**arguments, "groups": arguments["groups"] * math.prod(level_shape(levels))}
+    grouped = {**arguments, "groups": arguments["groups"] * math.prod(level_shape(levels))}
     offsets = (None if o is None else reshape(unwrap(o, levels), -1) for o in bias)
-    return _apart(op(_second(images, levels), _folded(weight, levels), *offsets, **given), levels)
+    result = op(_fold_second(images, levels), _fold(weight, levels), *offsets, **grouped)
+    return _unfold_second(result, levels)
 
 
 def _conv_weight(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
-    given = {**arguments, "groups": arguments["groups"] * math.prod(level_shape(levels))}
-    return op(*(_second(o, levels) for o in operands), **given)
+    grouped = {**arguments, "groups": arguments["groups"] * math.prod(level_shape(levels))}
+    return op(*(_fold_second(o, levels) for o in operands), **grouped)
 
 
 # Norms
 
 
 def _grouped_norm(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
-    input, *of_channels = operands
-    if all(o is None or is_shared(o) for o in of_channels):
-        given = (None if o is None else unwrap(o, ()) for o in of_channels)
-        return op(_folded(input, levels), *given, **arguments)
-    weight, bias = of_channels
+    input, *per_channel = operands
+    if all(o is None or is_shared(o) for o in per_channel):
+        shared = (None if o is None else unwrap(o, ()) for o in per_channel)
+        return op(_fold(input, levels), *shared, **arguments)
+    weight, bias = per_channel
     return _scale_channels(op(input, None, None, **arguments), weight, bias)
 
 
 def _grouped_norm_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     grad, input, weight = operands
     if weight is None or is_shared(weight):
-        kept = None if weight is None else unwrap(weight, ())
-        return op(_folded(grad, levels), _folded(input, levels), kept, **arguments)
+        shared = None if weight is None else unwrap(weight, ())
+        return op(_fold(grad, levels), _fold(input, levels), shared, **arguments)
     return op(_scale_channels(grad, weight), input, None, **arguments)
 
 
@@ -245,17 +247,17 @@ def _grouped_norm_sums(op: Any, operands: list[Any], arguments: dict[str, Any], 
     return _channel_sums(grad, grouped_norm(input, None, None, **arguments))
 
 
-def _channel_sums(grad: Any, normal: Any) -> Any:
+def _channel_sums(grad: Any, normalized: Any) -> Any:
     """The gradients of a norm's bias and weight."""
     others = tuple(axis for axis in range(len(grad.shape)) if axis != 1)
-    return stack([sum(grad, others), sum(mul(grad, normal), others)])
+    return stack([sum(grad, others), sum(mul(grad, normalized), others)])
 
 
 def _batch_norm_apply(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
-    input, *of_channels = operands
-    if all(o is None or is_shared(o) for o in of_channels):
+    input, *per_channel = operands
+    if all(o is None or is_shared(o) for o in per_channel):
         return op(
-            _folded(input, levels), *(None if o is None else unwrap(o, ()) for o in of_channels), **arguments
+            _fold(input, levels), *(None if o is None else unwrap(o, ()) for o in per_channel), **arguments
         )
     _, mean, var, weight, bias = operands
     return _scale_channels(_normalize(input, mean, var, **arguments), weight, bias)
@@ -266,9 +268,10 @@ def _normalize(input: Any, mean: Any, var: Any, eps: float) -> Any:
     return mul(sub(input, along_channels(mean, ndim)), along_channels(rsqrt(add(var, eps)), ndim))
 
 
-def _scale_channels(normal: Any, weight: Any, bias: Any = None) -> Any:
-    found = normal if weight is None else mul(normal, along_channels(weight, len(normal.shape)))
-    return found if bias is None else add(found, along_channels(bias, len(normal.shape)))
+def _scale_channels(x: Any, weight: Any, bias: Any = None) -> Any:
+    """``weight * x + bias``, by channels; either may be None."""
+    result = x if weight is None else mul(x, along_channels(weight, len(x.shape)))
+    return result if bias is None else add(result, along_channels(bias, len(x.shape)))
 
 
 def _batch_norm_stats(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
@@ -284,25 +287,26 @@ def _batch_norm_sums(op: Any, operands: list[Any], arguments: dict[str, Any], le
 def _batch_norm_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     grad, input, mean, var, sums, weight = operands
     ndim, share = len(input.shape), 1 / max(elements_per_channel(input), 1)
-    of_mean, of_scale = (along_channels(mul(index(sums, i), share), ndim) for i in range(2))
-    rest = sub(sub(grad, of_mean), mul(_normalize(input, mean, var, **arguments), of_scale))
+    mean_share, scale_share = (along_channels(mul(index(sums, i), share), ndim) for i in range(2))
+    rest = sub(sub(grad, mean_share), mul(_normalize(input, mean, var, **arguments), scale_share))
     return _scale_channels(mul(rest, along_channels(rsqrt(add(var, arguments["eps"])), ndim)), weight)
 
 
 def _named(rule: Rule, *names: str) -> dict[str, Rule]:
+    """One rule for several ops."""
     return dict.fromkeys(names, rule)
 
 
 RULES: dict[str, Rule] = (
     _named(_elementwise, "elementwise")
-    | _named(_same, "cast", "tril", "triu")
+    | _named(_leading_axes, "cast", "tril", "triu")
     | _named(
         _reduction,
         "sum", "mean", "prod", "amax", "amin", "var", "std", "norm", "logsumexp", "count_nonzero", "argmax",
         "argmin",
     )
     | _named(
-        _along,
+        _along_axis,
         "softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "cumsum", "cumsum_backward",
         "cumprod", "extreme_backward",
     )
@@ -312,7 +316,7 @@ RULES: dict[str, Rule] = (
     | _named(_linear, "linear")
     | _named(_dot, "dot")
     | _named(
-        _images,
+        _batch,
         "avg_pool2d", "avg_pool_backward", "adaptive_avg_pool2d", "max_pool2d", "max_pool_backward",
         "max_pool_at", "adaptive_max_pool2d", "take_rows", "take_rows_backward", "gru_step",
     )

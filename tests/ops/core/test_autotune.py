@@ -106,7 +106,7 @@ def test_what_is_much_slower_is_not_tried_often(bench: Bench) -> None:
     bench.cost |= {"other": 100.0, "third": 1.1}
     bench.tune(seconds=10_000)
     assert bench.ran.count("other") == 2  # to compare its result, and once for its time
-    assert bench.ran.count("usual") >= autotune.LEAST_ROUNDS
+    assert bench.ran.count("usual") >= autotune.MIN_ROUNDS
 
 
 def test_candidates_that_do_not_fit_are_not_run(bench: Bench) -> None:

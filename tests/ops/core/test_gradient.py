@@ -1,4 +1,4 @@
-"""The gradient of every op: by finite differences in float64 on the CPU, and against that elsewhere."""
+"""The gradient of every op: finite differences in float64 on the CPU, and other devices against the CPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def size(example: Example) -> int:
 
 
 def arguments(op: Op[...]) -> dict[str, Any]:
-    """Those of the first example."""
+    """The arguments of the first example."""
     return completed(op, dict(op.examples[0].arguments))
 
 
@@ -37,16 +37,16 @@ def declared(op: Op[...]) -> tuple[Any, ...]:
 
 
 def leaves(op: Op[...], example: Example) -> list[dl.Tensor | None]:
-    """Operands in float64 on the CPU; what a gradient is declared for wants one."""
-    made = [None if a is None else dl.tensor(a, device="cpu") for a in arrays(op, example, "float64")]
-    for tensor, function in zip(made, declared(op), strict=True):
+    """Operands in float64 on the CPU; those with a declared gradient require it."""
+    tensors = [None if a is None else dl.tensor(a, device="cpu") for a in arrays(op, example, "float64")]
+    for tensor, function in zip(tensors, declared(op), strict=True):
         if tensor is not None and function is not None:
             tensor.requires_grad_()
-    return made
+    return tensors
 
 
 def test_every_op_of_floats_has_a_gradient() -> None:
-    """The list above shrinks with the ops that get one; bools and integers have none."""
+    """Except for those listed above; results of bools and integers have none."""
     without = [op for op in REGISTRY.values() if op.grad is None]
     floats = {
         op.name for op in without if op.infer(*leaves(op, op.examples[0]), **arguments(op))[1].kind == "f"
@@ -59,14 +59,14 @@ def test_every_op_of_floats_has_a_gradient() -> None:
 def test_finite_differences(op: Op[...], example: Example, check: Any) -> None:
     if size(example) > SMALL:
         pytest.skip("smaller examples are differentiated, and this one is compared between devices")
-    operands, given = leaves(op, example), dict(example.arguments)
-    if dl.no_grad()(op)(*operands, **given).dtype != np.float64:
+    operands, kwargs = leaves(op, example), dict(example.arguments)
+    if dl.no_grad()(op)(*operands, **kwargs).dtype != np.float64:
         pytest.skip("the result is not float64")
-    assert check(lambda *o: op(*o, **given), operands)
+    assert check(lambda *o: op(*o, **kwargs), operands)
 
 
 def test_every_op_has_a_small_example() -> None:
-    """Or it would not be differentiated at all."""
+    """Otherwise no test would differentiate it."""
     small = {op.name for op, example in CASES if 0 < size(example) <= SMALL}
     assert small == {op.name for op in DIFFERENTIABLE}
 
@@ -74,20 +74,20 @@ def test_every_op_has_a_small_example() -> None:
 @pytest.mark.parametrize(("op", "example"), CASES, ids=IDS)
 @each("layout", LAYOUTS.values())
 def test_against_the_cpu(op: Op[...], example: Example, layout: Layout, device: str) -> None:
-    """In float32 on every device, whatever the operands' layout, against float64 on the CPU."""
-    here, there = list[Any](), list[Any]()
+    """In float32 on every device with every layout of operands, against float64 on the CPU."""
+    on_device, on_cpu = list[Any](), list[Any]()
     for array, function in zip(arrays(op, example), declared(op), strict=True):
         if array is None:
-            here.append(None)
-            there.append(None)
+            on_device.append(None)
+            on_cpu.append(None)
             continue
         tensor, elements = layout(array, device)
         exact = dl.tensor(elements, "float64" if elements.dtype.kind == "f" else None, device="cpu")
-        wanted = function is not None
-        here.append(tensor.detach().requires_grad_(wanted))
-        there.append(exact.requires_grad_(wanted))
+        has_gradient = function is not None
+        on_device.append(tensor.detach().requires_grad_(has_gradient))
+        on_cpu.append(exact.requires_grad_(has_gradient))
     results = []
-    for operands in (here, there):
+    for operands in (on_device, on_cpu):
         result = op(*operands, **dict(example.arguments))
         if result.dtype.kind != "f":
             pytest.skip("the result is not of floats")

@@ -15,7 +15,7 @@ import pytest
 import dl4all as dl
 from dl4all.nn.utils import clip_grad_norm_
 from dl4all.ops import all_shaders
-from dl4all.ops.core.multi_tensor import MOST_ROWS, MultiTensor, Plan, Role
+from dl4all.ops.core.multi_tensor import MAX_ROWS, MultiTensor, Plan, Role
 from dl4all.optim import EMA, SGD, Adadelta, Adagrad, Adam, AdamW, Lion, RMSprop
 from dl4all.runtime import spirv
 from dl4all.runtime.device_info import Limits
@@ -51,7 +51,7 @@ IDS = [f"{cls.__name__}-{'-'.join(f'{k}={v}' for k, v in options.items())}" for 
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few parameters go together too."""
-    monkeypatch.setattr("dl4all.ops.core.multi_tensor.LEAST_SAVED", 1)
+    monkeypatch.setattr("dl4all.ops.core.multi_tensor.MIN_SAVED_DISPATCHES", 1)
 
 
 @pytest.fixture
@@ -167,14 +167,14 @@ def test_one_dispatch_and_one_table(place: dl.Device, launched: Counter[str]) ->
 
 def known(optimizer: Any) -> Iterator[Any]:
     """The batches of all the plans that an optimizer has kept."""
-    for _, plan in optimizer._plans._known.values():
+    for _, plan in optimizer._plans._plans.values():
         yield from plan.batches
 
 
 def test_few_parameters_go_alone(
     place: dl.Device, launched: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dl4all.ops.core.multi_tensor.LEAST_SAVED", 8)
+    monkeypatch.setattr("dl4all.ops.core.multi_tensor.MIN_SAVED_DISPATCHES", 8)
     for count in (8, 9):
         params = made(place, [(3,)] * count)
         give(params, 0)
@@ -373,14 +373,14 @@ def test_many_workgroups(place: dl.Device, monkeypatch: pytest.MonkeyPatch) -> N
         SGD(params, lr=0.1).step()
         return [p.detach() for p in params]
 
-    monkeypatch.setattr("dl4all.ops.core.multi_tensor.EACH", 100)
+    monkeypatch.setattr("dl4all.ops.core.multi_tensor.ELEMENTS_PER_GROUP", 100)
     monkeypatch.setattr("dl4all.ops.core.multi_tensor.MAX_GRID_SIZE", 10)
     same(run, monkeypatch)
 
 
 def test_many_parameters(place: dl.Device, launched: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dl4all.ops.core.multi_tensor.MOST_ROWS", 16)
-    assert MOST_ROWS < 1 << 16
+    monkeypatch.setattr("dl4all.ops.core.multi_tensor.MAX_ROWS", 16)
+    assert MAX_ROWS < 1 << 16
 
     def run() -> list[dl.Tensor]:
         params = made(place, [(3,)] * 50)
@@ -460,7 +460,7 @@ for p in params:
     p.grad = dl.tensor([1.0, 1.0], device="vulkan:0")
 optimizer = dl.optim.Adam(params, lr=0.5)
 optimizer.step()
-print(optimizer._plans._known, [[round(x, 3) for x in p.tolist()] for p in params])
+print(optimizer._plans._plans, [[round(x, 3) for x in p.tolist()] for p in params])
 """
     done = run_python(code, DL4ALL_MEMORY_DEBUG="1")
     assert done.returncode == 0, done.stderr

@@ -53,9 +53,8 @@ def test_integers_and_bools_stay_on_the_device(
         check_elementwise(device, dl.clamp, torch.clamp, a, -2, 3)
         check_elementwise(device, dl.add, torch.add, a, a.astype(np.float32))
         check_elementwise(device, dl.mul, torch.mul, flags[0], a.astype(np.float32))
-        for source, target in itertools.product(
-            (a, a.astype(np.float32) / 2, flags[0], small[0]), CAST_DTYPES
-        ):
+        sources: tuple[NDArray, ...] = (a, a.astype(np.float32) / 2, flags[0], small[0])
+        for source, target in itertools.product(sources, CAST_DTYPES):
             _check_cast(device, source, target)
     assert [record.getMessage() for record in caplog.records] == []
 
