@@ -16,7 +16,8 @@ from dl4all.ops.core import philox, tape
 from dl4all.ops.core.tensor_base import Shape, from_host
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.random.generator import Generator, default_generator, unit_numbers
-from dl4all.tensor.creation import from_numpy, uniform
+from dl4all.tensor.creation import from_numpy
+from dl4all.tensor.random import uniform
 from dl4all.tensor.tensor import Tensor
 
 Mode = Literal["fan_in", "fan_out"]

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError, WeightsError
 from dl4all.ops.core.tensor_base import from_host
 from dl4all.scheduler.device import Device
-from dl4all.tensor.creation import Place
-from dl4all.tensor.tensor import Tensor, wanted
+from dl4all.tensor.arguments import DeviceLike, device_and_dtype
+from dl4all.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from dl4all.nn.summary import Summary
@@ -276,7 +276,7 @@ class Module:
             _replace(tensor, converted, tensor.device, copy=True)
         return Incompatible(missing, unexpected)
 
-    def to(self: M, *targets: Any, device: Place | None = None, dtype: npt.DTypeLike = None) -> M:
+    def to(self: M, *targets: Any, device: DeviceLike | None = None, dtype: npt.DTypeLike = None) -> M:
         """Move parameters and buffers to a device, or convert those of floats, in place; returns the module.
 
         Args:
@@ -292,7 +292,7 @@ class Module:
             >>> dl.nn.Linear(3, 2).to("cpu", "float64").weight.dtype
             dtype('float64')
         """
-        place, floats = wanted(targets, device, dtype)
+        place, floats = device_and_dtype(targets, device, dtype)
         if floats is not None and floats.kind != "f":
             raise DTypeError(f"[to] networks are made of floats, got {floats}; convert its inputs instead")
         changes: dict[int, tuple[Tensor, Device, np.dtype[Any]]] = {}  # a tensor may have several names

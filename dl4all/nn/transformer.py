@@ -17,7 +17,8 @@ from dl4all.nn.dropout import Dropout
 from dl4all.nn.linear import Linear
 from dl4all.nn.module import Module, Parameter
 from dl4all.nn.normalization import LayerNorm
-from dl4all.tensor.creation import Place, from_numpy
+from dl4all.tensor.arguments import DeviceLike
+from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
 ACTIVATIONS: dict[str, Callable[..., Any]] = {"relu": functional.relu, "gelu": functional.gelu}
@@ -281,7 +282,7 @@ class Transformer(Module):
         return self.decoder(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int, device: Place = "auto") -> Tensor:
+    def generate_square_subsequent_mask(sz: int, device: DeviceLike = "auto") -> Tensor:
         """A mask that forbids all that comes later: -inf above the diagonal, 0 elsewhere.
 
         Example:
