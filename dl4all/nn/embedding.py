@@ -88,6 +88,62 @@ class Embedding(Module):
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
 
+class EmbeddingBag(Module):
+    """The sum, mean or largest elements of vectors, bag by bag, without keeping the vectors.
+
+    Args:
+        num_embeddings: how many vectors there are.
+        embedding_dim: their length.
+        mode: "sum", "mean" or "max".
+        include_last_offset: whether the last offset is the end of the last bag.
+        padding_idx: a number that does not count.
+
+    Shape:
+        Ints (bags, numbers), or one axis and where each bag begins, to (bags, embedding_dim).
+
+    Raises:
+        ArgumentError: a size is not positive.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.EmbeddingBag(10, 3)(dl.tensor([[1, 2], [4, 4]], device="cpu")).shape
+        (2, 3)
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        mode: str = "mean",
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> None:
+        super().__init__()
+        if num_embeddings < 1 or embedding_dim < 1:
+            raise ArgumentError(
+                f"[EmbeddingBag] cannot have {num_embeddings} vectors of length {embedding_dim}; "
+                "both must be positive"
+            )
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.mode, self.include_last_offset, self.padding_idx = mode, include_last_offset, padding_idx
+        self.weight = Parameter(init.normal_(empty((num_embeddings, embedding_dim), device="cpu")))
+
+    def forward(self, input: Tensor, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+        return functional.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"
+
+
 def _place(padding_idx: int | None, count: int) -> int | None:
     if padding_idx is None:
         return None

@@ -5,19 +5,17 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError, WeightsError
+from dl4all.nn.summary import Summary, summary
 from dl4all.ops.core.tensor_base import from_host
 from dl4all.scheduler.device import Device
 from dl4all.tensor.arguments import DeviceLike, device_and_dtype
 from dl4all.tensor.tensor import Tensor
-
-if TYPE_CHECKING:
-    from dl4all.nn.summary import Summary
 
 M = TypeVar("M", bound="Module")
 T = TypeVar("T")
@@ -350,9 +348,7 @@ class Module:
         return self.train(False)
 
     def summary(self, *inputs: Any) -> Summary:
-        """Every layer's shape, parameters and operations, see :func:`dl4all.nn.summary`."""
-        from dl4all.nn.summary import summary  # which has modules in its signature
-
+        """A table of the layers' shapes, parameters and operations, see :func:`dl4all.nn.summary`."""
         return summary(self, *inputs)
 
     def __repr__(self) -> str:

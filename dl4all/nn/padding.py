@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from dl4all.errors import ArgumentError
 from dl4all.nn import functional
-from dl4all.nn.activation import Activation
+from dl4all.nn.function_layer import FunctionLayer
 
 
-class _Pad(Activation):
+class _Pad(FunctionLayer):
     """`padding` is an int, or how many before and after the last axis, then the last but one, ..."""
 
     mode: ClassVar[str] = "constant"

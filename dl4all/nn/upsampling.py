@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dl4all.nn import functional
-from dl4all.nn.activation import Activation
+from dl4all.nn.function_layer import FunctionLayer
 
 
-class Upsample(Activation):
+class Upsample(FunctionLayer):
     """:func:`~dl4all.nn.functional.interpolate` as a layer."""
 
     function = staticmethod(functional.interpolate)
@@ -24,7 +24,7 @@ class Upsample(Activation):
         super().__init__(size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners)
 
 
-class UpsamplingNearest2d(Activation):
+class UpsamplingNearest2d(FunctionLayer):
     """:func:`~dl4all.nn.functional.upsample_nearest` as a layer."""
 
     function = staticmethod(functional.upsample_nearest)
@@ -33,7 +33,7 @@ class UpsamplingNearest2d(Activation):
         super().__init__(size=size, scale_factor=scale_factor)
 
 
-class UpsamplingBilinear2d(Activation):
+class UpsamplingBilinear2d(FunctionLayer):
     """:func:`~dl4all.nn.functional.upsample_bilinear` as a layer."""
 
     function = staticmethod(functional.upsample_bilinear)
@@ -42,7 +42,7 @@ class UpsamplingBilinear2d(Activation):
         super().__init__(size=size, scale_factor=scale_factor)
 
 
-class ChannelShuffle(Activation):
+class ChannelShuffle(FunctionLayer):
     """:func:`~dl4all.nn.functional.channel_shuffle` as a layer."""
 
     function = staticmethod(functional.channel_shuffle)
@@ -51,7 +51,7 @@ class ChannelShuffle(Activation):
         super().__init__(groups=groups)
 
 
-class PixelShuffle(Activation):
+class PixelShuffle(FunctionLayer):
     """:func:`~dl4all.nn.functional.pixel_shuffle` as a layer: (N, C r r, H, W) to (N, C, H r, W r)."""
 
     function = staticmethod(functional.pixel_shuffle)
@@ -60,7 +60,7 @@ class PixelShuffle(Activation):
         super().__init__(upscale_factor=upscale_factor)
 
 
-class PixelUnshuffle(Activation):
+class PixelUnshuffle(FunctionLayer):
     """:func:`~dl4all.nn.functional.pixel_unshuffle` as a layer: (N, C, H r, W r) to (N, C r r, H, W)."""
 
     function = staticmethod(functional.pixel_unshuffle)
@@ -69,7 +69,7 @@ class PixelUnshuffle(Activation):
         super().__init__(downscale_factor=downscale_factor)
 
 
-class Unfold(Activation):
+class Unfold(FunctionLayer):
     """:func:`~dl4all.nn.functional.unfold` as a layer: each window of an image as a column."""
 
     function = staticmethod(functional.unfold)
@@ -78,7 +78,7 @@ class Unfold(Activation):
         super().__init__(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
 
 
-class Fold(Activation):
+class Fold(FunctionLayer):
     """:func:`~dl4all.nn.functional.fold` as a layer: the sum of columns that are windows of an image."""
 
     function = staticmethod(functional.fold)

@@ -2,51 +2,8 @@
 
 from __future__ import annotations
 
-from dl4all.tensor.creation import as_tensor as as_tensor
-from dl4all.tensor.creation import asarray as asarray
-from dl4all.tensor.creation import empty as empty
-from dl4all.tensor.creation import empty_like as empty_like
-from dl4all.tensor.creation import from_dlpack as from_dlpack
-from dl4all.tensor.creation import from_numpy as from_numpy
-from dl4all.tensor.creation import full as full
-from dl4all.tensor.creation import full_like as full_like
-from dl4all.tensor.creation import ones as ones
-from dl4all.tensor.creation import ones_like as ones_like
-from dl4all.tensor.creation import scalar_tensor as scalar_tensor
-from dl4all.tensor.creation import tensor as tensor
-from dl4all.tensor.creation import zeros as zeros
-from dl4all.tensor.creation import zeros_like as zeros_like
-from dl4all.tensor.dtypes import can_cast as can_cast
-from dl4all.tensor.dtypes import finfo as finfo
-from dl4all.tensor.dtypes import iinfo as iinfo
-from dl4all.tensor.dtypes import is_complex as is_complex
-from dl4all.tensor.dtypes import is_floating_point as is_floating_point
-from dl4all.tensor.dtypes import is_same_size as is_same_size
-from dl4all.tensor.dtypes import is_signed as is_signed
-from dl4all.tensor.dtypes import is_tensor as is_tensor
-from dl4all.tensor.dtypes import numel as numel
-from dl4all.tensor.dtypes import promote_types as promote_types
-from dl4all.tensor.dtypes import result_type as result_type
-from dl4all.tensor.random import bernoulli as bernoulli
-from dl4all.tensor.random import get_rng_state as get_rng_state
-from dl4all.tensor.random import initial_seed as initial_seed
-from dl4all.tensor.random import manual_seed as manual_seed
-from dl4all.tensor.random import multinomial as multinomial
-from dl4all.tensor.random import normal as normal
-from dl4all.tensor.random import rand as rand
-from dl4all.tensor.random import rand_like as rand_like
-from dl4all.tensor.random import randint as randint
-from dl4all.tensor.random import randint_like as randint_like
-from dl4all.tensor.random import randn as randn
-from dl4all.tensor.random import randn_like as randn_like
-from dl4all.tensor.random import randperm as randperm
-from dl4all.tensor.random import seed as seed
-from dl4all.tensor.random import set_rng_state as set_rng_state
-from dl4all.tensor.ranges import arange as arange
-from dl4all.tensor.ranges import eye as eye
-from dl4all.tensor.ranges import linspace as linspace
-from dl4all.tensor.ranges import logspace as logspace
-from dl4all.tensor.ranges import meshgrid as meshgrid
-from dl4all.tensor.ranges import tril_indices as tril_indices
-from dl4all.tensor.ranges import triu_indices as triu_indices
+from dl4all.tensor.creation import *
+from dl4all.tensor.dtypes import *
+from dl4all.tensor.random import *
+from dl4all.tensor.ranges import *
 from dl4all.tensor.tensor import Tensor as Tensor

@@ -19,6 +19,23 @@ from dl4all.tensor.arguments import ArrayLike, DeviceLike, check_dtype, checked_
 from dl4all.tensor.interop import array_from_dlpack
 from dl4all.tensor.tensor import Tensor
 
+__all__ = [
+    "as_tensor",
+    "asarray",
+    "empty",
+    "empty_like",
+    "from_dlpack",
+    "from_numpy",
+    "full",
+    "full_like",
+    "ones",
+    "ones_like",
+    "scalar_tensor",
+    "tensor",
+    "zeros",
+    "zeros_like",
+]
+
 
 def tensor(
     data: ArrayLike, dtype: DTypeLike = None, device: DeviceLike = "auto", requires_grad: bool = False

@@ -13,6 +13,20 @@ from dl4all.ops.core.tensor_base import DTypeLike, Scalar, TensorBase
 from dl4all.ops.indexing.inplace import KINDS
 from dl4all.tensor.arguments import checked_dtype
 
+__all__ = [
+    "can_cast",
+    "finfo",
+    "iinfo",
+    "is_complex",
+    "is_floating_point",
+    "is_same_size",
+    "is_signed",
+    "is_tensor",
+    "numel",
+    "promote_types",
+    "result_type",
+]
+
 finfo = np.finfo
 iinfo = np.iinfo
 

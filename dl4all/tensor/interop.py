@@ -35,7 +35,7 @@ def dlpack(tensor: TensorBase, **options: Any) -> object:
         raise BufferError(f"[dlpack] the tensor is on {tensor.device}; move it with .cpu()")
     if tensor.record is not None and tensor.record.wants:
         raise GradientError("[dlpack] the tensor requires gradients; use .detach()")
-    return tensor.on_host().__dlpack__(**options)  # type: ignore[no-any-return]
+    return tensor.on_host().__dlpack__(**options)
 
 
 def array_from_dlpack(source: Any) -> npt.NDArray[Any]:

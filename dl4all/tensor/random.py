@@ -26,6 +26,24 @@ from dl4all.tensor.arguments import DeviceLike, checked_dtype, checked_shape
 from dl4all.tensor.creation import empty, empty_like
 from dl4all.tensor.tensor import Tensor
 
+__all__ = [
+    "bernoulli",
+    "get_rng_state",
+    "initial_seed",
+    "manual_seed",
+    "multinomial",
+    "normal",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "randperm",
+    "seed",
+    "set_rng_state",
+]
+
 # The default generator
 
 

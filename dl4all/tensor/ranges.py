@@ -16,6 +16,16 @@ from dl4all.tensor.arguments import DeviceLike, checked_dtype
 from dl4all.tensor.creation import from_numpy, tensor, zeros
 from dl4all.tensor.tensor import Tensor
 
+__all__ = [
+    "arange",
+    "eye",
+    "linspace",
+    "logspace",
+    "meshgrid",
+    "tril_indices",
+    "triu_indices",
+]
+
 
 def arange(
     start: float,

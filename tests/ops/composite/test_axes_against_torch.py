@@ -325,7 +325,7 @@ REFUSED: tuple[tuple[type[Exception], str, Call], ...] = (
     (ShapeError, r"\[cdist\]", lambda x: dl.cdist(x, x.T)),
     (ShapeError, r"\[matrix_power\]", lambda x: dl.matrix_power(x, 2)),
     (ShapeError, r"\[addmv\]", lambda x: dl.addmv(dl.zeros(5), x, x[0])),
-    (DTypeError, r"\[result_type\]", lambda x: dl.result_type(x, "a")),
+    (DTypeError, r"\[result_type\]", lambda x: dl.result_type(x, "a")),  # type: ignore[arg-type]
     (ShapeError, r"\[fill_diagonal_\]", lambda x: x[0].fill_diagonal_(1)),
     (ArgumentError, r"\[exponential_\]", lambda x: x.exponential_(0)),
     (ShapeError, r"\[sum_to_size\]", lambda x: x.sum_to_size(3, 3)),
