@@ -1,4 +1,4 @@
-"""Activation layers: functions of one tensor with their arguments as attributes."""
+"""Activation layers."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from dl4all.tensor.creation import full
 from dl4all.tensor.tensor import Tensor
 
 
-class _Plain(FunctionLayer):
-    """Of a function without arguments."""
+class _PlainFunction(FunctionLayer):
+    """A function without arguments, which takes PyTorch's `inplace`."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
 
 
-class ReLU(_Plain):
+class ReLU(_PlainFunction):
     """:func:`~dl4all.nn.functional.relu` as a layer."""
 
     function = staticmethod(functional.relu)
 
 
-class ReLU6(_Plain):
+class ReLU6(_PlainFunction):
     """:func:`~dl4all.nn.functional.relu6` as a layer."""
 
     function = staticmethod(functional.relu6)
 
 
-class SELU(_Plain):
+class SELU(_PlainFunction):
     """:func:`~dl4all.nn.functional.selu` as a layer."""
 
     function = staticmethod(functional.selu)
 
 
-class SiLU(_Plain):
+class SiLU(_PlainFunction):
     """:func:`~dl4all.nn.functional.silu` as a layer."""
 
     function = staticmethod(functional.silu)
 
 
-class Mish(_Plain):
+class Mish(_PlainFunction):
     """:func:`~dl4all.nn.functional.mish` as a layer."""
 
     function = staticmethod(functional.mish)
 
 
-class Hardswish(_Plain):
+class Hardswish(_PlainFunction):
     """:func:`~dl4all.nn.functional.hardswish` as a layer."""
 
     function = staticmethod(functional.hardswish)
 
 
-class Hardsigmoid(_Plain):
+class Hardsigmoid(_PlainFunction):
     """:func:`~dl4all.nn.functional.hardsigmoid` as a layer."""
 
     function = staticmethod(functional.hardsigmoid)
@@ -226,15 +226,15 @@ class RReLU(FunctionLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         lower, upper = self.lower, self.upper
-        return functional.rrelu(x, lower, upper, self.training)  # type: ignore[no-any-return]
+        return functional.rrelu(x, lower, upper, self.training)
 
 
 class PReLU(Module):
     """:func:`~dl4all.nn.functional.prelu` with the slopes as a parameter.
 
     Args:
-        num_parameters: 1, or one for each channel, which is axis 1.
-        init: the slopes at first.
+        num_parameters: how many slopes: 1, or one for each channel (axis 1).
+        init: the initial slopes.
     """
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
@@ -243,7 +243,7 @@ class PReLU(Module):
         self.weight = Parameter(full((num_parameters,), init, device="cpu"))
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.prelu(x, self.weight)  # type: ignore[no-any-return]
+        return functional.prelu(x, self.weight)
 
     def extra_repr(self) -> str:
         return f"num_parameters={self.num_parameters}"

@@ -9,7 +9,7 @@ from dl4all.tensor.tensor import Tensor
 
 
 class Flatten(Module):
-    """Axes `start_dim` to `end_dim` as one; by default all but the batch."""
+    """Merge axes `start_dim` to `end_dim` into one; by default all axes but the first."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
@@ -23,11 +23,11 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """One axis as several, as :meth:`dl4all.Tensor.unflatten` makes them.
+    """Split one axis into several: :meth:`dl4all.Tensor.unflatten` as a layer.
 
     Args:
         dim: the axis.
-        unflattened_size: the sizes in its place; one may be -1.
+        unflattened_size: the sizes of the new axes; one may be -1.
 
     Example:
         >>> import dl4all as dl

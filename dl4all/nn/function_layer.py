@@ -10,14 +10,14 @@ from dl4all.tensor.tensor import Tensor
 
 
 class FunctionLayer(Module):
-    """A function as a layer: any shape in, the same out unless the function says otherwise.
+    """A function as a layer; the output has the input's shape unless the function says otherwise.
 
-    A subclass names the function and hands its arguments on, which become attributes. PyTorch's `inplace` is
-    taken where PyTorch takes it and changes nothing: results have memory of their own, because gradients
-    need what would be overwritten.
+    A subclass names the function and passes the function's arguments, which become attributes. Layers accept
+    `inplace` where PyTorch's do, but it has no effect: the result always has memory of its own, because
+    gradients need the values that would be overwritten.
     """
 
-    function: ClassVar[Callable[..., Any]]
+    function: ClassVar[Callable[..., Tensor]]
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class FunctionLayer(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         arguments = {name: getattr(self, name) for name in self._arguments}
-        return type(self).function(x, **arguments)  # type: ignore[no-any-return]
+        return type(self).function(x, **arguments)
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._arguments)

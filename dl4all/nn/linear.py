@@ -1,4 +1,4 @@
-"""Matrix products with learned weights, and the identity."""
+"""Linear and bilinear layers, and the identity."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Linear(Module):
 
     Args:
         in_features: size of the input's last axis.
-        out_features: size of the output's.
+        out_features: size of the output's last axis.
         bias: whether there is a bias.
 
     Shape:
@@ -40,7 +40,7 @@ class Bilinear(Module):
 
     Args:
         in1_features, in2_features: sizes of the inputs' last axes.
-        out_features: size of the output's.
+        out_features: size of the output's last axis.
         bias: whether there is a bias.
 
     Shape:
@@ -76,7 +76,7 @@ class Bilinear(Module):
 
 
 class Identity(Module):
-    """The input itself: takes a layer's place where that has been folded into another."""
+    """Returns its input; replaces a layer that has been folded into another."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x

@@ -61,14 +61,15 @@ class Summary(NamedTuple):
             table.add_column(column, justify="right")
         for row in self.rows:
             table.add_row(row.name, row.kind, row.shape, f"{row.parameters:,}", f"{row.flops / 1e6:,.3f}")
-        console = Console(file=io.StringIO(), width=TABLE_WIDTH)
+        text = io.StringIO()
+        console = Console(file=text, width=TABLE_WIDTH)
         console.print(table)
         console.print(
             f"{self.parameters:,} parameters, {self.trainable:,} of them trained; "
             f"{self.flops / 1e6:,.3f} MFLOP",
             highlight=False,
         )
-        return console.file.getvalue().rstrip("\n")  # type: ignore[attr-defined,no-any-return]
+        return text.getvalue().rstrip("\n")
 
 
 def summary(module: Network, *inputs: Any) -> Summary:

@@ -1,12 +1,16 @@
-"""Layers that give images other sizes."""
+"""Layers that resize images, rearrange their pixels and channels, or extract windows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
 from dl4all.nn import functional
 from dl4all.nn.function_layer import FunctionLayer
+
+Size: TypeAlias = int | Sequence[int]
+Scale: TypeAlias = float | Sequence[float]
+"""One for all axes, or one for each."""
 
 
 class Upsample(FunctionLayer):
@@ -16,8 +20,8 @@ class Upsample(FunctionLayer):
 
     def __init__(
         self,
-        size: int | Sequence[int] | None = None,
-        scale_factor: float | Sequence[float] | None = None,
+        size: Size | None = None,
+        scale_factor: Scale | None = None,
         mode: str = "nearest",
         align_corners: bool | None = None,
     ) -> None:
@@ -29,7 +33,7 @@ class UpsamplingNearest2d(FunctionLayer):
 
     function = staticmethod(functional.upsample_nearest)
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(self, size: Size | None = None, scale_factor: Scale | None = None) -> None:
         super().__init__(size=size, scale_factor=scale_factor)
 
 
@@ -38,7 +42,7 @@ class UpsamplingBilinear2d(FunctionLayer):
 
     function = staticmethod(functional.upsample_bilinear)
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(self, size: Size | None = None, scale_factor: Scale | None = None) -> None:
         super().__init__(size=size, scale_factor=scale_factor)
 
 
@@ -70,21 +74,21 @@ class PixelUnshuffle(FunctionLayer):
 
 
 class Unfold(FunctionLayer):
-    """:func:`~dl4all.nn.functional.unfold` as a layer: each window of an image as a column."""
+    """:func:`~dl4all.nn.functional.unfold` as a layer: the windows of an image as columns."""
 
     function = staticmethod(functional.unfold)
 
-    def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
+    def __init__(self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> None:
         super().__init__(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
 
 
 class Fold(FunctionLayer):
-    """:func:`~dl4all.nn.functional.fold` as a layer: the sum of columns that are windows of an image."""
+    """:func:`~dl4all.nn.functional.fold` as a layer: the sum of windows, given as columns, as an image."""
 
     function = staticmethod(functional.fold)
 
     def __init__(
-        self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+        self, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
     ) -> None:
         super().__init__(
             output_size=output_size,
