@@ -209,7 +209,7 @@ X: Any = dl.zeros(5, 4, device="cpu")
         (lambda: ours(X, X, X, X > 0), ShapeError, r"mask of shape \(5, 4\) does not broadcast"),
         (lambda: ours(X, X, X, dl.zeros(5, 5, dtype="float64")), DTypeError, r"expected a mask of bool"),
         (lambda: ours(X, X, None), DTypeError, r"expected a tensor for 'value', got NoneType"),
-        (lambda: ours(X.double(), X, X), DTypeError, r"\[attention\] expected floats of one dtype"),
+        (lambda: ours(X.double(), X, X), DTypeError, r"\[flash_attention\] expected floats of one dtype"),
         (lambda: dl.nn.MultiheadAttention(5, 2), ArgumentError, r"5 features do not split into 2 heads"),
         (lambda: dl.nn.MultiheadAttention(6, 2)(X, X, X), ShapeError, r"\[Multihead\w+\] expected query"),
         (lambda: dl.nn.MultiheadAttention(4, 2)(X, X, X, is_causal=True), ArgumentError, "is_causal takes"),
