@@ -1,4 +1,4 @@
-"""The class Tensor: operators, conversions, gradients and new tensors; its other methods are mixins."""
+"""The class Tensor: operators, conversions, gradients and ``new_*`` methods; mixins have the others."""
 
 from __future__ import annotations
 
@@ -95,17 +95,11 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
     def __rmatmul__(self, other: Tensor) -> Tensor:
         return ops.matmul(other, self)
 
-    # Values on the host
-
-    def is_nonzero(self) -> bool:
-        """Whether the only element is not 0."""
-        return ops.is_nonzero(self)
-
     def __iter__(self) -> Iterator[Tensor]:
         """Views along the first axis."""
         return (self[i] for i in range(len(self)))
 
-    # A class with __eq__ has no hash unless it says so; tensors are kept in sets and dicts by identity.
+    # Defining __eq__ removes the inherited hash, but sets and dicts hold tensors by identity.
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
@@ -131,6 +125,10 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         return f"tensor({body}{extra})"
 
     # To the host and between devices
+
+    def is_nonzero(self) -> bool:
+        """Whether the only element is not 0."""
+        return ops.is_nonzero(self)
 
     def numpy(self) -> npt.NDArray[Any]:
         """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy."""
@@ -167,13 +165,13 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         non_blocking: bool = False,
         copy: bool = False,
     ) -> Tensor:
-        """The tensor on another device, or with another dtype, or both; itself if nothing changes.
+        """The tensor on another device, with another dtype, or both; the tensor itself if nothing changes.
 
         Args:
             targets: a device, a dtype, both, or a tensor whose device and dtype are taken.
             device, dtype: the same by name.
             non_blocking: has no effect; the copy is complete when the call returns.
-            copy: return another tensor even if nothing changes.
+            copy: return a new tensor even if nothing changes.
 
         Example:
             >>> import dl4all as dl
@@ -219,7 +217,7 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow to this tensor or through it."""
+        """Whether ``backward`` computes gradients of this tensor, or of tensors that it was computed from."""
         return self.record is not None and self.record.wants
 
     @requires_grad.setter
@@ -227,10 +225,10 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         self.requires_grad_(requires_grad)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Ask for gradients with respect to this tensor, or stop asking; returns it.
+        """Set whether gradients of this tensor are required; returns the tensor.
 
         Raises:
-            GradientError: it is not a tensor of floats, or an op made it.
+            GradientError: the dtype is not a float dtype, or an op made the tensor.
         """
         if requires_grad and self.dtype.kind != "f":
             raise GradientError(f"[requires_grad] only floats have gradients, not {self.dtype}")
@@ -245,17 +243,17 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether no recorded op made this tensor."""
+        """Whether the tensor is not the result of a recorded op."""
         return self.record is None or self.record.node is None
 
     @property
     def grad_fn(self) -> tape.Node | None:
-        """The recorded op that made this tensor."""
+        """The recorded op whose result this tensor is; None for a leaf."""
         return None if self.record is None else self.record.node
 
     @property
     def grad(self) -> Any:
-        """The gradient that ``backward`` has gathered here, a tensor; None before."""
+        """The gradient that ``backward`` has accumulated, a tensor; None before."""
         return None if self.record is None else self.record.grad
 
     @grad.setter
@@ -272,15 +270,15 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
     def backward(
         self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
     ) -> None:
-        """Add this tensor's gradients with respect to the leaves it came from to their ``grad``.
+        """Compute the gradients of the graph's leaves, and add them to their ``grad``.
 
         Args:
-            gradient: the weight of each element, of this tensor's shape; 1 for a single element.
-            retain_graph: keep what gradients need, to come back a second time.
-            create_graph: let the gradients be differentiated too.
+            gradient: the weight of each element, of this tensor's shape; by default 1, for a single element.
+            retain_graph: keep the graph, so that ``backward`` can be called again.
+            create_graph: record the computation of the gradients, so that they can be differentiated.
 
         Raises:
-            GradientError: there is no graph, it was freed, or what it needs was changed in place.
+            GradientError: there is no graph, it was freed, or a tensor that it needs was changed in place.
 
         Example:
             >>> import dl4all as dl
@@ -292,22 +290,26 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         autograd.backward([self], None if gradient is None else [gradient], retain_graph, create_graph)
 
     def detach(self) -> Tensor:
-        """The same elements in the same memory, without a history."""
-        without: Tensor = tape.alias(self)  # type: ignore[assignment]
-        return without
+        """A tensor with the same memory that is no part of the graph."""
+        detached: Tensor = tape.alias(self)  # type: ignore[assignment]
+        return detached
 
     def retain_grad(self) -> None:
-        """Keep the gradient of a tensor that an op made."""
+        """Let ``backward`` set ``grad`` of a tensor that is no leaf, too.
+
+        Raises:
+            GradientError: the tensor does not require gradients.
+        """
         if self.record is None or not self.record.wants:
             raise GradientError("[retain_grad] this tensor does not require gradients")
         if self.record.node is not None:
             self.record.node.retained[self.record.output] = weakref.ref(self)
 
     def register_hook(self, hook: tape.Hook) -> Callable[[], None]:
-        """Have `hook` called with the gradient when it is complete; what it returns replaces it.
+        """Call `hook` with the gradient when it is complete; a result other than None replaces the gradient.
 
         Returns:
-            A function that takes the hook away again.
+            A function that removes the hook.
 
         Raises:
             GradientError: the tensor does not require gradients.
