@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from dl4all.io.reading import Malformed, brief
+from dl4all.io.weight_file import Malformed, brief
 
 __all__ = ["REMEDY", "Constructor", "mapping", "unpickle"]
 

@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from dl4all.io.reading import LAYOUTS, Array, Malformed, brief
 from dl4all.io.safe_pickle import REMEDY, Constructor, mapping, unpickle
+from dl4all.io.weight_file import LAYOUTS, Array, Malformed, brief
 
 __all__ = ["Element", "Storage", "Tensor", "read_object"]
 

@@ -19,9 +19,9 @@ from io import BufferedReader
 import numpy as np
 from numpy.typing import NDArray
 
-from dl4all.io.reading import Array, Malformed, StrPath, brief, decode, opened, read_bytes
 from dl4all.io.safe_pickle import REMEDY
 from dl4all.io.torch_object import Element, Tensor, read_object
+from dl4all.io.weight_file import Array, Malformed, StrPath, brief, decode, opened, read_bytes
 
 __all__ = ["is_torch", "load_torch"]
 

@@ -15,8 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.io.reading import Array, Malformed, StrPath, brief, decode, opened, read_bytes
 from dl4all.io.torch_pickle import is_torch, load_torch
+from dl4all.io.weight_file import Array, Malformed, StrPath, brief, decode, opened, read_bytes
 
 __all__ = ["load_weights", "save_weights"]
 
