@@ -152,6 +152,5 @@ from dl4all.nn.upsampling import UpsamplingBilinear2d as UpsamplingBilinear2d
 from dl4all.nn.upsampling import UpsamplingNearest2d as UpsamplingNearest2d
 
 # What `import *` takes; type checkers take the names above, which they cannot read from an expression.
-globals()["__all__"] = ["functional", "init", "utils"] + sorted(
-    name for name, value in globals().items() if callable(value)
-)
+_NAMES = sorted(name for name, value in globals().items() if callable(value))
+globals()["__all__"] = ["functional", "init", "utils", *_NAMES]
