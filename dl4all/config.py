@@ -1,12 +1,12 @@
 """Settings from the environment and from ``dl4all.toml``.
 
 The file is looked for in the working directory, then in the user's configuration folder; the
-first one found counts. An environment variable wins over the file::
+first one that exists counts. An environment variable overrides the file::
 
     # dl4all.toml
     device = "vulkan:0"     # what device="auto" means; environment: DL4ALL_DEVICE
     calibrate = false       # do not measure GPUs when "auto" first needs it; DL4ALL_CALIBRATE=0
-    tune = true             # look for the fastest kernels while computing; DL4ALL_TUNE=lazy
+    tune = true             # find the fastest kernels while computing; DL4ALL_TUNE=lazy
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# What a value must be, by the setting's name.
-KNOWN = {
+KNOWN = {  # type of each setting's value, and the type in words
     "device": (str, 'text such as "vulkan:0"'),
     "calibrate": (bool, "true or false"),
     "tune": (bool, "true or false"),
@@ -34,17 +33,17 @@ KNOWN = {
 
 
 class Setting(NamedTuple):
-    """A value and where it was found."""
+    """A value and its source: a variable or a file."""
 
     value: str
     source: str
 
 
 def device_setting() -> Setting | None:
-    """The device that the user wants ``auto`` to mean, if they said so.
+    """The device that the user has chosen for ``auto``; None if there is no choice.
 
     Raises:
-        ConfigError: the file cannot be read or holds something unknown.
+        ConfigError: the file cannot be read or has an unknown setting.
     """
     if name := os.environ.get("DL4ALL_DEVICE"):
         return Setting(name, "DL4ALL_DEVICE")
@@ -54,10 +53,10 @@ def device_setting() -> Setting | None:
 
 
 def calibrates_by_itself() -> bool:
-    """Whether ``auto`` may measure devices when it first has to choose between them; usually it may.
+    """Whether ``auto`` may measure devices when it first has to choose between them; true by default.
 
     Raises:
-        ConfigError: DL4ALL_CALIBRATE or the file holds something unusable.
+        ConfigError: DL4ALL_CALIBRATE or the file has an unusable value.
     """
     value = os.environ.get("DL4ALL_CALIBRATE", "")
     if value not in ("", "0", "1"):
@@ -68,14 +67,14 @@ def calibrates_by_itself() -> bool:
 
 
 def tune_setting() -> Literal["off", "kept", "lazy"]:
-    """How kernels are chosen of several that compute the same.
+    """How a kernel is chosen among several for the same problem.
 
-    ``off`` is by built-in rules, ``kept`` as ``dl4all tune`` found where it was asked, ``lazy`` looks for
-    the fastest when it is first needed. Usually it is ``kept``; DL4ALL_TUNE=0 and ``tune = false`` say
-    ``off``, DL4ALL_TUNE=lazy or 1 and ``tune = true`` say ``lazy``.
+    ``off`` uses built-in rules, ``kept`` the results of ``dl4all tune`` where there are any, and ``lazy``
+    measures when a kernel is first needed. The default is ``kept``; DL4ALL_TUNE=0 and ``tune = false`` mean
+    ``off``, DL4ALL_TUNE=lazy or 1 and ``tune = true`` mean ``lazy``.
 
     Raises:
-        ConfigError: DL4ALL_TUNE or the file holds something unusable.
+        ConfigError: DL4ALL_TUNE or the file has an unusable value.
     """
     value = os.environ.get("DL4ALL_TUNE", "")
     if value not in ("", "0", "1", "lazy"):
@@ -87,10 +86,10 @@ def tune_setting() -> Literal["off", "kept", "lazy"]:
 
 
 def least_limits() -> bool:
-    """Whether ``DL4ALL_LIMITS=minimum`` asks Vulkan devices to have no more than every device has.
+    """Whether ``DL4ALL_LIMITS=minimum`` restricts Vulkan devices to the limits that every device has.
 
     Raises:
-        ConfigError: the variable holds something else.
+        ConfigError: the variable has another value.
     """
     value = os.environ.get("DL4ALL_LIMITS", "")
     if value not in ("", "minimum"):
@@ -99,10 +98,10 @@ def least_limits() -> bool:
 
 
 def allocator_setting() -> str:
-    """The strategy that ``DL4ALL_ALLOCATOR`` forces, ``pool`` or ``best_fit``; empty where it does not.
+    """The strategy that ``DL4ALL_ALLOCATOR`` forces, ``pool`` or ``best_fit``; empty if it is not set.
 
     Raises:
-        ConfigError: the variable holds something else.
+        ConfigError: the variable has another value.
     """
     value = os.environ.get("DL4ALL_ALLOCATOR", "")
     if value not in ("", "pool", "best_fit"):
@@ -114,7 +113,7 @@ def memory_debug() -> bool:
     """Whether ``DL4ALL_MEMORY_DEBUG=1`` asks for guards around the memory of tensors.
 
     Raises:
-        ConfigError: the variable holds something else.
+        ConfigError: the variable has another value.
     """
     value = os.environ.get("DL4ALL_MEMORY_DEBUG", "")
     if value not in ("", "0", "1"):
@@ -123,7 +122,7 @@ def memory_debug() -> bool:
 
 
 def _file() -> tuple[dict[str, Any], str]:
-    """What the file that counts says, and its name; nothing where there is none."""
+    """The settings in the file, and its name; both empty if there is no file."""
     for folder in (Path.cwd(), platformdirs.user_config_path("dl4all")):
         path = folder / "dl4all.toml"
         if path.is_file():
@@ -132,6 +131,11 @@ def _file() -> tuple[dict[str, Any], str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """The checked settings of a file.
+
+    Raises:
+        ConfigError: the file cannot be read, or a setting is unknown or has a value of another type.
+    """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -139,7 +143,7 @@ def _read(path: Path) -> dict[str, Any]:
     for name, value in values.items():
         if name not in KNOWN:
             raise ConfigError(f"{path}: unknown setting {name!r}; known are {', '.join(KNOWN)}")
-        kind, wanted = KNOWN[name]
-        if not isinstance(value, kind):
-            raise ConfigError(f"{path}: {name} must be {wanted}, not {value!r}")
+        expected, description = KNOWN[name]
+        if not isinstance(value, expected):
+            raise ConfigError(f"{path}: {name} must be {description}, not {value!r}")
     return values

@@ -1,4 +1,4 @@
-"""What a device's memory is used for, how much of it there may be, and pictures of it over time.
+"""Device memory: statistics, limits, tracing over time, and host views.
 
 >>> import dl4all as dl
 >>> x = dl.ones(1000, device="cpu")
@@ -26,31 +26,30 @@ from dl4all.errors import ArgumentError, DeviceError
 from dl4all.nn.module import Module
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.cpu import heap
-from dl4all.scheduler.current import device as _open
+from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.current import opened
-from dl4all.scheduler.device import Device
+from dl4all.tensor.arguments import DeviceLike
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-Place = str | Device
 
 
 @dataclass(frozen=True)
 class MemoryStats:
     """The memory of one device. Sizes are in bytes; peaks count from the last :func:`reset_peak`."""
 
-    allocated: int  # asked for by tensors that are alive
+    allocated: int  # requested by tensors that are alive
     reserved: int  # taken from the driver, in use or not
-    peak: int  # the most that was ever allocated
-    peak_reserved: int
-    hits: int  # requests served from memory that was there
-    misses: int  # requests for which the driver was asked
+    peak: int  # the maximum of `allocated`
+    peak_reserved: int  # the maximum of `reserved`
+    hits: int  # requests served from reserved memory
+    misses: int  # requests that needed the driver
     fragmentation: float  # the part of `peak_reserved` that `peak` could not use, 0 to 1
-    limit: int | None
-    by_tag: dict[str, int]  # allocated, by what made it: ops' names, "upload"
+    limit: int | None  # the most that may be reserved
+    by_tag: dict[str, int]  # allocated bytes by the name of the op that made the tensor, or "upload"
 
 
-def stats(device: Place = "auto") -> MemoryStats:
-    """Numbers of this moment.
+def stats(device: DeviceLike = "auto") -> MemoryStats:
+    """The present statistics of a device's memory.
 
     Example:
         >>> import dl4all as dl
@@ -59,46 +58,46 @@ def stats(device: Place = "auto") -> MemoryStats:
         True
     """
     pool = _pool(device)
-    found, live = pool.stats, pool.live()
+    counts, live = pool.stats, pool.live()
     by_tag: Counter[str] = Counter()
     for piece in live:
         by_tag[piece.tag or "-"] += piece.nbytes
     return MemoryStats(
-        found.allocated, found.reserved, found.peak, found.peak_reserved, found.hits, found.misses,
-        found.fragmentation, pool.driver.limit, dict(by_tag.most_common()),
+        counts.allocated, counts.reserved, counts.peak, counts.peak_reserved, counts.hits, counts.misses,
+        counts.fragmentation, pool.driver.limit, dict(by_tag.most_common()),
     )  # fmt: skip
 
 
-def summary(device: Place | None = None, rows: int = 10) -> str:
-    """A text about one device, or all that were opened: how much is in use, and who holds the most."""
-    pools = [place.pool for place in opened()] if device is None else [_pool(device)]
-    return "\n".join(line for pool in pools for line in _about(pool, rows))
+def summary(device: DeviceLike | None = None, rows: int = 10) -> str:
+    """A text about one device, or about all open ones: the memory in use, and the largest tensors."""
+    pools = [target.pool for target in opened()] if device is None else [_pool(device)]
+    return "\n".join(line for pool in pools for line in _summary_lines(pool, rows))
 
 
-def _about(pool: Allocator, rows: int) -> Iterator[str]:
-    found, live = pool.stats, pool.live()
+def _summary_lines(pool: Allocator, rows: int) -> Iterator[str]:
+    counts, live = pool.stats, pool.live()
     limit = "" if pool.driver.limit is None else f", limit {amount(pool.driver.limit)}"
     yield (
-        f"{pool.name}: {amount(found.allocated)} in {len(live)} tensors (peak {amount(found.peak)}), "
-        f"{amount(found.reserved)} reserved (peak {amount(found.peak_reserved)}){limit}, "
-        f"{found.hits} requests served from it, {found.misses} by the driver"
+        f"{pool.name}: {amount(counts.allocated)} in {len(live)} tensors (peak {amount(counts.peak)}), "
+        f"{amount(counts.reserved)} reserved (peak {amount(counts.peak_reserved)}){limit}, "
+        f"{counts.hits} requests served from it, {counts.misses} by the driver"
     )
     yield from table(live[:rows], pool.describe(live[:rows]))
     if len(live) > rows:
         yield f"  {amount(sum(piece.nbytes for piece in live[rows:])):>10}  in {len(live) - rows} others"
 
 
-def limit(device: Place, most: int | str | None) -> None:
-    """Reserve no more than so much of a device's memory; None for as much as there is.
+def limit(device: DeviceLike, most: int | str | None) -> None:
+    """Limit how much of a device's memory may be reserved.
+
+    Unused memory beyond the limit goes back to the driver at once; tensors stay, even beyond the limit.
 
     Args:
-        device: whose.
-        most: bytes, or text such as ``"512MB"`` or ``"1.5 GiB"``.
+        device: the device.
+        most: bytes, or text such as ``"512MB"`` or ``"1.5 GiB"``; None for no limit.
 
     Raises:
-        ArgumentError: that is no amount of memory.
-
-    What is reserved already and not in use goes back; tensors stay, even if they are more.
+        ArgumentError: `most` is no amount of memory.
     """
     pool = _pool(device)
     pool.driver.limit = None if most is None else parsed(most)
@@ -107,7 +106,7 @@ def limit(device: Place, most: int | str | None) -> None:
 
 
 def parsed(text: int | str) -> int:
-    """Bytes, from a number or a text.
+    """A number of bytes from a number or a text.
 
     >>> parsed("512MB"), parsed("1.5 GiB"), parsed(4096)
     (512000000, 1610612736, 4096)
@@ -119,32 +118,32 @@ def parsed(text: int | str) -> int:
     return int(float(match[1]) * UNITS["" if unit == "B" else unit])
 
 
-def reset_peak(device: Place = "auto") -> None:
-    """Let the peaks of :func:`stats` begin anew."""
+def reset_peak(device: DeviceLike = "auto") -> None:
+    """Reset the peaks of :func:`stats` to the present values."""
     _pool(device).reset_peak()
 
 
-def trim(device: Place = "auto") -> int:
-    """Give memory that nothing uses back to the driver; returns how many bytes that were.
+def trim(device: DeviceLike = "auto") -> int:
+    """Give unused memory back to the driver; returns how many bytes.
 
-    That of the ``cpu`` goes back to the system, as far as the C library can.
+    Memory of the ``cpu`` goes back to the system, as far as the C library allows.
     """
-    place = _open(device)
-    freed = place.pool.trim()
-    return freed + heap.give_back() if place.is_host else freed
+    target = open_device(device)
+    freed = target.pool.trim()
+    return freed + heap.give_back() if target.is_host else freed
 
 
-def track(enabled: bool = True, device: Place = "auto") -> None:
-    """Note for each tensor which line of the program made it, for summaries and errors; costs a little."""
+def track(enabled: bool = True, device: DeviceLike = "auto") -> None:
+    """Record which line of the program made each tensor, for summaries and errors, at a small cost."""
     _pool(device).track(enabled)
 
 
 @contextlib.contextmanager
-def trace(device: Place = "auto") -> Iterator[Timeline]:
-    """What is allocated and freed meanwhile.
+def trace(device: DeviceLike = "auto") -> Iterator[Timeline]:
+    """Record what is allocated and freed within a ``with`` block.
 
     Returns:
-        A context with a :class:`Timeline`, to be saved as a picture: ``.save("memory.html")`` or ``.png``.
+        A context with a :class:`Timeline`, which can be saved: ``.save("memory.html")`` or ``.png``.
 
     Example:
         >>> import dl4all as dl
@@ -164,26 +163,26 @@ def trace(device: Place = "auto") -> Iterator[Timeline]:
 
 @dataclass
 class Measured:
-    """What a piece of a program needed. Bytes; complete when the ``with`` block has ended."""
+    """The memory that a ``with`` block needed, in bytes; complete when the block has ended."""
 
-    lower_bound: int = 0  # the most that tensors held at one time: what no allocator can do without
-    peak_reserved: int = 0  # what was taken from the driver
+    lower_bound: int = 0  # the most that tensors held at one time, which every allocator needs
+    peak_reserved: int = 0  # the most that was taken from the driver
     allocations: int = 0
-    driver_allocations: int = 0  # of them that the driver was asked for
-    by_tag: dict[str, int] = field(default_factory=dict)  # who held the lower bound at that time
+    driver_allocations: int = 0  # allocations that needed the driver
+    by_tag: dict[str, int] = field(default_factory=dict)  # the bytes of the lower bound by tag
 
     @property
     def ratio(self) -> float:
-        """How many times the lower bound is reserved; 1 would be perfect."""
+        """`peak_reserved` divided by the lower bound; 1 would be perfect."""
         return self.peak_reserved / self.lower_bound if self.lower_bound else 1.0
 
 
 @contextlib.contextmanager
-def measure(device: Place = "auto") -> Iterator[Measured]:
-    """Compare what a block of code reserves with the least that its tensors allow.
+def measure(device: DeviceLike = "auto") -> Iterator[Measured]:
+    """Compare what a block of code reserves with the lower bound that its tensors set.
 
-    What waits unused is given back first, so that only what the block needs counts. The lower bound is the
-    largest sum of the bytes of tensors alive at one time, not rounded.
+    Unused memory is given back first, so that only the needs of the block count. The lower bound is the
+    largest sum of the bytes of tensors alive at one time, without rounding.
 
     Example:
         >>> import dl4all as dl
@@ -195,28 +194,28 @@ def measure(device: Place = "auto") -> Iterator[Measured]:
     pool = _pool(device)
     pool.trim()
     pool.reset_peak()
-    before, found = pool.stats, Measured()
+    before, measured = pool.stats, Measured()
     with trace(device) as timeline:
         try:
-            yield found
+            yield measured
         finally:
             after = pool.stats
-            found.lower_bound, found.peak_reserved = after.peak, after.peak_reserved
-            found.allocations = after.hits + after.misses - before.hits - before.misses
-            found.driver_allocations = after.misses - before.misses
-            found.by_tag = timeline.at_peak()
+            measured.lower_bound, measured.peak_reserved = after.peak, after.peak_reserved
+            measured.allocations = after.hits + after.misses - before.hits - before.misses
+            measured.driver_allocations = after.misses - before.misses
+            measured.by_tag = timeline.at_peak()
 
 
 def host_view(tensor: TensorBase) -> npt.NDArray[Any]:
-    """The memory of a tensor itself as a NumPy array, without a copy.
+    """A tensor's own memory as a NumPy array, without a copy.
 
-    That is possible on the CPU, and on integrated and software devices, which share the host's memory. The
-    array and the tensor see each other's changes: wait with ``dl.synchronize`` before reading what was
-    computed since, and before changing what commands still read. ``tensor.numpy()`` is a copy on every
-    device but the CPU, and needs no such care.
+    This is possible on the CPU, and on integrated and software devices, which share the host's memory. A
+    change of the array changes the tensor, and the reverse: wait with ``dl.synchronize`` before reading new
+    results, and before changing what commands still read. ``tensor.numpy()`` is a copy on every device but
+    the CPU, and needs no such care.
 
     Raises:
-        DeviceError: the host does not see the memory of this device.
+        DeviceError: the host cannot see the memory of this device.
 
     Example:
         >>> import dl4all as dl
@@ -235,15 +234,15 @@ def host_view(tensor: TensorBase) -> npt.NDArray[Any]:
     return np.ndarray(tensor.shape, tensor.dtype, data, tensor.offset * itemsize, strides)
 
 
-def pin(array: npt.NDArray[Any], device: Place = "auto") -> npt.NDArray[Any]:
-    """A copy of an array in memory that a device reads by itself, for faster uploads.
+def pin(array: npt.NDArray[Any], device: DeviceLike = "auto") -> npt.NDArray[Any]:
+    """A copy of an array in pinned memory, which a device reads directly, for faster uploads.
 
-    An upload of a pinned array (all of it, or a contiguous part) needs no copy by the host, and runs beside
-    what the device computes. Worth it for arrays that are filled and uploaded again and again. Where a
-    device shares the host's memory, and on the CPU, it is an array like any other.
+    An upload of a pinned array (all of it, or a contiguous part) needs no copy by the host, and overlaps with
+    the device's computations. This pays for arrays that are filled and uploaded repeatedly. On the CPU, and
+    if a device shares the host's memory, the result is an ordinary array.
 
     Raises:
-        OutOfMemoryError: there is no more of that memory.
+        OutOfMemoryError: the pinned memory is exhausted.
 
     Example:
         >>> import dl4all as dl, numpy as np
@@ -251,45 +250,45 @@ def pin(array: npt.NDArray[Any], device: Place = "auto") -> npt.NDArray[Any]:
         >>> dl.tensor(batch, device="cpu").shape
         (2, 3)
     """
-    place = _open(device)
-    return np.array(array) if place.is_host else place.pin(np.asarray(array))
+    target = open_device(device)
+    return np.array(array) if target.is_host else target.pin(np.asarray(array))
 
 
-def _pool(place: Place) -> Allocator:
-    return _open(place).pool
+def _pool(device: DeviceLike) -> Allocator:
+    return open_device(device).pool
 
 
-def _described(pieces: Iterable[Piece]) -> dict[Piece, str]:
-    """Names and shapes of the tensors on pieces, for which all of Python's objects are looked through.
+def _describe(pieces: Iterable[Piece]) -> dict[Piece, str]:
+    """Names and shapes of the tensors in pieces of memory, found among all of Python's objects.
 
-    Strange ones too, in the middle of an error: nothing of theirs may run. ``isinstance`` would ask for
-    ``__class__``, and a module may be half made.
+    This runs while an error is raised and meets objects of all kinds, so it must not run their code:
+    ``isinstance`` would read ``__class__``, and a module may be incomplete.
     """
-    wanted = set(pieces)
+    pieces = set(pieces)
     tensors: list[TensorBase] = []
-    held: dict[int, tuple[str, int]] = {}  # attributes of modules, by id: the name, and the module's id
-    for thing in gc.get_objects():
-        kind = type(thing)
-        if issubclass(kind, TensorBase):
-            tensors.append(thing)
-        elif issubclass(kind, Module):
-            for name, value in tuple(vars(thing).items()):
+    owners: dict[int, tuple[str, int]] = {}  # attributes of modules, by id: the name, and the module's id
+    for instance in gc.get_objects():
+        cls = type(instance)
+        if issubclass(cls, TensorBase):
+            tensors.append(instance)
+        elif issubclass(cls, Module):
+            for name, value in tuple(vars(instance).items()):
                 if issubclass(type(value), (TensorBase, Module)):
-                    held.setdefault(id(value), (name, id(thing)))
-    found: dict[Piece, str] = {}
+                    owners.setdefault(id(value), (name, id(instance)))
+    descriptions: dict[Piece, str] = {}
     for tensor in tensors:
         piece = getattr(getattr(tensor, "storage", None), "piece", None)
-        if piece in wanted and (piece not in found or id(tensor) in held):
-            found[piece] = f"{_path(id(tensor), held)} {tensor.shape} {tensor.dtype}".strip()
-    return found
+        if piece in pieces and (piece not in descriptions or id(tensor) in owners):
+            descriptions[piece] = f"{_path(id(tensor), owners)} {tensor.shape} {tensor.dtype}".strip()
+    return descriptions
 
 
-def _path(number: int, held: dict[int, tuple[str, int]]) -> str:
-    """The name of a tensor from the outermost module, such as ``layer1.0.weight``; empty without one."""
-    names: dict[int, str] = {}  # by id: modules may hold each other
-    while number in held and number not in names:
-        names[number], number = held[number]
+def _path(address: int, owners: dict[int, tuple[str, int]]) -> str:
+    """The dotted name of a tensor from the outermost module; empty if no module holds it."""
+    names: dict[int, str] = {}  # by id, because modules may hold each other in a circle
+    while address in owners and address not in names:
+        names[address], address = owners[address]
     return ".".join(reversed(names.values()))
 
 
-Allocator.describe = staticmethod(_described)
+Allocator.describe = staticmethod(_describe)

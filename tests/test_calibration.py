@@ -30,8 +30,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "SECONDS", 0.0)
-    monkeypatch.setattr(calibration, "MATMUL", (96,))
+    monkeypatch.setattr(calibration, "SECONDS_PER_NUMBER", 0.0)
+    monkeypatch.setattr(calibration, "MATMUL_SIZES", (96,))
     monkeypatch.setattr(calibration, "COPY_BYTES", 1 << 16)
 
 
@@ -240,7 +240,7 @@ import logging, sys
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 from dl4all import calibration
 from dl4all.runtime.vulkan import discovery
-calibration.SECONDS, calibration.MATMUL, calibration.COPY_BYTES = 0.0, (96,), 1 << 16
+calibration.SECONDS_PER_NUMBER, calibration.MATMUL_SIZES, calibration.COPY_BYTES = 0.0, (96,), 1 << 16
 discovery._device_type = lambda number: "integrated"  # whatever is here poses as a real GPU
 import dl4all as dl
 x = dl.tensor([1.0, 2.0])

@@ -1,4 +1,4 @@
-"""What ``dl4all doctor`` looks at."""
+"""The checks of ``dl4all doctor``: drivers, permissions, caches, libraries and a computation per device."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ INSTALL_DRIVER = (
     "(apt install mesa-vulkan-drivers for AMD and Intel, the vendor's for NVIDIA)"
 )
 MEASURE = "dl4all devices --calibrate"
-# Where the loader looks for drivers' manifests.
-MANIFESTS = (
+MANIFEST_FOLDERS = (  # in which the Vulkan loader looks for drivers' manifests
     "/etc/vulkan/icd.d",
     "/usr/local/etc/vulkan/icd.d",
     "/usr/local/share/vulkan/icd.d",
@@ -45,19 +44,16 @@ MANIFESTS = (
 
 
 class Finding(NamedTuple):
-    """What was looked at, whether it is well, what was seen, and what to do if it is not.
+    """The result of a check; ``ok`` is None if something optional is missing."""
 
-    ``ok`` is None for what is merely good to have.
-    """
-
-    what: str
+    what: str  # the subject of the check
     ok: bool | None
     seen: str
-    remedy: str = ""
+    remedy: str = ""  # what to do if it is not ok
 
 
 def examine() -> Iterator[Finding]:
-    """Every check, in the order in which one thing needs another. Whatever fails, the others go on."""
+    """Run every check, in the order of their dependencies; a failure does not stop the others."""
     yield _safely("settings", _settings)
     yield _safely("Vulkan loader", _loader)
     yield _safely("driver files", _driver_files)
@@ -74,25 +70,25 @@ def examine() -> Iterator[Finding]:
 
 
 def _safely(what: str, check: Callable[[], Finding]) -> Finding:
-    """The finding, or that it could not be found out: a typed error's message says what to do."""
+    """The finding of a check; an error in the check becomes a finding with the error's message."""
     try:
         return check()
     except Dl4allError as error:
         return Finding(what, False, "missing or failing", str(error))
-    except Exception as error:  # noqa: BLE001  # a doctor that crashes helps nobody
+    except Exception as error:  # noqa: BLE001  # the other checks must still run
         return Finding(what, False, f"{type(error).__name__}: {error}", REPORT)
 
 
 def _names() -> list[str]:
-    """Every name of every device, those of second drivers too."""
+    """All names of all devices, including those of second drivers."""
     try:
         return [name for info in registry.devices() for view in info.drivers for name in view.names]
-    except ConfigError:  # which the settings' finding says
+    except ConfigError:  # reported by the check of the settings
         return []
 
 
 def _settings() -> Finding:
-    """Raises ConfigError: a variable or dl4all.toml holds something unusable."""
+    """Raises ConfigError: a variable or dl4all.toml has an unusable value."""
     least_limits()
     calibrates_by_itself()
     tune_setting()
@@ -108,7 +104,7 @@ def _loader() -> Finding:
 
 
 def _driver_files() -> Finding:
-    """Whether the libraries that drivers' manifests name can be loaded; a driver without one is not there."""
+    """Whether the libraries that drivers' manifests name can be loaded, without which drivers are missing."""
     what = "driver files"
     manifests = _manifests()
     if not manifests:
@@ -127,10 +123,11 @@ def _driver_files() -> Finding:
 
 
 def _manifests() -> list[Path]:
+    """The manifests of Vulkan drivers that the loader reads."""
     for variable in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
         if chosen := os.environ.get(variable):
             return [Path(file) for file in chosen.split(os.pathsep) if file]
-    return [file for folder in MANIFESTS for file in sorted(Path(folder).expanduser().glob("*.json"))]
+    return [file for folder in MANIFEST_FOLDERS for file in sorted(Path(folder).expanduser().glob("*.json"))]
 
 
 def _load_error(manifest: Path) -> str:
@@ -143,7 +140,7 @@ def _load_error(manifest: Path) -> str:
     if str(driver.get("library_arch", "64")) != "64":
         return ""
     try:
-        # As the loader takes it: a bare name is searched for, a path starts from the manifest.
+        # Like the loader: a bare name is searched for, a path is relative to the manifest.
         ctypes.CDLL(str(manifest.parent / library) if "/" in library else library)
     except OSError as error:
         return "" if "ELFCLASS" in str(error) else str(error)
@@ -151,10 +148,10 @@ def _load_error(manifest: Path) -> str:
 
 
 def _drivers() -> Finding:
-    found = registry.find()
-    gpus = [info for info in found.devices if info.type != "cpu"]
-    if found.vulkan_problem:
-        return Finding("Vulkan drivers", False, "none", found.vulkan_problem)
+    discovery = registry.find()
+    gpus = [info for info in discovery.devices if info.type != "cpu"]
+    if discovery.vulkan_problem:
+        return Finding("Vulkan drivers", False, "none", discovery.vulkan_problem)
     if not gpus:
         return Finding("Vulkan drivers", False, "none of them has a device that computes", INSTALL_DRIVER)
     seen = "; ".join(f"{d.hardware}: {d.driver} {d.driver_version} ({d.type})" for d in gpus)
@@ -181,10 +178,10 @@ def _render_nodes() -> Finding:
 
 def _validation() -> Finding:
     try:
-        here = VALIDATION_LAYER in layers()
+        installed = VALIDATION_LAYER in layers()
     except Dl4allError:
-        here = False
-    if here:
+        installed = False
+    if installed:
         return Finding("validation layer", True, VALIDATION_LAYER)
     install = "apt install vulkan-validationlayers"
     if validation_wanted():
@@ -203,21 +200,21 @@ def _compiler() -> Finding:
 
 
 def _bundled() -> bool:
-    """Whether this installation carries compiled shaders, so that no compiler is needed."""
+    """Whether this installation contains compiled shaders, so that no compiler is needed."""
     return (spirv.SHADERS / "spirv").is_dir()
 
 
 def _cache() -> Finding:
-    """Whether a file can be written and read in the cache folder and in each folder that is there already."""
+    """Whether files can be written and read in the cache folder and in its existing subfolders."""
     folder = file_cache.folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for place in (folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())):
-            probe = place / f"doctor-{secrets.token_hex(8)}"
+        for target in (folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())):
+            probe = target / f"doctor-{secrets.token_hex(8)}"
             try:
                 file_cache.write(probe, b"probe")
                 if file_cache.read(probe) != b"probe":
-                    raise OSError(None, "what is written cannot be read again", str(place))
+                    raise OSError(None, "what is written cannot be read again", str(target))
             finally:
                 probe.unlink(missing_ok=True)
     except OSError as error:
@@ -241,22 +238,22 @@ def _blas() -> Finding:
     if not chosen:
         return Finding("BLAS", True, "NumPy's own choice")
     if wider := blas.better(chosen):
-        asked = blas.asked_for()
+        requested = blas.asked_for()
         why = (
-            f"has {blas.CHOICE}={asked} from the environment"
-            if asked
+            f"has {blas.CHOICE}={requested} from the environment"
+            if requested
             else "takes this processor for an older one"
         )
-        other = ", as it may without that setting" if asked else ""
+        note = ", as it may without that setting" if requested else ""
         return Finding(
             "BLAS", None, f"OpenBLAS {why} ({chosen})",
-            f"{blas.CHOICE}={wider} in the environment has the cpu multiply with wider vectors{other}",
+            f"{blas.CHOICE}={wider} in the environment has the cpu multiply with wider vectors{note}",
         )  # fmt: skip
     return Finding("BLAS", True, f"OpenBLAS with kernels for {chosen}")
 
 
 def _compute(name: str) -> Finding:
-    """Raises DeviceError: the results are not the CPU's."""
+    """Raises DeviceError: the results differ from the CPU's."""
     if problem := compare_with_cpu(device(name)):
         raise DeviceError(
             f"[doctor] {name} computes wrongly: {problem}; update its driver, or use another device"
@@ -265,13 +262,13 @@ def _compute(name: str) -> Finding:
 
 
 def _calibration() -> Finding:
-    ways = [(info, name) for info in registry.find().devices for name in info.names]
-    found = {name: measurements.lookup(name, info) for info, name in ways}
-    if wrong := [f"{name}: {m.problem}" for name, m in found.items() if m is not None and m.problem]:
+    named = [(info, name) for info in registry.find().devices for name in info.names]
+    results = {name: measurements.lookup(name, info) for info, name in named}
+    if wrong := [f"{name}: {m.problem}" for name, m in results.items() if m is not None and m.problem]:
         return Finding(
             "calibration", False, "; ".join(wrong), f"left out by auto; update the driver, then {MEASURE}"
         )
-    missing = [name for name, measurement in found.items() if measurement is None]
+    missing = [name for name, measurement in results.items() if measurement is None]
     if missing:
         return Finding("calibration", None, f"not measured: {', '.join(missing)}", MEASURE)
-    return Finding("calibration", True, f"measured: {', '.join(found)}")
+    return Finding("calibration", True, f"measured: {', '.join(results)}")

@@ -1,4 +1,4 @@
-"""``dl4all devices``: what hardware is here, how fast it measured, and which one ``auto`` takes."""
+"""``dl4all devices``: lists the devices, their measured speed, and the one that ``auto`` takes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dl4all.runtime.vulkan.buffer import free_memory, memory_types
 from dl4all.runtime.vulkan.discovery import physical_devices
 
 MEASURE = "Not measured yet: dl4all devices --calibrate takes about a second for each name."
-WAIT = 10.0  # seconds for another process that measures
+WAIT_SECONDS = 10.0  # for another process that measures
 
 
 @click.command()
@@ -39,7 +39,7 @@ def devices(as_json: bool, calibrate: bool, why: bool) -> None:
         print(json.dumps(_report(choice), indent=2, default=sorted))  # sorted: sets
         return
     console = Console()
-    # A pipe has no width: lines as long as they need to be are easier to search than wrapped cells.
+    # A pipe has no width, and long lines are easier to search than wrapped cells.
     wide = Console(width=None if console.is_terminal else 250)
     wide.print(_table(choice))
     if why or calibrate:
@@ -48,18 +48,18 @@ def devices(as_json: bool, calibrate: bool, why: bool) -> None:
     if why:
         for line in _why():
             wide.print(line, highlight=False, markup=False)
-    if not any(measurements.lookup(name, view) for view, name in _ways()):
+    if not any(measurements.lookup(name, view) for view, name in _named_devices()):
         wide.print(MEASURE, highlight=False)
     if problem := registry.find().vulkan_problem:
         wide.print(problem, highlight=False, markup=False)
 
 
 def _calibrate_all() -> None:
-    """Measure every name, those of second drivers too."""
+    """Measure all names, including those of second drivers."""
     messages = Console(stderr=True)
-    # If another process does not finish, go on: somebody asked for this.
-    with messages.status("Measuring") as status, measurements.alone(WAIT):
-        for _, name in _ways():
+    # Measure even if another process does not finish, because the user asked for it.
+    with messages.status("Measuring") as status, measurements.alone(WAIT_SECONDS):
+        for _, name in _named_devices():
             status.update(f"Measuring {name}")
             try:
                 calibrate_device(name)
@@ -67,14 +67,14 @@ def _calibrate_all() -> None:
                 messages.print(f"{name} was not measured: {error}", highlight=False, markup=False)
 
 
-def _ways() -> list[tuple[DeviceInfo, str]]:
-    """Every device through each of its drivers and backends, and what that is called."""
+def _named_devices() -> list[tuple[DeviceInfo, str]]:
+    """Each device with each of its names, one for each driver and backend."""
     views = [view for device in registry.devices() for view in device.drivers]
     return [(view, name) for view in views for name in view.names]
 
 
 def _why() -> list[str]:
-    """What the rules say, also where a setting overrides them."""
+    """The rules by which ``auto`` chooses, even if a setting overrides them."""
     setting = device_setting()
     overridden = setting is not None and setting.value != "auto"
     lines = selection.explain(registry.devices(), measurements.lookup)
@@ -89,10 +89,10 @@ def _report(choice: selection.Choice) -> dict[str, object]:
                 **dataclasses.asdict(device),
                 "free_memory": _free(device),
                 "measured": {
-                    name: dataclasses.asdict(found)
+                    name: dataclasses.asdict(measurement)
                     for view in device.drivers
                     for name in view.names
-                    if (found := measurements.lookup(name, view)) is not None
+                    if (measurement := measurements.lookup(name, view)) is not None
                 },
             }
             for device in registry.devices()
@@ -155,24 +155,24 @@ def _measured_table() -> Table:
         "problem",
     ):
         table.add_column(heading, justify="left" if heading in ("device=", "problem") else "right")
-    for view, name in _ways():
-        found = measurements.lookup(name, view)
-        if found is None:
+    for view, name in _named_devices():
+        measurement = measurements.lookup(name, view)
+        if measurement is None:
             table.add_row(name, *"-----", "not measured")
             continue
-        *numbers, problem = dataclasses.astuple(found)
+        *numbers, problem = dataclasses.astuple(measurement)
         table.add_row(name, *(f"{number:.1f}" for number in numbers), problem or "none")
     return table
 
 
-def _speed(found: measurements.Measurement | None) -> str:
-    if found is None:
+def _speed(measurement: measurements.Measurement | None) -> str:
+    if measurement is None:
         return "-"
-    return "wrong" if found.problem else f"{found.matmul_gflops:.0f}"
+    return "wrong" if measurement.problem else f"{measurement.matmul_gflops:.0f}"
 
 
 def _free(info: DeviceInfo) -> int | None:
-    """Bytes that this process could take now; None if the driver does not tell."""
+    """How many bytes this process could allocate now; None if the driver does not report it."""
     if info.type == "cpu":
         return int(psutil.virtual_memory().available)
     if "memory_budget" not in info.features or not {"vulkan", "kompute"} & set(info.backends):
@@ -188,7 +188,8 @@ def _memory(info: DeviceInfo) -> str:
 
 
 def _size(nbytes: int) -> str:
-    """
+    """An amount of memory as text.
+
     >>> _size(2 << 30)
     '2.0 GiB'
     """

@@ -17,7 +17,7 @@ from dl4all.cli.checks import Finding, examine
 def doctor(as_json: bool) -> int:
     """Check drivers, libraries, permissions, caches and a real computation on every device.
 
-    Exit status 1 if something that dl4all needs is not well.
+    The exit status is 1 if something that dl4all needs is missing or failing.
     """
     findings = list(examine())
     if as_json:

@@ -1,4 +1,4 @@
-"""``dl4all profile``: run a script and say where the time went."""
+"""``dl4all profile``: runs a script and prints the times of its kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import dl4all as dl
 from dl4all.errors import FileFormatError
 
 
-# As with python itself, options before SCRIPT are this command's and all after it are the script's.
+# Options before SCRIPT belong to this command, and those after it to the script, as with python itself.
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -25,20 +25,20 @@ def profile(script: str, args: tuple[str, ...], trace: str | None) -> int:
     Options go before SCRIPT; everything after it is the script's. The exit status is the script's own.
     """
     file = None if trace is None else _writable(trace)
-    recorded = dl.profile()
+    profiled = dl.profile()
     try:
-        with recorded:
+        with profiled:
             return _run(script, args)
-    finally:  # after an interrupt too, which is how long scripts are often ended
-        print(recorded, file=sys.stderr)
+    finally:  # after an interrupt too, which often ends long scripts
+        print(profiled, file=sys.stderr)
         if file is not None:
-            recorded.save(file)
+            profiled.save(file)
 
 
 def _writable(path: str) -> Path:
-    """The file, made empty now: a wrong name is refused before the script runs, not after.
+    """Create an empty file, so that a wrong name is refused before the script runs.
 
-    The path is absolute, since the script may go elsewhere.
+    The path is absolute, because the script may change the working directory.
     """
     file = Path(path).absolute()
     try:
@@ -66,15 +66,15 @@ def _run(script: str, args: tuple[str, ...]) -> int:
 
 
 def _status(code: object) -> int:
-    """What Python makes of ``sys.exit(code)``: text goes to stderr and counts as 1."""
+    """The exit status of ``sys.exit(code)``: text goes to stderr and counts as 1."""
     if code is None or isinstance(code, int):
         return code or 0
     print(code, file=sys.stderr)
     return 1
 
 
-def _inside(where: TracebackType | None, script: str) -> TracebackType | None:
-    """The traceback from the script's own first line on: none of it where no line of it ran."""
-    while where is not None and where.tb_frame.f_code.co_filename != script:
-        where = where.tb_next
-    return where
+def _inside(frames: TracebackType | None, script: str) -> TracebackType | None:
+    """The part of a traceback that starts in the script; None if no line of the script has run."""
+    while frames is not None and frames.tb_frame.f_code.co_filename != script:
+        frames = frames.tb_next
+    return frames

@@ -1,4 +1,4 @@
-"""Running a command so that what the user did wrong is one line on stderr and exit status 2."""
+"""Runs a command; a mistake of the user is one line on stderr and exit status 2."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dl4all.errors import Dl4allError
 
 
 def run(command: click.Command, name: str) -> NoReturn:
-    """Run `command` with the process's arguments and leave the process.
+    """Run `command` with the process's arguments, then exit.
 
     Exit status: 0 if all went well, 1 if the user interrupted, 2 if an argument, file or device
     was not usable. Any other exception is a defect and keeps its traceback.

@@ -1,4 +1,4 @@
-"""``dl4all train``: train a network as a TOML file says."""
+"""``dl4all train``: trains a network that a TOML file describes."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ def train(
     tensorboard: str | None,
 ) -> None:
     """Train the network that CONFIG.toml describes; examples/configs has some."""
-    read = dl.training.read_config(config)
-    written = read.run
-    chosen = dataclasses.replace(
-        written,
-        epochs=written.epochs if epochs is None else epochs,
-        seed=written.seed if seed is None else seed,
-        device=device or written.device,
-        folder=folder or written.folder,
+    configuration = dl.training.read_config(config)
+    in_file = configuration.run
+    settings = dataclasses.replace(
+        in_file,
+        epochs=in_file.epochs if epochs is None else epochs,
+        seed=in_file.seed if seed is None else seed,
+        device=device or in_file.device,
+        folder=folder or in_file.folder,
     )
-    if resume and chosen.folder is None:
+    if resume and settings.folder is None:
         raise ConfigError(f"{config}: --resume needs a folder, in the file or as --folder")
-    if chosen.folder and not resume and dl.io.checkpoints(chosen.folder):
+    if settings.folder and not resume and dl.io.checkpoints(settings.folder):
         raise ConfigError(
-            f"{chosen.folder} holds the checkpoints of an earlier run; --resume goes on with it, and "
+            f"{settings.folder} holds the checkpoints of an earlier run; --resume goes on with it, and "
             "--folder DIR takes another folder"
         )
-    read = dataclasses.replace(read, run=chosen)
+    configuration = dataclasses.replace(configuration, run=settings)
     terminal = Console().is_terminal
-    callbacks: list[Any] = [] if terminal else [_line]
+    callbacks: list[Any] = [] if terminal else [_print_epoch]
     if tensorboard is not None:
         callbacks.append(dl.training.TensorBoard(tensorboard))
-    run = dl.training.prepare(read, callbacks=callbacks, progress=terminal)
+    run = dl.training.prepare(configuration, callbacks=callbacks, progress=terminal)
     start = time.perf_counter()
     history = run.fit(resume=resume)
     seconds = time.perf_counter() - start
@@ -65,25 +65,33 @@ def train(
         _write(save, run.trainer.model)
     if plot is not None:
         history.plot(plot)
-    numbers = "  ".join(_number(name, value) for name, value in history.rows[-1].items() if name != "epoch")
+    numbers = "  ".join(
+        _formatted(name, value) for name, value in history.rows[-1].items() if name != "epoch"
+    )
     print(f"{numbers}  after {len(history)} epochs, {seconds:.1f} s on {run.trainer.device}")
 
 
-def _line(trainer: dl.Trainer, row: dict[str, Any]) -> None:
-    """An epoch, where there is no terminal to draw a bar on."""
-    numbers = "  ".join(_number(name, value) for name, value in row.items() if name != "epoch")
+def _print_epoch(trainer: dl.Trainer, row: dict[str, Any]) -> None:
+    """Print the numbers of an epoch; used if there is no terminal for a progress bar."""
+    numbers = "  ".join(_formatted(name, value) for name, value in row.items() if name != "epoch")
     print(f"epoch {row['epoch']}  {numbers}", flush=True)
 
 
-def _number(name: str, value: float) -> str:
-    """
-    >>> _number("val_accuracy", 0.98765), _number("loss", 0.012345)
+def _formatted(name: str, value: float) -> str:
+    """A number with its name.
+
+    >>> _formatted("val_accuracy", 0.98765), _formatted("loss", 0.012345)
     ('val_accuracy 98.77%', 'loss 0.01235')
     """
     return f"{name} {value:.2%}" if "accuracy" in name else f"{name} {value:.4g}"
 
 
 def _write(path: str, model: dl.nn.Module) -> None:
+    """Save the model's weights.
+
+    Raises:
+        FileFormatError: the file cannot be written.
+    """
     arrays = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
     try:
         dl.io.save_weights(Path(path), arrays)

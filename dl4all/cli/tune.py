@@ -1,4 +1,4 @@
-"""``dl4all tune``: find the fastest kernels for a device, and keep what was found."""
+"""``dl4all tune``: finds the fastest kernels for a device, and stores the results."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from dl4all.ops.core.autotune import SPACES, Outcome, Space
 from dl4all.ops.linalg import matvec
 from dl4all.runtime import device_records
 
-WAIT = 10.0  # seconds for another process that measures
-LEAST = 0.1  # seconds for a problem, however little is left of the budget
+WAIT_SECONDS = 10.0  # for another process that measures
+MIN_SECONDS = 0.1  # for a problem, even if less is left of the budget
 KERNELS = sorted({*SPACES, matvec.SPACE.name})
 
 
 class Row(NamedTuple):
-    """What was found for a problem, or why nothing was."""
+    """The outcome for a problem, or the reason why there is none."""
 
     kernel: str
     problem: str
@@ -53,19 +53,19 @@ class Row(NamedTuple):
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--reset", is_flag=True, help="Forget what was found for this device, and stop.")
 def tune(name: str, kernels: tuple[str, ...], budget: float, as_json: bool, reset: bool) -> None:
-    """Find the fastest kernels for a device, for this process's successors.
+    """Find the fastest kernels for a device, and store the results for later processes.
 
-    Nobody has to: without it, kernels follow rules for the kind of device.
+    This is optional: without it, kernels follow rules for the kind of device.
     """
     device = dl.device(name)
     if device.is_host:
         raise ArgumentError(f"[tune] {device} has no kernels to choose between; name another with --device")
     spaces = [SPACES[kernel] for kernel in kernels or KERNELS]
-    with device_records.alone(WAIT) as may:
-        if not may:
+    with device_records.alone(WAIT_SECONDS) as locked:
+        if not locked:
             raise DeviceError(
-                f"[tune] another process has been measuring for {WAIT:.0f} s, or the cache folder cannot be "
-                "written; try again later, or look with dl4all doctor"
+                f"[tune] another process has been measuring for {WAIT_SECONDS:.0f} s, or the cache folder "
+                "cannot be written; try again later, or look with dl4all doctor"
             )
         if reset:
             count = sum(autotune.forget(device, space.name) for space in spaces)
@@ -86,14 +86,14 @@ def tune(name: str, kernels: tuple[str, ...], budget: float, as_json: bool, rese
 
 
 def _search(device: dl.Device, spaces: Sequence[Space[Any, Any]], budget: float) -> Iterator[Row]:
-    """Every problem of every space that is alone in its class, with a bar on stderr."""
-    todo = [(space, label, problem) for space in spaces for label, problem in _problems(space)]
-    until = time.monotonic() + budget
+    """Tune every problem of every space, with a progress bar on stderr."""
+    problems = [(space, label, problem) for space in spaces for label, problem in _problems(space)]
+    end = time.monotonic() + budget
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("Tuning", total=len(todo))
-        for place, (space, label, problem) in enumerate(todo):
-            progress.update(bar, completed=place, description=f"{space.name}: {label}")
-            share = max((until - time.monotonic()) / (len(todo) - place), LEAST)
+        bar = progress.add_task("Tuning", total=len(problems))
+        for index, (space, label, problem) in enumerate(problems):
+            progress.update(bar, completed=index, description=f"{space.name}: {label}")
+            share = max((end - time.monotonic()) / (len(problems) - index), MIN_SECONDS)
             try:
                 yield Row(space.name, label, autotune.tune(space, device, problem, share))
             except Dl4allError as error:  # too large for the device, say; others may fit
@@ -101,7 +101,7 @@ def _search(device: dl.Device, spaces: Sequence[Space[Any, Any]], budget: float)
 
 
 def _problems(space: Space[Any, Any]) -> list[tuple[str, Any]]:
-    """The first of each class."""
+    """The problems of a space; of several with the same key, the first."""
     first = {space.key(problem): (label, problem) for label, problem in reversed(space.problems)}
     return [(label, problem) for label, problem in space.problems if (label, problem) in first.values()]
 
@@ -139,7 +139,7 @@ def _table(rows: Sequence[Row], device: str) -> Table:
 
 
 def _remarks(rows: Sequence[Row]) -> Iterator[str]:
-    """What a reader of the table should know beside it, each thing once."""
+    """Remarks on the table: failures, refused kernels and settings, each once."""
     for kernel, problem, _, failure in rows:
         if failure:
             yield f"{kernel}, {problem}: {failure}"

@@ -1,4 +1,4 @@
-"""Data sets, batches of them, and pictures with torchvision's preprocessing."""
+"""Data sets, batches, and image preprocessing as in torchvision."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Data sets: anything with a length and items."""
+"""Data sets of arrays, images and text, and functions that split and augment them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from dl4all.data.transforms import load_image
 from dl4all.errors import ArgumentError
+from dl4all.tensor.arguments import ArrayLike
 from dl4all.tensor.tensor import Tensor
 
 
 class Dataset(Protocol):
-    """What a loader takes: ``data[i]`` is an array, a number, or a tuple or dict of those."""
+    """The protocol of data sets: ``data[i]`` is an array, a number, or a tuple or dict of those."""
 
     def __len__(self) -> int: ...
 
@@ -26,10 +27,10 @@ class TensorDataset:
     """Arrays of equal length; a sample is one entry of each.
 
     Args:
-        arrays: NumPy arrays or tensors (which are read to the host once).
+        arrays: NumPy arrays, lists, or tensors, which are copied to the host once.
 
     Raises:
-        ArgumentError: there are none, or their lengths differ.
+        ArgumentError: there are no arrays, or their lengths differ.
 
     Example:
         >>> import dl4all as dl
@@ -38,8 +39,8 @@ class TensorDataset:
         (2, (array([3., 4.], dtype=float32), 1))
     """
 
-    def __init__(self, *arrays: Any) -> None:
-        self.arrays = tuple(_array(array) for array in arrays)
+    def __init__(self, *arrays: ArrayLike) -> None:
+        self.arrays = tuple(_as_array(array) for array in arrays)
         lengths = [len(array) for array in self.arrays]
         if not lengths or len(set(lengths)) != 1:
             raise ArgumentError(f"[TensorDataset] expected arrays of one length, got lengths {lengths}")
@@ -65,19 +66,21 @@ class Subset:
 
 
 class ImageFolder:
-    """Pictures in a folder for each class: ``root/cat/1.jpg``. A sample is (pixels, class index).
+    """Images in one folder for each class: ``root/cat/1.jpg``. A sample is (pixels, class index).
 
     Args:
         root: the folder; classes are its subfolders in alphabetical order.
-        transform: called with each picture, an array (height, width, 3) of uint8.
+        transform: a function that is applied to each image, an array (height, width, 3) of uint8.
 
     Raises:
-        ArgumentError: there is no picture.
+        ArgumentError: there is no image.
     """
 
     SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
-    def __init__(self, root: str | Path, transform: Any = None) -> None:
+    def __init__(
+        self, root: str | Path, transform: Callable[[npt.NDArray[np.uint8]], Any] | None = None
+    ) -> None:
         self.transform = transform
         folders = sorted(path for path in Path(root).iterdir() if path.is_dir())
         self.classes = [folder.name for folder in folders]
@@ -97,12 +100,12 @@ class ImageFolder:
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         file, label = self.samples[index]
-        picture = np.asarray(load_image(file))
-        return (picture if self.transform is None else self.transform(picture)), label
+        image = np.asarray(load_image(file))
+        return (image if self.transform is None else self.transform(image)), label
 
 
 class TextBytes:
-    """Windows of a text's bytes: a sample is (`length` bytes, the same shifted by one), int64.
+    """Windows of a text's bytes: a sample is (`length` bytes, the same window one byte later), int64.
 
     Raises:
         ArgumentError: the text is shorter than one sample.
@@ -126,10 +129,12 @@ class TextBytes:
 
 
 def random_split(dataset: Dataset, fractions: Sequence[float], seed: int = 0) -> list[Subset]:
-    """A data set in parts, at random: ``random_split(data, (0.8, 0.2))``. The same seed gives the same parts.
+    """Split a data set at random: ``random_split(data, (0.8, 0.2))``. The same seed gives the same parts.
 
     Args:
-        fractions: positive; they are made to add up to 1.
+        dataset: the data set.
+        fractions: the shares of the parts; they are scaled to a sum of 1.
+        seed: the seed of the random order.
 
     Raises:
         ArgumentError: a fraction is not positive.
@@ -143,14 +148,14 @@ def random_split(dataset: Dataset, fractions: Sequence[float], seed: int = 0) ->
 
 
 def shifted(dataset: Dataset, pixels: int) -> TensorDataset:
-    """Images and those moved by some pixels up, down, left and right: five times as many to learn from.
+    """Augment images with copies shifted up, down, left and right: five times as many samples.
 
     Args:
         dataset: samples (image, label); images have the shape (..., height, width).
-        pixels: how far; what comes in at the edge is 0.
+        pixels: how far the copies are shifted; the new pixels at the edge are 0.
 
     Raises:
-        ArgumentError: `pixels` is not positive, or there is nothing left of an image.
+        ArgumentError: `pixels` is not positive, or as large as an image.
 
     Example:
         >>> import dl4all as dl
@@ -163,20 +168,21 @@ def shifted(dataset: Dataset, pixels: int) -> TensorDataset:
     images, labels = (np.stack([np.asarray(sample[part]) for sample in samples]) for part in (0, 1))
     if images.ndim < 3 or not 0 < pixels < min(images.shape[-2:]):
         raise ArgumentError(f"[shifted] images of shape {images.shape[1:]} cannot move by {pixels} pixels")
-    moved = [images]
+    shifted_images = [images]
     for axis in (-2, -1):
         for step in (-pixels, pixels):
             rolled = np.roll(images, step, axis)
             edge = [slice(None)] * images.ndim
             edge[axis] = slice(step, None) if step < 0 else slice(None, step)
             rolled[tuple(edge)] = 0
-            moved.append(rolled)
-    return TensorDataset(np.concatenate(moved), np.concatenate([labels] * 5))
+            shifted_images.append(rolled)
+    return TensorDataset(np.concatenate(shifted_images), np.concatenate([labels] * 5))
 
 
-def _array(given: Any) -> npt.NDArray[Any]:
-    if isinstance(given, Tensor):
-        return given.detach().numpy()
-    array = np.asarray(given)
-    typed = isinstance(given, (np.ndarray, np.generic))
+def _as_array(data: ArrayLike) -> npt.NDArray[Any]:
+    """Data as an array; Python floats become float32."""
+    if isinstance(data, Tensor):
+        return data.detach().numpy()
+    array = np.asarray(data)
+    typed = isinstance(data, (np.ndarray, np.generic))
     return array.astype(np.float32) if array.dtype == np.float64 and not typed else array

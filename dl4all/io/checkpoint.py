@@ -1,9 +1,9 @@
-"""Checkpoints: everything that a training run needs to go on, written whole or not at all.
+"""Checkpoints: the whole state of a training run, written atomically.
 
 A checkpoint is a folder ``step-00000120`` with ``state.safetensors`` (the arrays), ``state.json`` (everything
-else, with the arrays' names in their places) and ``manifest.json`` (the sha256 and the size of both). It is
-written beside its place under another name, synced to the disk and renamed, so that a process that is
-killed leaves the old ones and perhaps a folder that the next one removes.
+else, with the arrays' names in place of the arrays) and ``manifest.json`` (the sha256 and the size of both).
+It is written under a temporary name, synced to the disk and renamed. A process that is killed thus leaves
+the older checkpoints, and perhaps a temporary folder that the next run removes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from dl4all.errors import ArgumentError, FileFormatError
 from dl4all.io.weights import load_weights, save_weights
 from dl4all.tensor.tensor import Tensor
 
-ARRAY = "$array"  # the key of an object in state.json that stands for an array
-FILES = ("state.safetensors", "state.json")
-NAME = re.compile(r"step-(\d{8,})")
-UNFINISHED = ".unfinished-"
+ARRAY_KEY = "$array"  # the key of an object in state.json that stands for an array
+ARRAYS_FILE, STATE_FILE = FILES = ("state.safetensors", "state.json")
+FOLDER_NAME = re.compile(r"step-(\d{8,})")
+UNFINISHED_PREFIX = ".unfinished-"
 
 logger = logging.getLogger("dl4all")
 
@@ -38,17 +38,17 @@ def save_checkpoint(folder: str | Path, step: int, state: Mapping[str, Any], kee
     """Write a checkpoint, and remove old ones.
 
     Args:
-        folder: where the checkpoints of a run are; made if it is missing.
-        step: the number that orders them.
+        folder: the folder of a run's checkpoints; it is created if it is missing.
+        step: the number of the checkpoint; numbers give the order.
         state: nested dicts and lists of tensors, NumPy arrays, numbers, texts, booleans and None.
-        keep: how many checkpoints stay, with this one; the one that ``best`` names stays as well.
+        keep: how many checkpoints to keep, including this one; the best one is always kept.
 
     Returns:
-        The checkpoint's own folder.
+        The folder of the checkpoint.
 
     Raises:
-        ArgumentError: the state holds something else, or a number is out of range.
-        OSError: it cannot be written; older checkpoints are untouched.
+        ArgumentError: the state holds an object of another type, or a number is out of range.
+        OSError: the checkpoint cannot be written; older ones are unchanged.
 
     Example:
         >>> import tempfile, numpy as np
@@ -63,18 +63,18 @@ def save_checkpoint(folder: str | Path, step: int, state: Mapping[str, Any], kee
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, npt.NDArray[Any]] = {}
-    skeleton = _take_out(state, "state", arrays)
-    part = root / f"{UNFINISHED}{secrets.token_hex(8)}"
+    skeleton = _extract_arrays(state, "state", arrays)
+    part = _temporary(root)
     part.mkdir()
     try:
-        save_weights(part / FILES[0], arrays)
-        _write(part / FILES[1], json.dumps(skeleton, allow_nan=True))
-        manifest = {"step": step, "files": {name: _facts(part / name) for name in FILES}}
+        save_weights(part / ARRAYS_FILE, arrays)
+        _write(part / STATE_FILE, json.dumps(skeleton, allow_nan=True))
+        manifest = {"step": step, "files": {name: _digest(part / name) for name in FILES}}
         _write(part / "manifest.json", json.dumps(manifest, indent=1))
         _sync(part)
         target = root / f"step-{step:08d}"
-        if target.exists():  # a run that went back and came here again
-            target.rename(root / f"{UNFINISHED}{secrets.token_hex(8)}")
+        if target.exists():  # a resumed run has come to this step again
+            target.rename(_temporary(root))
         part.rename(target)
         _sync(root)
     except BaseException:
@@ -85,18 +85,20 @@ def save_checkpoint(folder: str | Path, step: int, state: Mapping[str, Any], kee
 
 
 def load_checkpoint(folder: str | Path) -> dict[str, Any]:
-    """The newest good checkpoint of a run; arrays come as NumPy arrays.
+    """Load the newest good checkpoint of a run; tensors come back as NumPy arrays.
 
-    One that is damaged or unfinished is named in a warning and the one before it is taken.
+    A warning names each damaged or unfinished checkpoint that is skipped.
 
     Args:
-        folder: that of the run, or a checkpoint's own.
+        folder: the folder of the run, or of one checkpoint.
 
     Raises:
-        FileFormatError: there is none that is good; every damaged one is named.
+        FileFormatError: no checkpoint is good; the message names every damaged one.
     """
     root = Path(folder)
-    candidates = [root] if NAME.fullmatch(root.name) else [path for _, path in reversed(checkpoints(root))]
+    candidates = (
+        [root] if FOLDER_NAME.fullmatch(root.name) else [path for _, path in reversed(checkpoints(root))]
+    )
     problems = []
     for path in candidates:
         try:
@@ -108,65 +110,73 @@ def load_checkpoint(folder: str | Path) -> dict[str, Any]:
 
 
 def checkpoints(folder: str | Path) -> list[tuple[int, Path]]:
-    """The checkpoints of a run as (step, folder), the oldest first."""
+    """The checkpoints of a run as (step, folder), in the order of the steps."""
     root = Path(folder)
-    found = [(NAME.fullmatch(path.name), path) for path in root.iterdir()] if root.is_dir() else []
-    return sorted((int(match[1]), path) for match, path in found if match)
+    matches = [(FOLDER_NAME.fullmatch(path.name), path) for path in root.iterdir()] if root.is_dir() else []
+    return sorted((int(match[1]), path) for match, path in matches if match)
 
 
 def mark_best(folder: str | Path, step: int) -> None:
-    """Keep the checkpoint of this step however old it becomes."""
+    """Mark the checkpoint of a step as the best, which is never removed."""
     root = Path(folder)
-    part = root / f"{UNFINISHED}{secrets.token_hex(8)}"
+    part = _temporary(root)
     _write(part, str(step))
     part.replace(root / "best")
 
 
 def best_step(folder: str | Path) -> int | None:
-    """The step that :func:`mark_best` was told last."""
+    """The step that :func:`mark_best` has marked last; None before."""
     try:
         return int((Path(folder) / "best").read_text())
     except (OSError, ValueError):
         return None
 
 
-def _take_out(value: Any, name: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
-    """The value with its arrays moved to `arrays` and their names in their places."""
+def _extract_arrays(value: Any, name: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
+    """The value with its arrays moved to `arrays`, and their names in place of them."""
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
         array = value.detach().numpy() if isinstance(value, Tensor) else np.asarray(value)
         arrays[name] = np.ascontiguousarray(array).reshape(array.shape)
-        return {ARRAY: name}
+        return {ARRAY_KEY: name}
     if isinstance(value, Mapping):
         keys = [json.dumps(key) for key in value]  # 1 and "1" are different keys
-        entries = [_take_out(v, f"{name}.{k}", arrays) for k, v in zip(keys, value.values(), strict=True)]
+        entries = [
+            _extract_arrays(v, f"{name}.{k}", arrays) for k, v in zip(keys, value.values(), strict=True)
+        ]
         return {"$dict": list(zip(keys, entries, strict=True))}
     if isinstance(value, (list, tuple)):
-        return [_take_out(entry, f"{name}.{i}", arrays) for i, entry in enumerate(value)]
+        return [_extract_arrays(entry, f"{name}.{i}", arrays) for i, entry in enumerate(value)]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise ArgumentError(f"[save_checkpoint] {name} is {type(value).__name__}, which cannot be kept")
 
 
-def _put_back(value: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
+def _insert_arrays(value: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
+    """The inverse of :func:`_extract_arrays`."""
     if isinstance(value, list):
-        return [_put_back(entry, arrays) for entry in value]
-    if isinstance(value, dict) and ARRAY in value:
-        return arrays[value[ARRAY]]
+        return [_insert_arrays(entry, arrays) for entry in value]
+    if isinstance(value, dict) and ARRAY_KEY in value:
+        return arrays[value[ARRAY_KEY]]
     if isinstance(value, dict):
-        return {json.loads(key): _put_back(entry, arrays) for key, entry in value["$dict"]}
+        return {json.loads(key): _insert_arrays(entry, arrays) for key, entry in value["$dict"]}
     return value
 
 
 def _load(path: Path) -> dict[str, Any]:
+    """The state in one checkpoint's folder.
+
+    Raises:
+        FileFormatError: the checkpoint is damaged or unfinished.
+    """
     try:
         manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
         for name in FILES:
-            if manifest["files"][name] != _facts(path / name):
+            if manifest["files"][name] != _digest(path / name):
                 raise FileFormatError(
                     f"{path / name}: truncated or damaged, its sha256 is not the manifest's"
                 )
-        skeleton = json.loads((path / FILES[1]).read_text(encoding="utf-8"))
-        state: dict[str, Any] = _put_back(skeleton, load_weights(path / FILES[0]))
+        skeleton = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
+        state: dict[str, Any] = _insert_arrays(skeleton, load_weights(path / ARRAYS_FILE))
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, FileFormatError):
             raise
@@ -174,7 +184,8 @@ def _load(path: Path) -> dict[str, Any]:
     return state
 
 
-def _facts(file: Path) -> dict[str, Any]:
+def _digest(file: Path) -> dict[str, Any]:
+    """The sha256 and the size of a file, as in the manifest."""
     digest = hashlib.sha256()
     with file.open("rb") as stream:
         while block := stream.read(1 << 20):
@@ -182,7 +193,13 @@ def _facts(file: Path) -> dict[str, Any]:
     return {"sha256": digest.hexdigest(), "bytes": file.stat().st_size}
 
 
+def _temporary(root: Path) -> Path:
+    """A path for a file or folder that is not complete yet."""
+    return root / f"{UNFINISHED_PREFIX}{secrets.token_hex(8)}"
+
+
 def _write(file: Path, text: str) -> None:
+    """Write a text file and sync it to the disk."""
     with file.open("w", encoding="utf-8") as stream:
         stream.write(text)
         stream.flush()
@@ -190,7 +207,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have the names in a folder on the disk; where folders cannot be synced, the system does it."""
+    """Sync the entries of a folder to the disk, if the system lets folders be opened."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -202,9 +219,10 @@ def _sync(folder: Path) -> None:
 
 
 def _remove_old(root: Path, keep: int) -> None:
+    """Remove all but the newest checkpoints and the best one, and what is not complete."""
     best = best_step(root)
     for step, path in checkpoints(root)[:-keep]:
         if step != best:
             shutil.rmtree(path, ignore_errors=True)
-    for path in root.glob(f"{UNFINISHED}*"):
+    for path in root.glob(f"{UNFINISHED_PREFIX}*"):
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

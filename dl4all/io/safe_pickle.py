@@ -1,9 +1,9 @@
-"""A pickle machine that can call nothing.
+"""A pickle interpreter that can call nothing.
 
-`pickle.Unpickler` imports what a file names and calls it; overriding `find_class` closes that door but
-leaves others (the extension cache, memo indices that allocate gigabytes, `__setstate__`, hashes of
-deeply nested tuples). State dicts need some thirty opcodes, so this machine has those and no others:
-there is no import in it, and the only things it calls are the `Constructor`s that its caller hands out.
+`pickle.Unpickler` imports and calls the functions that a file names. Overriding `find_class` prevents that,
+but leaves other dangers (the extension cache, memo indices that allocate gigabytes, `__setstate__`, hashes of
+deeply nested tuples). State dicts need some thirty opcodes, so this interpreter has those and no others:
+it imports nothing, and it calls only the `Constructor`s that its caller passes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from dl4all.io.reading import Malformed, brief
+from dl4all.io.weight_file import Malformed, brief
 
 __all__ = ["REMEDY", "Constructor", "mapping", "unpickle"]
 
@@ -22,7 +22,7 @@ REMEDY = "re-save it where it was made, as safetensors or as a plain state_dict 
 
 @dataclass(frozen=True)
 class Constructor:
-    """The one kind of value that REDUCE may call: ours, and inert."""
+    """The only kind of value that the opcode REDUCE may call: a harmless function of this package."""
 
     build: Callable[..., object]
 
@@ -42,12 +42,12 @@ def unpickle(
     find_global: Callable[[str], object],
     load_persistent: Callable[[object], object],
 ) -> object:
-    """Read one pickle and leave the stream behind its STOP.
+    """Read one pickle; the stream is then after its STOP.
 
     Args:
-        stream: a stream whose `read(n)` allocates no more than what is there, such as `io.BytesIO`.
-        find_global: gives the value that stands for "module.name"; raises Malformed to refuse it.
-        load_persistent: gives the value that stands for a persistent id.
+        stream: a stream whose `read(n)` allocates no more than it holds, such as `io.BytesIO`.
+        find_global: returns the value for "module.name"; raises Malformed to refuse the name.
+        load_persistent: returns the value for a persistent id.
 
     Raises:
         Malformed: the pickle is damaged, or uses an opcode that state dicts do not need.
@@ -64,8 +64,8 @@ def unpickle(
         for opcode, argument, _ in pickletools.genops(stream):
             machine.step(opcode.name, argument)
         return machine.stack.pop()
-    # What a nonsensical opcode sequence does to an honest stack machine: it pops what is not there,
-    # recalls what was never stored, or unpacks what has another shape.
+    # A nonsensical opcode sequence pops from an empty stack, recalls a missing memo entry, or unpacks a
+    # value of another shape.
     except (IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise Malformed(
             f"is damaged or truncated: its pickle makes no sense before byte {stream.tell()}"
@@ -73,6 +73,8 @@ def unpickle(
 
 
 class _Machine:
+    """The stack, the marks and the memo of the pickle protocol."""
+
     def __init__(
         self, find_global: Callable[[str], object], load_persistent: Callable[[object], object]
     ) -> None:
@@ -82,13 +84,13 @@ class _Machine:
         self.marks: list[int] = []
         self.memo: dict[object, object] = {}
 
-    def above_mark(self) -> list[object]:
+    def pop_to_mark(self) -> list[object]:
         start = self.marks.pop()
         items = self.stack[start:]
         del self.stack[start:]
         return items
 
-    def top(self, count: int) -> tuple[object, ...]:
+    def pop(self, count: int) -> tuple[object, ...]:
         items = tuple(self.stack[-count:])
         del self.stack[-count:]
         if len(items) != count:
@@ -142,30 +144,30 @@ class _Machine:
             case "EMPTY_TUPLE":
                 stack.append(())
             case "TUPLE":
-                stack.append(tuple(self.above_mark()))
+                stack.append(tuple(self.pop_to_mark()))
             case "TUPLE1" | "TUPLE2" | "TUPLE3":
-                stack.append(self.top(int(opcode[-1])))
+                stack.append(self.pop(int(opcode[-1])))
             case "APPEND":
                 self.extend([stack.pop()])
             case "APPENDS":
-                self.extend(self.above_mark())
+                self.extend(self.pop_to_mark())
             case "SETITEM":
-                self.update(list(self.top(2)))
+                self.update(list(self.pop(2)))
             case "SETITEMS":
-                self.update(self.above_mark())
+                self.update(self.pop_to_mark())
             case "GLOBAL":
                 stack.append(self.find_global(str(argument).replace(" ", ".", 1)))
             case "STACK_GLOBAL":
-                module, name = self.top(2)
+                module, name = self.pop(2)
                 if not isinstance(module, str) or not isinstance(name, str):
                     raise TypeError
                 stack.append(self.find_global(f"{module}.{name}"))
             case "REDUCE":
-                stack.append(self.call(*self.top(2)))
+                stack.append(self.call(*self.pop(2)))
             case "BUILD":
-                # State set on an object (a state dict's `_metadata`, a Parameter's requires_grad):
-                # nothing of it is weights, so it is dropped.
-                self.top(1)
+                # State set on an object (a state dict's `_metadata`, a Parameter's requires_grad) has no
+                # weights, so it is dropped.
+                self.pop(1)
                 stack[-1]
             case "BINPERSID":
                 stack.append(self.load_persistent(stack.pop()))

@@ -1,4 +1,4 @@
-"""The object in a PyTorch pickle, as plain records: which storages it names, which tensors view them."""
+"""Reads the object in a PyTorch pickle as plain records of storages and of tensors that view them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import BinaryIO
 
 import numpy as np
 
-from dl4all.io.reading import LAYOUTS, Array, Malformed, brief
 from dl4all.io.safe_pickle import REMEDY, Constructor, mapping, unpickle
+from dl4all.io.weight_file import LAYOUTS, Array, Malformed, brief
 
 __all__ = ["Element", "Storage", "Tensor", "read_object"]
 
-RANK_LIMIT = 32  # NumPy 1.26's
+MAX_RANK = 32  # of arrays in NumPy 1.26
 
 
 @dataclass(frozen=True)
 class Element:
-    """An element type, by its name in LAYOUTS: what `torch.float32` and `torch.FloatStorage` become."""
+    """An element type by its name in LAYOUTS; stands for `torch.float32` and `torch.FloatStorage`."""
 
     name: str
 
@@ -29,7 +29,7 @@ class Element:
 
 @dataclass(frozen=True)
 class Storage:
-    """Bytes start..stop of the stored bytes called key."""
+    """The bytes from start to stop of the storage with a key."""
 
     key: str
     element: Element
@@ -48,6 +48,7 @@ class Tensor:
     strides: tuple[int, ...]
 
     def view(self, values: Array) -> Array:
+        """The tensor as a view of its storage's decoded elements."""
         itemsize = self.element.itemsize
         array: Array = np.ndarray(
             self.shape,
@@ -56,13 +57,17 @@ class Tensor:
             offset=self.offset // itemsize * values.itemsize,
             strides=[stride * values.itemsize for stride in self.strides],
         )
-        if array.size > values.size:  # expanded: elements share addresses
+        if array.size > values.size:  # an expanded tensor: elements share memory
             array.flags.writeable = False
         return array
 
 
 def _sizes(*values: object) -> list[int]:
-    """The values, if they are all sizes: ints that are not bools and not negative."""
+    """The values, checked to be ints of at least 0.
+
+    Raises:
+        Malformed: one of them is not.
+    """
     sizes = [value for value in values if type(value) is int and value >= 0]
     if len(sizes) != len(values):
         raise Malformed("is damaged: a size, stride or offset is negative or no integer")
@@ -70,27 +75,32 @@ def _sizes(*values: object) -> list[int]:
 
 
 def _tensor(storage: object, offset: object, shape: object, strides: object, element: object) -> Tensor:
+    """The record of a tensor, checked to lie within its storage.
+
+    Raises:
+        Malformed: an argument is of another type or out of range.
+    """
     if not isinstance(storage, Storage) or not isinstance(element, Element):
         raise Malformed("is damaged: a tensor without a storage or an element type")
     if not isinstance(shape, tuple) or not isinstance(strides, tuple) or len(shape) != len(strides):
         raise Malformed("is damaged: a tensor's shape and strides do not match")
-    if len(shape) > RANK_LIMIT:
-        raise Malformed(f"has a tensor of rank {len(shape)}; NumPy's limit is {RANK_LIMIT}")
-    dims, steps, (skip,) = _sizes(*shape), _sizes(*strides), _sizes(offset)
-    count = math.prod(dims)
-    reach = 1 + sum((dim - 1) * step for dim, step in zip(dims, steps, strict=True)) if count else 0
-    begin = storage.start + skip * element.itemsize
+    if len(shape) > MAX_RANK:
+        raise Malformed(f"has a tensor of rank {len(shape)}; NumPy's limit is {MAX_RANK}")
+    sizes, steps, (first,) = _sizes(*shape), _sizes(*strides), _sizes(offset)
+    count = math.prod(sizes)
+    reach = 1 + sum((size - 1) * step for size, step in zip(sizes, steps, strict=True)) if count else 0
+    begin = storage.start + first * element.itemsize
     if begin + reach * element.itemsize > storage.stop:
         raise Malformed("is damaged: a tensor reaches beyond the end of its storage")
-    if math.prod(max(dim, 1) for dim in dims) > 1 << 48:
-        raise Malformed(f"is damaged: a tensor of {brief(str(dims))} elements")
+    if math.prod(max(size, 1) for size in sizes) > 1 << 48:
+        raise Malformed(f"is damaged: a tensor of {brief(str(sizes))} elements")
     if not count:
-        begin, steps = storage.start, [0] * len(dims)  # nothing is read, so nothing can be out of range
-    return Tensor(storage.key, element, begin, tuple(dims), tuple(steps))
+        begin, steps = storage.start, [0] * len(sizes)  # nothing is read, so nothing can be out of range
+    return Tensor(storage.key, element, begin, tuple(sizes), tuple(steps))
 
 
 def _refuse_metadata(metadata: object) -> None:
-    if metadata:  # a pending negation or conjugation: dropping it would change values
+    if metadata:  # a pending negation or conjugation; without it the values would be wrong
         raise Malformed(f"has a tensor with metadata (a lazy negation, say); {REMEDY}")
 
 
@@ -161,7 +171,7 @@ def _find_global(name: str) -> object:
 
 
 def read_object(stream: BinaryIO) -> tuple[object, dict[str, Storage]]:
-    """The pickled object, and the whole storages that its tensors view."""
+    """The pickled object, and the storages that its tensors view, by key."""
     storages: dict[str, Storage] = {}
 
     def load_persistent(saved: object) -> Storage:
@@ -176,8 +186,8 @@ def read_object(stream: BinaryIO) -> tuple[object, dict[str, Storage]]:
             raise Malformed(f"is damaged: it declares storage {brief(key)} in two ways")
         if not view or view[0] is None:
             return whole
-        _, skip, length = view[0]  # before torch 0.4 a storage could be a part of another
-        begin, stop = (n * element.itemsize for n in (_sizes(skip)[0], sum(_sizes(skip, length))))
+        _, first, length = view[0]  # before torch 0.4 a storage could be a part of another
+        begin, stop = (n * element.itemsize for n in (_sizes(first)[0], sum(_sizes(first, length))))
         if stop > whole.stop:
             raise Malformed(f"is damaged: a view reaches beyond the end of storage {brief(key)}")
         return Storage(key, element, begin, stop)

@@ -1,10 +1,10 @@
-"""PyTorch's `.pth` and `.pt` state dicts, read without PyTorch and without running anything.
+"""Reads PyTorch's `.pth` and `.pt` state dicts, without PyTorch and without running code.
 
 Two containers hold the same pickle. Since torch 1.6 it is a zip archive: `<root>/data.pkl`, one
-uncompressed `<root>/data/<key>` for each storage, and `<root>/byteorder`. Before, it was five pickles
-in a row (magic number, protocol version, system, object, storage keys), then each storage as its int64
+uncompressed `<root>/data/<key>` for each storage, and `<root>/byteorder`. Before, it was
+five pickles (magic number, protocol version, system, object, storage keys), then each storage as its int64
 length and its bytes. In the pickle a tensor is a call of `torch._utils._rebuild_tensor_v2` on a
-persistent id that names its storage; here both become plain records, and arrays only at the end.
+persistent id that names its storage; here both become plain records first and arrays at the end.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from io import BufferedReader
 import numpy as np
 from numpy.typing import NDArray
 
-from dl4all.io.reading import Array, Malformed, StrPath, brief, decode, opened, read_bytes
 from dl4all.io.safe_pickle import REMEDY
 from dl4all.io.torch_object import Element, Tensor, read_object
+from dl4all.io.weight_file import Array, Malformed, StrPath, brief, decode, opened, read_bytes
 
 __all__ = ["is_torch", "load_torch"]
 
 ZIP_MAGIC = b"PK\x03\x04"
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_VERSION = 1001
-PICKLE_LIMIT = 16 << 20  # some 100,000 tensors; one byte can become an object of 64
+MAX_PICKLE_BYTES = 16 << 20  # some 100,000 tensors; one byte can become an object of 64 bytes
 
 _NAMES_IN_CHECKPOINTS = ("state_dict", "model")
 
@@ -66,7 +66,7 @@ def load_torch(path: StrPath) -> dict[str, Array]:
 
 
 def is_torch(start: bytes) -> bool:
-    """Whether a file that starts so (64 bytes are enough) looks like torch.save's.
+    """Whether a file that starts with these bytes (64 are enough) looks like one of torch.save.
 
     Example:
         >>> is_torch(b"PK\\x03\\x04..."), is_torch(b"GIF89a")
@@ -76,7 +76,11 @@ def is_torch(start: bytes) -> bool:
 
 
 def _state_dict(root: object) -> dict[str, Tensor]:
-    """The state dict in a checkpoint: the object itself, or what it keeps under a usual name."""
+    """The state dict in a checkpoint: the object itself, or its entry "state_dict" or "model".
+
+    Raises:
+        Malformed: there is none.
+    """
     if not isinstance(root, dict):
         kind = "a single tensor" if isinstance(root, Tensor) else f"a {type(root).__name__}"
         raise Malformed(f"holds {kind}, not a state dict; save model.state_dict()")
@@ -101,23 +105,26 @@ def _state_dict(root: object) -> dict[str, Tensor]:
 def _arrays(
     tensors: dict[str, Tensor], raw: dict[str, NDArray[np.uint8]], order: str = "<"
 ) -> dict[str, Array]:
+    """The tensors as arrays; `raw` has the bytes of the storages, `order` is their byte order."""
     decoded: dict[tuple[str, Element], Array] = {}
     arrays: dict[str, Array] = {}
     for name, tensor in tensors.items():
         if tensor.key not in raw:
             raise Malformed(f"is truncated: storage {brief(tensor.key)} of {brief(name)} is missing")
-        at = (tensor.key, tensor.element)
-        if at not in decoded:
-            decoded[at] = decode(raw[tensor.key], tensor.element.name, order)
-        arrays[name] = tensor.view(decoded[at])
+        view = (tensor.key, tensor.element)
+        if view not in decoded:
+            decoded[view] = decode(raw[tensor.key], tensor.element.name, order)
+        arrays[name] = tensor.view(decoded[view])
     return arrays
 
 
-def _wanted(tensors: Iterable[Tensor]) -> set[str]:
+def _storage_keys(tensors: Iterable[Tensor]) -> set[str]:
+    """The keys of the storages that tensors view."""
     return {tensor.key for tensor in tensors}
 
 
 def _read_zip(file: BufferedReader) -> dict[str, Array]:
+    """The state dict in a zip archive, the format since torch 1.6."""
     with zipfile.ZipFile(file) as archive:
         entries = {entry.filename: entry for entry in archive.infolist()}
     roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
@@ -132,20 +139,20 @@ def _read_zip(file: BufferedReader) -> dict[str, Array]:
             raise Malformed(f"is damaged: the archive has no entry {brief(name)}")
         return _read_entry(file, entries[root + name])
 
-    if entries[f"{root}data.pkl"].file_size > PICKLE_LIMIT:
-        raise Malformed(f"has a data.pkl of more than {PICKLE_LIMIT >> 20} MiB; {REMEDY}")
+    if entries[f"{root}data.pkl"].file_size > MAX_PICKLE_BYTES:
+        raise Malformed(f"has a data.pkl of more than {MAX_PICKLE_BYTES >> 20} MiB; {REMEDY}")
     pickled = read("data.pkl").tobytes()
     order = read("byteorder").tobytes() if f"{root}byteorder" in entries else b"little"
     if order not in (b"little", b"big"):
         raise Malformed("is damaged: its byteorder is neither little nor big")
-    found, storages = read_object(io.BytesIO(pickled))
-    tensors = _state_dict(found)
-    wanted = _wanted(tensors.values())
-    # Entries that lie over one another would let a small file fill the memory.
-    if sum(storages[key].stop for key in wanted) > file.seek(0, io.SEEK_END):
+    root_object, storages = read_object(io.BytesIO(pickled))
+    tensors = _state_dict(root_object)
+    needed = _storage_keys(tensors.values())
+    # Overlapping entries would let a small file fill the memory.
+    if sum(storages[key].stop for key in needed) > file.seek(0, io.SEEK_END):
         raise Malformed("is truncated or damaged: its storages claim more bytes than the file has")
     raw: dict[str, NDArray[np.uint8]] = {}
-    for key in sorted(wanted):
+    for key in sorted(needed):
         raw[key] = read(f"data/{key}")
         if raw[key].size != storages[key].stop:
             raise Malformed(
@@ -155,7 +162,7 @@ def _read_zip(file: BufferedReader) -> dict[str, Array]:
 
 
 def _read_entry(file: BufferedReader, entry: zipfile.ZipInfo) -> NDArray[np.uint8]:
-    """An entry's bytes, read in place: they are stored as they are, so zipfile's copies are not needed."""
+    """The bytes of an uncompressed entry, read directly from the file to avoid zipfile's copies."""
     name = brief(entry.filename)
     if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
         raise Malformed(f"has a compressed or encrypted entry {name}, which torch.save never writes")
@@ -172,14 +179,15 @@ def _read_entry(file: BufferedReader, entry: zipfile.ZipInfo) -> NDArray[np.uint
 
 
 def _read_legacy(file: BufferedReader) -> dict[str, Array]:
-    head = io.BytesIO(file.read(PICKLE_LIMIT))
+    """The state dict in the format before torch 1.6."""
+    head = io.BytesIO(file.read(MAX_PICKLE_BYTES))
     magic, version, _system = (read_object(head)[0] for _ in range(3))
     if magic != LEGACY_MAGIC or version != LEGACY_VERSION:
         raise Malformed("is damaged, or of a version of PyTorch's old format that nobody wrote")
-    found, storages = read_object(head)
+    root_object, storages = read_object(head)
     keys, _ = read_object(head)
-    tensors = _state_dict(found)
-    wanted = _wanted(tensors.values())
+    tensors = _state_dict(root_object)
+    needed = _storage_keys(tensors.values())
     if not isinstance(keys, list) or not all(isinstance(key, str) and key in storages for key in keys):
         raise Malformed("is damaged: its list of storages names some that no tensor has")
     file.seek(head.tell())
@@ -189,7 +197,7 @@ def _read_legacy(file: BufferedReader) -> dict[str, Array]:
         (numel,) = struct.unpack("<q", file.read(8))
         if numel * storage.element.itemsize != storage.stop:
             raise Malformed(f"is damaged: storage {brief(key)} is declared with two sizes")
-        if key in wanted and key not in raw:
+        if key in needed and key not in raw:
             raw[key] = read_bytes(file, storage.stop, f"storage {brief(key)}")
         else:
             file.seek(storage.stop, io.SEEK_CUR)

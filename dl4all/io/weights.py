@@ -1,4 +1,4 @@
-"""Weight files in and out, whichever format they are in."""
+"""load_weights for all formats, and save_weights for safetensors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.io.reading import Array, Malformed, StrPath, brief, decode, opened, read_bytes
 from dl4all.io.torch_pickle import is_torch, load_torch
+from dl4all.io.weight_file import Array, Malformed, StrPath, brief, decode, opened, read_bytes
 
 __all__ = ["load_weights", "save_weights"]
 
@@ -39,7 +39,7 @@ _SAVED = {name for name in _ELEMENTS.values() if name != "bfloat16"}
 
 
 def load_weights(path: StrPath) -> dict[str, Array]:
-    """Read a weight file into NumPy arrays; what it holds decides the format, not its suffix.
+    """Read a weight file into NumPy arrays; its content decides the format, not its suffix.
 
     Args:
         path: a safetensors file, or a PyTorch `.pth`/`.pt` state dict (see `load_torch`).
@@ -62,8 +62,8 @@ def load_weights(path: StrPath) -> dict[str, Array]:
     with opened(path) as file:
         start = file.read(64)
         if not is_torch(start):
-            # A header opens with "{" behind its 8-byte length. The suffix only serves the message
-            # about a file damaged so early that its content says nothing.
+            # A safetensors header starts with "{" after its 8-byte length. The suffix only improves the
+            # message about a file whose first bytes are damaged.
             if start[8:9] == b"{" or Path(path).suffix == ".safetensors":
                 return _read_safetensors(path, file)
             raise Malformed(
@@ -82,7 +82,7 @@ def save_weights(path: StrPath, arrays: Mapping[str, Array]) -> None:
             or bool.
 
     Raises:
-        ArgumentError: a name is no text, or is the one that the format reserves.
+        ArgumentError: a name is no text, or is reserved by the format.
         DTypeError: an array has another element type.
         OSError: the file cannot be written.
 
@@ -91,15 +91,15 @@ def save_weights(path: StrPath, arrays: Mapping[str, Array]) -> None:
         >>> save_weights(pathlib.Path(tempfile.mkdtemp(), "a.safetensors"), {"w": np.eye(3)})
     """
     target = Path(path)
-    ready = {name: _savable(name, array) for name, array in arrays.items()}
+    storable = {name: _storable(name, array) for name, array in arrays.items()}
     # In the target's folder, because a rename is atomic only within one file system.
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         try:
             draft.touch()
             mode = draft.stat().st_mode
-            save_file(ready, draft)
-            draft.chmod(mode)  # safetensors lets nobody but the owner read
+            save_file(storable, draft)
+            draft.chmod(mode)  # safetensors lets only the owner read the file
         except SafetensorError as error:
             raise OSError(f"{target}: cannot be written: {error}") from error
         _flush(draft)
@@ -112,8 +112,8 @@ def save_weights(path: StrPath, arrays: Mapping[str, Array]) -> None:
 
 
 def _read_safetensors(path: StrPath, file: BufferedReader) -> dict[str, Array]:
-    # The package checks the header: that it is JSON of the right form, and that the tensors fill the
-    # file exactly, without overlap. It cannot give bfloat16 to NumPy, so the bytes are read here.
+    # The package checks that the header is valid JSON and that the tensors fill the file exactly, without
+    # overlap. It cannot convert bfloat16 to NumPy, so the bytes are read here.
     try:
         with safe_open(path, framework="np"):
             pass
@@ -135,8 +135,8 @@ def _read_safetensors(path: StrPath, file: BufferedReader) -> dict[str, Array]:
     return arrays
 
 
-def _savable(name: object, array: Array) -> Array:
-    """The array as safetensors stores it: C order, little-endian, the rank kept."""
+def _storable(name: object, array: Array) -> Array:
+    """The array in C order and little-endian, as safetensors stores it, with the same rank."""
     if not isinstance(name, str) or name == "__metadata__":
         raise ArgumentError(f"[save_weights] {name!r} cannot name an array; use any other text")
     array = np.asarray(array, order="C")
@@ -146,6 +146,7 @@ def _savable(name: object, array: Array) -> Array:
 
 
 def _flush(path: Path) -> None:
+    """Sync a file or folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Networks."""
+"""Networks: MLP, LeNet, VGG, ResNet, MobileNet V2, an LSTM tagger and GPT."""
 
 from __future__ import annotations
 

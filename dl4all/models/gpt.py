@@ -1,12 +1,13 @@
-"""A language model in GPT-2's form (Radford et al., 2019), with its parameter names."""
+"""GPT-2 (Radford et al., 2019), with its parameter names."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from dl4all import nn
 from dl4all.autograd import no_grad
@@ -19,17 +20,17 @@ from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.random import multinomial
 from dl4all.tensor.tensor import Tensor
 
-Cache = list[Tensor]
-"""Keys and values (N, heads, elements, features of a head) of what a layer has seen; empty at first."""
+KeyValueCache: TypeAlias = list[Tensor]
+"""Keys and values (N, heads, tokens, features of a head) of a layer's past tokens; empty at first."""
 
 
 class CausalSelfAttention(nn.Module):
-    """Each element looks at itself and those before it.
+    """Attention of each token to itself and the tokens before it.
 
     Args:
-        n_embd: features.
-        n_head: heads.
-        rate: the probability with which elements become zero in training.
+        n_embd: how many features a token has.
+        n_head: how many heads there are.
+        rate: the dropout probability in training.
         bias: whether projections have biases.
     """
 
@@ -39,23 +40,23 @@ class CausalSelfAttention(nn.Module):
         self.c_attn = nn.Linear(n_embd, 3 * n_embd, bias)
         self.c_proj = nn.Linear(n_embd, n_embd, bias)
 
-    def forward(self, x: Any, cache: Cache | None = None) -> Any:
-        """With a cache, `x` goes on from the elements whose keys and values are in it: one at a time."""
-        count, steps, features = x.shape
-        heads = reshape(self.c_attn(x), count, steps, 3, self.n_head, features // self.n_head)
+    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        """With a filled cache, `x` is the one token after those whose keys and values the cache holds."""
+        batch, steps, features = x.shape
+        heads = reshape(self.c_attn(x), batch, steps, 3, self.n_head, features // self.n_head)
         q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)
         if cache:
-            k, v = (cat([before, new], 2) for before, new in zip(cache, (k, v), strict=True))
+            k, v = (cat([cached, new], 2) for cached, new in zip(cache, (k, v), strict=True))
         rate = self.rate if self.training else 0.0
         y = scaled_dot_product_attention(q, k, v, dropout_p=rate, is_causal=not cache)
         if cache is not None:
             cache[:] = k, v
-        y = self.c_proj(reshape(y.swapaxes(1, 2), count, steps, features))
+        y = self.c_proj(reshape(y.swapaxes(1, 2), batch, steps, features))
         return dropout(y, self.rate, self.training)
 
 
 class FeedForward(nn.Module):
-    """Two layers for each element, with four times the features in between."""
+    """Two linear layers for each token, with four times the features in between."""
 
     def __init__(self, n_embd: int, rate: float, bias: bool) -> None:
         super().__init__()
@@ -63,12 +64,12 @@ class FeedForward(nn.Module):
         self.c_fc = nn.Linear(n_embd, 4 * n_embd, bias)
         self.c_proj = nn.Linear(4 * n_embd, n_embd, bias)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return dropout(self.c_proj(gelu(self.c_fc(x), approximate="tanh")), self.rate, self.training)
 
 
 class Block(nn.Module):
-    """Attention and two layers, each normalised before and with a way around it."""
+    """Attention and a feed-forward network, each after a normalization and with a residual connection."""
 
     def __init__(self, n_embd: int, n_head: int, rate: float, bias: bool) -> None:
         super().__init__()
@@ -77,22 +78,23 @@ class Block(nn.Module):
         self.ln_2 = nn.LayerNorm(n_embd, bias=bias)
         self.mlp = FeedForward(n_embd, rate, bias)
 
-    def forward(self, x: Any, cache: Cache | None = None) -> Any:
+    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         x = x + self.attn(self.ln_1(x), cache)
-        return x + self.mlp(self.ln_2(x))
+        y: Tensor = x + self.mlp(self.ln_2(x))
+        return y
 
 
 class GPT(nn.Module):
-    """Predicts what comes next in a sequence of numbered tokens.
+    """Predicts the next token of a sequence.
 
-    The scores come from the embedding's own table, which is thus ``lm_head.weight``, too.
+    The last layer shares the table of the embedding, which is thus also ``lm_head.weight``.
 
     Args:
         vocab_size: how many tokens there are.
-        block_size: the longest sequence.
-        n_layer, n_head, n_embd: blocks, heads of each and features.
-        dropout: the probability with which elements become zero in training.
-        bias: whether linear layers and normalisations have biases.
+        block_size: the length of the longest sequence.
+        n_layer, n_head, n_embd: how many blocks, heads in each block, and features.
+        dropout: the dropout probability in training.
+        bias: whether linear layers and normalizations have biases.
 
     Shape:
         Ints (N, T) to scores (N, T, vocab_size).
@@ -136,23 +138,24 @@ class GPT(nn.Module):
             if name.endswith("bias"):
                 init.zeros_(parameter)
             elif len(parameter.shape) == 2:
-                scaled = name.endswith("c_proj.weight")
-                init.normal_(parameter, std=0.02 / math.sqrt(2 * n_layer) if scaled else 0.02)
+                residual = name.endswith("c_proj.weight")
+                init.normal_(parameter, std=0.02 / math.sqrt(2 * n_layer) if residual else 0.02)
         self.lm_head.weight = self._part("wte").weight
 
-    def forward(self, idx: Any) -> Any:
-        """Scores of the next token at each place.
+    def forward(self, idx: Tensor) -> Tensor:
+        """Scores of the next token after each token.
 
         Raises:
             ShapeError: the sequences are too long.
-            ArgumentError: there is no such token.
+            ArgumentError: a token is out of range.
         """
         if idx.ndim != 2 or idx.shape[1] > self.block_size:
             raise ShapeError(f"[GPT] expected ints of shape (N, up to {self.block_size}), got {idx.shape}")
-        return self.lm_head(self._features(idx, 0, [None] * len(self._part("h"))))
+        scores: Tensor = self.lm_head(self._features(idx, 0, [None] * len(self._part("h"))))
+        return scores
 
-    def _features(self, idx: Any, start: int, caches: Sequence[Cache | None]) -> Any:
-        """What the scores are made of, for tokens at the places from `start` on."""
+    def _features(self, idx: Tensor, start: int, caches: Sequence[KeyValueCache | None]) -> Any:
+        """The inputs of the last layer, for tokens at positions from `start` on."""
         x = self._part("wte")(idx) + self._part("wpe").weight[start : start + idx.shape[1]]
         x = dropout(x, self.rate, self.training)
         for block, cache in zip(self._part("h"), caches, strict=True):
@@ -171,24 +174,24 @@ class GPT(nn.Module):
         top_k: int | None = None,
         generator: Generator | None = None,
     ) -> Tensor:
-        """Go on from sequences, token by token.
+        """Continue sequences, token by token.
 
-        Each token is put through the network once: its keys and values are kept for those to come. Beyond
-        `block_size` tokens each new one moves the others by one place, which are then all computed again.
+        The network computes each token once, because its keys and values are cached. Beyond `block_size`
+        tokens each new token shifts the positions of the others, which are then computed again.
 
         Args:
             idx: ints (N, T), T at least 1.
             max_new_tokens: how many to append.
-            temperature: what scores are divided by; 0 always takes the likeliest.
-            top_k: choose among so many of the likeliest.
-            generator: where the random numbers come from.
+            temperature: divides the scores; 0 always takes the likeliest token.
+            top_k: how many of the likeliest tokens to choose among.
+            generator: the source of the random numbers.
 
         Returns:
             Ints (N, T + max_new_tokens).
 
         Raises:
             ArgumentError: the temperature is negative, or `top_k` less than 1.
-            ShapeError: there is no token to go on from.
+            ShapeError: the sequences are empty, or `idx` has not two axes.
         """
         if temperature < 0 or (top_k is not None and top_k < 1):
             raise ArgumentError(
@@ -196,27 +199,30 @@ class GPT(nn.Module):
             )
         if idx.ndim != 2 or not idx.shape[1]:
             raise ShapeError(f"[generate] expected ints of shape (N, at least 1), got {idx.shape}")
-        caches: list[Cache] = []
+        caches: list[KeyValueCache] = []
         for _ in range(max_new_tokens):
-            if not caches or idx.shape[1] > self.block_size:  # at first, and when the places move
+            if (
+                not caches or idx.shape[1] > self.block_size
+            ):  # in the first step, and whenever the positions shift
                 caches = [[] for _ in self._part("h")]
                 features = self._features(idx[:, -self.block_size :], 0, caches)
             else:
                 features = self._features(idx[:, -1:], idx.shape[1] - 1, caches)
             scores = self.lm_head(features[:, -1]).numpy().astype(np.float64)
             if temperature == 0:
-                chosen = from_numpy(scores.argmax(-1, keepdims=True))
+                tokens = from_numpy(scores.argmax(-1, keepdims=True))
             else:
-                chosen = multinomial(
-                    from_numpy(_chances(scores / temperature, top_k)), 1, generator=generator
-                )
-            idx = cat([idx, chosen.to(idx.device).to(idx.dtype)], 1)
+                probabilities = from_numpy(_probabilities(scores / temperature, top_k))
+                tokens = multinomial(probabilities, 1, generator=generator)
+            idx = cat([idx, tokens.to(idx.device).to(idx.dtype)], 1)
         return idx
 
 
-def _chances(scores: Any, top_k: int | None) -> Any:
+def _probabilities(scores: npt.NDArray[np.float64], top_k: int | None) -> npt.NDArray[np.float32]:
+    """Softmax of the scores, of which all but the `top_k` largest become 0."""
     if top_k is not None and top_k < scores.shape[-1]:
-        least = np.sort(scores, -1)[:, -top_k, None]
-        scores = np.where(scores < least, -np.inf, scores)
-    chances = np.exp(scores - scores.max(-1, keepdims=True))
-    return (chances / chances.sum(-1, keepdims=True)).astype(np.float32)
+        threshold = np.sort(scores, -1)[:, -top_k, None]
+        scores = np.where(scores < threshold, -np.inf, scores)
+    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+    probabilities: npt.NDArray[np.float64] = exponentials / exponentials.sum(-1, keepdims=True)
+    return probabilities.astype(np.float32)

@@ -1,4 +1,4 @@
-"""The random weights that torchvision's networks begin with."""
+"""The initialization of torchvision's networks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Literal
 from dl4all import nn
 
 
-def initialise(network: nn.Module, mode: Literal["fan_in", "fan_out"], linear_std: float | None) -> None:
-    """Draw convolutions' weights for rectifiers (He et al., arXiv:1502.01852), and set their biases to 0.
+def initialize(network: nn.Module, mode: Literal["fan_in", "fan_out"], linear_std: float | None) -> None:
+    """He initialization of convolutions (arXiv:1502.01852), with biases of 0.
 
     Args:
-        network: whose layers are changed in place; normalisations begin with 1 and 0 as they are.
-        mode: whether the variance is kept forwards or backwards.
-        linear_std: of the linear layers, whose biases become 0; None leaves PyTorch's own beginning.
+        network: the network, which changes in place; normalizations keep their weights of 1 and biases of 0.
+        mode: ``"fan_in"`` keeps the variance of activations, ``"fan_out"`` that of gradients.
+        linear_std: the standard deviation of linear layers, whose biases become 0; None leaves them
+            unchanged.
     """
     for module in network.modules():
         if isinstance(module, nn.Conv2d):

@@ -1,4 +1,4 @@
-"""LeNet-5 (LeCun et al., 1998), with today's rectifiers and maximum pooling."""
+"""LeNet-5 (LeCun et al., 1998), with ReLU and max pooling."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dl4all.tensor.tensor import Tensor
 
 
 class LeNet(nn.Module):
-    """Two convolutions, each with pooling behind it, and three linear layers.
+    """Two convolutions, each followed by max pooling, and three linear layers.
 
     Parameters are named ``conv1``, ``conv2``, ``fc1``, ``fc2``, ``fc3``.
 
     Args:
         num_classes: size of the output.
-        in_channels: of the images.
-        base_channels: of the first convolution, 6 as published; the other layers grow with it.
+        in_channels: how many channels the images have.
+        base_channels: channels of the first convolution, 6 as published; the other layers grow with it.
 
     Shape:
         (N, in_channels, 28, 28) to logits (N, num_classes).

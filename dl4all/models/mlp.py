@@ -1,13 +1,13 @@
-"""Linear layers one after the other."""
+"""Multi-layer perceptron."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 from dl4all import nn
 from dl4all.errors import ArgumentError
+from dl4all.tensor.tensor import Tensor
 
 
 class MLP(nn.Sequential):
@@ -16,10 +16,10 @@ class MLP(nn.Sequential):
     The state dict is that of torchvision's ``ops.MLP``: ``0.weight``, ``0.bias``, ``3.weight``, ...
 
     Args:
-        in_features: numbers in a sample; one of several axes is flattened.
-        hidden: the sizes of the layers between.
+        in_features: how many numbers a sample has; samples of several axes are flattened.
+        hidden: the sizes of the hidden layers.
         num_classes: size of the output.
-        dropout: the share of each hidden layer that is left out in training.
+        dropout: the dropout probability of each hidden layer in training.
 
     Shape:
         (N, ...) with `in_features` numbers a sample, to (N, num_classes).
@@ -43,9 +43,10 @@ class MLP(nn.Sequential):
         if min(sizes) < 1:
             raise ArgumentError(f"[MLP] sizes must be at least 1, got {sizes}")
         layers: list[nn.Module] = []
-        for size, following in pairwise(sizes[:-1]):
-            layers += [nn.Linear(size, following), nn.ReLU(), nn.Dropout(dropout)]
+        for size, next_size in pairwise(sizes[:-1]):
+            layers += [nn.Linear(size, next_size), nn.ReLU(), nn.Dropout(dropout)]
         super().__init__(*layers, nn.Linear(sizes[-2], num_classes))
 
-    def forward(self, x: Any) -> Any:
-        return super().forward(x.flatten(1) if len(x.shape) > 2 else x)
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = super().forward(x.flatten(1) if len(x.shape) > 2 else x)
+        return y

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dl4all import nn
-from dl4all.models.init import initialise
+from dl4all.models.init import initialize
 from dl4all.tensor.tensor import Tensor
 
-# Of each stage: by how much a block widens its input, its output's channels, blocks, the first one's stride.
-STAGES = (
+STAGES = (  # of each: expansion factor, output channels, number of blocks, stride of the first block
     (1, 16, 1, 1),
     (6, 24, 2, 2),
     (6, 32, 3, 2),
@@ -18,7 +17,7 @@ STAGES = (
 )
 
 
-def _convolution(
+def _conv_bn_relu6(
     in_channels: int, channels: int, size: int, stride: int = 1, groups: int = 1
 ) -> nn.Sequential:
     return nn.Sequential(
@@ -29,27 +28,29 @@ def _convolution(
 
 
 class InvertedResidual(nn.Module):
-    """A block that is wide within and narrow at its ends; where the shape stays, the input is added.
+    """Inverted residual block: 1x1 expansion, 3x3 depthwise convolution, 1x1 projection.
+
+    The input is added to the output if they have the same shape.
 
     Args:
-        in_channels, channels: of the input and the output.
-        stride: of the 3x3 convolution, which takes each channel by itself.
-        widen: how many times the input's channels there are within.
+        in_channels, channels: channels of the input and the output.
+        stride: the stride of the depthwise convolution.
+        expand_ratio: how many times the input's channels there are between the 1x1 convolutions.
     """
 
-    def __init__(self, in_channels: int, channels: int, stride: int, widen: int) -> None:
+    def __init__(self, in_channels: int, channels: int, stride: int, expand_ratio: int) -> None:
         super().__init__()
-        inner = in_channels * widen
-        self.around = stride == 1 and in_channels == channels
+        hidden = in_channels * expand_ratio
+        self.use_residual = stride == 1 and in_channels == channels
         self.conv = nn.Sequential(
-            *([_convolution(in_channels, inner, 1)] if widen != 1 else []),
-            _convolution(inner, inner, 3, stride, groups=inner),
-            nn.Conv2d(inner, channels, 1, bias=False),
+            *([_conv_bn_relu6(in_channels, hidden, 1)] if expand_ratio != 1 else []),
+            _conv_bn_relu6(hidden, hidden, 3, stride, groups=hidden),
+            nn.Conv2d(hidden, channels, 1, bias=False),
             nn.BatchNorm2d(channels),
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.conv(x) if self.around else self.conv(x)  # type: ignore[no-any-return]
+        return x + self.conv(x) if self.use_residual else self.conv(x)  # type: ignore[no-any-return]
 
 
 class MobileNetV2(nn.Module):
@@ -57,9 +58,9 @@ class MobileNetV2(nn.Module):
 
     Args:
         num_classes: size of the output.
-        in_channels: of the images.
-        width_mult: times the published number of channels, rounded to multiples of 8.
-        dropout: the share of features that is left out before the classifier in training.
+        in_channels: how many channels the images have.
+        width_mult: factor on the published numbers of channels, which are rounded to multiples of 8.
+        dropout: the dropout probability before the classifier in training.
 
     Shape:
         (N, in_channels, H, W) to logits (N, num_classes).
@@ -69,28 +70,30 @@ class MobileNetV2(nn.Module):
         self, num_classes: int = 1000, in_channels: int = 3, width_mult: float = 1.0, dropout: float = 0.2
     ) -> None:
         super().__init__()
-        channels = _rounded(32 * width_mult)
-        last = _rounded(1280 * max(1.0, width_mult))
-        features: list[nn.Module] = [_convolution(in_channels, channels, 3, 2)]
-        for widen, published, blocks, stride in STAGES:
-            out_channels = _rounded(published * width_mult)
+        channels = _round_channels(32 * width_mult)
+        last = _round_channels(1280 * max(1.0, width_mult))
+        features: list[nn.Module] = [_conv_bn_relu6(in_channels, channels, 3, 2)]
+        for expand_ratio, published, blocks, stride in STAGES:
+            out_channels = _round_channels(published * width_mult)
             for block in range(blocks):
-                features.append(InvertedResidual(channels, out_channels, stride if block == 0 else 1, widen))
+                features.append(
+                    InvertedResidual(channels, out_channels, stride if block == 0 else 1, expand_ratio)
+                )
                 channels = out_channels
-        features.append(_convolution(channels, last, 1))
+        features.append(_conv_bn_relu6(channels, last, 1))
         self.features = nn.Sequential(*features)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Sequential(nn.Dropout(dropout), nn.Linear(last, num_classes))
-        initialise(self, "fan_out", linear_std=0.01)
+        initialize(self, "fan_out", linear_std=0.01)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.avgpool(self.features(x)).flatten(1))  # type: ignore[no-any-return]
 
 
-def _rounded(channels: float) -> int:
+def _round_channels(channels: float) -> int:
     """The nearest multiple of 8 that is at least 8 and not less than nine tenths of `channels`.
 
-    >>> [_rounded(16 * 0.75), _rounded(24 * 0.35), _rounded(4)]
+    >>> [_round_channels(16 * 0.75), _round_channels(24 * 0.35), _round_channels(4)]
     [16, 8, 8]
     """
     nearest = max(8, int(channels + 4) // 8 * 8)

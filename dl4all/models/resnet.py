@@ -6,26 +6,25 @@ from typing import ClassVar
 
 from dl4all import nn
 from dl4all.errors import ArgumentError
-from dl4all.models.init import initialise
+from dl4all.models.init import initialize
 from dl4all.nn.utils import fuse_conv_bn_eval
 from dl4all.tensor.tensor import Tensor
 
 
-class _Block(nn.Module):
-    """What blocks share: the way around the convolutions.
+class _ResidualBlock(nn.Module):
+    """Base class of residual blocks: the shortcut connection.
 
     Args:
-        in_channels: of the input.
-        channels: of the convolutions; the output has `expansion` times as many.
-        stride: of the convolution that halves the image; where the shape changes, the way around gets a
-            1x1 convolution.
+        in_channels: channels of the input.
+        channels: channels of the convolutions; the output has `expansion` times as many.
+        stride: the stride of the block. If it changes the shape, the shortcut has a 1x1 convolution.
     """
 
     expansion: ClassVar[int]
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
-        self._layers(in_channels, channels, stride)
+        self._add_convolutions(in_channels, channels, stride)
         self.relu = nn.ReLU()
         out_channels = channels * self.expansion
         self.downsample: nn.Sequential | None = None
@@ -34,37 +33,38 @@ class _Block(nn.Module):
                 nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
             )
 
-    def _layers(self, in_channels: int, channels: int, stride: int) -> None:
+    def _add_convolutions(self, in_channels: int, channels: int, stride: int) -> None:
+        """Add the convolutions and normalizations as attributes; each kind of block has its own."""
         raise NotImplementedError
 
 
-class BasicBlock(_Block):
-    """Two 3x3 convolutions around which the input is led and added."""
+class BasicBlock(_ResidualBlock):
+    """Two 3x3 convolutions with a shortcut."""
 
     expansion = 1
 
-    def _layers(self, in_channels: int, channels: int, stride: int) -> None:
+    def _add_convolutions(self, in_channels: int, channels: int, stride: int) -> None:
         self.conv1 = nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False)
         self.bn1: nn.Module = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
         self.bn2: nn.Module = nn.BatchNorm2d(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        around = x if self.downsample is None else self.downsample(x)
+        shortcut = x if self.downsample is None else self.downsample(x)
         out = self.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
-        return self.relu(out + around)  # type: ignore[no-any-return]
+        return self.relu(out + shortcut)  # type: ignore[no-any-return]
 
 
-class Bottleneck(_Block):
-    """A 3x3 convolution between two of 1x1, of which the second has four times the channels.
+class Bottleneck(_ResidualBlock):
+    """A 3x3 convolution between two 1x1 convolutions, the second with four times the channels.
 
-    The 3x3 convolution has the stride, as in torchvision ("ResNet v1.5"), not the first one.
+    The stride is that of the 3x3 convolution, as in torchvision ("ResNet v1.5"), not of the first one.
     """
 
     expansion = 4
 
-    def _layers(self, in_channels: int, channels: int, stride: int) -> None:
+    def _add_convolutions(self, in_channels: int, channels: int, stride: int) -> None:
         self.conv1 = nn.Conv2d(in_channels, channels, 1, bias=False)
         self.bn1: nn.Module = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, stride, 1, bias=False)
@@ -73,11 +73,11 @@ class Bottleneck(_Block):
         self.bn3: nn.Module = nn.BatchNorm2d(channels * self.expansion)
 
     def forward(self, x: Tensor) -> Tensor:
-        around = x if self.downsample is None else self.downsample(x)
+        shortcut = x if self.downsample is None else self.downsample(x)
         out = self.relu(self.bn1(self.conv1(x)))
         out = self.relu(self.bn2(self.conv2(out)))
         out = self.bn3(self.conv3(out))
-        return self.relu(out + around)  # type: ignore[no-any-return]
+        return self.relu(out + shortcut)  # type: ignore[no-any-return]
 
 
 class ResNet(nn.Module):
@@ -85,13 +85,13 @@ class ResNet(nn.Module):
 
     Args:
         block: :class:`BasicBlock` or :class:`Bottleneck`.
-        blocks: how many in each stage.
+        blocks: how many blocks each stage has.
         num_classes: size of the output.
-        in_channels: of the images.
-        base_channels: of the stem and the first stage; the published networks have 64.
+        in_channels: how many channels the images have.
+        base_channels: channels of the stem and the first stage; the published networks have 64.
 
     Shape:
-        (N, in_channels, H, W) to logits (N, num_classes); made for 224 x 224, works for any size from 1.
+        (N, in_channels, H, W) to logits (N, num_classes); designed for 224 x 224, works for any size from 1.
 
     Raises:
         ArgumentError: a number is less than 1.
@@ -99,7 +99,7 @@ class ResNet(nn.Module):
 
     def __init__(
         self,
-        block: type[_Block],
+        block: type[_ResidualBlock],
         blocks: tuple[int, int, int, int],
         num_classes: int = 1000,
         in_channels: int = 3,
@@ -123,7 +123,7 @@ class ResNet(nn.Module):
         self.layer4 = _stage(block, outputs[2], widths[3], blocks[3], 2)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(outputs[3], num_classes)
-        initialise(self, "fan_out", linear_std=None)
+        initialize(self, "fan_out", linear_std=None)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
@@ -131,10 +131,10 @@ class ResNet(nn.Module):
         return self.fc(self.avgpool(x).flatten(1))  # type: ignore[no-any-return]
 
     def fold_batch_norm(self) -> ResNet:
-        """Fold every batch normalisation into the convolution before it, for inference, in place.
+        """Fold every batch normalization into the convolution before it, for inference, in place.
 
-        Afterwards the network has other parameters and no longer takes a state dict of the
-        original's names: load weights first.
+        Load weights first: afterwards the network has other parameters, which a state dict of the original
+        network does not fit.
         """
         for module in self.modules():
             if isinstance(module, nn.Sequential):
@@ -144,14 +144,16 @@ class ResNet(nn.Module):
                 if isinstance(conv, nn.Conv2d) and isinstance(bn, nn.BatchNorm2d):
                     setattr(module, f"conv{suffix}", fuse_conv_bn_eval(conv, bn))
                     setattr(module, f"bn{suffix}", nn.Identity())
-            if isinstance(module, _Block) and module.downsample is not None:
+            if isinstance(module, _ResidualBlock) and module.downsample is not None:
                 conv, bn = module.downsample
                 if isinstance(conv, nn.Conv2d) and isinstance(bn, nn.BatchNorm2d):
                     module.downsample = nn.Sequential(fuse_conv_bn_eval(conv, bn))
         return self
 
 
-def _stage(block: type[_Block], in_channels: int, channels: int, blocks: int, stride: int) -> nn.Sequential:
+def _stage(
+    block: type[_ResidualBlock], in_channels: int, channels: int, blocks: int, stride: int
+) -> nn.Sequential:
     first = block(in_channels, channels, stride)
     out_channels = channels * block.expansion
     return nn.Sequential(first, *(block(out_channels, channels, 1) for _ in range(blocks - 1)))

@@ -1,12 +1,13 @@
-"""A tag for each word, by a LSTM that reads in both directions (Huang et al., arXiv:1508.01991)."""
+"""Sequence tagging with a bidirectional LSTM (Huang et al., arXiv:1508.01991)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from dl4all import nn
 from dl4all.nn.functional import dropout
 from dl4all.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from dl4all.tensor.tensor import Tensor
 
 
 class LSTMTagger(nn.Module):
@@ -14,13 +15,13 @@ class LSTMTagger(nn.Module):
 
     Args:
         vocab_size: how many words there are.
-        num_tags: how many tags.
-        embedding_dim: features of a word.
-        hidden_dim: of the LSTM, for each direction.
-        num_layers: of the LSTM.
-        dropout: the probability with which elements become zero in training, before each layer.
-        bidirectional: whether it also reads from the end.
-        padding_idx: the word that fills up short sentences; it gets no gradient.
+        num_tags: how many tags there are.
+        embedding_dim: how many features a word has.
+        hidden_dim: features of the LSTM in each direction.
+        num_layers: how many layers the LSTM has.
+        dropout: the dropout probability before each layer in training.
+        bidirectional: whether the LSTM also reads from the end.
+        padding_idx: the word that pads short sentences; it gets no gradient.
 
     Shape:
         Ints (N, T) to scores (N, T, num_tags).
@@ -56,12 +57,12 @@ class LSTMTagger(nn.Module):
         )
         self.classifier = nn.Linear(hidden_dim * (2 if bidirectional else 1), num_tags)
 
-    def forward(self, words: Any, lengths: Any = None) -> Any:
-        """Scores of the tags; with `lengths`, what lies behind a sentence's end has no influence.
+    def forward(self, words: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+        """Scores of the tags; with `lengths`, padding after a sentence's end has no influence.
 
         Raises:
-            ArgumentError: there is no such word, or a length is out of range.
-            ShapeError: there is another number of lengths.
+            ArgumentError: a word or a length is out of range.
+            ShapeError: the number of lengths is not that of sentences.
         """
         x = dropout(self.embedding(words), self.rate, self.training)
         if lengths is None:
@@ -69,4 +70,5 @@ class LSTMTagger(nn.Module):
         else:
             packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
             y, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=words.shape[1])
-        return self.classifier(dropout(y, self.rate, self.training))
+        scores: Tensor = self.classifier(dropout(y, self.rate, self.training))
+        return scores

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from dl4all import nn
-from dl4all.models.init import initialise
+from dl4all.models.init import initialize
 from dl4all.tensor.tensor import Tensor
 
-# Convolutions in each of the five stages, which have 1, 2, 4, 8 and 8 times the base's channels.
 STAGES = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3)}
-FACTORS = (1, 2, 4, 8, 8)
+"""How many convolutions each of the five stages has, by depth."""
+
+WIDTH_FACTORS = (1, 2, 4, 8, 8)
+"""The channels of the stages as multiples of `base_channels`."""
 
 
 class VGG(nn.Module):
     """3x3 convolutions in five stages that halve the image, and three linear layers.
 
     Args:
-        depth: layers with weights: 11, 13 or 16.
-        batch_norm: whether each convolution is followed by a normalisation.
+        depth: how many layers have weights: 11, 13 or 16.
+        batch_norm: whether a normalization follows each convolution.
         num_classes: size of the output.
-        in_channels: of the images.
-        base_channels: of the first stage, 64 as published; the linear layers have 64 times as many features.
-        dropout: the share of the linear layers' features that is left out in training.
+        in_channels: how many channels the images have.
+        base_channels: channels of the first stage, 64 as published; linear layers have 64 times as many
+            features.
+        dropout: the dropout probability of the linear layers in training.
 
     Shape:
         (N, in_channels, H, W) to logits (N, num_classes); H and W at least 32.
@@ -37,7 +40,7 @@ class VGG(nn.Module):
     ) -> None:
         super().__init__()
         features: list[nn.Module] = []
-        for count, factor in zip(STAGES[depth], FACTORS, strict=True):
+        for count, factor in zip(STAGES[depth], WIDTH_FACTORS, strict=True):
             for _ in range(count):
                 features.append(nn.Conv2d(in_channels, base_channels * factor, 3, padding=1))
                 in_channels = base_channels * factor
@@ -46,17 +49,17 @@ class VGG(nn.Module):
             features.append(nn.MaxPool2d(2))
         self.features = nn.Sequential(*features)
         self.avgpool = nn.AdaptiveAvgPool2d(7)
-        inner = 64 * base_channels
+        hidden = 64 * base_channels
         self.classifier = nn.Sequential(
-            nn.Linear(in_channels * 49, inner),
+            nn.Linear(in_channels * 49, hidden),
             nn.ReLU(),
             nn.Dropout(dropout),
-            nn.Linear(inner, inner),
+            nn.Linear(hidden, hidden),
             nn.ReLU(),
             nn.Dropout(dropout),
-            nn.Linear(inner, num_classes),
+            nn.Linear(hidden, num_classes),
         )
-        initialise(self, "fan_out", linear_std=0.01)
+        initialize(self, "fan_out", linear_std=0.01)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.avgpool(self.features(x)).flatten(1))  # type: ignore[no-any-return]
@@ -68,7 +71,7 @@ def vgg11(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64
 
 
 def vgg11_bn(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
-    """:func:`vgg11` with batch normalisation."""
+    """:func:`vgg11` with batch normalization."""
     return VGG(11, True, num_classes, in_channels, base_channels)
 
 
@@ -78,7 +81,7 @@ def vgg13(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64
 
 
 def vgg13_bn(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
-    """:func:`vgg13` with batch normalisation."""
+    """:func:`vgg13` with batch normalization."""
     return VGG(13, True, num_classes, in_channels, base_channels)
 
 
@@ -88,5 +91,5 @@ def vgg16(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64
 
 
 def vgg16_bn(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
-    """:func:`vgg16` with batch normalisation."""
+    """:func:`vgg16` with batch normalization."""
     return VGG(16, True, num_classes, in_channels, base_channels)

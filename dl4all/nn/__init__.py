@@ -2,292 +2,155 @@
 
 from __future__ import annotations
 
-from dl4all.nn import functional, init, utils
-from dl4all.nn.activation import (
-    CELU,
-    ELU,
-    GELU,
-    GLU,
-    SELU,
-    Hardshrink,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    LeakyReLU,
-    LogSigmoid,
-    LogSoftmax,
-    Mish,
-    PReLU,
-    ReLU,
-    ReLU6,
-    RReLU,
-    Sigmoid,
-    SiLU,
-    Softmax,
-    Softmax2d,
-    Softmin,
-    Softplus,
-    Softshrink,
-    Softsign,
-    Tanh,
-    Tanhshrink,
-    Threshold,
-)
-from dl4all.nn.attention import MultiheadAttention
-from dl4all.nn.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
-from dl4all.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from dl4all.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
-from dl4all.nn.embedding import Embedding
-from dl4all.nn.further import Bilinear, EmbeddingBag, LocalResponseNorm, Unflatten
-from dl4all.nn.further_loss import (
-    CTCLoss,
-    GaussianNLLLoss,
-    MultiLabelMarginLoss,
-    MultiLabelSoftMarginLoss,
-    MultiMarginLoss,
-    PairwiseDistance,
-    PoissonNLLLoss,
-    TripletMarginLoss,
-    TripletMarginWithDistanceLoss,
-)
-from dl4all.nn.linear import Flatten, Identity, Linear
-from dl4all.nn.loss import (
-    BCELoss,
-    BCEWithLogitsLoss,
-    CosineEmbeddingLoss,
-    CosineSimilarity,
-    CrossEntropyLoss,
-    HingeEmbeddingLoss,
-    HuberLoss,
-    KLDivLoss,
-    L1Loss,
-    MarginRankingLoss,
-    MSELoss,
-    NLLLoss,
-    SmoothL1Loss,
-    SoftMarginLoss,
-)
-from dl4all.nn.module import Module, Parameter
-from dl4all.nn.normalization import (
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    GroupNorm,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-    LayerNorm,
-    RMSNorm,
-)
-from dl4all.nn.padding import (
-    CircularPad1d,
-    CircularPad2d,
-    CircularPad3d,
-    ConstantPad1d,
-    ConstantPad2d,
-    ConstantPad3d,
-    ReflectionPad1d,
-    ReflectionPad2d,
-    ReflectionPad3d,
-    ReplicationPad1d,
-    ReplicationPad2d,
-    ReplicationPad3d,
-    ZeroPad1d,
-    ZeroPad2d,
-    ZeroPad3d,
-)
-from dl4all.nn.pooling import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool3d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-    AvgPool1d,
-    AvgPool2d,
-    AvgPool3d,
-    LPPool1d,
-    LPPool2d,
-    LPPool3d,
-    MaxPool1d,
-    MaxPool2d,
-    MaxPool3d,
-    MaxUnpool1d,
-    MaxUnpool2d,
-    MaxUnpool3d,
-)
-from dl4all.nn.positional import (
-    LearnedPositionalEncoding,
-    RotaryPositionalEncoding,
-    SinusoidalPositionalEncoding,
-)
-from dl4all.nn.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from dl4all.nn.summary import Summary, summary
-from dl4all.nn.transformer import (
-    Transformer,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
-from dl4all.nn.upsampling import (
-    ChannelShuffle,
-    Fold,
-    PixelShuffle,
-    PixelUnshuffle,
-    Unfold,
-    Upsample,
-    UpsamplingBilinear2d,
-    UpsamplingNearest2d,
-)
+from dl4all.nn import functional as functional
+from dl4all.nn import init as init
+from dl4all.nn import utils as utils
+from dl4all.nn.activation import CELU as CELU
+from dl4all.nn.activation import ELU as ELU
+from dl4all.nn.activation import GELU as GELU
+from dl4all.nn.activation import GLU as GLU
+from dl4all.nn.activation import SELU as SELU
+from dl4all.nn.activation import Hardshrink as Hardshrink
+from dl4all.nn.activation import Hardsigmoid as Hardsigmoid
+from dl4all.nn.activation import Hardswish as Hardswish
+from dl4all.nn.activation import Hardtanh as Hardtanh
+from dl4all.nn.activation import LeakyReLU as LeakyReLU
+from dl4all.nn.activation import LogSigmoid as LogSigmoid
+from dl4all.nn.activation import LogSoftmax as LogSoftmax
+from dl4all.nn.activation import Mish as Mish
+from dl4all.nn.activation import PReLU as PReLU
+from dl4all.nn.activation import ReLU as ReLU
+from dl4all.nn.activation import ReLU6 as ReLU6
+from dl4all.nn.activation import RReLU as RReLU
+from dl4all.nn.activation import Sigmoid as Sigmoid
+from dl4all.nn.activation import SiLU as SiLU
+from dl4all.nn.activation import Softmax as Softmax
+from dl4all.nn.activation import Softmax2d as Softmax2d
+from dl4all.nn.activation import Softmin as Softmin
+from dl4all.nn.activation import Softplus as Softplus
+from dl4all.nn.activation import Softshrink as Softshrink
+from dl4all.nn.activation import Softsign as Softsign
+from dl4all.nn.activation import Tanh as Tanh
+from dl4all.nn.activation import Tanhshrink as Tanhshrink
+from dl4all.nn.activation import Threshold as Threshold
+from dl4all.nn.attention import MultiheadAttention as MultiheadAttention
+from dl4all.nn.container import ModuleDict as ModuleDict
+from dl4all.nn.container import ModuleList as ModuleList
+from dl4all.nn.container import ParameterDict as ParameterDict
+from dl4all.nn.container import ParameterList as ParameterList
+from dl4all.nn.container import Sequential as Sequential
+from dl4all.nn.conv import Conv1d as Conv1d
+from dl4all.nn.conv import Conv2d as Conv2d
+from dl4all.nn.conv import Conv3d as Conv3d
+from dl4all.nn.conv import ConvTranspose1d as ConvTranspose1d
+from dl4all.nn.conv import ConvTranspose2d as ConvTranspose2d
+from dl4all.nn.conv import ConvTranspose3d as ConvTranspose3d
+from dl4all.nn.dropout import AlphaDropout as AlphaDropout
+from dl4all.nn.dropout import Dropout as Dropout
+from dl4all.nn.dropout import Dropout1d as Dropout1d
+from dl4all.nn.dropout import Dropout2d as Dropout2d
+from dl4all.nn.dropout import Dropout3d as Dropout3d
+from dl4all.nn.dropout import FeatureAlphaDropout as FeatureAlphaDropout
+from dl4all.nn.embedding import Embedding as Embedding
+from dl4all.nn.embedding import EmbeddingBag as EmbeddingBag
+from dl4all.nn.flatten import Flatten as Flatten
+from dl4all.nn.flatten import Unflatten as Unflatten
+from dl4all.nn.linear import Bilinear as Bilinear
+from dl4all.nn.linear import Identity as Identity
+from dl4all.nn.linear import Linear as Linear
+from dl4all.nn.loss import BCELoss as BCELoss
+from dl4all.nn.loss import BCEWithLogitsLoss as BCEWithLogitsLoss
+from dl4all.nn.loss import CosineEmbeddingLoss as CosineEmbeddingLoss
+from dl4all.nn.loss import CosineSimilarity as CosineSimilarity
+from dl4all.nn.loss import CrossEntropyLoss as CrossEntropyLoss
+from dl4all.nn.loss import CTCLoss as CTCLoss
+from dl4all.nn.loss import GaussianNLLLoss as GaussianNLLLoss
+from dl4all.nn.loss import HingeEmbeddingLoss as HingeEmbeddingLoss
+from dl4all.nn.loss import HuberLoss as HuberLoss
+from dl4all.nn.loss import KLDivLoss as KLDivLoss
+from dl4all.nn.loss import L1Loss as L1Loss
+from dl4all.nn.loss import MarginRankingLoss as MarginRankingLoss
+from dl4all.nn.loss import MSELoss as MSELoss
+from dl4all.nn.loss import MultiLabelMarginLoss as MultiLabelMarginLoss
+from dl4all.nn.loss import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
+from dl4all.nn.loss import MultiMarginLoss as MultiMarginLoss
+from dl4all.nn.loss import NLLLoss as NLLLoss
+from dl4all.nn.loss import PairwiseDistance as PairwiseDistance
+from dl4all.nn.loss import PoissonNLLLoss as PoissonNLLLoss
+from dl4all.nn.loss import SmoothL1Loss as SmoothL1Loss
+from dl4all.nn.loss import SoftMarginLoss as SoftMarginLoss
+from dl4all.nn.loss import TripletMarginLoss as TripletMarginLoss
+from dl4all.nn.loss import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
+from dl4all.nn.module import Module as Module
+from dl4all.nn.module import Parameter as Parameter
+from dl4all.nn.normalization import BatchNorm1d as BatchNorm1d
+from dl4all.nn.normalization import BatchNorm2d as BatchNorm2d
+from dl4all.nn.normalization import BatchNorm3d as BatchNorm3d
+from dl4all.nn.normalization import GroupNorm as GroupNorm
+from dl4all.nn.normalization import InstanceNorm1d as InstanceNorm1d
+from dl4all.nn.normalization import InstanceNorm2d as InstanceNorm2d
+from dl4all.nn.normalization import InstanceNorm3d as InstanceNorm3d
+from dl4all.nn.normalization import LayerNorm as LayerNorm
+from dl4all.nn.normalization import LocalResponseNorm as LocalResponseNorm
+from dl4all.nn.normalization import RMSNorm as RMSNorm
+from dl4all.nn.padding import CircularPad1d as CircularPad1d
+from dl4all.nn.padding import CircularPad2d as CircularPad2d
+from dl4all.nn.padding import CircularPad3d as CircularPad3d
+from dl4all.nn.padding import ConstantPad1d as ConstantPad1d
+from dl4all.nn.padding import ConstantPad2d as ConstantPad2d
+from dl4all.nn.padding import ConstantPad3d as ConstantPad3d
+from dl4all.nn.padding import ReflectionPad1d as ReflectionPad1d
+from dl4all.nn.padding import ReflectionPad2d as ReflectionPad2d
+from dl4all.nn.padding import ReflectionPad3d as ReflectionPad3d
+from dl4all.nn.padding import ReplicationPad1d as ReplicationPad1d
+from dl4all.nn.padding import ReplicationPad2d as ReplicationPad2d
+from dl4all.nn.padding import ReplicationPad3d as ReplicationPad3d
+from dl4all.nn.padding import ZeroPad1d as ZeroPad1d
+from dl4all.nn.padding import ZeroPad2d as ZeroPad2d
+from dl4all.nn.padding import ZeroPad3d as ZeroPad3d
+from dl4all.nn.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
+from dl4all.nn.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
+from dl4all.nn.pooling import AdaptiveAvgPool3d as AdaptiveAvgPool3d
+from dl4all.nn.pooling import AdaptiveMaxPool1d as AdaptiveMaxPool1d
+from dl4all.nn.pooling import AdaptiveMaxPool2d as AdaptiveMaxPool2d
+from dl4all.nn.pooling import AdaptiveMaxPool3d as AdaptiveMaxPool3d
+from dl4all.nn.pooling import AvgPool1d as AvgPool1d
+from dl4all.nn.pooling import AvgPool2d as AvgPool2d
+from dl4all.nn.pooling import AvgPool3d as AvgPool3d
+from dl4all.nn.pooling import LPPool1d as LPPool1d
+from dl4all.nn.pooling import LPPool2d as LPPool2d
+from dl4all.nn.pooling import LPPool3d as LPPool3d
+from dl4all.nn.pooling import MaxPool1d as MaxPool1d
+from dl4all.nn.pooling import MaxPool2d as MaxPool2d
+from dl4all.nn.pooling import MaxPool3d as MaxPool3d
+from dl4all.nn.pooling import MaxUnpool1d as MaxUnpool1d
+from dl4all.nn.pooling import MaxUnpool2d as MaxUnpool2d
+from dl4all.nn.pooling import MaxUnpool3d as MaxUnpool3d
+from dl4all.nn.positional import LearnedPositionalEncoding as LearnedPositionalEncoding
+from dl4all.nn.positional import RotaryPositionalEncoding as RotaryPositionalEncoding
+from dl4all.nn.positional import SinusoidalPositionalEncoding as SinusoidalPositionalEncoding
+from dl4all.nn.rnn import GRU as GRU
+from dl4all.nn.rnn import LSTM as LSTM
+from dl4all.nn.rnn import RNN as RNN
+from dl4all.nn.rnn import GRUCell as GRUCell
+from dl4all.nn.rnn import LSTMCell as LSTMCell
+from dl4all.nn.rnn import RNNCell as RNNCell
+from dl4all.nn.summary import Summary as Summary
+from dl4all.nn.summary import summary as summary
+from dl4all.nn.transformer import Transformer as Transformer
+from dl4all.nn.transformer import TransformerDecoder as TransformerDecoder
+from dl4all.nn.transformer import TransformerDecoderLayer as TransformerDecoderLayer
+from dl4all.nn.transformer import TransformerEncoder as TransformerEncoder
+from dl4all.nn.transformer import TransformerEncoderLayer as TransformerEncoderLayer
+from dl4all.nn.upsampling import ChannelShuffle as ChannelShuffle
+from dl4all.nn.upsampling import Fold as Fold
+from dl4all.nn.upsampling import PixelShuffle as PixelShuffle
+from dl4all.nn.upsampling import PixelUnshuffle as PixelUnshuffle
+from dl4all.nn.upsampling import Unfold as Unfold
+from dl4all.nn.upsampling import Upsample as Upsample
+from dl4all.nn.upsampling import UpsamplingBilinear2d as UpsamplingBilinear2d
+from dl4all.nn.upsampling import UpsamplingNearest2d as UpsamplingNearest2d
 
-__all__ = [
-    "CELU",
-    "ELU",
-    "GELU",
-    "GLU",
-    "GRU",
-    "LSTM",
-    "RNN",
-    "SELU",
-    "AdaptiveAvgPool1d",
-    "AdaptiveAvgPool2d",
-    "AdaptiveAvgPool3d",
-    "AdaptiveMaxPool1d",
-    "AdaptiveMaxPool2d",
-    "AdaptiveMaxPool3d",
-    "AlphaDropout",
-    "AvgPool1d",
-    "AvgPool2d",
-    "AvgPool3d",
-    "BCELoss",
-    "BCEWithLogitsLoss",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "BatchNorm3d",
-    "Bilinear",
-    "CTCLoss",
-    "ChannelShuffle",
-    "CircularPad1d",
-    "CircularPad2d",
-    "CircularPad3d",
-    "ConstantPad1d",
-    "ConstantPad2d",
-    "ConstantPad3d",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "ConvTranspose3d",
-    "CosineEmbeddingLoss",
-    "CosineSimilarity",
-    "CrossEntropyLoss",
-    "Dropout",
-    "Dropout1d",
-    "Dropout2d",
-    "Dropout3d",
-    "Embedding",
-    "EmbeddingBag",
-    "FeatureAlphaDropout",
-    "Flatten",
-    "Fold",
-    "GRUCell",
-    "GaussianNLLLoss",
-    "GroupNorm",
-    "Hardshrink",
-    "Hardsigmoid",
-    "Hardswish",
-    "Hardtanh",
-    "HingeEmbeddingLoss",
-    "HuberLoss",
-    "Identity",
-    "InstanceNorm1d",
-    "InstanceNorm2d",
-    "InstanceNorm3d",
-    "KLDivLoss",
-    "L1Loss",
-    "LPPool1d",
-    "LPPool2d",
-    "LPPool3d",
-    "LSTMCell",
-    "LayerNorm",
-    "LeakyReLU",
-    "LearnedPositionalEncoding",
-    "Linear",
-    "LocalResponseNorm",
-    "LogSigmoid",
-    "LogSoftmax",
-    "MSELoss",
-    "MarginRankingLoss",
-    "MaxPool1d",
-    "MaxPool2d",
-    "MaxPool3d",
-    "MaxUnpool1d",
-    "MaxUnpool2d",
-    "MaxUnpool3d",
-    "Mish",
-    "Module",
-    "ModuleDict",
-    "ModuleList",
-    "MultiLabelMarginLoss",
-    "MultiLabelSoftMarginLoss",
-    "MultiMarginLoss",
-    "MultiheadAttention",
-    "NLLLoss",
-    "PReLU",
-    "PairwiseDistance",
-    "Parameter",
-    "ParameterDict",
-    "ParameterList",
-    "PixelShuffle",
-    "PixelUnshuffle",
-    "PoissonNLLLoss",
-    "RMSNorm",
-    "RNNCell",
-    "RReLU",
-    "ReLU",
-    "ReLU6",
-    "ReflectionPad1d",
-    "ReflectionPad2d",
-    "ReflectionPad3d",
-    "ReplicationPad1d",
-    "ReplicationPad2d",
-    "ReplicationPad3d",
-    "RotaryPositionalEncoding",
-    "Sequential",
-    "SiLU",
-    "Sigmoid",
-    "SinusoidalPositionalEncoding",
-    "SmoothL1Loss",
-    "SoftMarginLoss",
-    "Softmax",
-    "Softmax2d",
-    "Softmin",
-    "Softplus",
-    "Softshrink",
-    "Softsign",
-    "Summary",
-    "Tanh",
-    "Tanhshrink",
-    "Threshold",
-    "Transformer",
-    "TransformerDecoder",
-    "TransformerDecoderLayer",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
-    "TripletMarginLoss",
-    "TripletMarginWithDistanceLoss",
-    "Unflatten",
-    "Unfold",
-    "Upsample",
-    "UpsamplingBilinear2d",
-    "UpsamplingNearest2d",
-    "ZeroPad1d",
-    "ZeroPad2d",
-    "ZeroPad3d",
-    "functional",
-    "init",
-    "summary",
-    "utils",
-]
+# What `import *` takes; type checkers take the names above, which they cannot read from an expression.
+_NAMES = sorted(name for name, value in globals().items() if callable(value))
+globals()["__all__"] = ["functional", "init", "utils", *_NAMES]

@@ -1,115 +1,89 @@
-"""Activation layers: functions of one tensor with their arguments as attributes."""
+"""Activation layers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
-
 from dl4all.errors import ShapeError
 from dl4all.nn import functional
+from dl4all.nn.function_layer import FunctionLayer
 from dl4all.nn.module import Module, Parameter
 from dl4all.tensor.creation import full
 from dl4all.tensor.tensor import Tensor
 
 
-class Activation(Module):
-    """A function as a layer: any shape in, the same out unless the function says otherwise.
-
-    A subclass names the function and hands its arguments on, which become attributes. PyTorch's `inplace` is
-    taken where PyTorch takes it and changes nothing: results have memory of their own, because gradients
-    need what would be overwritten.
-    """
-
-    function: ClassVar[Callable[..., Any]]
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__()
-        self._arguments = tuple(arguments)
-        for name, value in arguments.items():
-            setattr(self, name, value)
-
-    def forward(self, x: Tensor) -> Tensor:
-        arguments = {name: getattr(self, name) for name in self._arguments}
-        return type(self).function(x, **arguments)  # type: ignore[no-any-return]
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._arguments)
-
-
-class _Plain(Activation):
-    """Of a function without arguments."""
+class _PlainFunction(FunctionLayer):
+    """A function without arguments, which takes PyTorch's `inplace`."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
 
 
-class ReLU(_Plain):
+class ReLU(_PlainFunction):
     """:func:`~dl4all.nn.functional.relu` as a layer."""
 
     function = staticmethod(functional.relu)
 
 
-class ReLU6(_Plain):
+class ReLU6(_PlainFunction):
     """:func:`~dl4all.nn.functional.relu6` as a layer."""
 
     function = staticmethod(functional.relu6)
 
 
-class SELU(_Plain):
+class SELU(_PlainFunction):
     """:func:`~dl4all.nn.functional.selu` as a layer."""
 
     function = staticmethod(functional.selu)
 
 
-class SiLU(_Plain):
+class SiLU(_PlainFunction):
     """:func:`~dl4all.nn.functional.silu` as a layer."""
 
     function = staticmethod(functional.silu)
 
 
-class Mish(_Plain):
+class Mish(_PlainFunction):
     """:func:`~dl4all.nn.functional.mish` as a layer."""
 
     function = staticmethod(functional.mish)
 
 
-class Hardswish(_Plain):
+class Hardswish(_PlainFunction):
     """:func:`~dl4all.nn.functional.hardswish` as a layer."""
 
     function = staticmethod(functional.hardswish)
 
 
-class Hardsigmoid(_Plain):
+class Hardsigmoid(_PlainFunction):
     """:func:`~dl4all.nn.functional.hardsigmoid` as a layer."""
 
     function = staticmethod(functional.hardsigmoid)
 
 
-class Sigmoid(Activation):
+class Sigmoid(FunctionLayer):
     """:func:`~dl4all.nn.functional.sigmoid` as a layer."""
 
     function = staticmethod(functional.sigmoid)
 
 
-class LogSigmoid(Activation):
+class LogSigmoid(FunctionLayer):
     """:func:`~dl4all.nn.functional.logsigmoid` as a layer."""
 
     function = staticmethod(functional.logsigmoid)
 
 
-class Tanh(Activation):
+class Tanh(FunctionLayer):
     """:func:`~dl4all.nn.functional.tanh` as a layer."""
 
     function = staticmethod(functional.tanh)
 
 
-class Softsign(Activation):
+class Softsign(FunctionLayer):
     """:func:`~dl4all.nn.functional.softsign` as a layer."""
 
     function = staticmethod(functional.softsign)
 
 
-class LeakyReLU(Activation):
+class LeakyReLU(FunctionLayer):
     """:func:`~dl4all.nn.functional.leaky_relu` as a layer."""
 
     function = staticmethod(functional.leaky_relu)
@@ -118,7 +92,7 @@ class LeakyReLU(Activation):
         super().__init__(negative_slope=negative_slope)
 
 
-class ELU(Activation):
+class ELU(FunctionLayer):
     """:func:`~dl4all.nn.functional.elu` as a layer."""
 
     function = staticmethod(functional.elu)
@@ -127,7 +101,7 @@ class ELU(Activation):
         super().__init__(alpha=alpha)
 
 
-class CELU(Activation):
+class CELU(FunctionLayer):
     """:func:`~dl4all.nn.functional.celu` as a layer."""
 
     function = staticmethod(functional.celu)
@@ -136,7 +110,7 @@ class CELU(Activation):
         super().__init__(alpha=alpha)
 
 
-class GELU(Activation):
+class GELU(FunctionLayer):
     """:func:`~dl4all.nn.functional.gelu` as a layer; `approximate` is "none" or "tanh"."""
 
     function = staticmethod(functional.gelu)
@@ -145,7 +119,7 @@ class GELU(Activation):
         super().__init__(approximate=approximate)
 
 
-class Softplus(Activation):
+class Softplus(FunctionLayer):
     """:func:`~dl4all.nn.functional.softplus` as a layer."""
 
     function = staticmethod(functional.softplus)
@@ -154,7 +128,7 @@ class Softplus(Activation):
         super().__init__(beta=beta, threshold=threshold)
 
 
-class Hardtanh(Activation):
+class Hardtanh(FunctionLayer):
     """:func:`~dl4all.nn.functional.hardtanh` as a layer."""
 
     function = staticmethod(functional.hardtanh)
@@ -163,7 +137,7 @@ class Hardtanh(Activation):
         super().__init__(min_val=min_val, max_val=max_val)
 
 
-class Threshold(Activation):
+class Threshold(FunctionLayer):
     """:func:`~dl4all.nn.functional.threshold` as a layer."""
 
     function = staticmethod(functional.threshold)
@@ -172,7 +146,7 @@ class Threshold(Activation):
         super().__init__(threshold=threshold, value=value)
 
 
-class GLU(Activation):
+class GLU(FunctionLayer):
     """:func:`~dl4all.nn.functional.glu` as a layer: half the size along axis `dim`."""
 
     function = staticmethod(functional.glu)
@@ -181,7 +155,7 @@ class GLU(Activation):
         super().__init__(dim=dim)
 
 
-class Softmax(Activation):
+class Softmax(FunctionLayer):
     """:func:`~dl4all.nn.functional.softmax` along axis `dim` as a layer."""
 
     function = staticmethod(functional.softmax)
@@ -190,7 +164,7 @@ class Softmax(Activation):
         super().__init__(dim=dim)
 
 
-class LogSoftmax(Activation):
+class LogSoftmax(FunctionLayer):
     """:func:`~dl4all.nn.functional.log_softmax` along axis `dim` as a layer."""
 
     function = staticmethod(functional.log_softmax)
@@ -199,7 +173,7 @@ class LogSoftmax(Activation):
         super().__init__(dim=dim)
 
 
-class Softmin(Activation):
+class Softmin(FunctionLayer):
     """:func:`~dl4all.nn.functional.softmin` along axis `dim` as a layer."""
 
     function = staticmethod(functional.softmin)
@@ -208,7 +182,7 @@ class Softmin(Activation):
         super().__init__(dim=dim)
 
 
-class Softmax2d(Activation):
+class Softmax2d(FunctionLayer):
     """:func:`~dl4all.nn.functional.softmax` across the channels of (N, C, H, W) or (C, H, W)."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -217,7 +191,7 @@ class Softmax2d(Activation):
         return functional.softmax(x, -3)
 
 
-class Hardshrink(Activation):
+class Hardshrink(FunctionLayer):
     """:func:`~dl4all.nn.functional.hardshrink` as a layer."""
 
     function = staticmethod(functional.hardshrink)
@@ -226,7 +200,7 @@ class Hardshrink(Activation):
         super().__init__(lambd=lambd)
 
 
-class Softshrink(Activation):
+class Softshrink(FunctionLayer):
     """:func:`~dl4all.nn.functional.softshrink` as a layer."""
 
     function = staticmethod(functional.softshrink)
@@ -235,13 +209,13 @@ class Softshrink(Activation):
         super().__init__(lambd=lambd)
 
 
-class Tanhshrink(Activation):
+class Tanhshrink(FunctionLayer):
     """:func:`~dl4all.nn.functional.tanhshrink` as a layer."""
 
     function = staticmethod(functional.tanhshrink)
 
 
-class RReLU(Activation):
+class RReLU(FunctionLayer):
     """:func:`~dl4all.nn.functional.rrelu` as a layer, with random slopes in training."""
 
     lower: float
@@ -259,8 +233,8 @@ class PReLU(Module):
     """:func:`~dl4all.nn.functional.prelu` with the slopes as a parameter.
 
     Args:
-        num_parameters: 1, or one for each channel, which is axis 1.
-        init: the slopes at first.
+        num_parameters: how many slopes: 1, or one for each channel (axis 1).
+        init: the initial slopes.
     """
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:

@@ -1,4 +1,4 @@
-"""Attention with several heads."""
+"""Multi-head attention."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dl4all.tensor.tensor import Tensor
 
 
 class MultiheadAttention(Module):
-    """Attention of several heads side by side (Vaswani et al., arXiv:1706.03762).
+    """Multi-head attention (Vaswani et al., arXiv:1706.03762).
 
     Args:
-        embed_dim: features of the query and of the result, split among the heads.
+        embed_dim: features of the query and of the result, divided among the heads.
         num_heads: how many heads there are.
-        dropout: the probability with which a share becomes zero in training.
+        dropout: the probability with which an attention weight becomes zero in training.
         bias: whether the projections have biases.
-        kdim, vdim: features of key and value; those of the query if not given.
+        kdim, vdim: features of key and value; by default `embed_dim`.
         batch_first: whether tensors are (N, L, features) rather than (L, N, features).
 
     Shape:
@@ -74,22 +74,22 @@ class MultiheadAttention(Module):
 
     def forward(
         self,
-        query: Any,
-        key: Any,
-        value: Any,
-        key_padding_mask: Any = None,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
-        attn_mask: Any = None,
+        attn_mask: Tensor | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Tensor, Tensor | None]:
         """The result, and the weights of all keys for each query.
 
         Args:
             query, key, value: see the class.
-            key_padding_mask: (N, S): bools, True for keys that nobody sees, or floats that are added to the
-                scores.
-            need_weights: whether weights are returned; without, the scores are never stored.
+            key_padding_mask: (N, S): bools, True for keys that no query may see, or floats that are added to
+                the scores.
+            need_weights: whether weights are returned; if not, the scores are never stored.
             attn_mask: (L, S) or (N * num_heads, L, S): bools, True where a query may *not* see a key, or
                 floats that are added to the scores.
             average_attn_weights: return the mean over the heads.
@@ -105,80 +105,83 @@ class MultiheadAttention(Module):
         self._check(query, key, value)
         if is_causal and attn_mask is None:
             raise ArgumentError("[MultiheadAttention] is_causal takes the mask too; pass attn_mask")
-        alone = query.ndim == 2
-        if alone:
+        unbatched = query.ndim == 2
+        if unbatched:
             query, key, value = (t.unsqueeze(1) for t in (query, key, value))
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         elif self.batch_first:
             query, key, value = (t.swapaxes(0, 1) for t in (query, key, value))
-        (length, count), keys = query.shape[:2], key.shape[0]
-        q, k, v = (self._heads(t) for t in self._projected(query, key, value))
-        mask = self._mask(attn_mask, key_padding_mask, q, keys)
+        (length, batch), keys = query.shape[:2], key.shape[0]
+        q, k, v = (self._split_heads(t) for t in self._project(query, key, value))
+        mask = self._additive_mask(attn_mask, key_padding_mask, q, keys)
         rate = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
             scores = ops.matmul(q, k.swapaxes(-2, -1)) * (1 / math.sqrt(q.shape[-1]))
             weights = functional.softmax(scores if mask is None else scores + mask, -1)
             weights = functional.dropout(weights, rate) if rate else weights
-            found = ops.matmul(weights, v)
+            attended = ops.matmul(weights, v)
         else:
-            found = functional.scaled_dot_product_attention(q, k, v, mask, rate)
-        y = self.out_proj(ops.reshape(found.permute(2, 0, 1, 3), length, count, self.embed_dim))
+            attended = functional.scaled_dot_product_attention(q, k, v, mask, rate)
+        y = self.out_proj(ops.reshape(attended.permute(2, 0, 1, 3), length, batch, self.embed_dim))
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
-        if alone:
+        if unbatched:
             return y.squeeze(1), None if weights is None else weights.squeeze(0)
         return y.swapaxes(0, 1) if self.batch_first else y, weights
 
-    def _check(self, query: Any, key: Any, value: Any) -> None:
-        wanted = (self.embed_dim, self.kdim, self.vdim)
+    def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        features = (self.embed_dim, self.kdim, self.vdim)
         shapes = tuple(t.shape for t in (query, key, value))
         if (
             query.ndim not in (2, 3)
-            or any(len(s) != query.ndim or s[-1] != size for s, size in zip(shapes, wanted, strict=True))
+            or any(len(s) != query.ndim or s[-1] != size for s, size in zip(shapes, features, strict=True))
             or key.shape[:-1] != value.shape[:-1]
         ):
             raise ShapeError(
                 "[MultiheadAttention] expected query, key and value of 2 or 3 axes with "
-                f"{wanted} features, got {', '.join(map(str, shapes))}"
+                f"{features} features, got {', '.join(map(str, shapes))}"
             )
 
-    def _projected(self, query: Any, key: Any, value: Any) -> list[Any]:
-        size, whole, bias = self.embed_dim, self.in_proj_weight, self.in_proj_bias
-        if whole is not None and query is key and key is value:
-            return list(functional.linear(query, whole, bias).chunk(3, -1))
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+        """Query, key and value after their projections: one product if they are the same tensor."""
+        size, stacked, bias = self.embed_dim, self.in_proj_weight, self.in_proj_bias
+        if stacked is not None and query is key and key is value:
+            return list(functional.linear(query, stacked, bias).chunk(3, -1))
         weights: list[Any] = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
-        if whole is not None:
-            weights = [whole[i * size : (i + 1) * size] for i in range(3)]
+        if stacked is not None:
+            weights = [stacked[i * size : (i + 1) * size] for i in range(3)]
         biases = [None if bias is None else bias[i * size : (i + 1) * size] for i in range(3)]
         return [
             functional.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)
         ]
 
-    def _heads(self, x: Any) -> Any:
+    def _split_heads(self, x: Tensor) -> Tensor:
         """(L, N, features) as (N, heads, L, features of a head)."""
         return ops.reshape(x, *x.shape[:2], self.num_heads, -1).permute(1, 2, 0, 3)
 
-    def _mask(self, attn_mask: Any, key_padding_mask: Any, like: Any, keys: int) -> Any:
-        """Both masks as numbers to add to scores (N, heads, L, S)."""
-        count, heads, length = like.shape[:3]
+    def _additive_mask(
+        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor, keys: int
+    ) -> Tensor | None:
+        """Both masks as numbers to add to scores (N, heads, L, S); None if there is no mask."""
+        batch, heads, length = query.shape[:3]
         mask = None
         if attn_mask is not None:
-            if attn_mask.shape == (count * heads, length, keys):
-                attn_mask = ops.reshape(attn_mask, count, heads, length, keys)
+            if attn_mask.shape == (batch * heads, length, keys):
+                attn_mask = ops.reshape(attn_mask, batch, heads, length, keys)
             elif attn_mask.shape != (length, keys):
                 raise ShapeError(
                     f"[MultiheadAttention] attn_mask must have shape {(length, keys)} or "
-                    f"{(count * heads, length, keys)}, got {attn_mask.shape}"
+                    f"{(batch * heads, length, keys)}, got {attn_mask.shape}"
                 )
-            mask = _added(attn_mask, like)
+            mask = _as_numbers(attn_mask, query)
         if key_padding_mask is not None:
-            if key_padding_mask.shape != (count, keys):
+            if key_padding_mask.shape != (batch, keys):
                 raise ShapeError(
-                    f"[MultiheadAttention] key_padding_mask must have shape {(count, keys)}, "
+                    f"[MultiheadAttention] key_padding_mask must have shape {(batch, keys)}, "
                     f"got {key_padding_mask.shape}"
                 )
-            padding = ops.reshape(_added(key_padding_mask, like), count, 1, 1, keys)
+            padding = ops.reshape(_as_numbers(key_padding_mask, query), batch, 1, 1, keys)
             mask = padding if mask is None else mask + padding
         return mask
 
@@ -186,10 +189,11 @@ class MultiheadAttention(Module):
         return f"{self.embed_dim}, {self.num_heads}, batch_first={self.batch_first}"
 
 
-def _added(mask: Any, like: Tensor) -> Any:
+def _as_numbers(mask: Tensor, query: Tensor) -> Tensor:
+    """A mask as numbers to add to scores: -inf where a mask of bools is True, 0 elsewhere."""
     if mask.dtype != np.bool_:
         return mask
-    numbers = (from_numpy(np.array(v, like.dtype), mask.device) for v in (-math.inf, 0.0))
+    numbers = (from_numpy(np.array(v, query.dtype), mask.device) for v in (-math.inf, 0.0))
     return ops.where(mask, *numbers)
 
 

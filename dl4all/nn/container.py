@@ -1,32 +1,33 @@
-"""Modules of modules, and of parameters."""
+"""Containers of modules and of parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from dl4all.errors import ArgumentError
 from dl4all.nn.module import Module, Parameter
 from dl4all.tensor.tensor import Tensor
 
+C = TypeVar("C", bound="_NumberedModules")
 
-class _Numbered(Module):
+
+class _NumberedModules(Module):
     """Modules named ``0``, ``1``, ... in the state dict."""
 
-    def append(self, module: Module) -> Any:
-        """Put a module behind the others; returns the container.
+    def append(self: C, module: Module) -> C:
+        """Add a module at the end; returns the container.
 
         Raises:
-            ArgumentError: it is not a module, such as a plain function.
+            ArgumentError: `module` is not a module, such as a plain function.
         """
         if not isinstance(module, Module):
-            place = f"{type(self).__name__}] layer {len(self)}"
-            raise ArgumentError(f"[{place} must be a Module, got {module!r}")
+            raise ArgumentError(f"[{type(self).__name__}] layer {len(self)} must be a Module, got {module!r}")
         setattr(self, str(len(self)), module)
         return self
 
-    def extend(self, modules: Iterable[Module]) -> Any:
-        """Put modules behind the others; returns the container."""
+    def extend(self: C, modules: Iterable[Module]) -> C:
+        """Add modules at the end; returns the container."""
         for module in modules:
             self.append(module)
         return self
@@ -38,17 +39,17 @@ class _Numbered(Module):
         return sum(1 for _ in self)
 
     def __getitem__(self, index: Any) -> Any:
-        """A module, or of a slice a container of the modules in it, which it shares."""
-        found = list(self)[index]
-        return type(self)._of(found) if isinstance(index, slice) else found
+        """The module at an index; for a slice, a container that shares the modules of the slice."""
+        modules = list(self)
+        return self._container(modules[index]) if isinstance(index, slice) else modules[index]
 
-    @classmethod
-    def _of(cls, modules: list[Module]) -> Any:
-        raise TypeError(f"{cls.__name__} does not define _of")
+    @staticmethod
+    def _container(modules: list[Module]) -> Module:
+        raise TypeError("a subclass defines _container")
 
 
-class Sequential(_Numbered):
-    """Layers one after the other, named ``0``, ``1``, ... in the state dict, or as a mapping names them.
+class Sequential(_NumberedModules):
+    """Layers that run one after the other, named ``0``, ``1``, ... or as in a mapping.
 
     Raises:
         ArgumentError: one of them is not a module, such as a plain function.
@@ -68,8 +69,8 @@ class Sequential(_Numbered):
         else:
             self.extend(layers)
 
-    @classmethod
-    def _of(cls, modules: list[Module]) -> Sequential:
+    @staticmethod
+    def _container(modules: list[Module]) -> Sequential:
         return Sequential(*modules)
 
     def forward(self, x: Any) -> Any:
@@ -78,7 +79,7 @@ class Sequential(_Numbered):
         return x
 
 
-class ModuleList(_Numbered):
+class ModuleList(_NumberedModules):
     """A list of modules that are part of the network; it has no ``forward``.
 
     Raises:
@@ -95,8 +96,8 @@ class ModuleList(_Numbered):
         super().__init__()
         self.extend(modules)
 
-    @classmethod
-    def _of(cls, modules: list[Module]) -> ModuleList:
+    @staticmethod
+    def _container(modules: list[Module]) -> ModuleList:
         return ModuleList(modules)
 
 
@@ -162,21 +163,21 @@ class ParameterList(Module):
         (2, ['0', '1'])
     """
 
-    def __init__(self, values: Iterable[Any] = ()) -> None:
+    def __init__(self, values: Iterable[Tensor] = ()) -> None:
         super().__init__()
         self.extend(values)
 
-    def append(self, value: Any) -> ParameterList:
-        """Put a parameter behind the others; returns the list.
+    def append(self, value: Tensor) -> ParameterList:
+        """Add a parameter at the end; returns the list.
 
         Raises:
-            ArgumentError: it is no tensor.
+            ArgumentError: `value` is no tensor.
         """
         setattr(self, str(len(self)), _parameter("ParameterList", value))
         return self
 
-    def extend(self, values: Iterable[Any]) -> ParameterList:
-        """Put parameters behind the others; returns the list."""
+    def extend(self, values: Iterable[Tensor]) -> ParameterList:
+        """Add parameters at the end; returns the list."""
         for value in values:
             self.append(value)
         return self
@@ -188,11 +189,11 @@ class ParameterList(Module):
         return (value for value in vars(self).values() if isinstance(value, Parameter))
 
     def __getitem__(self, index: Any) -> Any:
-        """A parameter, or of a slice a list that shares those in it."""
-        found = list(self)[index]
-        return ParameterList(found) if isinstance(index, slice) else found
+        """The parameter at an index; for a slice, a list that shares the parameters of the slice."""
+        parameters = list(self)
+        return ParameterList(parameters[index]) if isinstance(index, slice) else parameters[index]
 
-    def __setitem__(self, index: int, value: Any) -> None:
+    def __setitem__(self, index: int, value: Tensor) -> None:
         setattr(self, str(range(len(self))[index]), _parameter("ParameterList", value))
 
 
@@ -209,16 +210,16 @@ class ParameterDict(Module):
         ((3,), ['left', 'right'])
     """
 
-    def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor] | None = None) -> None:
         super().__init__()
         self.update(parameters or {})
 
-    def update(self, parameters: Mapping[str, Any]) -> None:
-        """Take in parameters by name."""
+    def update(self, parameters: Mapping[str, Tensor]) -> None:
+        """Add parameters, or replace those of the same names."""
         for name, value in parameters.items():
             self[name] = value
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: Tensor) -> None:
         if name not in self and hasattr(self, name):
             raise ArgumentError(f"[ParameterDict] {name!r} is an attribute of modules; choose another name")
         setattr(self, name, _parameter("ParameterDict", value))
@@ -249,9 +250,10 @@ class ParameterDict(Module):
 
 
 def _parameter(kind: str, value: Any) -> Parameter:
-    """
+    """A tensor as a parameter; a parameter itself.
+
     Raises:
-        ArgumentError: it is no tensor.
+        ArgumentError: `value` is no tensor.
     """
     if not isinstance(value, Tensor):
         raise ArgumentError(f"[{kind}] expected a parameter or a tensor, got {value!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
 from dl4all.errors import ArgumentError
 from dl4all.nn import functional, init
@@ -10,11 +10,12 @@ from dl4all.nn.module import Module, Parameter
 from dl4all.ops.conv.window import sizes
 from dl4all.tensor.tensor import Tensor
 
-Size = int | tuple[int, ...]
+Size: TypeAlias = int | tuple[int, ...]
+"""One int for all axes, or one for each."""
 
 
 class _Convolution(Module):
-    """What the layers have in common: their parameters and arguments."""
+    """The parameters and arguments that all convolution layers have."""
 
     axes: ClassVar[int]
     transposed: ClassVar[bool] = False
@@ -48,15 +49,15 @@ class _Convolution(Module):
         kernel = sizes(name, "kernel_size", kernel_size, 1, self.axes)
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
         self.stride = sizes(name, "stride", stride, 1, self.axes)
-        self.padding: Any = (
+        self.padding: str | tuple[int, ...] = (
             padding if isinstance(padding, str) else sizes(name, "padding", padding, 0, self.axes)
         )
         self.dilation = sizes(name, "dilation", dilation, 1, self.axes)
         self.groups = groups
         if padding == "same" and set(self.stride) != {1}:
             raise ArgumentError(f"[{name}] padding='same' takes stride 1, got {self.stride}")
-        ends = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
-        shape = (ends[0], ends[1] // groups, *kernel)
+        channels = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
+        shape = (channels[0], channels[1] // groups, *kernel)
         self.weight = Parameter(init.kaiming_uniform(shape))
         fan_in, _ = init.fan_in_and_out(shape)
         self.bias = Parameter(init.fan_in_uniform((out_channels,), fan_in)) if bias else None
@@ -69,8 +70,8 @@ class _Convolution(Module):
         )
 
 
-class _Forward(_Convolution):
-    """A convolution, by the function of its number of axes."""
+class _ForwardConvolution(_Convolution):
+    """Calls conv1d, conv2d or conv3d, depending on the number of axes."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class _Forward(_Convolution):
         return function(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
-class Conv1d(_Forward):
+class Conv1d(_ForwardConvolution):
     """Cross-correlation of sequences with learned filters.
 
     Args:
@@ -110,14 +111,14 @@ class Conv1d(_Forward):
     axes = 1
 
 
-class Conv2d(_Forward):
+class Conv2d(_ForwardConvolution):
     """Cross-correlation of images with learned filters.
 
     Args:
         in_channels, out_channels: channels of the input and the output.
         kernel_size, stride, padding, dilation: one int for both axes or a pair (vertical, horizontal);
             the padding may also be ``"same"`` or ``"valid"``.
-        groups: the channels are split into so many groups that do not see each other.
+        groups: into how many independent groups the channels are split.
         bias: whether there is a bias.
         padding_mode: only ``"zeros"``.
 
@@ -132,7 +133,7 @@ class Conv2d(_Forward):
     axes = 2
 
 
-class Conv3d(_Forward):
+class Conv3d(_ForwardConvolution):
     """Cross-correlation of volumes with learned filters.
 
     Args:
@@ -150,8 +151,8 @@ class Conv3d(_Forward):
     axes = 3
 
 
-class _Transposed(_Convolution):
-    """A transposed convolution, by the function of its number of axes."""
+class _TransposedConvolution(_Convolution):
+    """Calls conv_transpose1d, 2d or 3d, depending on the number of axes."""
 
     transposed = True
 
@@ -180,12 +181,13 @@ class _Transposed(_Convolution):
         function = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[
             self.axes - 1
         ]
+        padding: Any = self.padding  # a transposed convolution has no "same"; the function says so
         return function(
             x,
             self.weight,
             self.bias,
             self.stride,
-            self.padding,
+            padding,
             self.output_padding,
             self.groups,
             self.dilation,
@@ -195,7 +197,7 @@ class _Transposed(_Convolution):
         return f"{super().extra_repr()}, output_padding={self.output_padding}"
 
 
-class ConvTranspose1d(_Transposed):
+class ConvTranspose1d(_TransposedConvolution):
     """Transposed convolution of sequences.
 
     Args:
@@ -212,14 +214,14 @@ class ConvTranspose1d(_Transposed):
     axes = 1
 
 
-class ConvTranspose2d(_Transposed):
-    """Transposed convolution of images: each pixel adds the filters, scaled, to a larger image.
+class ConvTranspose2d(_TransposedConvolution):
+    """Transposed convolution of images: each pixel adds its multiple of the filters to a larger image.
 
     Args:
         in_channels, out_channels: channels of the input and the output.
         kernel_size, stride, padding, dilation: one int for both axes or a pair (vertical, horizontal).
-        output_padding: rows and columns that the result has beyond the least; less than the stride.
-        groups: the channels are split into so many groups that do not see each other.
+        output_padding: extra rows and columns of the result, fewer than the stride.
+        groups: into how many independent groups the channels are split.
         bias: whether there is a bias.
         padding_mode: only ``"zeros"``.
 
@@ -235,7 +237,7 @@ class ConvTranspose2d(_Transposed):
     axes = 2
 
 
-class ConvTranspose3d(_Transposed):
+class ConvTranspose3d(_TransposedConvolution):
     """Transposed convolution of volumes.
 
     Args:

@@ -1,8 +1,6 @@
-"""Layers that forget at random in training."""
+"""Dropout layers."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from dl4all.errors import ArgumentError
 from dl4all.nn import functional
@@ -11,11 +9,11 @@ from dl4all.tensor.tensor import Tensor
 
 
 class Dropout(Module):
-    """In training, zeros in the place of random elements, the others divided by ``1 - p``.
+    """Set random elements to zero in training, and divide the others by ``1 - p``.
 
     Args:
         p: the probability of a zero.
-        inplace: is taken as PyTorch has it; the result has memory of its own all the same.
+        inplace: accepted as in PyTorch; the result has memory of its own all the same.
 
     Raises:
         ArgumentError: `p` is no probability.
@@ -40,11 +38,11 @@ class Dropout(Module):
 
 
 class Dropout2d(Dropout):
-    """In training, zeros in the place of random channels, the others divided by ``1 - p``.
+    """Set random channels to zero in training, and divide the others by ``1 - p``.
 
     Args:
         p: the probability that a channel becomes zero.
-        inplace: is taken as PyTorch has it; the result has memory of its own all the same.
+        inplace: accepted as in PyTorch; the result has memory of its own all the same.
 
     Shape:
         (N, C, ...), or (C, H, W).
@@ -58,28 +56,28 @@ class Dropout2d(Dropout):
 
 
 class Dropout1d(Dropout):
-    """:func:`~dl4all.nn.functional.dropout1d` in training: zeros in the place of random channels."""
+    """:func:`~dl4all.nn.functional.dropout1d` as a layer: set random channels to zero in training."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return functional.dropout1d(x, self.p, self.training)
 
 
 class Dropout3d(Dropout):
-    """:func:`~dl4all.nn.functional.dropout3d` in training: zeros in the place of random channels."""
+    """:func:`~dl4all.nn.functional.dropout3d` as a layer: set random channels to zero in training."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return functional.dropout3d(x, self.p, self.training)
 
 
 class AlphaDropout(Dropout):
-    """:func:`~dl4all.nn.functional.alpha_dropout` in training: mean and variance stay."""
+    """:func:`~dl4all.nn.functional.alpha_dropout` as a layer: dropout that keeps mean and variance."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return functional.alpha_dropout(x, self.p, self.training)
 
 
 class FeatureAlphaDropout(Dropout):
-    """:func:`~dl4all.nn.functional.feature_alpha_dropout` in training, of whole channels."""
+    """:func:`~dl4all.nn.functional.feature_alpha_dropout` as a layer: alpha dropout of whole channels."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return functional.feature_alpha_dropout(x, self.p, self.training)

@@ -17,7 +17,8 @@ from dl4all.ops.core.tensor_base import Shape, from_host
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.random.distributions import unit_numbers
 from dl4all.ops.random.generator import Generator, default_generator
-from dl4all.tensor.creation import from_numpy, uniform
+from dl4all.tensor.creation import from_numpy
+from dl4all.tensor.random import uniform
 from dl4all.tensor.tensor import Tensor
 
 Mode = Literal["fan_in", "fan_out"]
@@ -29,14 +30,14 @@ GAINS = {
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """By how much weights must be larger for what a nonlinearity takes away.
+    """The factor by which weights must be larger to make up for the variance that a nonlinearity removes.
 
     Args:
         nonlinearity: the function's name, such as ``"relu"``.
-        param: the slope below 0 of ``"leaky_relu"``, otherwise 0.01.
+        param: the slope of ``"leaky_relu"`` below 0; 0.01 by default.
 
     Raises:
-        ArgumentError: there is no gain for this name.
+        ArgumentError: the nonlinearity is unknown.
 
     Example:
         >>> import dl4all as dl
@@ -53,7 +54,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def fan_in_and_out(shape: Shape) -> tuple[int, int]:
-    """How many inputs and outputs one element of a weight of shape (out, in, ...) connects.
+    """How many inputs an output of a weight of shape (out, in, ...) has, and how many outputs an input has.
 
     Raises:
         ShapeError: there are less than two axes.
@@ -67,7 +68,7 @@ def fan_in_and_out(shape: Shape) -> tuple[int, int]:
     return shape[1] * receptive, shape[0] * receptive
 
 
-# In place
+# Initializers that change a tensor in place
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
@@ -79,7 +80,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with normal numbers of this mean and standard deviation."""
+    """Fill with normal numbers."""
     with tape.gradients(False):
         return tensor.normal_(mean, std, generator=generator)
 
@@ -92,7 +93,7 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Fill with normal numbers, of which those outside [a, b] are drawn again.
+    """Fill with numbers of the normal distribution truncated to [a, b].
 
     Raises:
         ArgumentError: `std` is not positive, or `a` not smaller than `b`.
@@ -101,13 +102,15 @@ def trunc_normal_(
         raise ArgumentError(f"[trunc_normal_] expected std > 0 and a < b, got {std}, {a} and {b}")
     low, high = (0.5 * math.erfc((mean - bound) / std / math.sqrt(2)) for bound in (a, b))
     count = tensor.numel()
-    drawn = (default_generator() if generator is None else generator).draw(2 * count)
-    below = low + (high - low) * unit_numbers(*drawn, count, np.float64)
-    # The words that stand for these probabilities: the sign, and that of a larger absolute value.
-    tail = np.minimum(below, 1 - below) * 2.0**32
-    words = np.clip(tail, 0, 2**31 - 1).astype(np.uint32) | (below < 0.5).astype(np.uint32) << np.uint32(31)
+    state = (default_generator() if generator is None else generator).draw(2 * count)
+    quantiles = low + (high - low) * unit_numbers(*state, count, np.float64)
+    # The random words from which philox.normal makes these quantiles: the sign, and the tail's probability.
+    tail = np.minimum(quantiles, 1 - quantiles) * 2.0**32
+    words = np.clip(tail, 0, 2**31 - 1).astype(np.uint32) | (quantiles < 0.5).astype(np.uint32) << np.uint32(
+        31
+    )
     values = np.clip(mean + std * philox.normal(words).astype(np.float64), a, b)
-    return _put(tensor, values.reshape(tensor.shape))
+    return _assign(tensor, values.reshape(tensor.shape))
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
@@ -128,24 +131,24 @@ def zeros_(tensor: Tensor) -> Tensor:
 
 
 def eye_(tensor: Tensor) -> Tensor:
-    """Make a matrix the identity, as far as it goes.
+    """Fill a matrix with ones on the diagonal and zeros elsewhere.
 
     Raises:
-        ShapeError: this is no matrix.
+        ShapeError: the tensor is no matrix.
     """
-    rows, columns = _matrix("eye_", tensor)
-    return _put(tensor, np.eye(rows, columns))
+    rows, columns = _check_matrix("eye_", tensor)
+    return _assign(tensor, np.eye(rows, columns))
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Make convolution filters pass their input on, as many channels as there are filters for.
+    """Fill convolution filters so that each passes one input channel on unchanged (the Dirac delta).
 
     Args:
         tensor: shape (filters, channels, L), (filters, channels, H, W) or (filters, channels, D, H, W).
-        groups: the filters of each group start anew with the first channel.
+        groups: how many groups the filters form; each group starts with the first channel.
 
     Raises:
-        ShapeError: these are no filters, or not as many in each group.
+        ShapeError: the shape is not that of filters, or the groups differ in size.
     """
     shape = tensor.shape
     if not 3 <= len(shape) <= 5:
@@ -153,14 +156,14 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     if groups < 1 or shape[0] % groups:
         raise ShapeError(f"[dirac_] {shape[0]} filters do not make {groups} groups of equal size")
     filters = np.zeros(shape)
-    each = shape[0] // groups
-    for i in range(min(each, shape[1])):
-        filters[(slice(i, None, each), i, *(size // 2 for size in shape[2:]))] = 1
-    return _put(tensor, filters)
+    group_size = shape[0] // groups
+    for i in range(min(group_size, shape[1])):
+        filters[(slice(i, None, group_size), i, *(size // 2 for size in shape[2:]))] = 1
+    return _assign(tensor, filters)
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Uniform numbers that keep the variance both forwards and backwards.
+    """Glorot initialization: fill with uniform numbers that keep the variance forward and backward.
 
     The bound is ``gain * sqrt(6 / (fan_in + fan_out))`` (Glorot and Bengio, AISTATS 2010, equation 16).
 
@@ -172,9 +175,9 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | No
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Normal numbers that keep the variance both forwards and backwards.
+    """Glorot initialization: fill with normal numbers that keep the variance forward and backward.
 
-    Their deviation is ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot and Bengio, AISTATS 2010).
+    The standard deviation is ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot and Bengio, AISTATS 2010).
 
     Raises:
         ShapeError: there are less than two axes.
@@ -190,20 +193,20 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """Uniform numbers that keep the variance through a rectifier.
+    """He initialization: fill with uniform numbers that keep the variance through a rectifier.
 
     The bound is ``gain * sqrt(3 / fan)`` (He et al., arXiv:1502.01852).
 
     Args:
         tensor: the weight, of shape (out, in, ...).
-        a: the slope below 0 of ``"leaky_relu"``.
-        mode: whose variance is kept: the activations' or, with ``"fan_out"``, the gradients'.
+        a: the slope of ``"leaky_relu"`` below 0.
+        mode: ``"fan_in"`` keeps the variance of the activations, ``"fan_out"`` that of the gradients.
         nonlinearity: as for :func:`calculate_gain`.
-        generator: where the random numbers come from.
+        generator: the source of the random numbers.
 
     Raises:
         ShapeError: there are less than two axes.
-        ArgumentError: the mode or the nonlinearity is another one.
+        ArgumentError: the mode or the nonlinearity is unknown.
     """
     bound = math.sqrt(3) * _kaiming_std("kaiming_uniform_", tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
@@ -216,7 +219,9 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal numbers that keep the variance through a rectifier: see :func:`kaiming_uniform_`.
+    """He initialization: fill with normal numbers that keep the variance through a rectifier.
+
+    Arguments as for :func:`kaiming_uniform_`.
 
     Raises:
         ShapeError, ArgumentError
@@ -232,9 +237,9 @@ def _kaiming_std(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: s
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Make rows, or columns if they are fewer, orthogonal and of length `gain`.
+    """Fill with orthogonal rows, or columns if they are fewer, of length `gain`.
 
-    The axes after the first count as one (Saxe et al., arXiv:1312.6120). Computed on the host.
+    The axes after the first are flattened (Saxe et al., arXiv:1312.6120). Computed on the host.
 
     Raises:
         ShapeError: there are less than two axes.
@@ -242,53 +247,54 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     if tensor.ndim < 2:
         raise ShapeError(f"[orthogonal_] expected at least two axes, got {tensor.shape}")
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
-    drawn = (default_generator() if generator is None else generator).draw(rows * columns)
-    flat = philox.filled(np.empty(rows * columns, np.float32), *drawn, philox.normal)
+    state = (default_generator() if generator is None else generator).draw(rows * columns)
+    flat = philox.filled(np.empty(rows * columns, np.float32), *state, philox.normal)
     matrix = flat.reshape(rows, columns).astype(np.float64)
     q, r = np.linalg.qr(matrix.T if rows < columns else matrix)
-    q *= np.where(np.diag(r) < 0, -1.0, 1.0)  # or the signs would not be random
-    return _put(tensor, gain * (q.T if rows < columns else q).reshape(tensor.shape))
+    q *= np.where(np.diag(r) < 0, -1.0, 1.0)  # QR alone does not give random signs
+    return _assign(tensor, gain * (q.T if rows < columns else q).reshape(tensor.shape))
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
-    """Normal numbers, with zeros in the place of a share of each column.
+    """Fill a matrix with normal numbers, and set a share of each column to zero.
 
     Args:
         tensor: a matrix.
         sparsity: the share of zeros, rounded up to whole rows.
-        std: the standard deviation of the others.
-        generator: where the random numbers come from.
+        std: the standard deviation of the other elements.
+        generator: the source of the random numbers.
 
     Raises:
-        ShapeError: this is no matrix.
+        ShapeError: the tensor is no matrix.
     """
-    rows, columns = _matrix("sparse_", tensor)
+    rows, columns = _check_matrix("sparse_", tensor)
     source = default_generator() if generator is None else generator
     flat = philox.filled(np.empty(rows * columns, np.float32), *source.draw(rows * columns), philox.normal)
     values = flat.reshape(rows, columns) * np.float32(std)
     order = philox.random_words(*source.draw(rows * columns), rows * columns).reshape(rows, columns)
     dropped = np.argsort(order, axis=0, kind="stable")[: math.ceil(sparsity * rows)]
     np.put_along_axis(values, dropped, 0.0, axis=0)
-    return _put(tensor, values)
+    return _assign(tensor, values)
 
 
-def _matrix(name: str, tensor: Tensor) -> Shape:
+def _check_matrix(name: str, tensor: Tensor) -> Shape:
     if tensor.ndim != 2:
         raise ShapeError(f"[{name}] expected a matrix, got shape {tensor.shape}")
     return tensor.shape
 
 
-def _put(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:
+def _assign(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:
+    """Overwrite a tensor with values from the host; returns the tensor."""
     copy_into(tensor, from_host(Tensor, values.astype(tensor.dtype), tensor.device, copy=False))
     tensor.storage.version += 1
     return tensor
 
 
-# New tensors on the CPU, for layers
+# Initial values of layers, as new tensors on the CPU
 
 
 def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:
-    """Uniform values whose variance keeps that of the activations, on the CPU.
+    """Uniform numbers that keep the variance of the activations (He initialization), on the CPU.
 
     The bound is ``sqrt(6 / ((1 + a^2) fan_in))`` (He et al., arXiv:1502.01852, equation 14); with
     PyTorch's default ``a = sqrt(5)`` it is ``1 / sqrt(fan_in)``.
@@ -299,14 +305,16 @@ def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:
 
 
 def fan_in_uniform(shape: Shape, fan_in: int) -> Tensor:
-    """Uniform values in +-``1 / sqrt(fan_in)``, PyTorch's initial bias, on the CPU."""
+    """Uniform numbers between -b and b, ``b = 1 / sqrt(fan_in)``: PyTorch's initial bias, on the CPU."""
     bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
     return from_numpy(uniform(shape, -bound, bound))
 
 
 def zeros(shape: Shape) -> Tensor:
+    """Zeros on the CPU."""
     return from_numpy(np.zeros(shape, np.float32))
 
 
 def ones(shape: Shape) -> Tensor:
+    """Ones on the CPU."""
     return from_numpy(np.ones(shape, np.float32))

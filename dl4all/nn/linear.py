@@ -1,4 +1,4 @@
-"""Linear, and layers that only pass their input on."""
+"""Linear and bilinear layers, and the identity."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Linear(Module):
 
     Args:
         in_features: size of the input's last axis.
-        out_features: size of the output's.
+        out_features: size of the output's last axis.
         bias: whether there is a bias.
 
     Shape:
@@ -35,22 +35,48 @@ class Linear(Module):
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
 
 
+class Bilinear(Module):
+    """``x1 @ weight[i] @ x2 + bias[i]`` for each output i, over the last axes.
+
+    Args:
+        in1_features, in2_features: sizes of the inputs' last axes.
+        out_features: size of the output's last axis.
+        bias: whether there is a bias.
+
+    Shape:
+        (..., in1_features) and (..., in2_features) to (..., out_features).
+
+    Raises:
+        ArgumentError: a size is not positive.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Bilinear(2, 3, 4)(dl.ones(5, 2, device="cpu"), dl.ones(5, 3, device="cpu")).shape
+        (5, 4)
+    """
+
+    def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True) -> None:
+        super().__init__()
+        if min(in1_features, in2_features, out_features) < 1:
+            raise ArgumentError(
+                f"[Bilinear] cannot map {in1_features} and {in2_features} features to {out_features}"
+            )
+        self.in1_features, self.in2_features = in1_features, in2_features
+        self.out_features = out_features
+        shape = (out_features, in1_features, in2_features)
+        self.weight = Parameter(init.fan_in_uniform(shape, in1_features))
+        self.bias = Parameter(init.fan_in_uniform((out_features,), in1_features)) if bias else None
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return functional.bilinear(x1, x2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        sizes = f"{self.in1_features}, {self.in2_features}, {self.out_features}"
+        return f"{sizes}, bias={self.bias is not None}"
+
+
 class Identity(Module):
-    """The input itself: takes a layer's place where that has been folded into another."""
+    """Returns its input; replaces a layer that has been folded into another."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x
-
-
-class Flatten(Module):
-    """Axes `start_dim` to `end_dim` as one; by default all but the batch."""
-
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(self.start_dim, self.end_dim)
-
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"

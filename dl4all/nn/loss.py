@@ -1,17 +1,20 @@
-"""Losses as layers, which hold their arguments."""
+"""Losses as layers, and distances."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar, TypeAlias
 
 from dl4all.nn import functional
 from dl4all.nn.module import Module
 from dl4all.ops.loss.reduction import REDUCTIONS, check_reduction
 from dl4all.tensor.tensor import Tensor
 
+Lengths: TypeAlias = Tensor | Sequence[int]
+
 
 class _Loss(Module):
-    """A loss with a reduction, and perhaps weights, which move with the module and are part of its state."""
+    """A loss with a reduction, and optional weights, which move with the module and are part of its state."""
 
     reductions: ClassVar[tuple[str, ...]] = REDUCTIONS
 
@@ -36,7 +39,7 @@ class CrossEntropyLoss(_Loss):
         0.0
     """
 
-    weight: Any
+    weight: Tensor | None
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class CrossEntropyLoss(_Loss):
         super().__init__(reduction, weight=weight)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.cross_entropy(
             input,
             target,
@@ -63,7 +66,7 @@ class CrossEntropyLoss(_Loss):
 class NLLLoss(_Loss):
     """:func:`~dl4all.nn.functional.nll_loss` as a layer."""
 
-    weight: Any
+    weight: Tensor | None
 
     def __init__(
         self, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean"
@@ -71,7 +74,7 @@ class NLLLoss(_Loss):
         super().__init__(reduction, weight=weight)
         self.ignore_index = ignore_index
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.nll_loss(
             input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
         )
@@ -83,7 +86,7 @@ class MSELoss(_Loss):
     def __init__(self, *, reduction: str = "mean") -> None:
         super().__init__(reduction)
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.mse_loss(input, target, reduction=self.reduction)
 
 
@@ -93,7 +96,7 @@ class L1Loss(_Loss):
     def __init__(self, *, reduction: str = "mean") -> None:
         super().__init__(reduction)
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.l1_loss(input, target, reduction=self.reduction)
 
 
@@ -104,7 +107,7 @@ class SmoothL1Loss(_Loss):
         super().__init__(reduction)
         self.beta = beta
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
 
@@ -115,34 +118,34 @@ class HuberLoss(_Loss):
         super().__init__(reduction)
         self.delta = delta
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
 
 class BCELoss(_Loss):
     """:func:`~dl4all.nn.functional.binary_cross_entropy` as a layer."""
 
-    weight: Any
+    weight: Tensor | None
 
     def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
         super().__init__(reduction, weight=weight)
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_Loss):
     """:func:`~dl4all.nn.functional.binary_cross_entropy_with_logits` as a layer."""
 
-    weight: Any
-    pos_weight: Any
+    weight: Tensor | None
+    pos_weight: Tensor | None
 
     def __init__(
         self, weight: Tensor | None = None, *, reduction: str = "mean", pos_weight: Tensor | None = None
     ) -> None:
         super().__init__(reduction, weight=weight, pos_weight=pos_weight)
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(
             input, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
         )
@@ -157,7 +160,7 @@ class KLDivLoss(_Loss):
         super().__init__(reduction)
         self.log_target = log_target
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
 
@@ -168,11 +171,24 @@ class CosineSimilarity(Module):
         super().__init__()
         self.dim, self.eps = dim, eps
 
-    def forward(self, x1: Tensor, x2: Tensor) -> Any:
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         return functional.cosine_similarity(x1, x2, self.dim, self.eps)
 
 
+class PairwiseDistance(Module):
+    """:func:`~dl4all.nn.functional.pairwise_distance` as a layer."""
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
+        super().__init__()
+        self.norm, self.eps, self.keepdim = p, eps, keepdim
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return functional.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
+
+
 class _MarginLoss(_Loss):
+    """A loss with a margin and a reduction."""
+
     def __init__(self, margin: float, reduction: str) -> None:
         super().__init__(reduction)
         self.margin = margin
@@ -184,7 +200,7 @@ class CosineEmbeddingLoss(_MarginLoss):
     def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
         super().__init__(margin, reduction)
 
-    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Any:
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return functional.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
@@ -194,7 +210,7 @@ class HingeEmbeddingLoss(_MarginLoss):
     def __init__(self, margin: float = 1.0, *, reduction: str = "mean") -> None:
         super().__init__(margin, reduction)
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.hinge_embedding_loss(input, target, self.margin, reduction=self.reduction)
 
 
@@ -204,7 +220,7 @@ class MarginRankingLoss(_MarginLoss):
     def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
         super().__init__(margin, reduction)
 
-    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Any:
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return functional.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
@@ -214,5 +230,132 @@ class SoftMarginLoss(_Loss):
     def __init__(self, *, reduction: str = "mean") -> None:
         super().__init__(reduction)
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.soft_margin_loss(input, target, reduction=self.reduction)
+
+
+class MultiMarginLoss(_Loss):
+    """:func:`~dl4all.nn.functional.multi_margin_loss` as a layer."""
+
+    weight: Tensor | None
+
+    def __init__(
+        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, *, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction, weight=weight)
+        self.p, self.margin = p, margin
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return functional.multi_margin_loss(
+            input, target, self.p, self.margin, self.weight, reduction=self.reduction
+        )
+
+
+class MultiLabelMarginLoss(_Loss):
+    """:func:`~dl4all.nn.functional.multilabel_margin_loss` as a layer."""
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return functional.multilabel_margin_loss(input, target, reduction=self.reduction)
+
+
+class MultiLabelSoftMarginLoss(_Loss):
+    """:func:`~dl4all.nn.functional.multilabel_soft_margin_loss` as a layer."""
+
+    weight: Tensor | None
+
+    def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
+        super().__init__(reduction, weight=weight)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return functional.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
+
+
+class TripletMarginLoss(_Loss):
+    """:func:`~dl4all.nn.functional.triplet_margin_loss` as a layer."""
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        *,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        settings = self.margin, self.p, self.eps, self.swap
+        return functional.triplet_margin_loss(anchor, positive, negative, *settings, reduction=self.reduction)
+
+
+class TripletMarginWithDistanceLoss(_Loss):
+    """:func:`~dl4all.nn.functional.triplet_margin_with_distance_loss` as a layer."""
+
+    def __init__(
+        self,
+        *,
+        distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        self.distance_function, self.margin, self.swap = distance_function, margin, swap
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        return functional.triplet_margin_with_distance_loss(
+            anchor,
+            positive,
+            negative,
+            distance_function=self.distance_function,
+            margin=self.margin,
+            swap=self.swap,
+            reduction=self.reduction,
+        )
+
+
+class GaussianNLLLoss(_Loss):
+    """:func:`~dl4all.nn.functional.gaussian_nll_loss` as a layer."""
+
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.full, self.eps = full, eps
+
+    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
+        return functional.gaussian_nll_loss(input, target, var, self.full, self.eps, reduction=self.reduction)
+
+
+class PoissonNLLLoss(_Loss):
+    """:func:`~dl4all.nn.functional.poisson_nll_loss` as a layer."""
+
+    def __init__(
+        self, log_input: bool = True, full: bool = False, *, eps: float = 1e-8, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction)
+        self.log_input, self.full, self.eps = log_input, full, eps
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return functional.poisson_nll_loss(
+            input, target, self.log_input, self.full, eps=self.eps, reduction=self.reduction
+        )
+
+
+class CTCLoss(_Loss):
+    """:func:`~dl4all.nn.functional.ctc_loss` as a layer."""
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        super().__init__(reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(
+        self, log_probs: Tensor, targets: Tensor, input_lengths: Lengths, target_lengths: Lengths
+    ) -> Tensor:
+        lengths = input_lengths, target_lengths
+        return functional.ctc_loss(
+            log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity
+        )

@@ -5,19 +5,17 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError, WeightsError
-from dl4all.ops.core.tensor_base import from_host
+from dl4all.nn.summary import Summary, summary
+from dl4all.ops.core.tensor_base import DTypeLike, TensorBase, from_host
 from dl4all.scheduler.device import Device
-from dl4all.tensor.creation import Place
-from dl4all.tensor.tensor import Tensor, wanted
-
-if TYPE_CHECKING:
-    from dl4all.nn.summary import Summary
+from dl4all.tensor.arguments import DeviceLike, device_and_dtype
+from dl4all.tensor.tensor import Tensor
 
 M = TypeVar("M", bound="Module")
 T = TypeVar("T")
@@ -25,10 +23,10 @@ Weights = Mapping[str, "Tensor | npt.NDArray[Any]"]
 
 
 class Parameter(Tensor):
-    """A tensor that a module learns: listed in its ``state_dict``, and gradients gather in it.
+    """A tensor that a module learns: part of its ``state_dict``, and a leaf that gets gradients.
 
     Args:
-        source: its first values; the memory is shared.
+        source: the initial values; the memory is shared.
         requires_grad: whether it is learned.
     """
 
@@ -43,7 +41,7 @@ class Parameter(Tensor):
 
 
 class Incompatible(NamedTuple):
-    """Names that ``load_state_dict(strict=False)`` passed over."""
+    """Names that ``load_state_dict(strict=False)`` skipped."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -94,29 +92,29 @@ class Module:
         return output
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> Callable[[], None]:
-        """Have ``hook(module, inputs, output)`` called after ``forward``; what it returns is the new output.
+        """Call ``hook(module, inputs, output)`` after ``forward``; a result other than None is the output.
 
         Returns:
-            A function that takes the hook away again.
+            A function that removes the hook.
         """
         return _register(self._hooks, hook)
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Callable[[], None]:
-        """Have ``hook(module, inputs)`` called before ``forward``; what it returns replaces the inputs.
+        """Call ``hook(module, inputs)`` before ``forward``; a result other than None replaces the inputs.
 
         Returns:
-            A function that takes the hook away again.
+            A function that removes the hook.
         """
         return _register(self._pre_hooks, hook)
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
-        self._buffer_names.discard(name)  # what takes the name next is not a buffer
+        self._buffer_names.discard(name)  # a later attribute of this name is no buffer
 
-    # The tree. Attributes in the order of their assignment are its one source.
+    # The tree of modules: nothing but attributes, in the order of their assignment
 
     def register_buffer(self, name: str, value: Tensor) -> None:
-        """Keep a tensor that is part of the state but not learned, such as running statistics."""
+        """Add a tensor that is part of the state but not learned, such as running statistics."""
         self._buffer_names.add(name)
         setattr(self, name, value)
 
@@ -124,7 +122,7 @@ class Module:
         """Set a parameter, as ``setattr`` does.
 
         Raises:
-            ArgumentError: it is none, or the name is none of an attribute.
+            ArgumentError: it is something else, or the name cannot be an attribute's.
         """
         self._set(name, parameter, Parameter)
 
@@ -132,25 +130,26 @@ class Module:
         """Set a module below this one, as ``setattr`` does.
 
         Raises:
-            ArgumentError: it is none, or the name is none of an attribute.
+            ArgumentError: it is something else, or the name cannot be an attribute's.
         """
         self._set(name, module, Module)
 
     register_module = add_module
 
-    def _set(self, name: str, value: Any, kind: type) -> None:
-        if value is not None and not isinstance(value, kind):
+    def _set(self, name: str, value: object, expected: type) -> None:
+        if value is not None and not isinstance(value, expected):
             raise ArgumentError(
-                f"[{type(self).__name__}] expected a {kind.__name__} for {name!r}, got {type(value).__name__}"
+                f"[{type(self).__name__}] expected a {expected.__name__} for {name!r}, "
+                f"got {type(value).__name__}"
             )
-        if not name or "." in name:  # which separates the names of modules
+        if not name or "." in name:  # the dot separates the names of modules
             raise ArgumentError(
                 f"[{type(self).__name__}] {name!r} is no name of an attribute; leave out the dots"
             )
         setattr(self, name, value)
 
     def get_submodule(self, name: str) -> Module:
-        """The module of a dotted name such as ``layer1.0``; this one for "".
+        """The module with a dotted name such as ``layer1.0``; this one for "".
 
         Raises:
             ArgumentError: there is none.
@@ -158,16 +157,16 @@ class Module:
         return _named(self, name, dict(self.named_modules()), "module")
 
     def get_parameter(self, name: str) -> Parameter:
-        """The parameter of a dotted name such as ``layer1.0.conv1.weight``.
+        """The parameter with a dotted name such as ``layer1.0.conv1.weight``.
 
         Raises:
             ArgumentError: there is none.
         """
-        found = {key: tensor for key, tensor in self._state() if isinstance(tensor, Parameter)}
-        return _named(self, name, found, "parameter")
+        parameters = {key: tensor for key, tensor in self._state() if isinstance(tensor, Parameter)}
+        return _named(self, name, parameters, "parameter")
 
     def get_buffer(self, name: str) -> Tensor:
-        """The buffer of a dotted name such as ``bn1.running_mean``.
+        """The buffer with a dotted name such as ``bn1.running_mean``.
 
         Raises:
             ArgumentError: there is none.
@@ -196,11 +195,11 @@ class Module:
             if id(module) not in seen:
                 seen.add(id(module))
                 yield name, module
-                below = [(f"{name}.{child}" if name else child, m) for child, m in module.named_children()]
-                stack += reversed(below)
+                children = [(f"{name}.{child}" if name else child, m) for child, m in module.named_children()]
+                stack += reversed(children)
 
     def apply(self: M, function: Callable[[Module], Any]) -> M:
-        """Call a function with every module, those below first; returns the module."""
+        """Call a function with every module, children before parents; returns the module."""
         for module in reversed(list(self.modules())):
             function(module)
         return self
@@ -208,7 +207,7 @@ class Module:
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
         """Parameters of this module and all below it, under names such as ``layer1.0.conv1.weight``.
 
-        One that has several names is given once, under the first.
+        A parameter with several names appears once, under the first.
         """
         seen: set[int] = set()
         for name, tensor in self._state(prefix):
@@ -234,33 +233,33 @@ class Module:
         for name, child in self.named_children():
             yield from child._state(f"{prefix}{name}.")
 
-    # State
+    # State dicts
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Every parameter and buffer by its dotted name; the tensors share the module's memory."""
+        """All parameters and buffers by dotted name; the tensors share the module's memory."""
         return dict(self._state())
 
     def load_state_dict(self, weights: Weights, strict: bool = True) -> Incompatible:
         """Copy weights into the module, converted to each parameter's dtype and device.
 
-        Nothing is changed unless everything fits.
+        Nothing changes unless everything fits.
 
         Args:
             weights: arrays or tensors by dotted name, as :func:`dl4all.io.load_weights` reads them.
-            strict: every name must be on both sides.
+            strict: refuse names that only the module or only the weights have.
 
         Raises:
-            WeightsError: a name is missing, unexpected or has another shape (all are named), or
-                something is no array of numbers.
+            WeightsError: names are missing or unexpected, or shapes differ (the message lists all), or a
+                value is no array of numbers.
         """
-        mine = self.state_dict()
-        missing = [name for name in mine if name not in weights]
-        unexpected = [name for name in weights if name not in mine]
-        arrays = {name: _numbers(name, weights[name]) for name in mine if name in weights}
+        own = self.state_dict()
+        missing = [name for name in own if name not in weights]
+        unexpected = [name for name in weights if name not in own]
+        arrays = {name: _numbers(name, weights[name]) for name in own if name in weights}
         misshapen = [
-            f"{name}: the network has {mine[name].shape}, the weights {array.shape}"
+            f"{name}: the network has {own[name].shape}, the weights {array.shape}"
             for name, array in arrays.items()
-            if array.shape != mine[name].shape
+            if array.shape != own[name].shape
         ]
         problems = [f"misshapen keys: {'; '.join(misshapen)}"] if misshapen else []
         if strict and missing:
@@ -270,14 +269,19 @@ class Module:
         if problems:
             raise WeightsError(f"[{type(self).__name__}] the weights do not fit: " + "; ".join(problems))
         for name, array in arrays.items():
-            tensor = mine[name]
+            tensor = own[name]
             with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
                 converted = array.astype(tensor.dtype, copy=False)
-            _replace(tensor, converted, tensor.device, copy=True)
+            _replace(tensor, converted, tensor.device)
         return Incompatible(missing, unexpected)
 
-    def to(self: M, *targets: Any, device: Place | None = None, dtype: npt.DTypeLike = None) -> M:
-        """Move parameters and buffers to a device, or convert those of floats, in place; returns the module.
+    def to(
+        self: M,
+        *targets: DeviceLike | DTypeLike | TensorBase,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
+    ) -> M:
+        """Move the module to a device, or convert its floats to a dtype, in place; returns the module.
 
         Args:
             targets: a device, a dtype, both, or a tensor whose device and dtype are taken.
@@ -285,31 +289,34 @@ class Module:
 
         Raises:
             UnknownDeviceError, BackendMissingError, OutOfMemoryError
-            DTypeError: the dtype is none of floats.
+            DTypeError: the dtype is not a float dtype.
 
         Example:
             >>> import dl4all as dl
             >>> dl.nn.Linear(3, 2).to("cpu", "float64").weight.dtype
             dtype('float64')
         """
-        place, floats = wanted(targets, device, dtype)
-        if floats is not None and floats.kind != "f":
-            raise DTypeError(f"[to] networks are made of floats, got {floats}; convert its inputs instead")
+        target, float_dtype = device_and_dtype(targets, device, dtype)
+        if float_dtype is not None and float_dtype.kind != "f":
+            raise DTypeError(
+                f"[to] networks are made of floats, got {float_dtype}; convert its inputs instead"
+            )
         changes: dict[int, tuple[Tensor, Device, np.dtype[Any]]] = {}  # a tensor may have several names
         for _, tensor in self._state():
-            there = place or tensor.device
-            kind = floats if floats is not None and tensor.dtype.kind == "f" else tensor.dtype
-            if tensor.device is not there or tensor.dtype != kind:
-                changes[id(tensor)] = tensor, there, kind
-        if place is not None:
-            moving = (change for change in changes.values() if change[0].device is not place)
-            place.make_room(tensor.numel() * kind.itemsize for tensor, _, kind in moving)
-        for tensor, there, kind in changes.values():
+            new_device = target or tensor.device
+            is_float = tensor.dtype.kind == "f"
+            new_dtype = float_dtype if float_dtype is not None and is_float else tensor.dtype
+            if tensor.device is not new_device or tensor.dtype != new_dtype:
+                changes[id(tensor)] = tensor, new_device, new_dtype
+        if target is not None:
+            moving = (change for change in changes.values() if change[0].device is not target)
+            target.make_room(tensor.numel() * new_dtype.itemsize for tensor, _, new_dtype in moving)
+        for tensor, new_device, new_dtype in changes.values():
             grad = tensor.grad
             with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
-                _replace(tensor, tensor.numpy().astype(kind, copy=False), there, copy=True)
+                _replace(tensor, tensor.numpy().astype(new_dtype, copy=False), new_device)
             if grad is not None:
-                tensor.grad = grad.to(there, kind)
+                tensor.grad = grad.to(new_device, new_dtype)
         return self
 
     def cpu(self: M) -> M:
@@ -329,30 +336,28 @@ class Module:
         return self.to("float64")
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:
-        """Learn all parameters, or none; returns the module."""
+        """Require gradients of all parameters, or of none; returns the module."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self) -> None:
-        """Forget the gradients of all parameters."""
+        """Delete the gradients of all parameters."""
         for parameter in self.parameters():
             parameter.grad = None
 
     def train(self: M, mode: bool = True) -> M:
-        """Switch between training and inference for this module and all below it."""
+        """Switch this module and all below it to training mode, or to inference mode."""
         for module in self.modules():
             module.training = mode
         return self
 
     def eval(self: M) -> M:
-        """Switch to inference."""
+        """Switch to inference mode."""
         return self.train(False)
 
     def summary(self, *inputs: Any) -> Summary:
-        """Every layer's shape, parameters and operations, see :func:`dl4all.nn.summary`."""
-        from dl4all.nn.summary import summary  # which has modules in its signature
-
+        """A table of the layers' shapes, parameters and operations, see :func:`dl4all.nn.summary`."""
         return summary(self, *inputs)
 
     def __repr__(self) -> str:
@@ -363,20 +368,25 @@ class Module:
         return f"{type(self).__name__}(\n  {inner}\n)"
 
     def extra_repr(self) -> str:
-        """What ``repr`` shows between the parentheses of a layer without children."""
+        """The text between the parentheses in the ``repr`` of a layer without children."""
         return ""
 
 
 _keys = itertools.count()
 
 
-def _named(module: Module, name: str, found: Mapping[str, T], what: str) -> T:
-    if name not in found:
-        close = difflib.get_close_matches(name, found, 3) or list(found)[:3]
+def _named(module: Module, name: str, candidates: Mapping[str, T], what: str) -> T:
+    """The candidate of that name; the error suggests similar names.
+
+    Raises:
+        ArgumentError: there is none.
+    """
+    if name not in candidates:
+        close = difflib.get_close_matches(name, candidates, 3) or list(candidates)[:3]
         raise ArgumentError(
             f"[{type(module).__name__}] has no {what} {name!r}; it has {', '.join(close) or 'none'}"
         )
-    return found[name]
+    return candidates[name]
 
 
 def _register(hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> Callable[[], None]:
@@ -386,26 +396,31 @@ def _register(hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) ->
 
 
 def _name_layer(error: Dl4allError, module: Module) -> None:
-    """Say in which layer something went wrong: each module on the way out adds the name of the one below."""
-    noted = vars(error)
-    if "_layer" in noted:
-        text, path, what, below = noted["_layer"]
-        path = [name for name, child in module.named_children() if child is below][:1] + path
+    """Add the layer's path to an error: each module that it passes adds the name of its child."""
+    attributes = vars(error)
+    if "_layer" in attributes:
+        text, path, layer, child = attributes["_layer"]
+        path = [name for name, module_below in module.named_children() if module_below is child][:1] + path
     else:
-        text, path, what = str(error), [], f"{type(module).__name__}({module.extra_repr()})"
-    noted["_layer"] = (text, path, what, module)
-    error.args = (f"{text} (in layer {'.'.join(path)}: {what})" if path else f"{text} (in {what})",)
+        text, path, layer = str(error), [], f"{type(module).__name__}({module.extra_repr()})"
+    attributes["_layer"] = (text, path, layer, module)
+    error.args = (f"{text} (in layer {'.'.join(path)}: {layer})" if path else f"{text} (in {layer})",)
 
 
-def _numbers(name: str, given: Any) -> npt.NDArray[Any]:
-    array = given.numpy() if isinstance(given, Tensor) else np.asarray(given)
+def _numbers(name: str, value: object) -> npt.NDArray[Any]:
+    """A weight as an array.
+
+    Raises:
+        WeightsError: it holds no numbers.
+    """
+    array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
     if array.dtype.kind not in "biuf":
-        raise WeightsError(f"{name} must be an array of numbers, got {type(given).__name__} of {array.dtype}")
+        raise WeightsError(f"{name} must be an array of numbers, got {type(value).__name__} of {array.dtype}")
     return array
 
 
-def _replace(tensor: Tensor, array: npt.NDArray[Any], place: Device, *, copy: bool) -> None:
-    """Give a tensor new contents, perhaps elsewhere, so that everyone who holds it sees them."""
-    made = from_host(Tensor, array, place, copy=copy)
-    tensor.storage, tensor.device, tensor.dtype = made.storage, place, made.dtype
-    tensor.strides, tensor.offset = made.strides, 0
+def _replace(tensor: Tensor, array: npt.NDArray[Any], device: Device) -> None:
+    """Give a tensor object new memory on a device, so that all references to it see the new contents."""
+    copy = from_host(Tensor, array, device, copy=True)
+    tensor.storage, tensor.device, tensor.dtype = copy.storage, device, copy.dtype
+    tensor.strides, tensor.offset = copy.strides, 0

@@ -1,4 +1,4 @@
-"""Normalisation layers."""
+"""Normalization layers."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ from dl4all.tensor.tensor import Tensor
 
 
 class _Counter:
-    """Counts in a tensor of one int without waiting for its device: it knows what it wrote there last."""
+    """Counts in a tensor of one int without waiting for its device: it remembers the value written last."""
 
     def __init__(self) -> None:
         self._written: tuple[Any, int, int] | None = None  # storage, its version, value
 
     def __reduce__(self) -> tuple[type[_Counter], tuple[()]]:
-        return _Counter, ()  # a copy has not written anything
+        return _Counter, ()  # a copy starts without a remembered value
 
     def next(self, tensor: Tensor) -> int:
         """Add 1; returns the value."""
-        known = self._written
-        fresh = known is not None and known[:2] == (tensor.storage, tensor.storage.version)
-        value = (known[2] if known is not None and fresh else int(tensor.item())) + 1
+        last = self._written
+        if last is not None and last[:2] == (tensor.storage, tensor.storage.version):
+            value = last[2] + 1
+        else:
+            value = int(tensor.item()) + 1
         fill_(tensor, value)
         self._written = tensor.storage, tensor.storage.version, value
         return value
 
 
-class _ByChannel(Module):
-    """What batch and instance normalisation have in common: parameters and statistics of channels."""
+class _ChannelNorm(Module):
+    """Base class of batch and instance normalization: parameters and statistics of each channel."""
 
-    ranks: ClassVar[tuple[int, ...]]  # of inputs
-    weight: Any
+    ranks: ClassVar[tuple[int, ...]]  # how many axes an input may have
+    weight: Any  # of these five each is a tensor, or None
     bias: Any
     running_mean: Any
     running_var: Any
@@ -78,7 +80,9 @@ class _ByChannel(Module):
         )
 
 
-class _BatchNorm(_ByChannel):
+class _BatchNorm(_ChannelNorm):
+    """Batch normalization, whatever the number of axes."""
+
     def __init__(
         self,
         num_features: int,
@@ -94,26 +98,30 @@ class _BatchNorm(_ByChannel):
 
     def forward(self, x: Tensor) -> Tensor:
         self._check(x)
-        own = self.training or self.running_mean is None
-        share = 0.0 if self.momentum is None else self.momentum
+        batch_statistics = self.training or self.running_mean is None
+        momentum = 0.0 if self.momentum is None else self.momentum
         tracking = self.training and self.num_batches_tracked is not None
         if tracking:
             count = self._batches.next(self.num_batches_tracked)
-            share = 1 / count if self.momentum is None else share
-        mean, var = (self.running_mean, self.running_var) if tracking or not own else (None, None)
-        return functional.batch_norm(x, mean, var, self.weight, self.bias, own, share, self.eps)
+            momentum = 1 / count if self.momentum is None else momentum
+        mean, var = (
+            (self.running_mean, self.running_var) if tracking or not batch_statistics else (None, None)
+        )
+        return functional.batch_norm(
+            x, mean, var, self.weight, self.bias, batch_statistics, momentum, self.eps
+        )
 
 
 class BatchNorm1d(_BatchNorm):
-    """Batch normalisation of vectors or sequences: each channel by its mean and variance.
+    """Batch normalization of vectors or sequences (Ioffe and Szegedy, arXiv:1502.03167).
 
-    In training by those of the batch, towards which the running ones move; after ``eval()`` by the running
-    ones. Without `track_running_stats` always by those of the batch.
+    Training uses the mean and the variance of the batch, and moves the running statistics towards them;
+    after ``eval()`` the running statistics are used. Without `track_running_stats` the batch's always are.
 
     Args:
-        num_features: channels.
-        eps: keeps the square root away from 0.
-        momentum: the share of a batch in the running statistics; None for the average over all batches.
+        num_features: how many channels there are.
+        eps: added to the variance, to keep the square root away from 0.
+        momentum: the weight of a batch in the running statistics; None for the average over all batches.
         affine: whether there are a weight and a bias for each channel.
         track_running_stats: whether there are running statistics.
         bias: False leaves the bias out.
@@ -131,7 +139,7 @@ class BatchNorm1d(_BatchNorm):
 
 
 class BatchNorm2d(_BatchNorm):
-    """Batch normalisation of images, see :class:`BatchNorm1d`.
+    """Batch normalization of images, see :class:`BatchNorm1d`.
 
     Shape:
         (N, num_features, H, W), the same out.
@@ -141,7 +149,7 @@ class BatchNorm2d(_BatchNorm):
 
 
 class BatchNorm3d(_BatchNorm):
-    """Batch normalisation of volumes, see :class:`BatchNorm1d`.
+    """Batch normalization of volumes, see :class:`BatchNorm1d`.
 
     Shape:
         (N, num_features, D, H, W), the same out.
@@ -150,7 +158,9 @@ class BatchNorm3d(_BatchNorm):
     ranks = (5,)
 
 
-class _InstanceNorm(_ByChannel):
+class _InstanceNorm(_ChannelNorm):
+    """Instance normalization, whatever the number of axes."""
+
     def __init__(
         self,
         num_features: int,
@@ -166,30 +176,30 @@ class _InstanceNorm(_ByChannel):
     def forward(self, x: Tensor) -> Tensor:
         self._check(x)
         if x.ndim == self.ranks[0]:
-            return self._normalised(x.unsqueeze(0)).squeeze(0)
-        return self._normalised(x)
+            return self._normalize(x.unsqueeze(0)).squeeze(0)
+        return self._normalize(x)
 
-    def _normalised(self, x: Tensor) -> Tensor:
-        own = self.training or not self.track_running_stats
+    def _normalize(self, x: Tensor) -> Tensor:
+        batch_statistics = self.training or not self.track_running_stats
         return functional.instance_norm(
             x,
             self.running_mean,
             self.running_var,
             self.weight,
             self.bias,
-            own,
+            batch_statistics,
             self.momentum or 0.0,
             self.eps,
         )
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Each channel of each sequence by its own mean and variance.
+    """Instance normalization: each channel of each sequence by its own mean and variance.
 
     Args:
-        num_features: channels.
-        eps: keeps the square root away from 0.
-        momentum: the share of a batch in the running statistics.
+        num_features: how many channels there are.
+        eps: added to the variance, to keep the square root away from 0.
+        momentum: the weight of a batch in the running statistics.
         affine: whether there are a weight and a bias for each channel.
         track_running_stats: whether there are running statistics, which are used after ``eval()``.
         bias: False leaves the bias out.
@@ -202,7 +212,7 @@ class InstanceNorm1d(_InstanceNorm):
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Each channel of each image by its own mean and variance, see :class:`InstanceNorm1d`.
+    """Instance normalization: each channel of each image by its own statistics, see :class:`InstanceNorm1d`.
 
     Shape:
         (N, num_features, H, W) or without N, the same out.
@@ -212,7 +222,7 @@ class InstanceNorm2d(_InstanceNorm):
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Each channel of each volume by its own mean and variance, see :class:`InstanceNorm1d`.
+    """Instance normalization: each channel of each volume by its own statistics, see :class:`InstanceNorm1d`.
 
     Shape:
         (N, num_features, D, H, W) or without N, the same out.
@@ -222,12 +232,12 @@ class InstanceNorm3d(_InstanceNorm):
 
 
 class GroupNorm(Module):
-    """Groups of channels of each sample by their own mean and variance.
+    """Group normalization: groups of channels of each sample by their own mean and variance.
 
     Args:
         num_groups: into how many groups the channels are split.
-        num_channels: channels.
-        eps: keeps the square root away from 0.
+        num_channels: how many channels there are.
+        eps: added to the variance, to keep the square root away from 0.
         affine: whether there are a weight and a bias for each channel.
         bias: False leaves the bias out.
 
@@ -235,7 +245,7 @@ class GroupNorm(Module):
         (N, num_channels, ...), the same out.
 
     Raises:
-        ArgumentError: the channels do not split into so many groups.
+        ArgumentError: the channels do not divide evenly into the groups.
     """
 
     def __init__(
@@ -259,11 +269,11 @@ class GroupNorm(Module):
 
 
 class LayerNorm(Module):
-    """The last axes together by their mean and variance.
+    """Layer normalization: the last axes together by their mean and variance.
 
     Args:
-        normalized_shape: the sizes of these axes, or the size of the last.
-        eps: keeps the square root away from 0.
+        normalized_shape: the sizes of these axes, or the size of the last axis.
+        eps: added to the variance, to keep the square root away from 0.
         elementwise_affine: whether there are a weight and a bias for each element.
         bias: False leaves the bias out.
 
@@ -295,11 +305,11 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """The last axes together by the root of the mean of their squares.
+    """RMS normalization: the last axes together by the root of the mean of their squares.
 
     Args:
-        normalized_shape: the sizes of these axes, or the size of the last.
-        eps: is added to the mean of the squares; None for the dtype's distance from 1 to the next number.
+        normalized_shape: the sizes of these axes, or the size of the last axis.
+        eps: added to the mean of the squares; None for the distance from 1 to the dtype's next number.
         elementwise_affine: whether there is a weight for each element.
 
     Shape:
@@ -322,6 +332,20 @@ class RMSNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class LocalResponseNorm(Module):
+    """:func:`~dl4all.nn.functional.local_response_norm` as a layer."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
 def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:

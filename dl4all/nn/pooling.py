@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar, TypeAlias
 
 from dl4all.nn import functional
 from dl4all.nn.conv import Size
 from dl4all.nn.module import Module
 from dl4all.tensor.tensor import Tensor
 
+OutputSize: TypeAlias = int | Sequence[int | None] | None
+"""One size for all axes, or one for each; None keeps the input's."""
+
+MaybeIndices: TypeAlias = Tensor | tuple[Tensor, Tensor]
+"""The result, or with ``return_indices`` the result and the indices of the maxima."""
+
 
 class _MaxPool(Module):
-    """The arguments of the layers below."""
+    """The arguments of all max-pooling layers."""
 
     def __init__(
         self,
@@ -30,8 +36,8 @@ class _MaxPool(Module):
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
     @property
-    def arguments(self) -> tuple[Any, ...]:
-        """What the function is called with."""
+    def arguments(self) -> tuple[Size, Size, Size, Size, bool]:
+        """The positional arguments of the function."""
         return self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
 
     def extra_repr(self) -> str:
@@ -42,27 +48,27 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """:func:`~dl4all.nn.functional.max_pool1d` as a layer; ``return_indices`` adds where the largest are."""
+    """:func:`~dl4all.nn.functional.max_pool1d` as a layer; ``return_indices`` adds the maxima\'s indices."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> MaybeIndices:
         if self.return_indices:
             return functional.max_pool1d_with_indices(x, *self.arguments)
         return functional.max_pool1d(x, *self.arguments)
 
 
 class MaxPool2d(_MaxPool):
-    """:func:`~dl4all.nn.functional.max_pool2d` as a layer; ``return_indices`` adds where the largest are."""
+    """:func:`~dl4all.nn.functional.max_pool2d` as a layer; ``return_indices`` adds the maxima\'s indices."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> MaybeIndices:
         if self.return_indices:
             return functional.max_pool2d_with_indices(x, *self.arguments)
         return functional.max_pool2d(x, *self.arguments)
 
 
 class MaxPool3d(_MaxPool):
-    """:func:`~dl4all.nn.functional.max_pool3d` as a layer; ``return_indices`` adds where the largest are."""
+    """:func:`~dl4all.nn.functional.max_pool3d` as a layer; ``return_indices`` adds the maxima\'s indices."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> MaybeIndices:
         if self.return_indices:
             return functional.max_pool3d_with_indices(x, *self.arguments)
         return functional.max_pool3d(x, *self.arguments)
@@ -85,8 +91,8 @@ class AvgPool1d(Module):
         self.padding, self.ceil_mode, self.count_include_pad = padding, ceil_mode, count_include_pad
 
     @property
-    def arguments(self) -> tuple[Any, ...]:
-        """What the function is called with."""
+    def arguments(self) -> tuple[Size, Size, Size, bool, bool]:
+        """The positional arguments of the function."""
         return self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
 
     def forward(self, x: Tensor) -> Tensor:
@@ -112,22 +118,20 @@ class AvgPool2d(AvgPool1d):
         self.divisor_override = divisor_override
 
     def forward(self, x: Tensor) -> Tensor:
-        given = (*self.arguments, self.divisor_override)
-        return functional.avg_pool2d(x, *given)
+        return functional.avg_pool2d(x, *self.arguments, self.divisor_override)
 
 
 class AvgPool3d(AvgPool2d):
     """:func:`~dl4all.nn.functional.avg_pool3d` as a layer."""
 
     def forward(self, x: Tensor) -> Tensor:
-        given = (*self.arguments, self.divisor_override)
-        return functional.avg_pool3d(x, *given)
+        return functional.avg_pool3d(x, *self.arguments, self.divisor_override)
 
 
-class _Adaptive(Module):
-    """The argument of the layers below."""
+class _AdaptivePool(Module):
+    """The argument of all adaptive layers."""
 
-    def __init__(self, output_size: Any) -> None:
+    def __init__(self, output_size: OutputSize) -> None:
         super().__init__()
         self.output_size = output_size
 
@@ -135,35 +139,36 @@ class _Adaptive(Module):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool1d(_Adaptive):
+class AdaptiveAvgPool1d(_AdaptivePool):
     """:func:`~dl4all.nn.functional.adaptive_avg_pool1d` as a layer; size 1 is the mean."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.adaptive_avg_pool1d(x, self.output_size)
+        size: Any = self.output_size  # the function refuses what is no size of one axis
+        return functional.adaptive_avg_pool1d(x, size)
 
 
-class AdaptiveAvgPool2d(_Adaptive):
+class AdaptiveAvgPool2d(_AdaptivePool):
     """:func:`~dl4all.nn.functional.adaptive_avg_pool2d` as a layer; size 1 is the global mean."""
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.adaptive_avg_pool2d(x, self.output_size)
 
 
-class AdaptiveAvgPool3d(_Adaptive):
+class AdaptiveAvgPool3d(_AdaptivePool):
     """:func:`~dl4all.nn.functional.adaptive_avg_pool3d` as a layer; size 1 is the global mean."""
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.adaptive_avg_pool3d(x, self.output_size)
 
 
-class AdaptiveMaxPool2d(_Adaptive):
+class AdaptiveMaxPool2d(_AdaptivePool):
     """:func:`~dl4all.nn.functional.adaptive_max_pool2d` as a layer."""
 
-    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+    def __init__(self, output_size: OutputSize, return_indices: bool = False) -> None:
         super().__init__(output_size)
         self.return_indices = return_indices
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> MaybeIndices:
         if self.return_indices:
             return functional.adaptive_max_pool2d_with_indices(x, self.output_size)
         return functional.adaptive_max_pool2d(x, self.output_size)
@@ -172,23 +177,24 @@ class AdaptiveMaxPool2d(_Adaptive):
 class AdaptiveMaxPool1d(AdaptiveMaxPool2d):
     """:func:`~dl4all.nn.functional.adaptive_max_pool1d` as a layer."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> MaybeIndices:
+        size: Any = self.output_size  # the function refuses what is no size of one axis
         if self.return_indices:
-            return functional.adaptive_max_pool1d_with_indices(x, self.output_size)
-        return functional.adaptive_max_pool1d(x, self.output_size)
+            return functional.adaptive_max_pool1d_with_indices(x, size)
+        return functional.adaptive_max_pool1d(x, size)
 
 
 class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
     """:func:`~dl4all.nn.functional.adaptive_max_pool3d` as a layer."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> MaybeIndices:
         return functional.adaptive_max_pool3d(x, self.output_size, self.return_indices)
 
 
 class _LPPool(Module):
-    """The arguments of pooling by powers."""
+    """Power-average pooling, whatever the number of axes."""
 
-    function: ClassVar[Callable[..., Any]]
+    function: ClassVar[Callable[..., Tensor]]
 
     def __init__(
         self, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False
@@ -197,7 +203,7 @@ class _LPPool(Module):
         self.norm_type, self.kernel_size = norm_type, kernel_size
         self.stride, self.ceil_mode = stride, ceil_mode
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return type(self).function(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
     def extra_repr(self) -> str:
@@ -223,9 +229,9 @@ class LPPool3d(_LPPool):
 
 
 class _MaxUnpool(Module):
-    """The arguments of the way back from pooling."""
+    """The partial inverse of max pooling, whatever the number of axes."""
 
-    function: ClassVar[Callable[..., Any]]
+    function: ClassVar[Callable[..., Tensor]]
 
     def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
         super().__init__()
@@ -233,7 +239,7 @@ class _MaxUnpool(Module):
         self.stride = kernel_size if stride is None else stride
         self.padding = padding
 
-    def forward(self, x: Tensor, indices: Tensor, output_size: Any = None) -> Any:
+    def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         return type(self).function(x, indices, self.kernel_size, self.stride, self.padding, output_size)
 
     def extra_repr(self) -> str:

@@ -1,9 +1,8 @@
-"""Where in a sequence something stands, told to networks that do not go step by step."""
+"""Positional encodings of sequences: sinusoidal, learned and rotary."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +15,8 @@ from dl4all.tensor.creation import empty, from_numpy
 from dl4all.tensor.tensor import Tensor
 
 
-class _Added(Module):
-    """Rows of a table, added to the elements of sequences."""
+class _AddedEncoding(Module):
+    """Adds a row of a table to each element of a sequence."""
 
     def __init__(self, d_model: int, max_len: int, dropout: float, batch_first: bool) -> None:
         super().__init__()
@@ -26,7 +25,7 @@ class _Added(Module):
         self.d_model, self.max_len = d_model, max_len
         self.dropout, self.batch_first = dropout, batch_first
 
-    def _plus(self, x: Any, table: Any) -> Any:
+    def _add(self, x: Tensor, table: Tensor) -> Tensor:
         axis = 1 if self.batch_first else 0
         if x.ndim != 3 or x.shape[-1] != self.d_model or x.shape[axis] > self.max_len:
             order = "(N, T, features)" if self.batch_first else "(T, N, features)"
@@ -41,12 +40,12 @@ class _Added(Module):
         return f"{self.d_model}, max_len={self.max_len}"
 
 
-class SinusoidalPositionalEncoding(_Added):
-    """Adds sines and cosines of the place, of different wave lengths (Vaswani et al., arXiv:1706.03762).
+class SinusoidalPositionalEncoding(_AddedEncoding):
+    """Adds sines and cosines of the position, of different wavelengths (Vaswani et al., arXiv:1706.03762).
 
     Args:
         d_model: features; even ones get sines, odd ones cosines.
-        max_len: the longest sequence.
+        max_len: the length of the longest sequence.
         dropout: the probability with which an element of the result becomes zero in training.
         batch_first: whether inputs are (N, T, d_model) rather than (T, N, d_model).
 
@@ -74,12 +73,12 @@ class SinusoidalPositionalEncoding(_Added):
 
     pe: Tensor
 
-    def forward(self, x: Any) -> Any:
-        return self._plus(x, self.pe)
+    def forward(self, x: Tensor) -> Tensor:
+        return self._add(x, self.pe)
 
 
-class LearnedPositionalEncoding(_Added):
-    """Adds a learned vector for each place.
+class LearnedPositionalEncoding(_AddedEncoding):
+    """Adds a learned vector for each position.
 
     Args:
         d_model, max_len, dropout, batch_first: as for :class:`SinusoidalPositionalEncoding`.
@@ -95,19 +94,19 @@ class LearnedPositionalEncoding(_Added):
         super().__init__(d_model, max_len, dropout, batch_first)
         self.weight = Parameter(init.normal_(empty((max_len, d_model), device="cpu"), std=0.02))
 
-    def forward(self, x: Any) -> Any:
-        return self._plus(x, self.weight)
+    def forward(self, x: Tensor) -> Tensor:
+        return self._add(x, self.weight)
 
 
 class RotaryPositionalEncoding(Module):
-    """Turns pairs of features by angles that grow with the place (Su et al., arXiv:2104.09864).
+    """Rotates pairs of features by angles that grow with the position (Su et al., arXiv:2104.09864).
 
-    Feature i is paired with feature ``i + dim / 2``. Applied to queries and keys, scores depend only
-    on how far apart they are.
+    Feature i is paired with feature ``i + dim / 2``. If queries and keys are rotated, their
+    scores depend only on the distance between their positions.
 
     Args:
-        dim: features, an even number.
-        base: the longest wave is this many times 2 pi places long.
+        dim: how many features there are, an even number.
+        base: the longest wavelength is 2 pi times this many positions.
 
     Shape:
         (..., T, dim), the same out.
@@ -128,14 +127,14 @@ class RotaryPositionalEncoding(Module):
             raise ArgumentError(f"[RotaryPositionalEncoding] expected an even number of features, got {dim}")
         self.dim, self.base = dim, base
 
-    def forward(self, x: Any, offset: int = 0) -> Any:
-        """`x` turned; its first element stands at place `offset`."""
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        """`x` rotated; its first element is at position `offset`."""
         if x.ndim < 2 or x.shape[-1] != self.dim:
             raise ShapeError(f"[RotaryPositionalEncoding] expected shape (..., T, {self.dim}), got {x.shape}")
         cosines, sines = (from_numpy(a.astype(x.dtype), x.device) for a in self._table(x.shape[-2], offset))
         half = self.dim // 2
-        turned = ops.cat([-x[..., half:], x[..., :half]], -1)
-        return x * cosines + turned * sines
+        rotated = ops.cat([-x[..., half:], x[..., :half]], -1)
+        return x * cosines + rotated * sines
 
     def _table(self, length: int, offset: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         rates = np.exp(-math.log(self.base) * np.arange(0, self.dim, 2) / self.dim)

@@ -1,9 +1,9 @@
-"""Recurrent layers and cells: plain, LSTM and GRU."""
+"""Recurrent layers and cells: RNN, LSTM and GRU."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
@@ -15,12 +15,17 @@ from dl4all.ops.rnn.lstm import lstm_states
 from dl4all.tensor.creation import zeros
 from dl4all.tensor.tensor import Tensor
 
-States = tuple[Tensor, ...]
-"""What goes from step to step: the hidden state, and in a LSTM the cell behind it."""
+States: TypeAlias = tuple[Tensor, ...]
+"""The hidden state, and for an LSTM the cell state."""
+
+Hidden: TypeAlias = Tensor | States
+"""States as users pass and get them: a tensor, or for an LSTM the pair (hidden, cell)."""
+
+SequenceOrPacked = TypeVar("SequenceOrPacked", Tensor, PackedSequence)
 
 
 class _Recurrence(Module):
-    """What layers and cells have in common: one step."""
+    """The parameters and the step that layers and cells have in common; the step here is that of an RNN."""
 
     gates: ClassVar[int] = 1
     states: ClassVar[int] = 1
@@ -37,31 +42,41 @@ class _Recurrence(Module):
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
 
     @property
-    def _outputs(self) -> int:
-        """Features of the hidden state that is given out."""
+    def _output_size(self) -> int:
+        """How many features the hidden state, which is the output, has."""
         return self.proj_size or self.hidden_size
 
     def _add_parameters(self, inputs: int, suffix: str = "") -> None:
         rows, hidden = self.gates * self.hidden_size, self.hidden_size
-        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs), "weight_hh": (rows, self._outputs)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "weight_ih": (rows, inputs),
+            "weight_hh": (rows, self._output_size),
+        }
         biases: dict[str, tuple[int, ...]] = {"bias_ih": (rows,), "bias_hh": (rows,)}
         projection: dict[str, tuple[int, ...]] = {"weight_hr": (self.proj_size, hidden)}
         for name, shape in (shapes | biases | (projection if self.proj_size else {})).items():
-            wanted = name not in biases or self.bias
-            parameter = Parameter(init.fan_in_uniform(shape, hidden)) if wanted else None
+            exists = name not in biases or self.bias
+            parameter = Parameter(init.fan_in_uniform(shape, hidden)) if exists else None
             setattr(self, name + suffix, parameter)
 
-    def _step(self, gates_x: Any, states: States, weight: Any, bias: Any, projection: Any) -> States:
+    def _step(
+        self, gates_x: Tensor, states: States, weight: Tensor, bias: Tensor | None, projection: Tensor | None
+    ) -> States:
         gates_h = functional.linear(states[0], weight, bias)
         function = ops.tanh if self.nonlinearity == "tanh" else ops.relu
         return (function(gates_x + gates_h),)
 
-    def _checked(self, given: Any, rows: tuple[int, ...], like: Tensor) -> States:
-        """The initial states, zeros if there are none."""
-        shapes = ((*rows, self._outputs), (*rows, self.hidden_size))[: self.states]
-        if given is None:
-            return tuple(zeros(shape, dtype=like.dtype, device=like.device) for shape in shapes)
-        states = given if self.states > 1 else (given,)
+    def _initial_states(self, hx: Any, rows: tuple[int, ...], input: Tensor) -> States:
+        """The initial states, zeros if there are none.
+
+        Raises:
+            ArgumentError: there is another number of states.
+            ShapeError: a state has another shape.
+        """
+        shapes = ((*rows, self._output_size), (*rows, self.hidden_size))[: self.states]
+        if hx is None:
+            return tuple(zeros(shape, dtype=input.dtype, device=input.device) for shape in shapes)
+        states = hx if self.states > 1 else (hx,)
         if not isinstance(states, (tuple, list)) or len(states) != self.states:
             raise ArgumentError(f"[{type(self).__name__}] expected the states as a tuple (hidden, cell)")
         for state, shape in zip(states, shapes, strict=True):
@@ -71,7 +86,8 @@ class _Recurrence(Module):
                 )
         return tuple(states)
 
-    def _given(self, states: States) -> Any:
+    def _hidden(self, states: States) -> Any:
+        """States as users get them."""
         return states if self.states > 1 else states[0]
 
     def _check_features(self, x: Tensor, ranks: tuple[int, ...]) -> None:
@@ -82,26 +98,34 @@ class _Recurrence(Module):
             )
 
 
-class _Lstm(_Recurrence):
+class _LstmStep(_Recurrence):
+    """The step of an LSTM, with an optional projection of the hidden state."""
+
     gates, states = 4, 2
 
-    def _step(self, gates_x: Any, states: States, weight: Any, bias: Any, projection: Any) -> States:
+    def _step(
+        self, gates_x: Tensor, states: States, weight: Tensor, bias: Tensor | None, projection: Tensor | None
+    ) -> States:
         h, c = lstm_states(gates_x, functional.linear(states[0], weight, bias), states[1])
         return (h if projection is None else functional.linear(h, projection)), c
 
 
-class _Gru(_Recurrence):
+class _GruStep(_Recurrence):
+    """The step of a GRU."""
+
     gates = 3
 
-    def _step(self, gates_x: Any, states: States, weight: Any, bias: Any, projection: Any) -> States:
+    def _step(
+        self, gates_x: Tensor, states: States, weight: Tensor, bias: Tensor | None, projection: Tensor | None
+    ) -> States:
         return (ops.gru_step(gates_x, functional.linear(states[0], weight, bias), states[0]),)
 
 
-class _Layers(_Recurrence):
-    """Layers of recurrences over whole sequences.
+class _RecurrentLayers(_Recurrence):
+    """A stack of recurrent layers over whole sequences.
 
-    Inside, sequences are always packed: rows of all time steps one behind the other. The input's share in
-    the gates is one product for all of them.
+    Internally sequences are always packed: the rows of all time steps follow each other. The product of the
+    input with its weights is one matrix product for all time steps.
     """
 
     def __init__(
@@ -125,7 +149,9 @@ class _Layers(_Recurrence):
         self.dropout, self.bidirectional = dropout, bidirectional
         for layer in range(num_layers):
             for suffix in self._suffixes(layer):
-                self._add_parameters(input_size if layer == 0 else self._outputs * self._directions, suffix)
+                self._add_parameters(
+                    input_size if layer == 0 else self._output_size * self._directions, suffix
+                )
 
     @property
     def _directions(self) -> int:
@@ -135,112 +161,114 @@ class _Layers(_Recurrence):
         return (f"_l{layer}", f"_l{layer}_reverse")[: self._directions]
 
     def flatten_parameters(self) -> None:
-        """Nothing: is here because code for PyTorch calls it."""
+        """Does nothing; code written for PyTorch calls it."""
 
-    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
-        """Outputs of the last layer for all steps, and the states after the last one.
+    def forward(self, input: SequenceOrPacked, hx: Any = None) -> tuple[SequenceOrPacked, Any]:
+        """The outputs of the last layer for all time steps, and the states after the last time step.
 
         Raises:
             ShapeError, ArgumentError
         """
         if isinstance(input, PackedSequence):
-            return self._packed(input, hx)
+            return self._forward_packed(input, hx)
         self._check_features(input, (2, 3))
-        alone = input.ndim == 2
-        x = input.unsqueeze(1) if alone else input.swapaxes(0, 1) if self.batch_first else input
-        steps, count = x.shape[:2]
+        unbatched = input.ndim == 2
+        x = input.unsqueeze(1) if unbatched else input.swapaxes(0, 1) if self.batch_first else input
+        steps, batch = x.shape[:2]
         if not steps:
             raise ShapeError(f"[{type(self).__name__}] the input of shape {input.shape} has no time steps")
-        if alone and hx is not None:
+        if unbatched and hx is not None:
             hx = tuple(h.unsqueeze(1) for h in hx) if self.states > 1 else hx.unsqueeze(1)
-        states = self._checked(hx, (self.num_layers * self._directions, count), x)
-        y, found = self._run(ops.reshape(x, steps * count, self.input_size), [count] * steps, states)
-        y = ops.reshape(y, steps, count, y.shape[1])
-        if alone:
-            return y.squeeze(1), self._given(tuple(s.squeeze(1) for s in found))
-        return y.swapaxes(0, 1) if self.batch_first else y, self._given(found)
+        states = self._initial_states(hx, (self.num_layers * self._directions, batch), x)
+        y, last = self._run_layers(ops.reshape(x, steps * batch, self.input_size), [batch] * steps, states)
+        y = ops.reshape(y, steps, batch, y.shape[1])
+        if unbatched:
+            return y.squeeze(1), self._hidden(tuple(s.squeeze(1) for s in last))
+        return y.swapaxes(0, 1) if self.batch_first else y, self._hidden(last)
 
-    def _packed(self, input: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
+    def _forward_packed(self, input: PackedSequence, hx: Hidden | None) -> tuple[PackedSequence, Any]:
         self._check_features(input.data, (2,))
         rows = (self.num_layers * self._directions, input.batch_sizes[0])
-        states = self._checked(hx, rows, input.data)
+        states = self._initial_states(hx, rows, input.data)
         if input.sorted_indices is not None and hx is not None:
             states = tuple(ops.index_select(s, 1, input.sorted_indices) for s in states)
-        y, found = self._run(input.data, input.batch_sizes, states)
+        y, last = self._run_layers(input.data, input.batch_sizes, states)
         if input.unsorted_indices is not None:
-            found = tuple(ops.index_select(s, 1, input.unsorted_indices) for s in found)
-        return input._replace(data=y), self._given(found)
+            last = tuple(ops.index_select(s, 1, input.unsorted_indices) for s in last)
+        return input._replace(data=y), self._hidden(last)
 
-    def _run(self, x: Any, sizes: Sequence[int], states: States) -> tuple[Any, States]:
-        """All layers over packed rows; `sizes` says how many of them belong to each step."""
-        found: list[States] = []
+    def _run_layers(self, x: Tensor, sizes: Sequence[int], states: States) -> tuple[Tensor, States]:
+        """Run all layers over packed rows; `sizes` says how many rows each time step has."""
+        last_states: list[States] = []
         for layer in range(self.num_layers):
             if layer and self.dropout:
                 x = functional.dropout(x, self.dropout, self.training)
             outputs = []
             for direction, suffix in enumerate(self._suffixes(layer)):
                 first = tuple(s[layer * self._directions + direction] for s in states)
-                y, last = self._one(x, sizes, first, suffix, reverse=direction == 1)
+                y, last = self._run_layer(x, sizes, first, suffix, reverse=direction == 1)
                 outputs.append(y)
-                found.append(last)
+                last_states.append(last)
             x = ops.cat(outputs, 1) if self.bidirectional else outputs[0]
-        return x, tuple(ops.stack([states[k] for states in found]) for k in range(self.states))
+        return x, tuple(ops.stack([states[k] for states in last_states]) for k in range(self.states))
 
-    def _one(
-        self, x: Any, sizes: Sequence[int], first: States, suffix: str, *, reverse: bool
-    ) -> tuple[Any, States]:
-        """One layer in one direction."""
-        own = [getattr(self, n + suffix) for n in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")]
-        own.append(getattr(self, f"weight_hr{suffix}") if self.proj_size else None)
-        parts = split_rows(functional.linear(x, *own[:2]), sizes)
+    def _run_layer(
+        self, x: Tensor, sizes: Sequence[int], first: States, suffix: str, *, reverse: bool
+    ) -> tuple[Tensor, States]:
+        """Run one layer in one direction; returns the outputs and the last states."""
+        weights = [getattr(self, n + suffix) for n in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")]
+        weights.append(getattr(self, f"weight_hr{suffix}") if self.proj_size else None)
+        steps = split_rows(functional.linear(x, *weights[:2]), sizes)
         count = sizes[-1] if reverse else sizes[0]
         states = _rows(first, 0, count)
         finished: list[States] = []
-        outputs: list[Any] = []
-        for part in reversed(parts) if reverse else parts:
-            size = part.shape[0]
-            if size < count:  # some sequences have come to their end
+        outputs: list[Tensor] = []
+        for gates_x in reversed(steps) if reverse else steps:
+            size = gates_x.shape[0]
+            if size < count:  # some sequences have ended
                 finished.append(_rows(states, size, count))
                 states = _rows(states, 0, size)
-            elif size > count:  # or, from behind, begin here
-                states = _joined([states, _rows(first, count, size)])
+            elif size > count:  # in reverse, some sequences begin
+                states = _concatenate([states, _rows(first, count, size)])
             count = size
-            states = self._step(part, states, *own[2:])
+            states = self._step(gates_x, states, *weights[2:])
             outputs.append(states[0])
         y = ops.cat(outputs[::-1] if reverse else outputs)
-        return y, _joined([states, *reversed(finished)])
+        return y, _concatenate([states, *reversed(finished)])
 
     def extra_repr(self) -> str:
-        shown = [str(self.input_size), str(self.hidden_size)]
+        arguments = [str(self.input_size), str(self.hidden_size)]
         defaults = {
             "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False,
             "proj_size": 0,
         }  # fmt: skip
-        shown += [f"{k}={getattr(self, k)}" for k, v in defaults.items() if getattr(self, k) != v]
-        return ", ".join(shown)
+        arguments += [f"{k}={getattr(self, k)}" for k, v in defaults.items() if getattr(self, k) != v]
+        return ", ".join(arguments)
 
 
 def _rows(states: States, start: int, end: int) -> States:
+    """The states of some of the sequences."""
     return tuple(s if (start, end) == (0, s.shape[0]) else s[start:end] for s in states)
 
 
-def _joined(parts: list[States]) -> States:
-    return parts[0] if len(parts) == 1 else tuple(ops.cat(same) for same in zip(*parts, strict=True))
+def _concatenate(parts: list[States]) -> States:
+    """The states of several groups of sequences as one."""
+    return parts[0] if len(parts) == 1 else tuple(ops.cat(kind) for kind in zip(*parts, strict=True))
 
 
-class RNN(_Layers):
-    """Layers of ``h = tanh(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh)``.
+class RNN(_RecurrentLayers):
+    """Elman RNN layers: ``h = tanh(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh)``.
 
     Args:
-        input_size: features of the input.
-        hidden_size: features of the hidden state.
-        num_layers: each works on the outputs of the one before.
+        input_size: how many features the input has.
+        hidden_size: how many features the hidden state has.
+        num_layers: how many layers there are; each takes the outputs of the layer before.
         nonlinearity: ``"tanh"`` or ``"relu"``.
         bias: whether there are biases.
         batch_first: whether inputs and outputs are (N, T, features) rather than (T, N, features).
         dropout: the probability with which outputs between layers become zero in training.
-        bidirectional: whether each layer also goes from the end to the start; outputs then have twice the
-            features.
+        bidirectional: whether each layer also runs from the end to the start, which doubles the features of
+            the outputs.
 
     Shape:
         Input (T, N, input_size), (T, input_size) or a packed sequence, and initial states of shape
@@ -248,7 +276,7 @@ class RNN(_Layers):
         hidden_size) and the last states.
 
     Raises:
-        ArgumentError: an argument makes no sense.
+        ArgumentError: an argument is out of range.
 
     Example:
         >>> import dl4all as dl
@@ -269,24 +297,24 @@ class RNN(_Layers):
         bidirectional: bool = False,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
-        self.nonlinearity = _nonlinearity("RNN", nonlinearity)
+        self.nonlinearity = _check_nonlinearity("RNN", nonlinearity)
 
 
-class LSTM(_Lstm, _Layers):
-    """Layers with long short-term memory (Hochreiter and Schmidhuber, 1997).
+class LSTM(_LstmStep, _RecurrentLayers):
+    """LSTM layers: long short-term memory (Hochreiter and Schmidhuber, 1997).
 
     Args:
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as for :class:`RNN`.
-        proj_size: features that a further matrix makes of the hidden state's (Sak et al., arXiv:1402.1128),
-            fewer than `hidden_size`; 0 leaves them as they are.
+        proj_size: how many features a projection of the hidden state has (Sak et al., arXiv:1402.1128),
+            fewer than `hidden_size`; 0 for no projection.
 
     Shape:
         As for :class:`RNN`; states are tuples (hidden, cell). The rows of weights are the gates input,
-        forget, cell and output. With `proj_size` outputs and hidden states have that many features, and
-        cells `hidden_size`.
+        forget, cell and output. With `proj_size` outputs and hidden states have that many features; cell
+        states have `hidden_size`.
 
     Raises:
-        ArgumentError: an argument makes no sense.
+        ArgumentError: an argument is out of range.
 
     Example:
         >>> import dl4all as dl
@@ -315,8 +343,8 @@ class LSTM(_Lstm, _Layers):
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
 
 
-class GRU(_Gru, _Layers):
-    """Layers of gated recurrent units (Cho et al., arXiv:1406.1078).
+class GRU(_GruStep, _RecurrentLayers):
+    """GRU layers: gated recurrent units (Cho et al., arXiv:1406.1078).
 
     Args:
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as for :class:`RNN`.
@@ -326,35 +354,37 @@ class GRU(_Gru, _Layers):
     """
 
 
-class _Cell(_Recurrence):
-    """One step at a time."""
+class _RecurrentCell(_Recurrence):
+    """Computes one time step per call."""
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
         super().__init__(input_size, hidden_size, bias)
         self._add_parameters(input_size)
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(self, input: Tensor, hx: Any = None) -> Any:
+        """The next states; without `hx`, those after states of zeros."""
         self._check_features(input, (1, 2))
-        alone = input.ndim == 1
-        x = input.unsqueeze(0) if alone else input
-        if alone and hx is not None:
+        unbatched = input.ndim == 1
+        x = input.unsqueeze(0) if unbatched else input
+        if unbatched and hx is not None:
             hx = tuple(h.unsqueeze(0) for h in hx) if self.states > 1 else hx.unsqueeze(0)
-        states = self._checked(hx, (x.shape[0],), x)
-        own = {name: getattr(self, name) for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")}
-        gates_x = functional.linear(x, own["weight_ih"], own["bias_ih"])
-        found = self._step(gates_x, states, own["weight_hh"], own["bias_hh"], None)
-        return self._given(tuple(s.squeeze(0) for s in found) if alone else found)
+        states = self._initial_states(hx, (x.shape[0],), x)
+        weight_ih, bias_ih, weight_hh, bias_hh = (
+            getattr(self, name) for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
+        )
+        states = self._step(functional.linear(x, weight_ih, bias_ih), states, weight_hh, bias_hh, None)
+        return self._hidden(tuple(s.squeeze(0) for s in states) if unbatched else states)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
 
 
-class RNNCell(_Cell):
+class RNNCell(_RecurrentCell):
     """One step of :class:`RNN`.
 
     Args:
-        input_size: features of the input.
-        hidden_size: features of the hidden state.
+        input_size: how many features the input has.
+        hidden_size: how many features the hidden state has.
         bias: whether there are biases.
         nonlinearity: ``"tanh"`` or ``"relu"``.
 
@@ -366,10 +396,10 @@ class RNNCell(_Cell):
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh"
     ) -> None:
         super().__init__(input_size, hidden_size, bias)
-        self.nonlinearity = _nonlinearity("RNNCell", nonlinearity)
+        self.nonlinearity = _check_nonlinearity("RNNCell", nonlinearity)
 
 
-class LSTMCell(_Lstm, _Cell):
+class LSTMCell(_LstmStep, _RecurrentCell):
     """One step of :class:`LSTM`.
 
     Args:
@@ -386,7 +416,7 @@ class LSTMCell(_Lstm, _Cell):
     """
 
 
-class GRUCell(_Gru, _Cell):
+class GRUCell(_GruStep, _RecurrentCell):
     """One step of :class:`GRU`.
 
     Args:
@@ -397,7 +427,7 @@ class GRUCell(_Gru, _Cell):
     """
 
 
-def _nonlinearity(name: str, given: str) -> str:
-    if given not in ("tanh", "relu"):
-        raise ArgumentError(f"[{name}] nonlinearity must be 'tanh' or 'relu', got {given!r}")
-    return given
+def _check_nonlinearity(name: str, nonlinearity: str) -> str:
+    if nonlinearity not in ("tanh", "relu"):
+        raise ArgumentError(f"[{name}] nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}")
+    return nonlinearity

@@ -1,4 +1,4 @@
-"""Transformers: layers of attention and of a network for each element (Vaswani et al., arXiv:1706.03762)."""
+"""Transformer encoders and decoders (Vaswani et al., arXiv:1706.03762)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from dl4all.nn.dropout import Dropout
 from dl4all.nn.linear import Linear
 from dl4all.nn.module import Module, Parameter
 from dl4all.nn.normalization import LayerNorm
-from dl4all.tensor.creation import Place, from_numpy
+from dl4all.tensor.arguments import DeviceLike
+from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
 ACTIVATIONS: dict[str, Callable[..., Any]] = {"relu": functional.relu, "gelu": functional.gelu}
 
 
-class _Layer(Module):
-    """What encoder and decoder layers share."""
+class _TransformerLayer(Module):
+    """The sublayers that encoder and decoder layers share."""
 
     def __init__(
         self,
@@ -57,35 +58,35 @@ class _Layer(Module):
             setattr(self, f"norm{k + 1}", LayerNorm(d_model, layer_norm_eps, bias=bias))
             setattr(self, f"dropout{k + 1}", Dropout(dropout))
 
-    crosses = False
+    crosses = False  # whether there is attention to the encoder's output
 
-    def _around(self, x: Any, number: int, part: Callable[[Any], Any]) -> Any:
-        """A part with a way around it, normalised before or after."""
+    def _residual(self, x: Tensor, number: int, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """A sublayer with a residual connection, normalized before or after."""
         norm, dropout = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")
         if self.norm_first:
-            return x + dropout(part(norm(x)))
-        return norm(x + dropout(part(x)))
+            return x + dropout(sublayer(norm(x)))
+        return norm(x + dropout(sublayer(x)))
 
-    def _feedforward(self, x: Any) -> Any:
+    def _feedforward(self, x: Tensor) -> Tensor:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
-    def _attend_itself(self, mask: Any, padding: Any) -> Callable[[Any], Any]:
+    def _self_attention(self, mask: Tensor | None, padding: Tensor | None) -> Callable[[Tensor], Tensor]:
         return lambda x: self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask)[0]
 
 
-class TransformerEncoderLayer(_Layer):
-    """Attention among the elements of a sequence, and a network of two layers for each.
+class TransformerEncoderLayer(_TransformerLayer):
+    """Self-attention, then a feed-forward network of two layers for each element.
 
     Args:
-        d_model: features.
-        nhead: heads.
-        dim_feedforward: features between the two layers.
+        d_model: how many features an element has.
+        nhead: how many attention heads there are.
+        dim_feedforward: how many features there are between the two layers.
         dropout: the probability with which elements become zero in training.
         activation: ``"relu"``, ``"gelu"`` or a function.
-        layer_norm_eps: of the normalisations.
+        layer_norm_eps: `eps` of the normalizations.
         batch_first: whether tensors are (N, T, d_model) rather than (T, N, d_model).
-        norm_first: normalise the input of each part, rather than the output.
-        bias: whether linear layers and normalisations have biases.
+        norm_first: normalize the input of each sublayer, rather than the output.
+        bias: whether linear layers and normalizations have biases.
 
     Shape:
         (T, N, d_model), or without N, the same out.
@@ -100,19 +101,23 @@ class TransformerEncoderLayer(_Layer):
     """
 
     def forward(
-        self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
-    ) -> Any:
-        """Masks as in :class:`MultiheadAttention`; `is_causal` says what `src_mask` is."""
-        x = self._around(src, 1, self._attend_itself(src_mask, src_key_padding_mask))
-        return self._around(x, 2, self._feedforward)
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Masks as in :class:`MultiheadAttention`; `is_causal` only describes `src_mask`."""
+        x = self._residual(src, 1, self._self_attention(src_mask, src_key_padding_mask))
+        return self._residual(x, 2, self._feedforward)
 
 
-class TransformerDecoderLayer(_Layer):
-    """As :class:`TransformerEncoderLayer`, with attention to another sequence in between.
+class TransformerDecoderLayer(_TransformerLayer):
+    """As :class:`TransformerEncoderLayer`, with attention to the encoder's output in between.
 
     Args:
-        d_model, nhead, dim_feedforward, dropout, activation: as there.
-        layer_norm_eps, batch_first, norm_first, bias: as there.
+        d_model, nhead, dim_feedforward, dropout, activation: as for the encoder layer.
+        layer_norm_eps, batch_first, norm_first, bias: as for the encoder layer.
 
     Shape:
         (T, N, d_model) and a memory (S, N, d_model), to (T, N, d_model).
@@ -122,48 +127,48 @@ class TransformerDecoderLayer(_Layer):
 
     def forward(
         self,
-        tgt: Any,
-        memory: Any,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
-    ) -> Any:
-        """Masks as in :class:`MultiheadAttention`; the last two say what the masks are."""
+    ) -> Tensor:
+        """Masks as in :class:`MultiheadAttention`; the last two arguments only describe masks."""
 
-        def attend(x: Any) -> Any:
+        def cross_attention(x: Tensor) -> Tensor:
             return self.multihead_attn(
                 x, memory, memory, memory_key_padding_mask, need_weights=False, attn_mask=memory_mask
             )[0]
 
-        x = self._around(tgt, 1, self._attend_itself(tgt_mask, tgt_key_padding_mask))
-        x = self._around(x, 2, attend)
-        return self._around(x, 3, self._feedforward)
+        x = self._residual(tgt, 1, self._self_attention(tgt_mask, tgt_key_padding_mask))
+        x = self._residual(x, 2, cross_attention)
+        return self._residual(x, 3, self._feedforward)
 
 
-def copied(module: Module) -> Module:
-    """A module of the same kind with parameters of its own, of the same values."""
-    made = copy.copy(module)
-    made._buffer_names = set(module._buffer_names)
-    made._hooks, made._pre_hooks = {}, {}
+def _deep_copy(module: Module) -> Module:
+    """A copy of a module with parameters of its own and without hooks."""
+    result = copy.copy(module)
+    result._buffer_names = set(module._buffer_names)
+    result._hooks, result._pre_hooks = {}, {}
     for name, value in vars(module).items():
         if isinstance(value, Parameter):
-            again = from_numpy(np.array(value.detach().numpy()), value.device)
-            setattr(made, name, Parameter(again, value.requires_grad))
+            values = from_numpy(np.array(value.detach().numpy()), value.device)
+            setattr(result, name, Parameter(values, value.requires_grad))
         elif isinstance(value, Module):
-            setattr(made, name, copied(value))
-    return made
+            setattr(result, name, _deep_copy(value))
+    return result
 
 
 class TransformerEncoder(Module):
-    """Encoder layers one after the other.
+    """A stack of encoder layers.
 
     Args:
-        encoder_layer: what each is a copy of.
-        num_layers: how many.
-        norm: comes behind the last.
+        encoder_layer: the layer that is copied.
+        num_layers: how many copies there are.
+        norm: a normalization after the last layer.
 
     Example:
         >>> import dl4all as dl
@@ -176,34 +181,38 @@ class TransformerEncoder(Module):
         self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Module | None = None
     ) -> None:
         super().__init__()
-        self.layers = ModuleList([copied(encoder_layer) for _ in range(num_layers)])
+        self.layers = ModuleList([_deep_copy(encoder_layer) for _ in range(num_layers)])
         self.norm = norm
 
     def forward(
-        self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
-    ) -> Any:
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask)
         return src if self.norm is None else self.norm(src)
 
 
 class TransformerDecoder(Module):
-    """Decoder layers one after the other.
+    """A stack of decoder layers.
 
     Args:
-        decoder_layer: what each is a copy of.
-        num_layers: how many.
-        norm: comes behind the last.
+        decoder_layer: the layer that is copied.
+        num_layers: how many copies there are.
+        norm: a normalization after the last layer.
     """
 
     def __init__(
         self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None
     ) -> None:
         super().__init__()
-        self.layers = ModuleList([copied(decoder_layer) for _ in range(num_layers)])
+        self.layers = ModuleList([_deep_copy(decoder_layer) for _ in range(num_layers)])
         self.norm = norm
 
-    def forward(self, tgt: Any, memory: Any, *masks: Any, **options: Any) -> Any:
+    def forward(self, tgt: Tensor, memory: Tensor, *masks: Any, **options: Any) -> Tensor:
         """Arguments as for :class:`TransformerDecoderLayer`."""
         for layer in self.layers:
             tgt = layer(tgt, memory, *masks, **options)
@@ -211,13 +220,13 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder, and a decoder that looks at what it found.
+    """A transformer: an encoder, and a decoder that attends to the encoder's output.
 
     Args:
         d_model, nhead, dim_feedforward, dropout, activation: as for :class:`TransformerEncoderLayer`.
-        layer_norm_eps, batch_first, norm_first, bias: as there, too.
+        layer_norm_eps, batch_first, norm_first, bias: as for the encoder layer, too.
         num_encoder_layers, num_decoder_layers: how many layers each has.
-        custom_encoder, custom_decoder: take the place of one.
+        custom_encoder, custom_decoder: modules to use in place of the stacks.
 
     Shape:
         A source (S, N, d_model) and a target (T, N, d_model), to (T, N, d_model).
@@ -247,7 +256,7 @@ class Transformer(Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        given: tuple[Any, ...] = (
+        layer_arguments: tuple[Any, ...] = (
             d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first,
             bias,
         )  # fmt: skip
@@ -256,10 +265,10 @@ class Transformer(Module):
             return LayerNorm(d_model, layer_norm_eps, bias=bias)
 
         self.encoder = custom_encoder or TransformerEncoder(
-            TransformerEncoderLayer(*given), num_encoder_layers, norm()
+            TransformerEncoderLayer(*layer_arguments), num_encoder_layers, norm()
         )
         self.decoder = custom_decoder or TransformerDecoder(
-            TransformerDecoderLayer(*given), num_decoder_layers, norm()
+            TransformerDecoderLayer(*layer_arguments), num_decoder_layers, norm()
         )
         for parameter in self.parameters():
             if len(parameter.shape) > 1:
@@ -267,22 +276,22 @@ class Transformer(Module):
 
     def forward(
         self,
-        src: Any,
-        tgt: Any,
-        src_mask: Any = None,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        src_key_padding_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
-    ) -> Any:
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+    ) -> Tensor:
         """Masks as in :class:`MultiheadAttention`."""
         memory = self.encoder(src, src_mask, src_key_padding_mask)
         return self.decoder(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int, device: Place = "auto") -> Tensor:
-        """A mask that forbids all that comes later: -inf above the diagonal, 0 elsewhere.
+    def generate_square_subsequent_mask(sz: int, device: DeviceLike = "auto") -> Tensor:
+        """A causal mask: -inf above the diagonal, 0 elsewhere.
 
         Example:
             >>> import dl4all as dl

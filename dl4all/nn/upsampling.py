@@ -1,48 +1,52 @@
-"""Layers that give images other sizes."""
+"""Layers that resize images, rearrange their pixels and channels, or extract windows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
 from dl4all.nn import functional
-from dl4all.nn.activation import Activation
+from dl4all.nn.function_layer import FunctionLayer
+
+Size: TypeAlias = int | Sequence[int]
+Scale: TypeAlias = float | Sequence[float]
+"""One for all axes, or one for each."""
 
 
-class Upsample(Activation):
+class Upsample(FunctionLayer):
     """:func:`~dl4all.nn.functional.interpolate` as a layer."""
 
     function = staticmethod(functional.interpolate)
 
     def __init__(
         self,
-        size: int | Sequence[int] | None = None,
-        scale_factor: float | Sequence[float] | None = None,
+        size: Size | None = None,
+        scale_factor: Scale | None = None,
         mode: str = "nearest",
         align_corners: bool | None = None,
     ) -> None:
         super().__init__(size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners)
 
 
-class UpsamplingNearest2d(Activation):
+class UpsamplingNearest2d(FunctionLayer):
     """:func:`~dl4all.nn.functional.upsample_nearest` as a layer."""
 
     function = staticmethod(functional.upsample_nearest)
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(self, size: Size | None = None, scale_factor: Scale | None = None) -> None:
         super().__init__(size=size, scale_factor=scale_factor)
 
 
-class UpsamplingBilinear2d(Activation):
+class UpsamplingBilinear2d(FunctionLayer):
     """:func:`~dl4all.nn.functional.upsample_bilinear` as a layer."""
 
     function = staticmethod(functional.upsample_bilinear)
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(self, size: Size | None = None, scale_factor: Scale | None = None) -> None:
         super().__init__(size=size, scale_factor=scale_factor)
 
 
-class ChannelShuffle(Activation):
+class ChannelShuffle(FunctionLayer):
     """:func:`~dl4all.nn.functional.channel_shuffle` as a layer."""
 
     function = staticmethod(functional.channel_shuffle)
@@ -51,7 +55,7 @@ class ChannelShuffle(Activation):
         super().__init__(groups=groups)
 
 
-class PixelShuffle(Activation):
+class PixelShuffle(FunctionLayer):
     """:func:`~dl4all.nn.functional.pixel_shuffle` as a layer: (N, C r r, H, W) to (N, C, H r, W r)."""
 
     function = staticmethod(functional.pixel_shuffle)
@@ -60,7 +64,7 @@ class PixelShuffle(Activation):
         super().__init__(upscale_factor=upscale_factor)
 
 
-class PixelUnshuffle(Activation):
+class PixelUnshuffle(FunctionLayer):
     """:func:`~dl4all.nn.functional.pixel_unshuffle` as a layer: (N, C, H r, W r) to (N, C r r, H, W)."""
 
     function = staticmethod(functional.pixel_unshuffle)
@@ -69,22 +73,22 @@ class PixelUnshuffle(Activation):
         super().__init__(downscale_factor=downscale_factor)
 
 
-class Unfold(Activation):
-    """:func:`~dl4all.nn.functional.unfold` as a layer: each window of an image as a column."""
+class Unfold(FunctionLayer):
+    """:func:`~dl4all.nn.functional.unfold` as a layer: the windows of an image as columns."""
 
     function = staticmethod(functional.unfold)
 
-    def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
+    def __init__(self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> None:
         super().__init__(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
 
 
-class Fold(Activation):
-    """:func:`~dl4all.nn.functional.fold` as a layer: the sum of columns that are windows of an image."""
+class Fold(FunctionLayer):
+    """:func:`~dl4all.nn.functional.fold` as a layer: the sum of windows, given as columns, as an image."""
 
     function = staticmethod(functional.fold)
 
     def __init__(
-        self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+        self, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
     ) -> None:
         super().__init__(
             output_size=output_size,

@@ -1,39 +1,45 @@
-"""Making tensors. ``device="auto"`` takes the best device of the machine."""
+"""Tensors made from data, of one value, or with the shape of another tensor.
+
+``device="auto"`` takes the best device of the machine.
+"""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.errors import ArgumentError, DTypeError
+from dl4all.errors import DTypeError
 from dl4all.ops.core.op import empty as empty_tensor
-from dl4all.ops.core.strides import sizes
-from dl4all.ops.core.tensor_base import DTYPES, Shape, from_host
-from dl4all.ops.memory.copy import fill_with
-from dl4all.ops.random.distributions import normal_, uniform_
-from dl4all.ops.random.generator import Generator, default_generator
-from dl4all.scheduler.current import device
-from dl4all.scheduler.device import Device
-from dl4all.tensor.interop import array_of_dlpack
+from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, from_host
+from dl4all.ops.core.vmap_hook import BatchedTensorBase
+from dl4all.ops.memory.copy import fill_with, fresh_copy
+from dl4all.scheduler.current import device as open_device
+from dl4all.tensor.arguments import ArrayLike, DeviceLike, check_dtype, checked_dtype, checked_shape
+from dl4all.tensor.interop import array_from_dlpack
 from dl4all.tensor.tensor import Tensor
 
-Place = str | Device
-
-
-def manual_seed(seed: int) -> None:
-    """Start all random numbers anew, except for those of generators of one's own.
-
-    Raises:
-        ArgumentError: the seed is not an int from 0 to 2^64 - 1.
-    """
-    default_generator().manual_seed(seed)
+__all__ = [
+    "as_tensor",
+    "asarray",
+    "empty",
+    "empty_like",
+    "from_dlpack",
+    "from_numpy",
+    "full",
+    "full_like",
+    "ones",
+    "ones_like",
+    "scalar_tensor",
+    "tensor",
+    "zeros",
+    "zeros_like",
+]
 
 
 def tensor(
-    data: Any, dtype: npt.DTypeLike = None, device: Place = "auto", requires_grad: bool = False
+    data: ArrayLike, dtype: DTypeLike = None, device: DeviceLike = "auto", requires_grad: bool = False
 ) -> Tensor:
     """A tensor with a copy of `data`.
 
@@ -41,8 +47,8 @@ def tensor(
         data: a number, nested lists, a NumPy array or a tensor.
         dtype: the element type; otherwise an array's own, and for Python numbers float32, int64 or
             bool.
-        device: where it will live.
-        requires_grad: whether gradients are wanted.
+        device: the device of the result.
+        requires_grad: whether the result is a leaf that requires gradients.
 
     Raises:
         DTypeError: the elements have no type that tensors can have.
@@ -66,11 +72,51 @@ def tensor(
             array = array.astype(checked_dtype(dtype))
         elif not typed and array.dtype == np.float64:
             array = array.astype(np.float32)
-    return _wanting(_placed(array, device, copy=True), requires_grad)
+    return _with_grad(_from_array(array, device, copy=True), requires_grad)
 
 
-def from_numpy(array: npt.NDArray[Any], device: Place = "cpu") -> Tensor:
-    """A tensor of an array's elements; on the CPU it shares a contiguous array's memory.
+def as_tensor(data: ArrayLike, dtype: DTypeLike = None, device: DeviceLike | None = None) -> Tensor:
+    """`data` as a tensor: `data` itself if it is a tensor of that dtype on that device, otherwise a new one.
+
+    Args:
+        data: a tensor, a number, nested lists or a NumPy array; on the CPU an array's memory is shared.
+        dtype: the element type; by default that of the data.
+        device: the device of the result; by default a tensor's own, and the best device for all else.
+
+    Raises:
+        DTypeError: the elements have no type that tensors can have.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.ones(2)
+        >>> dl.as_tensor(x) is x, dl.as_tensor([1, 2]).tolist()
+        (True, [1, 2])
+    """
+    if isinstance(data, Tensor):
+        targets = [target for target in (device, None if dtype is None else checked_dtype(dtype)) if target]
+        return data.to(*targets) if targets else data
+    target_device = "auto" if device is None else device
+    if isinstance(data, np.ndarray) and (dtype is None or data.dtype == checked_dtype(dtype)):
+        return from_numpy(data, target_device)
+    return tensor(data, dtype, target_device)
+
+
+asarray = as_tensor
+
+
+def scalar_tensor(s: float, dtype: DTypeLike = "float32", device: DeviceLike = "auto") -> Tensor:
+    """A number as a tensor without axes.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.scalar_tensor(2).item()
+        2.0
+    """
+    return tensor(s, dtype, device)
+
+
+def from_numpy(array: npt.NDArray[Any], device: DeviceLike = "cpu") -> Tensor:
+    """A tensor with an array's elements; on the CPU it shares a contiguous array's memory.
 
     Raises:
         DTypeError: `array` is something else, or its dtype is not one of dl4all's.
@@ -79,42 +125,43 @@ def from_numpy(array: npt.NDArray[Any], device: Place = "cpu") -> Tensor:
         raise DTypeError(
             f"[from_numpy] expected a NumPy array, got {type(array).__name__}; use dl.tensor(...)"
         )
-    return _placed(array, device, copy=False)
+    return _from_array(array, device, copy=False)
 
 
 def from_dlpack(array: Any) -> Tensor:
     """A tensor on the memory of another library's array on the CPU, by the DLPack protocol.
 
     Raises:
-        DTypeError: it does not speak it, lies elsewhere, or its dtype is not one of dl4all's.
+        DTypeError: it has no ``__dlpack__``, is not on the CPU, or its dtype is not one of dl4all's.
 
     Example:
         >>> import dl4all as dl, numpy as np
         >>> dl.from_dlpack(np.ones(2, np.float32)).tolist()
         [1.0, 1.0]
     """
-    return _placed(array_of_dlpack(array), "cpu", copy=False)
+    return _from_array(array_from_dlpack(array), "cpu", copy=False)
 
 
 def empty(
     *shape: int | Shape,
-    dtype: npt.DTypeLike = "float32",
-    device: Place = "auto",
+    dtype: DTypeLike = "float32",
+    device: DeviceLike = "auto",
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor with undefined contents."""
-    made: Tensor = empty_tensor(Tensor, checked_shape("empty", shape), checked_dtype(dtype), _open(device))
-    return _wanting(made, requires_grad)
+    size = checked_shape("empty", shape)
+    result: Tensor = empty_tensor(Tensor, size, checked_dtype(dtype), open_device(device))
+    return _with_grad(result, requires_grad)
 
 
 def full(
     shape: Shape,
-    fill_value: float,
-    dtype: npt.DTypeLike = None,
-    device: Place = "auto",
+    fill_value: Scalar,
+    dtype: DTypeLike = None,
+    device: DeviceLike = "auto",
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor filled with one value, of its kind unless `dtype` is given: float32, int64 or bool.
+    """A tensor filled with one value; without `dtype` float32, int64 or bool, as the value is.
 
     Raises:
         ArgumentError: a size is not an int of at least 0.
@@ -123,105 +170,98 @@ def full(
     value = tensor(fill_value, dtype, "cpu").numpy()
     if value.ndim:
         raise DTypeError(f"[full] expected a number, got {type(fill_value).__name__}")
-    return _wanting(_filled("full", (shape,), value, device), requires_grad)
+    return _with_grad(_filled("full", (shape,), value, device), requires_grad)
 
 
 def zeros(
     *shape: int | Shape,
-    dtype: npt.DTypeLike = "float32",
-    device: Place = "auto",
+    dtype: DTypeLike = "float32",
+    device: DeviceLike = "auto",
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor of zeros."""
-    return _wanting(_filled("zeros", shape, np.zeros((), checked_dtype(dtype)), device), requires_grad)
+    return _with_grad(_filled("zeros", shape, np.zeros((), checked_dtype(dtype)), device), requires_grad)
 
 
 def ones(
     *shape: int | Shape,
-    dtype: npt.DTypeLike = "float32",
-    device: Place = "auto",
+    dtype: DTypeLike = "float32",
+    device: DeviceLike = "auto",
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor of ones."""
-    return _wanting(_filled("ones", shape, np.ones((), checked_dtype(dtype)), device), requires_grad)
+    return _with_grad(_filled("ones", shape, np.ones((), checked_dtype(dtype)), device), requires_grad)
 
 
-def _filled(name: str, shape: tuple[Any, ...], value: npt.NDArray[Any], place: Place) -> Tensor:
-    wanted, there = checked_shape(name, shape), _open(place)
-    _checked(value.dtype)
-    if there.is_host:
-        array = np.full(wanted, value) if value.any() else np.zeros(wanted, value.dtype)  # the latter is lazy
-        return _placed(array, there, copy=False)
-    made: Tensor = empty_tensor(Tensor, wanted, value.dtype, there)
-    fill_with(made, value)
-    return made
+def _filled(name: str, size: tuple[Any, ...], value: npt.NDArray[Any], device: DeviceLike) -> Tensor:
+    """A tensor of one value, given as a 0-d array of the tensor's dtype."""
+    shape, target = checked_shape(name, size), open_device(device)
+    check_dtype(value.dtype)
+    if target.is_host:
+        array = np.full(shape, value) if value.any() else np.zeros(shape, value.dtype)  # the latter is lazy
+        return _from_array(array, target, copy=False)
+    result: Tensor = empty_tensor(Tensor, shape, value.dtype, target)
+    fill_with(result, value)
+    return result
 
 
-def _wanting(made: Tensor, requires_grad: bool) -> Tensor:
-    return made.requires_grad_() if requires_grad else made
+def _with_grad(tensor: Tensor, requires_grad: bool) -> Tensor:
+    return tensor.requires_grad_() if requires_grad else tensor
 
 
-def rand(
-    *shape: int | Shape,
-    dtype: npt.DTypeLike = "float32",
-    device: Place = "auto",
-    generator: Generator | None = None,
+def _from_array(array: npt.NDArray[Any], device: DeviceLike, *, copy: bool) -> Tensor:
+    check_dtype(array.dtype)
+    result: Tensor = from_host(Tensor, array, open_device(device), copy=copy)
+    return result
+
+
+# With the shape of another tensor
+
+
+def _dtype_and_device(input: Tensor, dtype: DTypeLike, device: DeviceLike | None) -> dict[str, Any]:
+    """The keyword arguments `dtype` and `device`; where they are None, those of the input."""
+    return {
+        "dtype": input.dtype if dtype is None else dtype,
+        "device": input.device if device is None else device,
+    }
+
+
+def _like(input: Tensor, result: Tensor, requires_grad: bool) -> Tensor:
+    """The result; within ``vmap`` with separate memory for each sample, which may then change it."""
+    if isinstance(input, BatchedTensorBase):
+        result = fresh_copy(input.match_levels([result])[0])  # type: ignore[assignment]
+    return _with_grad(result, requires_grad)
+
+
+def empty_like(
+    input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor of the same shape, dtype and device with undefined contents."""
+    return _like(input, empty(input.shape, **_dtype_and_device(input, dtype, device)), requires_grad)
+
+
+def zeros_like(
+    input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor of zeros of the same shape, dtype and device."""
+    return _like(input, zeros(input.shape, **_dtype_and_device(input, dtype, device)), requires_grad)
+
+
+def ones_like(
+    input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor of ones of the same shape, dtype and device."""
+    return _like(input, ones(input.shape, **_dtype_and_device(input, dtype, device)), requires_grad)
+
+
+def full_like(
+    input: Tensor,
+    fill_value: Scalar,
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Random numbers, uniform in [0, 1); the same on every device for the same seed."""
-    made: Tensor = empty_tensor(Tensor, checked_shape("rand", shape), checked_dtype(dtype), _open(device))
-    return _wanting(uniform_(made, generator=generator), requires_grad)
-
-
-def randn(
-    *shape: int | Shape,
-    dtype: npt.DTypeLike = "float32",
-    device: Place = "auto",
-    generator: Generator | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """Random numbers, normal with mean 0 and variance 1; the same on every device for the same seed."""
-    made: Tensor = empty_tensor(Tensor, checked_shape("randn", shape), checked_dtype(dtype), _open(device))
-    return _wanting(normal_(made, generator=generator), requires_grad)
-
-
-def uniform(shape: Shape, low: float, high: float) -> npt.NDArray[np.float32]:
-    """Host numbers from the seeded generator, uniform in [low, high)."""
-    made: Tensor = empty_tensor(Tensor, shape, np.dtype(np.float32), _open("cpu"))
-    return uniform_(made, low, high).numpy()
-
-
-def _placed(array: npt.NDArray[Any], place: Place, *, copy: bool) -> Tensor:
-    _checked(array.dtype)
-    made: Tensor = from_host(Tensor, array, _open(place), copy=copy)
-    return made
-
-
-def _open(place: Place) -> Device:
-    return device(place)
-
-
-def _checked(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    if dtype not in DTYPES:
-        raise DTypeError(f"[tensor] dtype {dtype} is not supported; use one of {', '.join(map(str, DTYPES))}")
-    return dtype
-
-
-def checked_dtype(wanted: npt.DTypeLike) -> np.dtype[Any]:
-    """
-    Raises:
-        DTypeError: it is no dtype, or not one that tensors can have.
-    """
-    try:
-        return _checked(np.dtype(wanted))
-    except TypeError as error:
-        raise DTypeError(f"[tensor] {error}; use one of {', '.join(map(str, DTYPES))}") from None
-
-
-def checked_shape(name: str, given: tuple[Any, ...]) -> Shape:
-    shape = sizes(name, given)
-    if min(shape, default=0) < 0:
-        raise ArgumentError(f"[{name}] sizes must be at least 0, got {shape}")
-    if math.prod(shape) >= 2**48:
-        raise ArgumentError(f"[{name}] shape {shape} is larger than any memory")
-    return shape
+    """A tensor of the same shape, dtype and device filled with one value."""
+    return _like(
+        input, full(input.shape, fill_value, **_dtype_and_device(input, dtype, device)), requires_grad
+    )

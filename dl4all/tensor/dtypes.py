@@ -1,25 +1,38 @@
-"""What dtypes are, and which one comes of several."""
+"""Questions about dtypes, and the rules by which dtypes combine."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.promotion import promote
-from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.tensor_base import DTypeLike, Scalar, TensorBase
 from dl4all.ops.indexing.inplace import DTYPE_KIND_ORDER
-from dl4all.tensor.creation import checked_dtype
+from dl4all.tensor.arguments import checked_dtype
+
+__all__ = [
+    "can_cast",
+    "finfo",
+    "iinfo",
+    "is_complex",
+    "is_floating_point",
+    "is_same_size",
+    "is_signed",
+    "is_tensor",
+    "numel",
+    "promote_types",
+    "result_type",
+]
 
 finfo = np.finfo
 iinfo = np.iinfo
 
 
-def is_tensor(obj: Any) -> bool:
-    """Whether something is a tensor.
+def is_tensor(obj: object) -> bool:
+    """Whether an object is a tensor.
 
     Example:
         >>> import dl4all as dl
@@ -52,7 +65,7 @@ def is_complex(input: TensorBase) -> bool:
 
 
 def is_signed(input: TensorBase) -> bool:
-    """Whether the element type has numbers below 0.
+    """Whether the dtype has negative numbers.
 
     Example:
         >>> import dl4all as dl
@@ -63,7 +76,7 @@ def is_signed(input: TensorBase) -> bool:
 
 
 def is_same_size(input: TensorBase, other: TensorBase) -> bool:
-    """Whether two tensors have one shape.
+    """Whether two tensors have the same shape.
 
     Example:
         >>> import dl4all as dl
@@ -84,13 +97,13 @@ def numel(input: TensorBase) -> int:
     return input.numel()
 
 
-def result_type(tensor1: Any, tensor2: Any) -> np.dtype[Any]:
-    """The dtype that arithmetic on two tensors, or a tensor and a number, gives.
+def result_type(tensor1: TensorBase | Scalar, tensor2: TensorBase | Scalar) -> np.dtype[Any]:
+    """The dtype of the result of arithmetic on two tensors, or on a tensor and a number.
 
-    A tensor without axes counts as all tensors do; PyTorch takes it for a number.
+    A 0-d tensor counts like any other tensor; PyTorch treats it like a number.
 
     Raises:
-        DTypeError: one of them is neither.
+        DTypeError: an operand is neither a tensor nor a number.
 
     Example:
         >>> import dl4all as dl
@@ -103,17 +116,18 @@ def result_type(tensor1: Any, tensor2: Any) -> np.dtype[Any]:
                 f"[result_type] expected a tensor or a number, got {type(operand).__name__}; "
                 "of dtypes there is promote_types"
             )
-    given = [x for x in (tensor1, tensor2) if isinstance(x, TensorBase)]
-    return promote("result_type", (tensor1, tensor2), "common") if given else _of_numbers(tensor1, tensor2)
+    if isinstance(tensor1, TensorBase) or isinstance(tensor2, TensorBase):
+        return promote("result_type", (tensor1, tensor2), "common")
+    return _dtype_of_numbers(tensor1, tensor2)
 
 
-def _of_numbers(*numbers: Any) -> np.dtype[Any]:
+def _dtype_of_numbers(*numbers: Scalar) -> np.dtype[Any]:
     kinds = [np.asarray(number).dtype.kind for number in numbers]
     return np.dtype("float32" if "f" in kinds else "int64" if set(kinds) & {"i", "u"} else "bool")
 
 
-def promote_types(type1: npt.DTypeLike, type2: npt.DTypeLike) -> np.dtype[Any]:
-    """The smallest dtype of the higher kind that holds both.
+def promote_types(type1: DTypeLike, type2: DTypeLike) -> np.dtype[Any]:
+    """The smallest dtype that holds both, of the higher of their kinds.
 
     Raises:
         DTypeError: tensors cannot have one of them.
@@ -129,7 +143,7 @@ def promote_types(type1: npt.DTypeLike, type2: npt.DTypeLike) -> np.dtype[Any]:
     return np.promote_types(first, second)
 
 
-def can_cast(from_: npt.DTypeLike, to: npt.DTypeLike) -> bool:
+def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
     """Whether a dtype's kind is not above another's: bool, integers, floats.
 
     Raises:

@@ -1,8 +1,8 @@
-"""Tensors as other libraries and other processes take them: DLPack, pickle, copies."""
+"""DLPack, pickle and deepcopy of tensors."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,86 +11,88 @@ from dl4all.errors import DTypeError, GradientError
 from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import fresh_copy
-from dl4all.scheduler.current import device
+from dl4all.scheduler.current import device as open_device
 
-CPU = (1, 0)
-"""DLPack's name of the host's memory."""
+T = TypeVar("T", bound=TensorBase)
+
+DLPACK_CPU = (1, 0)
+"""``kDLCPU`` and the device number, which name the host's memory in DLPack."""
 
 
 def dlpack_device(tensor: TensorBase) -> tuple[int, int]:
-    """Where :func:`dlpack` puts the elements: DLPack's kind of device and its number."""
-    return CPU
+    """The device of the elements in DLPack's terms: its type and its number."""
+    return DLPACK_CPU
 
 
-def dlpack(tensor: TensorBase, **asked: Any) -> Any:
-    """A DLPack capsule on the tensor's own memory, which lies on the CPU.
+def dlpack(tensor: TensorBase, **options: Any) -> object:
+    """A DLPack capsule on the tensor's own memory, which must be on the CPU.
 
     Raises:
-        BufferError: the tensor lives elsewhere; the protocol wants this error.
+        BufferError: the tensor is not on the CPU; the protocol asks for this error.
         GradientError: the tensor requires gradients, which the other library would not know of.
     """
     if not tensor.device.is_host:
         raise BufferError(f"[dlpack] the tensor is on {tensor.device}; move it with .cpu()")
     if tensor.grad_meta is not None and tensor.grad_meta.requires_grad:
         raise GradientError("[dlpack] the tensor requires gradients; use .detach()")
-    return tensor.on_host().__dlpack__(**asked)
+    return tensor.on_host().__dlpack__(**options)
 
 
-def array_of_dlpack(given: Any) -> npt.NDArray[Any]:
-    """What has ``__dlpack__`` as an array on the same memory.
+def array_from_dlpack(source: Any) -> npt.NDArray[Any]:
+    """A NumPy array on the memory of an object that has ``__dlpack__``.
 
     Raises:
-        DTypeError: it has none, or lies not on the CPU.
+        DTypeError: the object has no ``__dlpack__``, or is not on the CPU.
     """
     try:
-        array = np.from_dlpack(given)
+        array = np.from_dlpack(source)
     except (AttributeError, TypeError, BufferError, RuntimeError, ValueError) as error:
         raise DTypeError(f"[from_dlpack] expected an object with __dlpack__ on the CPU: {error}") from None
     return array
 
 
-def reduced(tensor: TensorBase) -> tuple[Any, ...]:
-    """What pickle stores: the elements, the device's name, and whether gradients are wanted.
+def reduce(tensor: TensorBase) -> tuple[Any, ...]:
+    """``__reduce__``: pickle stores the elements, the device's name, and whether gradients are required.
 
     Raises:
         GradientError: the tensor has a history, which cannot be stored.
     """
     _check_leaf("pickle", tensor)
-    wanted = tensor.grad_meta is not None and tensor.grad_meta.requires_grad
+    requires_grad = tensor.grad_meta is not None and tensor.grad_meta.requires_grad
     array = np.ascontiguousarray(tensor.on_host()).reshape(tensor.shape)
-    return rebuilt, (type(tensor), array, str(tensor.device), wanted)
+    return rebuild, (type(tensor), array, str(tensor.device), requires_grad)
 
 
-def rebuilt(cls: type[TensorBase], array: npt.NDArray[Any], place: str, requires_grad: bool) -> Any:
-    """The tensor that was stored.
+def rebuild(cls: type[TensorBase], array: npt.NDArray[Any], device: str, requires_grad: bool) -> TensorBase:
+    """The tensor that :func:`reduce` has described.
 
     Raises:
-        UnknownDeviceError, BackendMissingError: its device is not here.
+        UnknownDeviceError, BackendMissingError: this machine does not have its device.
     """
-    made = _made(cls, from_host(cls.result_class, array, device(place), copy=True))
+    result = _as_class(cls, from_host(cls.result_class, array, open_device(device), copy=True))
     if requires_grad:
-        made.grad_meta = tape.GradMeta()
-        made.grad_meta.requires_grad = True
-    return made
+        result.grad_meta = tape.GradMeta()
+        result.grad_meta.requires_grad = True
+    return result
 
 
-def deepcopied(tensor: TensorBase, memo: dict[int, Any]) -> Any:
-    """A copy with memory of its own, and of its gradient too.
+def deepcopy(tensor: T, memo: dict[int, Any]) -> T:
+    """``__deepcopy__``: a copy with memory of its own, and a copy of its gradient.
 
     Raises:
         GradientError: the tensor has a history, which cannot be copied.
     """
     _check_leaf("deepcopy", tensor)
     if id(tensor) not in memo:
-        copied = fresh_copy(tape.alias(tensor))
-        made = _made(type(tensor), copied)
-        memo[id(tensor)] = made
+        result = _as_class(type(tensor), fresh_copy(tape.alias(tensor)))
+        memo[id(tensor)] = result
         if tensor.grad_meta is not None:
-            made.grad_meta = tape.GradMeta()
-            made.grad_meta.requires_grad = tensor.grad_meta.requires_grad
+            result.grad_meta = tape.GradMeta()
+            result.grad_meta.requires_grad = tensor.grad_meta.requires_grad
             if tensor.grad_meta.grad is not None:
-                made.grad_meta.grad = deepcopied(tensor.grad_meta.grad, memo)
-    return memo[id(tensor)]
+                result.grad_meta.grad = deepcopy(tensor.grad_meta.grad, memo)
+    copied: T = memo[id(tensor)]
+    return copied
 
 
 def _check_leaf(name: str, tensor: TensorBase) -> None:
@@ -98,8 +100,8 @@ def _check_leaf(name: str, tensor: TensorBase) -> None:
         raise GradientError(f"[{name}] an op made this tensor and gradients flow through it; use .detach()")
 
 
-def _made(cls: type[TensorBase], tensor: TensorBase) -> TensorBase:
-    """A tensor as one of its subclasses, whatever that is made with otherwise."""
-    made = cls.__new__(cls)
-    TensorBase.__init__(made, tensor.storage, tensor.shape, tensor.dtype, tensor.device)
-    return made
+def _as_class(cls: type[T], tensor: TensorBase) -> T:
+    """A tensor as an instance of a subclass, without a call of the subclass's ``__init__``."""
+    result = cls.__new__(cls)
+    TensorBase.__init__(result, tensor.storage, tensor.shape, tensor.dtype, tensor.device)
+    return result

@@ -1,29 +1,30 @@
-"""Tensors of regular numbers, and tensors like another one."""
+"""Regular sequences, identity matrices, coordinate grids and indices of triangles."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.core.vmap_hook import BatchedTensorBase
-from dl4all.ops.memory.copy import fresh_copy
+from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.ops.memory.views import expand, reshape
-from dl4all.tensor.creation import (
-    Place,
-    checked_dtype,
-    empty,
-    from_numpy,
-    full,
-    ones,
-    rand,
-    randn,
-    zeros,
-)
+from dl4all.tensor.arguments import DeviceLike, checked_dtype
+from dl4all.tensor.creation import from_numpy, tensor, zeros
 from dl4all.tensor.tensor import Tensor
+
+__all__ = [
+    "arange",
+    "eye",
+    "linspace",
+    "logspace",
+    "meshgrid",
+    "tril_indices",
+    "triu_indices",
+]
 
 
 def arange(
@@ -31,8 +32,8 @@ def arange(
     end: float | None = None,
     step: float = 1,
     *,
-    dtype: npt.DTypeLike = None,
-    device: Place = "auto",
+    dtype: DTypeLike = None,
+    device: DeviceLike = "auto",
     requires_grad: bool = False,
 ) -> Tensor:
     """Numbers from `start` (0 if only one is given) up to `end`, without it: int64 for ints, else float32.
@@ -54,8 +55,8 @@ def arange(
     if whole:
         count = len(range(int(start), int(end), int(step)))
     numbers = start + np.arange(count) * step
-    wanted = checked_dtype(("int64" if whole else "float32") if dtype is None else dtype)
-    return _given(numbers.astype(wanted), device, requires_grad)
+    result_dtype = checked_dtype(("int64" if whole else "float32") if dtype is None else dtype)
+    return _from_array(numbers.astype(result_dtype), device, requires_grad)
 
 
 def linspace(
@@ -63,8 +64,8 @@ def linspace(
     end: float,
     steps: int,
     *,
-    dtype: npt.DTypeLike = "float32",
-    device: Place = "auto",
+    dtype: DTypeLike = "float32",
+    device: DeviceLike = "auto",
     requires_grad: bool = False,
 ) -> Tensor:
     """Numbers at equal distances from `start` to `end`, both of them included.
@@ -79,7 +80,7 @@ def linspace(
     """
     if steps < 0:
         raise ArgumentError(f"[linspace] the number of steps must not be negative, got {steps}")
-    return _given(np.linspace(start, end, steps).astype(checked_dtype(dtype)), device, requires_grad)
+    return _from_array(np.linspace(start, end, steps).astype(checked_dtype(dtype)), device, requires_grad)
 
 
 def logspace(
@@ -88,8 +89,8 @@ def logspace(
     steps: int,
     base: float = 10.0,
     *,
-    dtype: npt.DTypeLike = "float32",
-    device: Place = "auto",
+    dtype: DTypeLike = "float32",
+    device: DeviceLike = "auto",
     requires_grad: bool = False,
 ) -> Tensor:
     """Powers of `base` whose exponents lie at equal distances from `start` to `end`.
@@ -101,15 +102,15 @@ def logspace(
         raise ArgumentError(f"[logspace] the number of steps must not be negative, got {steps}")
     with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
         numbers = np.power(float(base), np.linspace(start, end, steps)).astype(checked_dtype(dtype))
-    return _given(numbers, device, requires_grad)
+    return _from_array(numbers, device, requires_grad)
 
 
 def eye(
     n: int,
     m: int | None = None,
     *,
-    dtype: npt.DTypeLike = "float32",
-    device: Place = "auto",
+    dtype: DTypeLike = "float32",
+    device: DeviceLike = "auto",
     requires_grad: bool = False,
 ) -> Tensor:
     """A matrix with ones on its diagonal and zeros elsewhere, square unless `m` columns are asked for.
@@ -118,13 +119,13 @@ def eye(
         ArgumentError: a size is negative.
     """
     columns = n if m is None else m
-    made = zeros(n, columns, dtype=dtype, device=device)
-    diagonal = made.as_strided((min(n, columns),), (columns + 1,), 0)
+    result = zeros(n, columns, dtype=dtype, device=device)
+    diagonal = result.as_strided((min(n, columns),), (columns + 1,), 0)
     diagonal.fill_(1)
-    return made.requires_grad_() if requires_grad else made
+    return result.requires_grad_() if requires_grad else result
 
 
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
     """Views of vectors, each repeated along the axes of the others.
 
     Args:
@@ -141,7 +142,9 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
         >>> rows.tolist(), columns.tolist()
         ([[0, 0, 0], [1, 1, 1]], [[0, 1, 2], [0, 1, 2]])
     """
-    vectors = list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    vectors: Sequence[Any] = tensors
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        vectors = tensors[0]
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f"[meshgrid] the indexing must be 'ij' or 'xy', got {indexing!r}")
     for vector in vectors:
@@ -150,85 +153,60 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     swapped = indexing == "xy" and len(vectors) > 1
     ordered = [vectors[1], vectors[0], *vectors[2:]] if swapped else list(vectors)
     shape = tuple(vector.numel() for vector in ordered)
-    made = [
+    grids = [
         expand(reshape(vector, (*(1,) * i, -1, *(1,) * (len(shape) - i - 1))), shape)
         for i, vector in enumerate(ordered)
     ]
     if swapped:
-        made[:2] = made[1], made[0]
-    return tuple(made)
+        grids[:2] = grids[1], grids[0]
+    return tuple(grids)
 
 
-def _given(array: npt.NDArray[Any], device: Place, requires_grad: bool) -> Tensor:
-    made = from_numpy(array, device)
-    return made.requires_grad_() if requires_grad else made
+def _from_array(array: npt.NDArray[Any], device: DeviceLike, requires_grad: bool) -> Tensor:
+    result = from_numpy(array, device)
+    return result.requires_grad_() if requires_grad else result
 
 
-# Like another one
-
-
-def _as(input: Tensor, dtype: npt.DTypeLike, device: Place | None) -> dict[str, Any]:
-    return {
-        "dtype": input.dtype if dtype is None else dtype,
-        "device": input.device if device is None else device,
-    }
-
-
-def _like(input: Tensor, made: Tensor, requires_grad: bool) -> Tensor:
-    """Within ``vmap`` with memory of each sample's own, so that it can be changed to what differs."""
-    kept: Any = made
-    if isinstance(input, BatchedTensorBase):
-        kept = fresh_copy(input.match_levels([made])[0])
-    return kept.requires_grad_() if requires_grad else kept  # type: ignore[no-any-return]
-
-
-def empty_like(
-    input: Tensor, dtype: npt.DTypeLike = None, device: Place | None = None, requires_grad: bool = False
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike = "int64", device: DeviceLike = "auto"
 ) -> Tensor:
-    """A tensor of the same shape, dtype and device with undefined contents."""
-    return _like(input, empty(input.shape, **_as(input, dtype, device)), requires_grad)
+    """Indices of a matrix's elements on and below a diagonal: rows in the first line, columns in the second.
+
+    Args:
+        row, col: the size of the matrix.
+        offset: how far above the main diagonal the last diagonal that counts lies.
+        dtype: the dtype of the indices.
+        device: the device of the result.
+
+    Raises:
+        ArgumentError: a size is negative.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tril_indices(2, 2).tolist()
+        [[0, 1, 1], [0, 0, 1]]
+    """
+    return _triangle("tril_indices", row, col, offset, dtype, device)
 
 
-def zeros_like(
-    input: Tensor, dtype: npt.DTypeLike = None, device: Place | None = None, requires_grad: bool = False
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike = "int64", device: DeviceLike = "auto"
 ) -> Tensor:
-    """A tensor of zeros of the same shape, dtype and device."""
-    return _like(input, zeros(input.shape, **_as(input, dtype, device)), requires_grad)
+    """Indices of a matrix's elements on and above a diagonal; arguments as for :func:`tril_indices`.
+
+    Raises:
+        ArgumentError: a size is negative.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.triu_indices(2, 2).tolist()
+        [[0, 0, 1], [0, 1, 1]]
+    """
+    return _triangle("triu_indices", row, col, offset, dtype, device)
 
 
-def ones_like(
-    input: Tensor, dtype: npt.DTypeLike = None, device: Place | None = None, requires_grad: bool = False
-) -> Tensor:
-    """A tensor of ones of the same shape, dtype and device."""
-    return _like(input, ones(input.shape, **_as(input, dtype, device)), requires_grad)
-
-
-def full_like(
-    input: Tensor,
-    fill_value: float,
-    dtype: npt.DTypeLike = None,
-    device: Place | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """A tensor of the same shape, dtype and device filled with one value."""
-    return _like(input, full(input.shape, fill_value, **_as(input, dtype, device)), requires_grad)
-
-
-def rand_like(
-    input: Tensor, dtype: npt.DTypeLike = None, device: Place | None = None, requires_grad: bool = False
-) -> Tensor:
-    """Random numbers, uniform in [0, 1), of the same shape, dtype and device."""
-    if isinstance(input, BatchedTensorBase):
-        made = empty_like(input, dtype, device).uniform_()
-        return made.requires_grad_() if requires_grad else made
-    return rand(input.shape, requires_grad=requires_grad, **_as(input, dtype, device))
-
-
-def randn_like(
-    input: Tensor, dtype: npt.DTypeLike = None, device: Place | None = None, requires_grad: bool = False
-) -> Tensor:
-    """Random numbers, normal with mean 0 and variance 1, of the same shape, dtype and device."""
-    if isinstance(input, BatchedTensorBase):
-        made = empty_like(input, dtype, device).normal_()
-        return made.requires_grad_() if requires_grad else made
-    return randn(input.shape, requires_grad=requires_grad, **_as(input, dtype, device))
+def _triangle(name: str, row: int, col: int, offset: int, dtype: DTypeLike, device: DeviceLike) -> Tensor:
+    if row < 0 or col < 0:
+        raise ArgumentError(f"[{name}] sizes must be at least 0, got {row} and {col}")
+    indices = np.tril_indices if name == "tril_indices" else np.triu_indices
+    return tensor(np.stack(indices(row, offset, col)).astype(checked_dtype(dtype)), device=device)

@@ -1,34 +1,42 @@
-"""The tensor class: ops as methods and operators, views, and the way to NumPy and back."""
+"""The class Tensor: operators, conversions, gradients and ``new_*`` methods; mixins have the others."""
 
 from __future__ import annotations
 
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from dl4all import autograd, ops
-from dl4all.errors import ArgumentError, DTypeError, GradientError
+from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.op import NUMBERS
-from dl4all.ops.core.tensor_base import DTYPES, Shape, TensorBase, from_host
+from dl4all.ops.core.op import empty as empty_tensor
+from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.comparison import eq, ne
+from dl4all.ops.memory.copy import fill_with, new_like
+from dl4all.ops.random.distributions import bernoulli_
+from dl4all.ops.random.generator import Generator
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
-from dl4all.tensor import beside, filling, interop, turning
+from dl4all.tensor import host_random, interop
+from dl4all.tensor.arguments import ArrayLike, DeviceLike, NamedDType, device_and_dtype
+from dl4all.tensor.inplace import InplaceMethods
 from dl4all.tensor.methods import Methods
+from dl4all.tensor.properties import Properties
+from dl4all.tensor.random_fills import RandomFills
 
 _hook_keys = itertools.count()
 
 
-class Tensor(Methods):
+class Tensor(Methods, Properties, InplaceMethods, RandomFills):
     """An n-dimensional array on a device.
 
-    Made by :func:`dl4all.tensor` and its relatives. Operators and methods carry PyTorch's names;
-    operands of one op must live on one device. Reading elements (``numpy``, ``tolist``, ``item``,
+    Created by :func:`dl4all.tensor`, :func:`dl4all.zeros`, ... Operators and methods carry PyTorch's names;
+    operands of one op must be on one device. Reading elements (``numpy``, ``tolist``, ``item``,
     ``print``) waits for the device.
 
     Example:
@@ -39,10 +47,10 @@ class Tensor(Methods):
     """
 
     __slots__ = ()
-    __array_ufunc__ = None  # so that numpy_array + tensor is refused instead of running element by element
+    __array_ufunc__ = None  # NumPy then refuses numpy_array + tensor instead of computing element by element
 
-    def where(self, condition: Tensor, other: Any) -> Tensor:
-        """The elements where `condition` is true, those of `other` elsewhere."""
+    def where(self, condition: Tensor, other: Tensor | Scalar) -> Tensor:
+        """The elements where `condition` is true, and the elements of `other` elsewhere."""
         return ops.where(condition, self, other)
 
     __add__ = __radd__ = ops.add
@@ -70,98 +78,29 @@ class Tensor(Methods):
     __imul__ = Methods.mul_
     __itruediv__ = Methods.div_
 
-    def __rsub__(self, other: Any) -> Tensor:
+    def __rsub__(self, other: Scalar) -> Tensor:
         return ops.sub(other, self)
 
-    def __rtruediv__(self, other: Any) -> Tensor:
+    def __rtruediv__(self, other: Scalar) -> Tensor:
         return ops.true_divide(other, self)
 
-    def __rpow__(self, other: Any) -> Tensor:
+    def __rpow__(self, other: Scalar) -> Tensor:
         return ops.pow(other, self)
 
-    def __rmod__(self, other: Any) -> Tensor:
+    def __rmod__(self, other: Scalar) -> Tensor:
         return ops.remainder(other, self)
 
-    def __rfloordiv__(self, other: Any) -> Tensor:
+    def __rfloordiv__(self, other: Scalar) -> Tensor:
         return ops.floor_divide(other, self)
 
-    def __rmatmul__(self, other: Any) -> Tensor:
+    def __rmatmul__(self, other: Tensor) -> Tensor:
         return ops.matmul(other, self)
-
-    # Facts
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    def size(self, dim: int | None = None) -> Shape | int:
-        """The shape, or its entry for axis `dim`."""
-        return self.shape if dim is None else self.shape[strides.axis("size", dim, self.ndim)]
-
-    def element_size(self) -> int:
-        """How many bytes an element takes."""
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes the elements take."""
-        return self.numel() * self.dtype.itemsize
-
-    def is_floating_point(self) -> bool:
-        """Whether the elements are floats."""
-        return self.dtype.kind == "f"
-
-    def dim(self) -> int:
-        """How many axes there are."""
-        return len(self.shape)
-
-    def nelement(self) -> int:
-        """How many elements there are."""
-        return self.numel()
-
-    def ndimension(self) -> int:
-        """How many axes there are."""
-        return len(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        """How many bytes an element takes."""
-        return self.dtype.itemsize
-
-    def stride(self, dim: int | None = None) -> Any:
-        """How many elements on the next place of each axis lies in memory, or that of axis `dim`."""
-        return self.strides if dim is None else self.strides[strides.axis("stride", dim, len(self.shape))]
-
-    def storage_offset(self) -> int:
-        """How many elements before the first one lie in the memory that it is part of."""
-        return self.offset
-
-    def is_complex(self) -> bool:
-        """False: there are no complex numbers."""
-        return False
-
-    def is_signed(self) -> bool:
-        """Whether the element type has numbers below 0."""
-        return self.dtype.kind in "fi"
-
-    def is_same_size(self, other: Any) -> bool:
-        """Whether another tensor has the same shape."""
-        return bool(self.shape == other.shape)
-
-    def is_nonzero(self) -> bool:
-        """Whether the only element is not 0."""
-        return ops.is_nonzero(self)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise DTypeError("[len] a 0-d tensor has no length")
-        return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
         """Views along the first axis."""
         return (self[i] for i in range(len(self)))
 
-    # Python's default is gone with __eq__, and tensors are kept in sets and dicts by what they are.
+    # Defining __eq__ removes the inherited hash, but sets and dicts hold tensors by identity.
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
@@ -188,16 +127,20 @@ class Tensor(Methods):
 
     # To the host and between devices
 
+    def is_nonzero(self) -> bool:
+        """Whether the only element is not 0."""
+        return ops.is_nonzero(self)
+
     def numpy(self) -> npt.NDArray[Any]:
         """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy."""
         return self.on_host()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
         array = self.on_host()
         return np.array(array, dtype) if copy or not self.device.is_host else np.asarray(array, dtype)
 
     def __buffer__(self, flags: int) -> memoryview:
-        """What ``memoryview`` shows of it from Python 3.12 on: the memory of :meth:`numpy`."""
+        """The memory of :meth:`numpy`, for ``memoryview`` from Python 3.12 on."""
         return self.numpy().data
 
     def tolist(self) -> Any:
@@ -217,19 +160,19 @@ class Tensor(Methods):
 
     def to(
         self,
-        *targets: Any,
-        device: Any = None,
-        dtype: Any = None,
+        *targets: DeviceLike | DTypeLike | TensorBase,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
         non_blocking: bool = False,
         copy: bool = False,
     ) -> Tensor:
-        """The tensor on another device, or with another dtype, or both; itself if nothing changes.
+        """The tensor on another device, with another dtype, or both; the tensor itself if nothing changes.
 
         Args:
             targets: a device, a dtype, both, or a tensor whose device and dtype are taken.
             device, dtype: the same by name.
             non_blocking: has no effect; the copy is complete when the call returns.
-            copy: return another tensor even if nothing changes.
+            copy: return a new tensor even if nothing changes.
 
         Example:
             >>> import dl4all as dl
@@ -239,61 +182,54 @@ class Tensor(Methods):
         Raises:
             UnknownDeviceError, BackendMissingError, DTypeError
         """
-        there, kind = wanted(targets, device, dtype)
-        place, kind = there or self.device, kind or self.dtype
-        made = self
-        if kind != self.dtype:
-            made = ops.cast(made, kind.name)
-        if place is not self.device:
-            moved = self._from_host(made.on_host(), place, copy=True)
-            here = self.device
-            tape.add_node("to", [made], [moved], lambda grads, saved, needs: [grads[0].to(here)])
-            made = moved
-        return self.clone() if copy and made is self else made
+        named_device, named_dtype = device_and_dtype(targets, device, dtype)
+        target, target_dtype = named_device or self.device, named_dtype or self.dtype
+        result = self
+        if target_dtype != self.dtype:
+            result = ops.cast(result, target_dtype.name)
+        if target is not self.device:
+            moved = self._from_host(result.on_host(), target, copy=True)
+            source = self.device
+            tape.add_node("to", [result], [moved], lambda grads, saved, needs: [grads[0].to(source)])
+            result = moved
+        return self.clone() if copy and result is self else result
 
     def cpu(self) -> Tensor:
+        """The tensor on the CPU."""
         return self.to("cpu")
 
-    def float(self) -> Tensor:
-        return self.to("float32")
-
-    def double(self) -> Tensor:
-        return self.to("float64")
-
-    def _from_host(self, array: npt.NDArray[Any], place: Device, *, copy: bool = False) -> Tensor:
-        made: Tensor = from_host(type(self).result_class, array, place, copy=copy)
-        return made
+    def _from_host(self, array: npt.NDArray[Any], device: Device, *, copy: bool = False) -> Tensor:
+        result: Tensor = from_host(type(self).result_class, array, device, copy=copy)
+        return result
 
     # Views
 
     @property
     def mT(self) -> Tensor:
         """A view with the last two axes swapped."""
-        view: Tensor = ops.transpose(self, -2, -1)
-        return view
+        return ops.transpose(self, -2, -1)
 
     @property
     def T(self) -> Tensor:
         """A view with all axes in reverse order."""
-        view: Tensor = ops.permute(self, *reversed(range(self.ndim)))
-        return view
+        return ops.permute(self, *reversed(range(self.ndim)))
 
     # Gradients
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow to this tensor or through it."""
+        """Whether ``backward`` computes gradients of this tensor, or of tensors that it was computed from."""
         return self.grad_meta is not None and self.grad_meta.requires_grad
 
     @requires_grad.setter
-    def requires_grad(self, wanted: bool) -> None:
-        self.requires_grad_(wanted)
+    def requires_grad(self, requires_grad: bool) -> None:
+        self.requires_grad_(requires_grad)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Ask for gradients with respect to this tensor, or stop asking; returns it.
+        """Set whether gradients of this tensor are required; returns the tensor.
 
         Raises:
-            GradientError: it is not a tensor of floats, or an op made it.
+            GradientError: the dtype is not a float dtype, or an op made the tensor.
         """
         if requires_grad and self.dtype.kind != "f":
             raise GradientError(f"[requires_grad] only floats have gradients, not {self.dtype}")
@@ -308,17 +244,17 @@ class Tensor(Methods):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether no recorded op made this tensor."""
+        """Whether the tensor is not the result of a recorded op."""
         return self.grad_meta is None or self.grad_meta.node is None
 
     @property
     def grad_fn(self) -> tape.Node | None:
-        """The recorded op that made this tensor."""
+        """The recorded op whose result this tensor is; None for a leaf."""
         return None if self.grad_meta is None else self.grad_meta.node
 
     @property
     def grad(self) -> Any:
-        """The gradient that ``backward`` has gathered here, a tensor; None before."""
+        """The gradient that ``backward`` has accumulated, a tensor; None before."""
         return None if self.grad_meta is None else self.grad_meta.grad
 
     @grad.setter
@@ -335,15 +271,15 @@ class Tensor(Methods):
     def backward(
         self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
     ) -> None:
-        """Add this tensor's gradients with respect to the leaves it came from to their ``grad``.
+        """Compute the gradients of the graph's leaves, and add them to their ``grad``.
 
         Args:
-            gradient: the weight of each element, of this tensor's shape; 1 for a single element.
-            retain_graph: keep what gradients need, to come back a second time.
-            create_graph: let the gradients be differentiated too.
+            gradient: the weight of each element, of this tensor's shape; by default 1, for a single element.
+            retain_graph: keep the graph, so that ``backward`` can be called again.
+            create_graph: record the computation of the gradients, so that they can be differentiated.
 
         Raises:
-            GradientError: there is no graph, it was freed, or what it needs was changed in place.
+            GradientError: there is no graph, it was freed, or a tensor that it needs was changed in place.
 
         Example:
             >>> import dl4all as dl
@@ -355,110 +291,195 @@ class Tensor(Methods):
         autograd.backward([self], None if gradient is None else [gradient], retain_graph, create_graph)
 
     def detach(self) -> Tensor:
-        """The same elements in the same memory, without a history."""
-        without: Tensor = tape.alias(self)  # type: ignore[assignment]
-        return without
+        """A tensor with the same memory that is no part of the graph."""
+        detached: Tensor = tape.alias(self)  # type: ignore[assignment]
+        return detached
 
     def retain_grad(self) -> None:
-        """Keep the gradient of a tensor that an op made."""
+        """Let ``backward`` set ``grad`` of a tensor that is no leaf, too.
+
+        Raises:
+            GradientError: the tensor does not require gradients.
+        """
         if self.grad_meta is None or not self.grad_meta.requires_grad:
             raise GradientError("[retain_grad] this tensor does not require gradients")
         if self.grad_meta.node is not None:
             self.grad_meta.node.retained[self.grad_meta.output] = weakref.ref(self)
 
     def register_hook(self, hook: tape.Hook) -> Callable[[], None]:
-        """Have `hook` called with the gradient when it is complete; what it returns replaces it.
+        """Call `hook` with the gradient when it is complete; a result other than None replaces the gradient.
 
         Returns:
-            A function that takes the hook away again.
+            A function that removes the hook.
 
         Raises:
             GradientError: the tensor does not require gradients.
         """
-        meta = self.grad_meta
-        if meta is None or not meta.requires_grad:
+        record = self.grad_meta
+        if record is None or not record.requires_grad:
             raise GradientError("[register_hook] this tensor does not require gradients")
-        hooks = meta.hooks if meta.node is None else meta.node.hooks.setdefault(meta.output, {})
+        hooks = record.hooks if record.node is None else record.node.hooks.setdefault(record.output, {})
         key = next(_hook_keys)
         hooks[key] = hook
         return lambda: hooks.pop(key, None) and None
 
-    # Tensors made after this one, and of its elements
+    # New tensors
 
-    new_empty = beside.new_empty
-    new_full = beside.new_full
-    new_ones = beside.new_ones
-    new_tensor = turning.new_tensor
-    new_zeros = beside.new_zeros
-    bool = beside.converter("bool")
-    byte = beside.converter("uint8")
-    char = beside.converter("int8")
-    half = beside.converter("float16")
-    int = beside.converter("int32")
-    long = beside.converter("int64")
-    short = beside.converter("int16")
-    type = beside.as_type
-    type_as = turning.type_as
-    sum_to_size = turning.sum_to_size
-    bernoulli = filling.bernoulli
-    multinomial = filling.multinomial
+    def new_empty(
+        self, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
+    ) -> Tensor:
+        """A tensor of another shape with undefined contents; by default of this one's dtype and device."""
+        return _new(self, "new_empty", size, dtype, device)
 
-    # Changes in place
+    def new_zeros(
+        self, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
+    ) -> Tensor:
+        """A tensor of zeros of another shape; by default of this one's dtype and device."""
+        return _new(self, "new_zeros", size, dtype, device, 0)
 
-    squeeze_ = turning.changed(ops.squeeze)
-    swapaxes_ = swapdims_ = transpose_ = turning.changed(ops.transpose)
-    t_ = turning.changed(ops.t)
-    unsqueeze_ = turning.changed(ops.unsqueeze)
-    cauchy_ = filling.cauchy_
-    exponential_ = filling.exponential_
-    fill_diagonal_ = filling.fill_diagonal_
-    geometric_ = filling.geometric_
-    log_normal_ = filling.log_normal_
-    random_ = filling.random_
+    def new_ones(
+        self, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
+    ) -> Tensor:
+        """A tensor of ones of another shape; by default of this one's dtype and device."""
+        return _new(self, "new_ones", size, dtype, device, 1)
+
+    def new_full(
+        self,
+        size: Shape,
+        fill_value: Scalar,
+        dtype: DTypeLike = None,
+        device: DeviceLike | None = None,
+    ) -> Tensor:
+        """A tensor of another shape filled with one value; by default of this one's dtype and device."""
+        return _new(self, "new_full", (size,), dtype, device, fill_value)
+
+    def new_tensor(
+        self,
+        data: ArrayLike,
+        dtype: DTypeLike = None,
+        device: DeviceLike | None = None,
+        requires_grad: bool = False,
+    ) -> Tensor:
+        """A tensor with a copy of `data`; by default of this one's dtype and device.
+
+        Raises:
+            DTypeError: the data are no numbers, or tensors cannot have the dtype.
+        """
+        array = data.on_host() if isinstance(data, TensorBase) else np.asarray(data)
+        result_dtype = np.dtype(self.dtype if dtype is None else dtype)
+        if array.dtype.kind not in "biuf" or result_dtype not in DTYPES:
+            raise DTypeError(f"[new_tensor] expected numbers of one of {', '.join(map(str, DTYPES))}")
+        target = self.device if device is None else open_device(device)
+        result = self._from_host(array.astype(result_dtype), target, copy=True)
+        return result.requires_grad_() if requires_grad else result
+
+    def bernoulli(self, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+        """Ones and zeros; each element, or `p`, is the probability of a one: :func:`dl4all.bernoulli`."""
+        result: Tensor = new_like(self, self.shape)
+        return bernoulli_(result, self if p is None else p, generator=generator)
+
+    def multinomial(
+        self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+    ) -> Tensor:
+        """Indices along the last axis, drawn with the elements as weights: :func:`dl4all.multinomial`."""
+        indices = host_random.weighted_indices(self, num_samples, replacement, generator)
+        return self._from_host(indices, self.device)
+
+    def sum_to_size(self, *size: int | Shape) -> Tensor:
+        """The sum over the axes along which a tensor of shape `size` would be broadcast to this one's shape.
+
+        Raises:
+            ShapeError: `size` does not broadcast to this one's shape.
+        """
+        shape = strides.sizes("sum_to_size", size)
+        try:
+            fits = np.broadcast_shapes(shape, self.shape) == self.shape
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ShapeError(f"[sum_to_size] shape {shape} does not broadcast to {self.shape}")
+        return ops.sum_to(self, shape)
 
     # Copies and other libraries
 
-    __deepcopy__ = interop.deepcopied
+    __deepcopy__ = interop.deepcopy
     __dlpack__ = interop.dlpack
     __dlpack_device__ = interop.dlpack_device
-    __reduce__ = interop.reduced
+    __reduce__ = interop.reduce
+
+    # Conversions of dtype: last, because they hide the names of Python's types in annotations
+
+    @overload
+    def type(self, dtype: None = None) -> str: ...
+
+    @overload
+    def type(self, dtype: NamedDType) -> Tensor: ...
+
+    def type(self, dtype: DTypeLike = None) -> str | Tensor:
+        """The elements as another dtype; without one, the name of the tensor's own."""
+        return self.dtype.name if dtype is None else self.to(dtype=dtype)
+
+    def type_as(self, other: TensorBase) -> Tensor:
+        """The elements as the dtype of another tensor."""
+        return self.to(other.dtype)
+
+    def double(self) -> Tensor:
+        """The elements as float64."""
+        return self.to("float64")
+
+    def half(self) -> Tensor:
+        """The elements as float16."""
+        return self.to("float16")
+
+    def long(self) -> Tensor:
+        """The elements as int64."""
+        return self.to("int64")
+
+    def short(self) -> Tensor:
+        """The elements as int16."""
+        return self.to("int16")
+
+    def char(self) -> Tensor:
+        """The elements as int8."""
+        return self.to("int8")
+
+    def byte(self) -> Tensor:
+        """The elements as uint8."""
+        return self.to("uint8")
+
+    def float(self) -> Tensor:
+        """The elements as float32."""
+        return self.to("float32")
+
+    def int(self) -> Tensor:
+        """The elements as int32."""
+        return self.to("int32")
+
+    def bool(self) -> Tensor:
+        """The elements as bool."""
+        return self.to("bool")
 
 
 Tensor.result_class = Tensor
 
 
-def wanted(targets: tuple[Any, ...], place: Any, dtype: Any) -> tuple[Device | None, np.dtype[Any] | None]:
-    """The device and the dtype that arguments of ``to`` name, None for what they do not.
-
-    Raises:
-        UnknownDeviceError, BackendMissingError, DTypeError
-    """
-    there: Device | None = None
-    kind: np.dtype[Any] | None = None
-    for target in (*targets, *(given for given in (place, dtype) if given is not None)):
-        if isinstance(target, TensorBase):
-            there, kind = target.device, target.dtype
-        elif (named := _dtype_or_none(target)) is not None:
-            kind = named
-        else:
-            there = open_device(target)
-    return there, kind
-
-
-def _dtype_or_none(target: Any) -> np.dtype[Any] | None:
-    """The dtype that `target` names, None if it names something else.
-
-    Raises:
-        DTypeError: it is a dtype, but not one that tensors can have.
-    """
-    if isinstance(target, Device):
-        return None
-    if target is None:  # to NumPy it means float64
-        raise DTypeError("[to] expected a device or a dtype, got None")
-    try:
-        dtype = np.dtype(target)
-    except TypeError:
-        return None
-    if dtype not in DTYPES:
-        raise DTypeError(f"[to] dtype {dtype} is not supported; use one of {', '.join(map(str, DTYPES))}")
-    return dtype
+def _new(
+    tensor: Tensor,
+    name: str,
+    size: tuple[int | Shape, ...],
+    dtype: DTypeLike,
+    device: DeviceLike | None,
+    value: Scalar | None = None,
+) -> Tensor:
+    """A tensor for the methods ``new_*``: filled with a value, or with undefined contents."""
+    shape = strides.sizes(name, size)
+    result_dtype = tensor.dtype if dtype is None else np.dtype(dtype)
+    target = tensor.device if device is None else open_device(device)
+    result: Tensor
+    if target is tensor.device:
+        result = new_like(tensor, shape, result_dtype)
+    else:
+        result = empty_tensor(type(tensor).result_class, shape, result_dtype, target)
+    if value is not None:
+        fill_with(result, value)
+    return result

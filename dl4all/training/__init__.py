@@ -1,4 +1,4 @@
-"""Training with the loop written already; the plain PyTorch-style loop works without it."""
+"""Trainer: a ready training loop, with metrics, history and TOML configurations."""
 
 from __future__ import annotations
 

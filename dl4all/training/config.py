@@ -1,6 +1,6 @@
-"""Training runs from a TOML file: reading one, and what a mistake in it says.
+"""Configurations of training runs: reads and checks a TOML file.
 
-What may stand in a table are the arguments of the function or class that it names, so there is no second
+The keys of a table are the arguments of the function or class that the table names, so there is no second
 list of them.
 """
 
@@ -48,13 +48,13 @@ OPTIMIZERS: dict[str, Factory] = {
 SCHEDULES: dict[str, Factory] = {
     name: getattr(lr_scheduler, name) for name in lr_scheduler.__all__ if name not in _NO_SCHEDULES
 }
-# Arguments that follow from the data or are made of other tables.
-GIVEN = ("in_features", "in_channels", "num_classes", "params", "optimizer", "last_epoch")
+DERIVED_ARGUMENTS = ("in_features", "in_channels", "num_classes", "params", "optimizer", "last_epoch")
+"""Arguments that follow from the data or from other tables; a file cannot give them."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What stands above the tables."""
+    """The keys above the tables."""
 
     epochs: int
     seed: int = 0
@@ -64,20 +64,20 @@ class Run:
 
 @dataclass(frozen=True)
 class Loading:
-    """What ``[data]`` takes beside the arguments of the data set."""
+    """The keys of ``[data]`` beside the arguments of the data set."""
 
     batch_size: int = 32
-    test: float = 0.2  # the share that is held out
-    shift: int = 0  # images are learned moved by so many pixels, too
+    test: float = 0.2  # the share of samples that is held out for validation
+    shift: int = 0  # by how many pixels copies of the images are shifted; see dl.data.shifted
 
 
 @dataclass(frozen=True)
 class Loop:
-    """What ``[trainer]`` takes: arguments of :class:`dl4all.Trainer` and of its ``fit``."""
+    """The keys of ``[trainer]``: arguments of :class:`dl4all.Trainer` and of its ``fit``."""
 
     accumulate: int = 1
     clip_norm: float | None = None
-    ema: float | None = None  # the decay of an average of the parameters
+    ema: float | None = None  # the decay of an exponential moving average of the parameters
     keep: int = 3
     checkpoint_every: int | None = None
     patience: int | None = None
@@ -88,7 +88,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Part:
-    """A table with a name: what it stands for, and the arguments."""
+    """A table with a name: the function or class of that name, and the arguments."""
 
     name: str
     make: Factory
@@ -97,7 +97,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Config:
-    """A whole file."""
+    """A checked file."""
 
     path: str
     run: Run
@@ -110,11 +110,11 @@ class Config:
 
 
 def read_config(path: str | Path) -> Config:
-    """Read and check a file; :func:`dl4all.training.prepare` makes a run of it.
+    """Read and check a file; :func:`dl4all.training.prepare` builds the run that it describes.
 
     Raises:
-        ConfigError: it cannot be read, or a table, key or value is unknown, missing or of another kind;
-            the message names the nearest one that is known.
+        ConfigError: the file cannot be read, or a table, key or value is unknown, missing or of another
+            type; the message names the most similar known one.
 
     Example:
         >>> import pathlib, tempfile
@@ -129,76 +129,78 @@ def read_config(path: str | Path) -> Config:
         {'hidden': [8]}
     """
     try:
-        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise ConfigError(f"{path}: is no TOML: {error}") from None
-    reader = _Reader(str(path), found)
-    above = {name: value for name, value in found.items() if name not in _Reader.TABLES}
-    run = reader.filled("the file", above, Run, also=_Reader.TABLES)
-    source, rest = reader.named("data", DATA, Loading)
+    reader = _Reader(str(path), content)
+    top_level = {name: value for name, value in content.items() if name not in _Reader.TABLES}
+    run = reader.dataclass("the file", top_level, Run, also=_Reader.TABLES)
+    source, loading = reader.part("data", DATA, Loading)
     return Config(
         str(path),
         run,
         source,
-        reader.filled("[data]", rest, Loading),
-        reader.named("model", MODELS)[0],
-        reader.named("optimizer", OPTIMIZERS)[0],
-        reader.named("schedule", SCHEDULES)[0] if "schedule" in found else None,
-        reader.filled("[trainer]", reader.table("trainer") if "trainer" in found else {}, Loop),
+        reader.dataclass("[data]", loading, Loading),
+        reader.part("model", MODELS)[0],
+        reader.part("optimizer", OPTIMIZERS)[0],
+        reader.part("schedule", SCHEDULES)[0] if "schedule" in content else None,
+        reader.dataclass("[trainer]", reader.table("trainer") if "trainer" in content else {}, Loop),
     )
 
 
 class _Reader:
-    """Takes tables out of a file and checks them."""
+    """Checks the tables of a file."""
 
     TABLES = ("data", "model", "optimizer", "schedule", "trainer")
 
-    def __init__(self, path: str, found: Mapping[str, Any]) -> None:
-        self.path, self.found = path, found
+    def __init__(self, path: str, content: Mapping[str, Any]) -> None:
+        self.path, self.content = path, content
 
     def table(self, name: str) -> Table:
-        table = self.found.get(name)
+        """The table of that name, which must exist."""
+        table = self.content.get(name)
         if not isinstance(table, dict):
             raise ConfigError(f"{self.path}: there must be a table [{name}]")
         return table
 
-    def named(
-        self, table: str, known: Mapping[str, Factory], beside: Factory | None = None
+    def part(
+        self, table: str, known: Mapping[str, Factory], extra: Factory | None = None
     ) -> tuple[Part, Table]:
-        """What a table names with the arguments for it, and the keys that belong to `beside`."""
-        given = dict(self.table(table))
-        name = given.pop("name", None)
+        """The named part of a table with its arguments, and the keys that are arguments of `extra`."""
+        options = dict(self.table(table))
+        name = options.pop("name", None)
         if name is None:
             raise ConfigError(f"{self.path}: [{table}] has no name; known are {', '.join(known)}")
         if name not in known:
             raise ConfigError(
                 f"{self.path}: [{table}] has no {name!r}{nearest(name, known)}; known are {', '.join(known)}"
             )
-        others = {} if beside is None else arguments(beside)
-        rest = {key: given.pop(key) for key in others if key in given}
-        self.check(f"[{table}]", given, arguments(known[name]), others)
-        return Part(name, known[name], given), rest
+        extra_types = {} if extra is None else arguments(extra)
+        extra_options = {key: options.pop(key) for key in extra_types if key in options}
+        self.check(f"[{table}]", options, arguments(known[name]), extra_types)
+        return Part(name, known[name], options), extra_options
 
-    def filled(self, where: str, given: Table, kind: Factory, also: Iterable[str] = ()) -> Any:
-        """A dataclass from the keys of a table."""
-        known = arguments(kind)
-        self.check(where, given, known, also)
-        for name, parameter in inspect.signature(kind).parameters.items():
-            if parameter.default is parameter.empty and name not in given:
+    def dataclass(self, where: str, options: Table, cls: Factory, also: Iterable[str] = ()) -> Any:
+        """An instance of a dataclass with the keys of a table as fields."""
+        known = arguments(cls)
+        self.check(where, options, known, also)
+        for name, parameter in inspect.signature(cls).parameters.items():
+            if parameter.default is parameter.empty and name not in options:
                 raise ConfigError(f"{self.path}: {where} must say {name}")
-        return kind(**given)
+        return cls(**options)
 
-    def check(self, where: str, given: Table, known: Mapping[str, Any], also: Iterable[str] = ()) -> None:
-        every = sorted({*known, *also})
-        for key, value in given.items():
-            if key in GIVEN:
+    def check(self, where: str, options: Table, known: Mapping[str, Any], also: Iterable[str] = ()) -> None:
+        """Check the names and types of a table's values; `also` are names that the message may suggest."""
+        names = sorted({*known, *also})
+        for key, value in options.items():
+            if key in DERIVED_ARGUMENTS:
                 raise ConfigError(f"{self.path}: {key!r} in {where} follows from the rest; leave it out")
             if key not in known:
                 raise ConfigError(
-                    f"{self.path}: unknown key {key!r} in {where}{nearest(key, every)}; known are "
-                    f"{', '.join(every)}"
+                    f"{self.path}: unknown key {key!r} in {where}{nearest(key, names)}; known are "
+                    f"{', '.join(names)}"
                 )
             if not fits(value, known[key]):
                 raise ConfigError(
@@ -207,21 +209,21 @@ class _Reader:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """``", did you mean 'lr'?"``, or nothing where no known word is near.
+    """The suggestion in a message, such as ``" (did you mean 'lr'?)"``; empty if no known word is similar.
 
     >>> nearest("adamw", ["SGD", "AdamW"])
     " (did you mean 'AdamW'?)"
     """
     folded = {name.casefold(): name for name in known}
-    found = difflib.get_close_matches(str(word).casefold(), folded, 1)
-    return f" (did you mean {folded[found[0]]!r}?)" if found else ""
+    matches = difflib.get_close_matches(str(word).casefold(), folded, 1)
+    return f" (did you mean {folded[matches[0]]!r}?)" if matches else ""
 
 
 def arguments(factory: Factory) -> dict[str, Any]:
     """The arguments of a function or class that a file may give, with their types."""
     hints = typing.get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
     names = inspect.signature(factory).parameters
-    return {name: hints.get(name, Any) for name in names if name not in GIVEN}
+    return {name: hints.get(name, Any) for name in names if name not in DERIVED_ARGUMENTS}
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -234,7 +236,7 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is Any:
         return True
     if origin in (typing.Union, types.UnionType):
-        return any(fits(value, one) for one in inner)
+        return any(fits(value, member) for member in inner)
     if origin is typing.Literal:
         return value in inner
     if origin is tuple and Ellipsis not in inner:
@@ -254,7 +256,7 @@ def readable(hint: Any) -> str:
     """
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(readable(one) for one in inner if one is not type(None))
+        return " or ".join(readable(member) for member in inner if member is not type(None))
     if origin is typing.Literal:
         return f"one of {', '.join(map(repr, inner))}"
     if origin is tuple and Ellipsis not in inner:

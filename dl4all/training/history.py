@@ -1,4 +1,4 @@
-"""What a training run measured: a row for each epoch, as lines of JSON and as curves."""
+"""History of a training run: a row of numbers for each epoch, as lines of JSON and as curves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class History:
     """Rows of numbers by name, one for each epoch: ``loss``, ``val_loss``, ``accuracy``, ...
 
     Args:
-        file: rows are appended to this file as they come, a line of JSON each.
+        file: each row is appended to this file at once, as a line of JSON.
     """
 
     def __init__(self, file: str | Path | None = None) -> None:
@@ -31,7 +31,7 @@ class History:
         return [row[name] for row in self.rows if name in row]
 
     def add(self, row: Row) -> None:
-        """Note an epoch."""
+        """Add an epoch."""
         self.rows.append(row)
         if self._file is not None:
             self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ class History:
                 stream.write(json.dumps(row) + "\n")
 
     def restore(self, rows: list[Row]) -> None:
-        """Begin with these rows; the file has no others afterwards, whatever a killed run left in it."""
+        """Replace all rows, in the file too, which may have more of them from a run that was killed."""
         self.rows = list(rows)
         if self._file is not None:
             self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -48,40 +48,41 @@ class History:
             part.replace(self._file)
 
     def best(self, name: str, rises: bool = False) -> int | None:
-        """The number of the row that has the lowest (or highest) value of a column; None if none has one."""
+        """The index of the row with the lowest (or highest) value of a column; None if no row has a value."""
         sign = -1.0 if rises else 1.0
-        found = [
+        values = [
             (sign * row[name], i) for i, row in enumerate(self.rows) if math.isfinite(row.get(name, math.nan))
         ]
-        return min(found)[1] if found else None
+        return min(values)[1] if values else None
 
     def plot(self, file: str | Path, names: tuple[str, ...] = ()) -> None:
-        """Draw curves over the epochs into a picture (PNG, SVG or PDF by the file's suffix).
+        """Draw curves over the epochs into an image file (PNG, SVG or PDF by the file's suffix).
 
         Args:
-            names: the columns; by default all of them, losses in one half and the others in another.
+            file: the image file.
+            names: the columns to draw; by default all, losses in one half and the others in the other.
 
         Raises:
             ArgumentError: there is nothing to draw.
             BackendMissingError: matplotlib is not installed.
         """
         columns = [name for name in dict.fromkeys(key for row in self.rows for key in row) if name != "epoch"]
-        wanted = [name for name in columns if not names or name in names]
-        if not wanted:
+        selected = [name for name in columns if not names or name in names]
+        if not selected:
             raise ArgumentError(
                 f"[History] no epoch has any of {names or 'the columns'}; there are {columns}"
             )
         try:
-            from matplotlib.figure import Figure  # without pyplot, which looks for a screen
+            from matplotlib.figure import Figure  # not pyplot, which looks for a screen
         except ImportError:
             raise BackendMissingError(
                 "[History] drawing needs matplotlib: pip install 'dl4all[plot]'"
             ) from None
-        losses = [name for name in wanted if "loss" in name]
-        halves = [half for half in (losses, [name for name in wanted if name not in losses]) if half]
+        losses = [name for name in selected if "loss" in name]
+        halves = [half for half in (losses, [name for name in selected if name not in losses]) if half]
         figure = Figure(figsize=(5 * len(halves), 4), layout="constrained")
-        for place, half in enumerate(halves):
-            axes = figure.add_subplot(1, len(halves), place + 1)
+        for index, half in enumerate(halves, 1):
+            axes = figure.add_subplot(1, len(halves), index)
             for name in half:
                 rows = [row for row in self.rows if name in row]
                 axes.plot([row["epoch"] for row in rows], [row[name] for row in rows], label=name)

@@ -1,4 +1,4 @@
-"""The bar that a training run shows."""
+"""The progress bar of a training run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Bar:
-    """Batches that are done and the last epoch's numbers; or nothing, where it is switched off."""
+    """Shows how many batches are done and the last epoch's numbers; without `progress` it shows nothing."""
 
     def __init__(self, progress: Progress | None, train: Any, epochs: int, done: int) -> None:
         self._progress, self._epochs = progress, epochs
@@ -26,11 +26,16 @@ class Bar:
             self._progress.advance(self._task)
 
     def epoch(self, done: int, row: dict[str, Any]) -> None:
-        """So many epochs are complete, the last one with these numbers."""
+        """An epoch is complete.
+
+        Args:
+            done: how many epochs are complete.
+            row: the numbers of the last one.
+        """
         if self._progress is not None:
             note = "  ".join(f"{name} {value:.4g}" for name, value in row.items() if name != "epoch")
             self._progress.update(self._task, description=self._name(done), note=note)
-            if self._batches is not None:  # an interrupted epoch went on in its middle
+            if self._batches is not None:  # a resumed epoch began in its middle
                 self._progress.update(self._task, completed=self._batches * done)
 
     def _name(self, done: int) -> str:
@@ -42,9 +47,9 @@ def bar(shown: bool, train: Any, epochs: int, done: int) -> Iterator[Bar]:
     """A bar for as long as the block runs.
 
     Args:
-        shown: whether there is one.
+        shown: whether the bar is shown.
         train: the batches of an epoch; without ``len()`` the bar has no end.
-        epochs, done: in all, and complete already.
+        epochs, done: how many epochs there are, and how many are complete.
     """
     if not shown:
         yield Bar(None, train, epochs, done)

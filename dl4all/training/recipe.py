@@ -1,4 +1,4 @@
-"""A training run made of a configuration: data, network, optimizer, schedule, trainer."""
+"""Builds a training run from a configuration: data, network, optimizer, schedule, trainer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dl4all.training.trainer import Callback, Trainer
 
 @dataclass(frozen=True)
 class Prepared:
-    """A trainer, and what it trains on."""
+    """A trainer and its data."""
 
     config: Config
     trainer: Trainer
@@ -53,11 +53,11 @@ def prepare(
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
 ) -> Prepared:
-    """Make a run of a configuration; with the same seed and device it has the same result, to the last bit.
+    """Build the run of a configuration; the same seed and device give the same result, to the last bit.
 
     Args:
         config: from :func:`dl4all.training.read_config`.
-        device, folder: in the place of the configuration's.
+        device, folder: override those of the configuration.
         callbacks, progress: as for :class:`dl4all.Trainer`.
 
     Raises:
@@ -82,7 +82,7 @@ def prepare(
     except ConfigError:
         raise
     except Dl4allError as error:
-        if isinstance(error, ValueError):  # what an op or a class says of an argument from the file
+        if isinstance(error, ValueError):  # an op or a class refused an argument from the file
             raise ConfigError(f"{config.path}: {error}") from error
         raise
 
@@ -96,10 +96,10 @@ def _prepare(
 ) -> Prepared:
     run, loop, batch = config.run, config.loop, config.loading.batch_size
     manual_seed(run.seed)
-    train, test = _sets(config)
+    train, test = _data_sets(config)
     inputs, targets = train.arrays
-    model = config.model.make(**config.model.options, **_sizes(config.model, inputs, targets))
-    with no_grad():  # what does not fit is said before the first epoch
+    model = config.model.make(**config.model.options, **_derived_arguments(config.model, inputs, targets))
+    with no_grad():  # a mismatch of data and network is an error before the first epoch
         model.eval()(from_numpy(inputs[:1].copy()))
     loader = DataLoader(train, batch, shuffle=True, seed=run.seed, device=device)
     optimizer = config.optimizer.make(model.parameters(), **config.optimizer.options)
@@ -131,8 +131,8 @@ def _prepare(
     return Prepared(config, trainer, loader, None if test is None else DataLoader(test, 256, device=device))
 
 
-def _sets(config: Config) -> tuple[TensorDataset, TensorDataset | None]:
-    """What is learned and what is held out; the same samples whatever the seed of the run is."""
+def _data_sets(config: Config) -> tuple[TensorDataset, TensorDataset | None]:
+    """The training set and the validation set; the split does not depend on the run's seed."""
     loading = config.loading
     if not 0 <= loading.test < 1 or loading.shift < 0:
         raise ConfigError(
@@ -147,7 +147,7 @@ def _sets(config: Config) -> tuple[TensorDataset, TensorDataset | None]:
     return (shifted(train, loading.shift) if loading.shift else train), test
 
 
-def _sizes(model: Part, inputs: npt.NDArray[Any], targets: npt.NDArray[Any]) -> dict[str, int]:
+def _derived_arguments(model: Part, inputs: npt.NDArray[Any], targets: npt.NDArray[Any]) -> dict[str, int]:
     """The arguments of a network that follow from the data."""
     known = inspect.signature(model.make).parameters
     sizes = {

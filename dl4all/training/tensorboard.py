@@ -1,4 +1,4 @@
-"""A training run's numbers for TensorBoard."""
+"""A callback that writes the numbers of a training run for TensorBoard."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dl4all.training.history import Row
 class TensorBoard:
     """A callback for :class:`dl4all.Trainer` that writes every epoch's numbers as curves.
 
-    ``tensorboard --logdir FOLDER`` shows them, by the number of epochs.
+    ``tensorboard --logdir FOLDER`` shows them over the epochs.
 
     Args:
-        folder: where the event file goes; runs in folders side by side are drawn in one picture.
+        folder: the folder of the event file; TensorBoard draws runs in neighbouring folders together.
 
     Raises:
         BackendMissingError: tensorboard is not installed.
@@ -42,5 +42,5 @@ class TensorBoard:
         self._writer.flush()
 
     def close(self) -> None:
-        """Complete the file; nothing can be written afterwards."""
+        """Close the file; nothing can be written afterwards."""
         self._writer.close()

@@ -35,28 +35,28 @@ class Trainer:
     """Trains a model on a device.
 
     Args:
-        model: is moved to the device; called with a batch's input.
-        loss: ``loss(outputs, targets)``, a scalar tensor: a module or a function.
-        optimizer: over the model's parameters.
-        metrics: names of known ones (``"accuracy"``), or functions by name; each takes outputs and targets
-            and returns a number, which is averaged over the samples.
-        device: where to train.
-        scheduler: a learning-rate scheduler; one that wants a value to go by (``ReduceLROnPlateau``) is
-            given the validation loss, or the loss.
-        scheduler_interval: when it is stepped: after every ``"epoch"``, or after every ``"step"`` of the
-            optimizer, as ``OneCycleLR`` wants it.
-        accumulate: batches whose gradients are added up for one step of the optimizer.
-        clip_norm: the largest norm that the gradients together may have.
-        ema: an :class:`dl4all.optim.EMA` that is updated after every step; validation is of the averaged
+        model: the model, which is moved to the device; it is called with a batch's input.
+        loss: a module or a function ``loss(outputs, targets)`` that returns a scalar tensor.
+        optimizer: an optimizer of the model's parameters.
+        metrics: names of known metrics (``"accuracy"``), or functions by name; each takes outputs and
+            targets and returns a number, which is averaged over the samples.
+        device: the device to train on.
+        scheduler: a learning-rate scheduler; one whose ``step`` takes a value (``ReduceLROnPlateau``) gets
+            the validation loss, or the loss without validation.
+        scheduler_interval: whether the scheduler steps after every ``"epoch"``, or after every ``"step"`` of
+            the optimizer, as ``OneCycleLR`` needs it.
+        accumulate: of how many batches the gradients are added up for one step of the optimizer.
+        clip_norm: the largest norm of all gradients together.
+        ema: an :class:`dl4all.optim.EMA` that is updated after every step; validation uses the averaged
             parameters.
-        folder: where checkpoints, ``best`` and ``history.jsonl`` go; None keeps nothing.
-        keep: how many checkpoints stay, beside the best.
-        checkpoint_every: steps after which a checkpoint is written within an epoch, too; the training data
-            must then be able to say where it is, as :class:`dl4all.data.DataLoader` is.
-        callbacks: called with the trainer and the row of numbers after every epoch.
-        stop_on_nan: raise at the step whose loss is not finite, before it changes a parameter; otherwise
-            there is a warning that names the step.
-        progress: show a bar.
+        folder: the folder of checkpoints, ``best`` and ``history.jsonl``; None writes nothing.
+        keep: how many checkpoints are kept, beside the best.
+        checkpoint_every: after how many steps a checkpoint is written within an epoch, too; the training
+            data must then have ``state_dict``, as :class:`dl4all.data.DataLoader` does.
+        callbacks: functions that are called with the trainer and the row of numbers after every epoch.
+        stop_on_nan: raise an error at a loss that is not finite, before it changes a parameter; otherwise
+            a warning names the step.
+        progress: whether to show a progress bar.
 
     Raises:
         ArgumentError: a metric is unknown or a number out of range.
@@ -106,7 +106,7 @@ class Trainer:
             raise ArgumentError(
                 f"[Trainer] checkpoint_every {checkpoint_every} must be at least 1, and needs a folder"
             )
-        self.metrics = dict(metrics) if isinstance(metrics, Mapping) else _known(metrics)
+        self.metrics = dict(metrics) if isinstance(metrics, Mapping) else _known_metrics(metrics)
         self.device = open_device(device)
         self.model = model.to(self.device)
         self.loss, self.optimizer, self.scheduler, self.ema = loss, optimizer, scheduler, ema
@@ -116,9 +116,9 @@ class Trainer:
         self.keep, self.checkpoint_every = keep, checkpoint_every
         self.callbacks, self.progress = callbacks, progress
         self.history = History(None if self.folder is None else self.folder / "history.jsonl")
-        self.epoch = 0  # complete ones
-        self.step = 0  # of the optimizer
-        self._interrupted = _Totals()  # what a checkpoint within an epoch had measured of it
+        self.epoch = 0  # how many epochs are complete
+        self.step = 0  # how many steps the optimizer has made
+        self._interrupted = _Totals()  # the sums of an epoch that a checkpoint has interrupted
 
     # Training
 
@@ -132,16 +132,16 @@ class Trainer:
         monitor: str | None = None,
         resume: bool = False,
     ) -> History:
-        """Train until `epochs` epochs are complete, those of earlier calls and of a resumed run included.
+        """Train until `epochs` epochs are complete, including those of earlier calls and of a resumed run.
 
         Args:
             train: batches of (input, target), such as a :class:`dl4all.data.DataLoader`.
-            epochs: how many there are in all.
+            epochs: how many epochs there are in all.
             validation: batches that are evaluated after every epoch.
-            patience: stop after so many epochs without improvement of `monitor`.
-            monitor: the column that is to fall (``"val_loss"``, or ``"loss"`` without validation); one whose
-                name has no ``loss`` in it is to rise.
-            resume: go on from the newest good checkpoint in `folder`, if there is one.
+            patience: after how many epochs without improvement of `monitor` to stop.
+            monitor: the column that should fall (by default ``"val_loss"``, or ``"loss"`` without
+                validation); a column without ``loss`` in its name should rise.
+            resume: continue from the newest good checkpoint in `folder`, if there is one.
 
         Returns:
             The history: a row for each epoch.
@@ -159,39 +159,39 @@ class Trainer:
                 f"[Trainer] {self.folder} holds the checkpoints of an earlier run; pass resume=True to go on "
                 "with it, or another folder"
             )
-        watched = monitor or ("loss" if validation is None else "val_loss")
-        self._mark_best(watched)  # a run that was killed may not have come to it
+        monitored = monitor or ("loss" if validation is None else "val_loss")
+        self._mark_best(monitored)  # a killed run may have stopped before this
         with bar(self.progress, train, epochs, self.epoch) as shown:
-            while self.epoch < epochs and not self._is_tired(watched, patience):
+            while self.epoch < epochs and not self._out_of_patience(monitored, patience):
                 row: Row = {"epoch": self.epoch + 1, **self._train_epoch(train, shown)}
                 if validation is not None:
                     with nullcontext() if self.ema is None else self.ema.averaged():
                         row |= {f"val_{name}": value for name, value in self.evaluate(validation).items()}
-                if watched not in row:
-                    raise ArgumentError(f"[Trainer] nothing is called {watched!r}; there are {sorted(row)}")
+                if monitored not in row:
+                    raise ArgumentError(f"[Trainer] nothing is called {monitored!r}; there are {sorted(row)}")
                 if self.scheduler_interval == "epoch":
                     self._step_scheduler(row)
                 self.epoch += 1
                 self.history.add(row)
                 if self.folder is not None:
                     save_checkpoint(self.folder, self.step, self._state(train, _Totals()), self.keep)
-                    self._mark_best(watched)
+                    self._mark_best(monitored)
                 for callback in self.callbacks:
                     callback(self, row)
                 shown.epoch(self.epoch, row)
         return self.history
 
-    def _mark_best(self, watched: str) -> None:
-        """Keep the last complete epoch's checkpoint if no epoch was better."""
+    def _mark_best(self, monitored: str) -> None:
+        """Mark the last complete epoch's checkpoint as the best if no epoch was better."""
         complete = len(self.history) and not self._interrupted.batches
-        if self.folder is not None and complete and self._best(watched) == len(self.history) - 1:
+        if self.folder is not None and complete and self._best(monitored) == len(self.history) - 1:
             mark_best(self.folder, self.step)
 
-    def _best(self, watched: str) -> int | None:
-        return self.history.best(watched, rises="loss" not in watched)
+    def _best(self, monitored: str) -> int | None:
+        return self.history.best(monitored, rises="loss" not in monitored)
 
-    def _is_tired(self, watched: str, patience: int | None) -> bool:
-        return patience is not None and len(self.history) - 1 - (self._best(watched) or 0) >= patience
+    def _out_of_patience(self, monitored: str, patience: int | None) -> bool:
+        return patience is not None and len(self.history) - 1 - (self._best(monitored) or 0) >= patience
 
     def _train_epoch(self, train: Iterable[Any], shown: Bar) -> dict[str, float]:
         self.model.train()
@@ -199,10 +199,10 @@ class Trainer:
         self.optimizer.zero_grad()
         pending = 0
         for inputs, targets in train:
-            inputs, targets = self._place(inputs), self._place(targets)
+            inputs, targets = self._on_device(inputs), self._on_device(targets)
             outputs = self.model(inputs)
             loss = self.loss(outputs, targets)
-            value = self._checked(loss, totals.batches)
+            value = self._check_finite(loss, totals.batches)
             (loss * (1.0 / self.accumulate) if self.accumulate > 1 else loss).backward()
             pending += 1
             self._measure(totals, value, outputs, targets)
@@ -228,8 +228,12 @@ class Trainer:
         if self.scheduler_interval == "step":
             self._step_scheduler({"loss": loss})
 
-    def _checked(self, loss: Tensor, batch: int) -> float:
-        """The loss as a number, if it is a finite one."""
+    def _check_finite(self, loss: Tensor, batch: int) -> float:
+        """The loss as a number.
+
+        Raises:
+            GradientError: it is not finite, and `stop_on_nan` is set.
+        """
         value = float(loss.item())
         if not math.isfinite(value):
             text = f"the loss is {value} at batch {batch} of epoch {self.epoch + 1} (step {self.step})"
@@ -253,7 +257,7 @@ class Trainer:
     def _step_scheduler(self, row: Row) -> None:
         if self.scheduler is None:
             return
-        if hasattr(self.scheduler, "patience"):  # it goes by a value
+        if hasattr(self.scheduler, "patience"):  # its step takes a value
             self.scheduler.step(row.get("val_loss", row["loss"]))
         else:
             self.scheduler.step()
@@ -270,7 +274,7 @@ class Trainer:
         totals = _Totals()
         with no_grad():
             for inputs, targets in batches:
-                inputs, targets = self._place(inputs), self._place(targets)
+                inputs, targets = self._on_device(inputs), self._on_device(targets)
                 outputs = self.model(inputs)
                 self._measure(totals, float(self.loss(outputs, targets).item()), outputs, targets)
         if not totals.samples:
@@ -278,18 +282,18 @@ class Trainer:
         return totals.means()
 
     def predict(self, batches: Iterable[Any]) -> npt.NDArray[Any]:
-        """The outputs for all samples, in inference mode; a batch that is a tuple begins with the input."""
+        """The outputs for all samples, a batch is an input or a tuple that starts with one."""
         self.model.eval()
-        found = []
+        outputs = []
         with no_grad():
             for batch in batches:
                 inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
-                found.append(self.model(self._place(inputs)).numpy())
-        if not found:
+                outputs.append(self.model(self._on_device(inputs)).numpy())
+        if not outputs:
             raise ArgumentError("[Trainer] there is no batch to predict")
-        return np.concatenate(found)
+        return np.concatenate(outputs)
 
-    def _place(self, value: Any) -> Any:
+    def _on_device(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             return value.to(self.device)
         return from_numpy(value, self.device) if isinstance(value, np.ndarray) else value
@@ -297,11 +301,11 @@ class Trainer:
     # Checkpoints
 
     def load_best(self) -> None:
-        """Give the model the parameters of the best epoch, and the averaged ones if there is an `ema`.
+        """Load the parameters of the best epoch, or the averaged ones if there is an `ema`.
 
         Raises:
             ArgumentError: there is no folder.
-            FileFormatError: the folder has no good checkpoint of it.
+            FileFormatError: the best epoch's checkpoint is missing or damaged.
         """
         if self.folder is None:
             raise ArgumentError("[Trainer] load_best needs the folder in which the checkpoints are")
@@ -334,7 +338,7 @@ class Trainer:
                 "[Trainer] checkpoint_every needs data that can go on in the middle of an epoch, such as a "
                 f"DataLoader, not {type(train).__name__}"
             )
-        if totals.batches < len(train):  # the last batch's checkpoint is the epoch's
+        if totals.batches < len(train):  # after the last batch the epoch's own checkpoint follows
             save_checkpoint(self.folder, self.step, self._state(train, totals), self.keep)
 
     def _resume(self, train: Any) -> None:
@@ -359,7 +363,7 @@ class Trainer:
 
 
 class _Totals:
-    """Sums over samples."""
+    """Sums of the loss and the metrics over the samples of an epoch."""
 
     def __init__(self) -> None:
         self.samples = self.batches = 0
@@ -372,7 +376,7 @@ class _Totals:
         return {name: total / self.samples for name, total in self.sums.items()}
 
 
-def _known(names: Sequence[str]) -> dict[str, Metric]:
+def _known_metrics(names: Sequence[str]) -> dict[str, Metric]:
     if unknown := [name for name in names if name not in METRICS]:
         raise ArgumentError(f"[Trainer] unknown metric {unknown[0]!r}; known are {', '.join(METRICS)}")
     return {name: METRICS[name] for name in names}

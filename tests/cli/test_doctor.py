@@ -174,10 +174,10 @@ def test_which_drivers_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyP
     file = manifest(tmp_path, library_path="libm.so.6")
     for variable in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(checks, "MANIFESTS", (str(tmp_path), str(tmp_path / "none")))
+    monkeypatch.setattr(checks, "MANIFEST_FOLDERS", (str(tmp_path), str(tmp_path / "none")))
     assert checks._manifests() == [file]
     assert checks._driver_files() == ("driver files", True, "driver.json", "")
-    monkeypatch.setattr(checks, "MANIFESTS", ())
+    monkeypatch.setattr(checks, "MANIFEST_FOLDERS", ())
     found = checks._driver_files()
     assert found.ok is None
     assert "install its driver" in found.remedy

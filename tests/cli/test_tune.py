@@ -142,7 +142,7 @@ def test_a_problem_that_does_not_fit_stops_nothing(monkeypatch: pytest.MonkeyPat
 
 
 def test_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune_command, "LEAST", 0.0)
+    monkeypatch.setattr(tune_command, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(tune_command.time, "monotonic", iter([0.0, *[1e9] * 99]).__next__)
     monkeypatch.setattr(tune_command.device_records, "alone", contextlib.nullcontext)
     text = invoke("--budget", "1")
@@ -156,7 +156,7 @@ def test_it_says_if_nothing_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_process_measures_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune_command, "WAIT", 0.0)
+    monkeypatch.setattr(tune_command, "WAIT_SECONDS", 0.0)
     with device_records.alone(1.0), pytest.raises(dl.errors.DeviceError, match=r"^\[tune\] another process"):
         invoke()
 

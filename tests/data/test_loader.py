@@ -78,6 +78,15 @@ def test_going_on_after_an_interruption(after: int, workers: int) -> None:
     assert done + rest == expected
 
 
+def test_any_epoch_can_be_chosen() -> None:
+    loader = DataLoader(numbers(), 4, shuffle=True, seed=3, device=None)
+    epochs = [labels(loader) for _ in range(3)]
+    loader.set_epoch(1)
+    next(iter(loader))  # an epoch that is left begins anew
+    loader.set_epoch(1)
+    assert [labels(loader), labels(loader)] == epochs[1:]
+
+
 class Broken:
     def __len__(self) -> int:
         return 10

@@ -117,7 +117,7 @@ def test_parameters_are_as_many_as_torchvision_s(name: str, monkeypatch: pytest.
     # Their values do not count, and half a gigabyte of random numbers takes long.
     monkeypatch.setattr(dl.nn.init, "kaiming_uniform", lambda shape: dl.nn.init.zeros(shape))
     for module in ("resnet", "vgg", "mobilenet"):
-        monkeypatch.setattr(f"dl4all.models.{module}.initialise", lambda *_, **__: None)
+        monkeypatch.setattr(f"dl4all.models.{module}.initialize", lambda *_, **__: None)
     net = getattr(dl.models, name)()
     assert sum(parameter.numel() for parameter in net.parameters()) == PARAMETERS[name]
 
@@ -131,7 +131,7 @@ def test_beginnings_are_torchvision_s() -> None:
     assert not conv.bias.detach().numpy().any()
     assert float(net.classifier[0].weight.detach().numpy().std()) == pytest.approx(0.01, rel=0.02)
     before = net.classifier[0].weight.detach().numpy().copy()
-    init.initialise(net, "fan_in", linear_std=None)
+    init.initialize(net, "fan_in", linear_std=None)
     assert float(conv.weight.detach().numpy().std()) == pytest.approx((2 / 27) ** 0.5, rel=0.1)
     np.testing.assert_array_equal(net.classifier[0].weight.detach().numpy(), before)
 

@@ -12,12 +12,12 @@ from dl4all.nn import Linear, ModuleDict, ModuleList, ReLU, Sequential
 def test_sequential_by_names_slices_and_append() -> None:
     net = Sequential({"first": Linear(3, 4), "act": ReLU()}).append(Linear(4, 2))
     assert list(net.state_dict()) == ["first.weight", "first.bias", "2.weight", "2.bias"]
-    assert net[0] is net.first
+    assert net[0] is net.get_submodule("first")
     assert isinstance(net[-1], Linear)
     part = net[:2]
     assert isinstance(part, Sequential)
     assert list(part.state_dict()) == ["0.weight", "0.bias"]
-    assert part[0] is net.first
+    assert part[0] is net.get_submodule("first")
     x = dl.randn(5, 3, device="cpu")
     assert net(x).tolist() == net[2](part(x)).tolist()
 
@@ -30,7 +30,7 @@ def test_module_list() -> None:
     assert isinstance(layers[1:], ModuleList)
     assert len(layers[1:]) == 2
     with pytest.raises(ArgumentError, match=r"\[ModuleList\] layer 3 must be a Module, got <built-in"):
-        layers.append(abs)
+        layers.append(abs)  # type: ignore[arg-type]
 
 
 def test_module_dict() -> None:

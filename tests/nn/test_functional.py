@@ -401,7 +401,7 @@ def test_lists_and_dicts_of_parameters() -> None:
     del named["a"]
     assert list(named.keys()) == ["b"]
     with pytest.raises(ArgumentError, match=r"\[ParameterList\] expected"):
-        scales.append(3)
+        scales.append(3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="attribute of modules"):
         named["training"] = dl.ones(1)
 

@@ -58,7 +58,7 @@ def test_as_tensor_and_index_grids() -> None:
 
 
 INVALID: tuple[tuple[type[Exception], str, Callable[[Any], Any]], ...] = (
-    (DTypeError, r"\[result_type\]", lambda x: dl.result_type(x, "a")),
+    (DTypeError, r"\[result_type\]", lambda x: dl.result_type(x, "a")),  # type: ignore[arg-type]
     (ShapeError, r"\[fill_diagonal_\]", lambda x: x[0].fill_diagonal_(1)),
     (ArgumentError, r"\[exponential_\]", lambda x: x.exponential_(0)),
     (ShapeError, r"\[sum_to_size\]", lambda x: x.sum_to_size(3, 3)),

@@ -1,4 +1,4 @@
-"""Changes to networks as a whole."""
+"""Clipping of gradients and fusion of layers; :mod:`dl4all.nn.utils.rnn` has the packed sequences."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from dl4all.tensor.tensor import Tensor
 
 
 def fuse_conv_bn_eval(conv: Conv2d, bn: BatchNorm2d) -> Conv2d:
-    """One convolution that computes what `conv` followed by `bn` does in inference.
+    """Fuse a convolution and the batch normalization after it into one convolution, for inference.
 
-    The filters of each output channel are multiplied by the channel's scale, and mean and shift go
-    into the bias (Jacob et al., arXiv:1712.05877, section 3.2). Computed in float64 on the host.
+    The filters of each output channel are multiplied by the channel's scale; mean and shift become part
+    of the bias (Jacob et al., arXiv:1712.05877, section 3.2). Computed in float64 on the host.
 
     Args:
-        conv: is left as it is.
-        bn: with as many features as `conv` has output channels.
+        conv: the convolution; it does not change.
+        bn: the normalization, with as many features as `conv` has output channels.
 
     Returns:
         A new layer, with a bias, on `conv`'s device.
@@ -46,9 +46,9 @@ def fuse_conv_bn_eval(conv: Conv2d, bn: BatchNorm2d) -> Conv2d:
 
     fused = object.__new__(Conv2d)
     fused.__dict__.update(conv.__dict__, _buffer_names=set(conv._buffer_names))
-    dtype, place = conv.weight.dtype, conv.weight.device
-    fused.weight = Parameter(from_numpy((weight * scale.reshape(-1, 1, 1, 1)).astype(dtype), place))
-    fused.bias = Parameter(from_numpy(bias.astype(dtype), place))
+    dtype, device = conv.weight.dtype, conv.weight.device
+    fused.weight = Parameter(from_numpy((weight * scale.reshape(-1, 1, 1, 1)).astype(dtype), device))
+    fused.bias = Parameter(from_numpy(bias.astype(dtype), device))
     return fused
 
 
@@ -59,22 +59,22 @@ def clip_grad_norm_(
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
 ) -> Tensor:
-    """Scale all gradients so that together their norm is at most `max_norm`, in place.
+    """Scale all gradients in place so that the norm of all of them together is at most `max_norm`.
 
-    Pascanu et al., arXiv:1211.5063. Nothing waits for the device unless `error_if_nonfinite` is set.
+    Pascanu et al., arXiv:1211.5063. The host does not wait for the device unless `error_if_nonfinite` is set.
 
     Args:
         parameters: tensors whose gradients count as one vector.
         max_norm: the largest norm.
         norm_type: the exponent p of the norm, or infinity.
-        error_if_nonfinite: refuse a norm that is nan or infinite.
+        error_if_nonfinite: raise an error if the norm is nan or infinite.
 
     Returns:
-        The norm before, a tensor of one element.
+        The norm before the scaling, a tensor of one element.
 
     Raises:
         ArgumentError: `norm_type` is not positive.
-        GradientError: the norm is not finite, and that is to be an error.
+        GradientError: the norm is not finite, and `error_if_nonfinite` is set.
 
     Example:
         >>> import dl4all as dl
@@ -101,7 +101,7 @@ def clip_grad_norm_(
 
 @no_grad()
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-    """Limit each element of the gradients to [-clip_value, clip_value], in place.
+    """Clamp the elements of all gradients to [-clip_value, clip_value], in place.
 
     Example:
         >>> import dl4all as dl
@@ -116,20 +116,20 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    given = [parameters] if isinstance(parameters, Tensor) else parameters
-    return [p.grad for p in given if p.grad is not None and p.numel()]
+    tensors = [parameters] if isinstance(parameters, Tensor) else parameters
+    return [p.grad for p in tensors if p.grad is not None and p.numel()]
 
 
 def _norm(gradients: list[Tensor], p: float) -> Tensor:
-    """The norm of all of them together, on the first one's device."""
-    place = gradients[0].device
+    """The p-norm of all gradients together, on the first gradient's device."""
+    device = gradients[0].device
     total: Tensor
-    if p == 2 and all(g.device is place and g.dtype == np.float32 for g in gradients):
+    if p == 2 and all(g.device is device and g.dtype == np.float32 for g in gradients):
         total = ops.sqrt(ops.sum(partial_square_sums(gradients)))
         return total
-    sizes = [ops.abs(g) for g in gradients]
+    magnitudes = [ops.abs(g) for g in gradients]
     if p == math.inf:
-        total = ops.amax(ops.stack([ops.amax(s).to(place) for s in sizes]))
+        total = ops.amax(ops.stack([ops.amax(s).to(device) for s in magnitudes]))
         return total
-    total = ops.sum(ops.stack([ops.sum(ops.pow(s, p)).to(place) for s in sizes]))
+    total = ops.sum(ops.stack([ops.sum(ops.pow(s, p)).to(device) for s in magnitudes]))
     return total if p == 1 else ops.pow(total, 1 / p)

@@ -1,6 +1,6 @@
 """Sequences of different lengths: padded to one tensor, or packed so that nothing is computed on padding.
 
-What PyTorch has in ``torch.nn.utils.rnn``; here ``dl4all.nn.utils.rnn`` too.
+The functions have the names of ``torch.nn.utils.rnn``.
 """
 
 from __future__ import annotations
@@ -22,32 +22,35 @@ NDArray = npt.NDArray[Any]
 
 
 class PackedSequence(NamedTuple):
-    """Sequences step by step: the first element of each, the second of each that has one, and so on.
+    """Packed sequences: the first elements of all sequences, then all second elements, and so on.
 
-    They are sorted from the longest to the shortest. Made by :func:`pack_padded_sequence`.
+    The sequences are sorted from the longest to the shortest. Created by :func:`pack_padded_sequence`.
     """
 
     data: Tensor  # (sum of the lengths, ...)
-    batch_sizes: tuple[int, ...]  # how many sequences have a first element, a second, ...
-    sorted_indices: tuple[int, ...] | None = None  # which sequence is the longest, and so on
-    unsorted_indices: tuple[int, ...] | None = None  # where each sequence went
+    batch_sizes: tuple[int, ...]  # how many sequences have a first element, how many a second one, ...
+    sorted_indices: tuple[int, ...] | None = None  # the sequences' indices, from the longest to the shortest
+    unsorted_indices: tuple[int, ...] | None = None  # the position of each sequence in that order
 
 
 def pack_padded_sequence(
-    input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+    input: Tensor,
+    lengths: Tensor | Sequence[int] | NDArray,
+    batch_first: bool = False,
+    enforce_sorted: bool = True,
 ) -> PackedSequence:
-    """Pack sequences that were padded to one length.
+    """Pack sequences that are padded to the same length.
 
     Args:
         input: shape (T, N, ...), or (N, T, ...) with `batch_first`.
         lengths: N ints from 1 to T.
         batch_first: which axis comes first.
-        enforce_sorted: the lengths must fall; without it the sequences are sorted here, and sorted back by
-            :func:`pad_packed_sequence` and in the states of recurrent layers.
+        enforce_sorted: whether the lengths must not increase. If not, the sequences are sorted;
+            :func:`pad_packed_sequence` and recurrent layers restore the order.
 
     Raises:
-        ShapeError: there is another number of lengths.
-        ArgumentError: a length is out of range, or they rise.
+        ShapeError: the number of lengths is not N.
+        ArgumentError: a length is out of range, or the lengths increase.
 
     Example:
         >>> import dl4all as dl
@@ -71,7 +74,7 @@ def pack_padded_sequence(
             f"[{name}] lengths must fall, got {sizes.tolist()}; pass enforce_sorted=False to have them sorted"
         )
     batch_sizes = [int((sizes > t).sum()) for t in range(int(sizes.max()))]
-    by_step, by_sequence = (1, steps) if batch_first else (count, 1)  # how far their rows are apart
+    by_step, by_sequence = (1, steps) if batch_first else (count, 1)  # the distance between their rows
     rows = np.concatenate([t * by_step + order[:n] * by_sequence for t, n in enumerate(batch_sizes)])
     data = ops.index_select(ops.reshape(input, steps * count, *input.shape[2:]), 0, rows)
     if enforce_sorted:
@@ -86,13 +89,13 @@ def pad_packed_sequence(
     padding_value: float = 0.0,
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The padded tensor and the lengths (int64) that a packed sequence was made of.
+    """The inverse of :func:`pack_padded_sequence`: the padded tensor and the lengths (int64).
 
     Args:
-        sequence: packed.
+        sequence: the packed sequence.
         batch_first: which axis of the result comes first.
-        padding_value: what stands behind the end of a sequence.
-        total_length: pad to so many steps instead of the longest sequence's.
+        padding_value: the value after the end of a sequence.
+        total_length: how many time steps to pad to; by default those of the longest sequence.
 
     Raises:
         ArgumentError: a sequence is longer than `total_length`.
@@ -126,12 +129,12 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:
-    """Sequences of different lengths as one tensor.
+    """Pad sequences of different lengths to one tensor.
 
     Args:
         sequences: of shape (length, ...).
         batch_first: whether the result has shape (N, T, ...) rather than (T, N, ...).
-        padding_value: what is put behind, or before, the shorter ones.
+        padding_value: the value after, or before, the shorter sequences.
         padding_side: ``"right"`` or ``"left"``.
 
     Raises:
@@ -170,12 +173,11 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
 
 
 def _padded(data: Tensor, table: NDArray, value: float) -> Tensor:
-    """The rows that a table names; where it names none, a number."""
+    """The rows of `data` at the indices of a table; `value` where the index is -1."""
     inner = data.shape[1:]
-    three = ops.reshape(data, 1, data.shape[0], math.prod(inner))
-    made: Tensor = ops.reshape(ops.take_rows(three, Indices(table)), *table.shape, *inner)
+    matrix = ops.reshape(data, 1, data.shape[0], math.prod(inner))
+    rows = ops.reshape(ops.take_rows(matrix, Indices(table)), *table.shape, *inner)
     if value == 0 or (table >= 0).all():
-        return made
+        return rows
     missing = np.where(table < 0, value, 0).reshape(*table.shape, *(1,) * len(inner))
-    padded: Tensor = made + from_numpy(missing.astype(data.dtype), data.device)
-    return padded
+    return rows + from_numpy(missing.astype(data.dtype), data.device)

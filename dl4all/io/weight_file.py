@@ -1,4 +1,4 @@
-"""What the readers of weight files share: one way to fail, one way to turn bytes into arrays."""
+"""Shared by the readers of weight files: errors, bounded reads, and conversion of bytes to arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from dl4all.errors import FileFormatError
 StrPath: TypeAlias = str | PathLike[str]
 Array: TypeAlias = NDArray[Any]
 
-# Element type in a file -> how its bytes are laid out, in NumPy's letters. NumPy has no bfloat16.
 LAYOUTS = {
     "float64": "f8",
     "float32": "f4",
@@ -36,22 +35,23 @@ LAYOUTS = {
     "uint8": "u1",
     "bool": "u1",
 }
+"""NumPy's type codes for the bytes of each element type in a file. NumPy has no bfloat16."""
 
 
 class Malformed(Exception):
-    """What is wrong with the file being read; `opened` puts the file's name in front."""
+    """Says what is wrong with the file being read; `opened` adds the file's name."""
 
 
 @contextlib.contextmanager
 def opened(path: StrPath) -> Iterator[BufferedReader]:
-    """Open a non-empty regular file; whatever fails inside the block leaves it as FileFormatError."""
+    """Open a non-empty regular file; errors inside the block become FileFormatError."""
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
         # Opening a pipe would wait for its writer, and a device has no end.
-        if not stat.S_ISREG(found.st_mode):
-            kind = "a directory" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
             raise Malformed(f"is {kind}; give the path of one weight file")
-        if found.st_size == 0:
+        if status.st_size == 0:
             raise Malformed("is empty; it may be an interrupted download, fetch it again")
         with Path(path).open("rb") as file:
             yield file
@@ -75,17 +75,17 @@ def opened(path: StrPath) -> Iterator[BufferedReader]:
 
 
 def brief(text: str, limit: int = 80) -> str:
-    """Text out of a file, fit for one line of a message."""
+    """Text from a file, shortened and escaped for one line of a message."""
     if not text.isprintable():
         text = ascii(text)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def read_bytes(file: BufferedReader, nbytes: int, what: str) -> NDArray[np.uint8]:
-    """The next nbytes of the file as a writable array; checked first, so a lie allocates nothing."""
-    here = file.tell()
-    left = file.seek(0, 2) - here
-    file.seek(here)
+    """The next nbytes of the file as a writable array; a size beyond the file's end allocates nothing."""
+    position = file.tell()
+    left = file.seek(0, 2) - position
+    file.seek(position)
     if not 0 <= nbytes <= left:
         raise Malformed(f"is truncated or damaged: {what} claims {nbytes} bytes and {max(left, 0)} are left")
     raw = np.empty(nbytes, np.uint8)
@@ -95,7 +95,7 @@ def read_bytes(file: BufferedReader, nbytes: int, what: str) -> NDArray[np.uint8
 
 
 def decode(raw: NDArray[np.uint8], element: str, order: str = "<") -> Array:
-    """Bytes as a flat array of the element type, in this machine's byte order, shared where possible.
+    """Bytes as a flat array of the element type, in this machine's byte order; a view where possible.
 
     bfloat16 is the upper half of a float32, so widening it loses nothing.
     """
@@ -104,6 +104,6 @@ def decode(raw: NDArray[np.uint8], element: str, order: str = "<") -> Array:
     if element == "bfloat16":
         return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
     if element == "bool":
-        return np.not_equal(values, 0)  # a byte other than 0 and 1 is no valid NumPy bool
+        return np.not_equal(values, 0)  # NumPy allows no other bytes than 0 and 1 in bools
     native: Array = values.astype(layout.newbyteorder("="), copy=False)
     return native

@@ -1,0 +1,98 @@
+"""Types and checks of the arguments that functions creating tensors have in common."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.errors import ArgumentError, DTypeError
+from dl4all.ops.core.strides import sizes
+from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Shape, TensorBase
+from dl4all.scheduler.current import device as open_device
+from dl4all.scheduler.device import Device
+
+ArrayLike: TypeAlias = npt.ArrayLike | TensorBase
+"""Data of a tensor: a number, nested lists, a NumPy array, a tensor."""
+
+DeviceLike: TypeAlias = str | Device
+"""Names a device: ``"vulkan:0"``, ``"cpu"``, ``"auto"``, or the device itself."""
+
+NamedDType: TypeAlias = str | np.dtype[Any] | type[Any]
+"""A dtype without None, which stands for a default."""
+
+
+def check_dtype(dtype: np.dtype[Any], name: str = "tensor") -> np.dtype[Any]:
+    """The dtype itself.
+
+    Raises:
+        DTypeError: tensors cannot have it.
+    """
+    if dtype not in DTYPES:
+        raise DTypeError(f"[{name}] dtype {dtype} is not supported; use one of {', '.join(map(str, DTYPES))}")
+    return dtype
+
+
+def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """The dtype that an argument names.
+
+    Raises:
+        DTypeError: it is no dtype, or not one that tensors can have.
+    """
+    try:
+        return check_dtype(np.dtype(dtype))
+    except TypeError as error:
+        raise DTypeError(f"[tensor] {error}; use one of {', '.join(map(str, DTYPES))}") from None
+
+
+def checked_shape(name: str, size: tuple[Any, ...]) -> Shape:
+    """The shape that positional arguments name: ``f(2, 3)`` and ``f((2, 3))`` mean the same.
+
+    Raises:
+        ArgumentError: a size is not an int, is negative, or the shape is larger than any memory.
+    """
+    shape = sizes(name, size)
+    if min(shape, default=0) < 0:
+        raise ArgumentError(f"[{name}] sizes must be at least 0, got {shape}")
+    if math.prod(shape) >= 2**48:
+        raise ArgumentError(f"[{name}] shape {shape} is larger than any memory")
+    return shape
+
+
+def device_and_dtype(
+    targets: tuple[DeviceLike | DTypeLike | TensorBase, ...], device: DeviceLike | None, dtype: DTypeLike
+) -> tuple[Device | None, np.dtype[Any] | None]:
+    """The device and the dtype that the arguments of ``to`` name; None for the one that they do not name.
+
+    Raises:
+        UnknownDeviceError, BackendMissingError, DTypeError
+    """
+    target_device: Device | None = None
+    target_dtype: np.dtype[Any] | None = None
+    for target in (*targets, *(named for named in (device, dtype) if named is not None)):
+        if isinstance(target, TensorBase):
+            target_device, target_dtype = target.device, target.dtype
+        elif (named_dtype := _dtype_or_none(target)) is not None:
+            target_dtype = named_dtype
+        else:
+            target_device = open_device(target)  # type: ignore[arg-type]  # refuses all but str and Device
+    return target_device, target_dtype
+
+
+def _dtype_or_none(target: DeviceLike | DTypeLike) -> np.dtype[Any] | None:
+    """The dtype that `target` names, None if it names something else.
+
+    Raises:
+        DTypeError: it is a dtype, but not one that tensors can have.
+    """
+    if isinstance(target, Device):
+        return None
+    if target is None:  # to NumPy it means float64
+        raise DTypeError("[to] expected a device or a dtype, got None")
+    try:
+        dtype = np.dtype(target)
+    except TypeError:
+        return None
+    return check_dtype(dtype, "to")

@@ -1,0 +1,88 @@
+"""Methods that change a tensor itself: its shape and strides, or its diagonal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dl4all.errors import GradientError, ShapeError
+from dl4all.ops.composite.rearrange import t
+from dl4all.ops.core import tape
+from dl4all.ops.core.tensor_base import Scalar, Shape, TensorBase
+from dl4all.ops.indexing.assignment import setitem
+from dl4all.ops.memory.views import squeeze, transpose, unsqueeze
+
+T = TypeVar("T", bound="InplaceMethods")
+
+
+class InplaceMethods(TensorBase):
+    """Views in place (``squeeze_``, ``transpose_``, ...) and ``fill_diagonal_``."""
+
+    __slots__ = ()
+
+    def squeeze_(self: T, dim: int | Shape | None = None) -> T:
+        """:func:`squeeze` of the tensor itself; the elements stay where they are.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.zeros(1, 3)
+            >>> x.squeeze_().unsqueeze_(1) is x, x.shape
+            (True, (3, 1))
+        """
+        return _become_view(self, squeeze, dim)
+
+    def unsqueeze_(self: T, dim: int) -> T:
+        """:func:`unsqueeze` of the tensor itself; the elements stay where they are."""
+        return _become_view(self, unsqueeze, dim)
+
+    def transpose_(self: T, dim0: int, dim1: int) -> T:
+        """:func:`transpose` of the tensor itself; the elements stay where they are."""
+        return _become_view(self, transpose, dim0, dim1)
+
+    swapaxes_ = swapdims_ = transpose_
+
+    def t_(self: T) -> T:
+        """:func:`t` of the tensor itself; the elements stay where they are."""
+        return _become_view(self, t)
+
+    def fill_diagonal_(self: T, fill_value: Scalar, wrap: bool = False) -> T:
+        """Write a number over the main diagonal of a matrix, or of more axes of one size.
+
+        Args:
+            fill_value: the number.
+            wrap: in a matrix with more rows than columns, begin anew below the diagonal's end.
+
+        Raises:
+            ShapeError: there are less than two axes, or more and they differ in size.
+            GradientError: the tensor cannot be changed in place.
+        """
+        shape = self.shape
+        if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+            raise ShapeError(f"[fill_diagonal_] expected a matrix, or axes of one size, got shape {shape}")
+        if wrap and len(shape) == 2:
+            flat_indices = np.arange(0, shape[0] * shape[1], shape[1] + 1)
+            rows, columns = flat_indices // shape[1], flat_indices % shape[1]
+            setitem(self, (rows, columns), fill_value)
+        else:
+            indices = np.arange(min(shape))
+            setitem(self, (indices,) * len(shape), fill_value)
+        return self
+
+
+def _become_view(tensor: T, view: Callable[..., Any], *args: Any) -> T:
+    """Give a tensor the shape, strides, offset and history of a view of it.
+
+    Raises:
+        GradientError: the tensor is a leaf that requires gradients.
+    """
+    if tensor.grad_meta is not None and tensor.grad_meta.requires_grad and tensor.grad_meta.node is None:
+        raise GradientError(
+            f"[{view.__name__}_] a leaf that requires gradients cannot be changed in place; take a view of it"
+        )
+    with tape.gradients(True):  # gradients of the new shape must find their way to the old one
+        result = view(tensor, *args)
+    tensor.shape, tensor.strides, tensor.offset = result.shape, result.strides, result.offset
+    tensor.grad_meta = result.grad_meta
+    return tensor
