@@ -21,7 +21,8 @@ PARTS = ("", "dl4all", "dl4all/ops", "shaders", "docs")
 def missing(page: Path) -> list[str]:
     """The paths that a page names and that are not there."""
     text = page.read_text("utf-8")
-    named = [name for name in NAMED.findall(text) if not ELSEWHERE.match(name)]
+    made = re.findall(r"^New file `([^`]+)`:", text, re.M)  # by the recipes
+    named = [name for name in NAMED.findall(text) if name not in made and not ELSEWHERE.match(name)]
     linked = LINKED.findall(text)
     return [name for name in named if not any((ROOT / part / name).exists() for part in PARTS)] + [
         link for link in linked if not (page.parent / link).exists()
