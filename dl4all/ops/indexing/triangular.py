@@ -13,7 +13,7 @@ from dl4all.ops.core.launch import pack, run, strided_grid
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase, contiguous_strides
 from dl4all.ops.memory.copy import MOVABLE_DTYPES, word_shaders
-from dl4all.ops.memory.views import contiguous, place
+from dl4all.ops.memory.views import contiguous, put_region
 from dl4all.ops.memory.views import diagonal as diagonal_view
 
 T = TypeVar("T", bound=TensorBase)
@@ -118,7 +118,7 @@ def diag_embed(input: T, offset: int = 0) -> T:
     shape = (*input.shape[:-1], size, size)
     ndim = len(shape)
     region = strides.diagonal(shape, contiguous_strides(shape), 0, offset, ndim - 2, ndim - 1)
-    return place(input, shape, region)
+    return put_region(input, shape, region)
 
 
 @export("dl", "Tensor")

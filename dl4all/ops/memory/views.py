@@ -244,7 +244,9 @@ def diagonal(input: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
     shape = input.shape
     result: T = input.as_strided(*layout.diagonal(shape, input.strides, input.offset, offset, first, second))
     region = layout.diagonal(shape, contiguous_strides(shape), 0, offset, first, second)
-    tape.add_node("diagonal", [input], [result], lambda grads, saved, needs: [place(grads[0], shape, region)])
+    tape.add_node(
+        "diagonal", [input], [result], lambda grads, saved, needs: [put_region(grads[0], shape, region)]
+    )
     return result
 
 
@@ -252,24 +254,26 @@ Region = tuple[Shape, Shape, int]
 """Shape, strides and offset of a view of a contiguous tensor whose elements do not share memory."""
 
 
-def place(input: T, shape: Shape, region: Region) -> T:
+def put_region(input: T, shape: Shape, region: Region) -> T:
     """Zeros of a shape with `input` at a region: the gradient of :func:`take_region`."""
     result: T = new_like(input, shape)
     fill_with(result, 0)
     copy_into(result.as_strided(*region), input)
-    tape.add_node("place", [input], [result], lambda grads, saved, needs: [take_region(grads[0], region)])
+    tape.add_node(
+        "put_region", [input], [result], lambda grads, saved, needs: [take_region(grads[0], region)]
+    )
     return result
 
 
 def take_region(input: T, region: Region) -> T:
-    """The elements in a region of `input`: the gradient of :func:`place`."""
+    """The elements in a region of `input`: the gradient of :func:`put_region`."""
     source, shape = contiguous(input), input.shape
     result: T = source.as_strided(region[0], region[1], source.offset + region[2])
     tape.add_node(
         "take_region",
         [source],
         [result],
-        lambda grads, saved, needs: [place(grads[0], shape, region)],
+        lambda grads, saved, needs: [put_region(grads[0], shape, region)],
     )
     return result
 

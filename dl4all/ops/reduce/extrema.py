@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -243,8 +243,14 @@ def argmin(input: Array, dim: int | None = None, keepdim: bool = False) -> Array
     return _host_index("argmin", input, dim, keepdim)
 
 
+@overload
+def max(input: Array, dim: None = None, keepdim: bool = False) -> Array: ...
+@overload
+def max(input: Array, dim: int, keepdim: bool = False) -> Extremes: ...
+@overload
+def max(input: Array, dim: TensorBase) -> Array: ...
 @export("dl", "Tensor")
-def max(input: Array, dim: int | Array | None = None, keepdim: bool = False) -> Any:
+def max(input: Array, dim: int | TensorBase | None = None, keepdim: bool = False) -> Array | Extremes:
     """The largest element; with `dim`, the largest along that axis and their indices.
 
     As in PyTorch, a second tensor may stand in place of `dim`, for :func:`maximum`. Of equal elements
@@ -268,8 +274,14 @@ def max(input: Array, dim: int | Array | None = None, keepdim: bool = False) -> 
     return amax(input, None, keepdim) if dim is None else _extreme_along_axis("max", input, dim, keepdim)
 
 
+@overload
+def min(input: Array, dim: None = None, keepdim: bool = False) -> Array: ...
+@overload
+def min(input: Array, dim: int, keepdim: bool = False) -> Extremes: ...
+@overload
+def min(input: Array, dim: TensorBase) -> Array: ...
 @export("dl", "Tensor")
-def min(input: Array, dim: int | Array | None = None, keepdim: bool = False) -> Any:
+def min(input: Array, dim: int | TensorBase | None = None, keepdim: bool = False) -> Array | Extremes:
     """The smallest element; with `dim`, the smallest along that axis and their indices.
 
     As in PyTorch, a second tensor may stand in place of `dim`, for :func:`minimum`. Of equal elements
