@@ -63,12 +63,12 @@ class _TransformerLayer(Module):
     def _residual(self, x: Tensor, number: int, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """A sublayer with a residual connection, normalized before or after."""
         norm, dropout = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")
-        if self.norm_first:
-            return x + dropout(sublayer(norm(x)))
-        return norm(x + dropout(sublayer(x)))
+        result: Tensor = x + dropout(sublayer(norm(x))) if self.norm_first else norm(x + dropout(sublayer(x)))
+        return result
 
     def _feedforward(self, x: Tensor) -> Tensor:
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+        result: Tensor = self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return result
 
     def _self_attention(self, mask: Tensor | None, padding: Tensor | None) -> Callable[[Tensor], Tensor]:
         return lambda x: self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask)[0]
@@ -139,9 +139,11 @@ class TransformerDecoderLayer(_TransformerLayer):
         """Masks as in :class:`MultiheadAttention`; the last two arguments only describe masks."""
 
         def cross_attention(x: Tensor) -> Tensor:
-            return self.multihead_attn(
+            result: Tensor
+            result, _ = self.multihead_attn(
                 x, memory, memory, memory_key_padding_mask, need_weights=False, attn_mask=memory_mask
-            )[0]
+            )
+            return result
 
         x = self._residual(tgt, 1, self._self_attention(tgt_mask, tgt_key_padding_mask))
         x = self._residual(x, 2, cross_attention)
@@ -287,7 +289,10 @@ class Transformer(Module):
     ) -> Tensor:
         """Masks as in :class:`MultiheadAttention`."""
         memory = self.encoder(src, src_mask, src_key_padding_mask)
-        return self.decoder(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
+        result: Tensor = self.decoder(
+            tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask
+        )
+        return result
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: DeviceLike = "auto") -> Tensor:
