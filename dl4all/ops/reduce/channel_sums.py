@@ -35,12 +35,12 @@ MAX_ROWS_PER_CHANNEL = 4096  # which one invocation combines
 
 TILES_AND_WIDTHS = ((1, 1), (TILE_CHANNELS, 1), (1, 4))
 STATISTICS = {
-    (tile, width): shader("normalization/statistics.comp", TX=tile, FOURS=width // 4)
+    (tile, width): shader("normalization/statistics.comp", COLUMNS=tile, FOURS=width // 4)
     for tile, width in TILES_AND_WIDTHS
 }
 STATISTICS_COMBINE = shader("normalization/statistics_combine.comp")
 SUMS = {
-    (rows, tile, width): shader("normalization/sums.comp", ROWS=int(rows), TX=tile, FOURS=width // 4)
+    (rows, tile, width): shader("normalization/sums.comp", ROWS=int(rows), COLUMNS=tile, FOURS=width // 4)
     for rows in (False, True)
     for tile, width in TILES_AND_WIDTHS
 }

@@ -23,7 +23,7 @@ T = TypeVar("T", bound=TensorBase)
 WORKGROUP = 128
 ELEMENTS_PER_INVOCATION = 32  # in tensors that keep few workgroups busy
 MAX_PARTS = 256  # workgroups, and partial sums, of a tensor
-SQUARES, SQUARES_OF_BATCH = (shader("optim/squares.comp", TOGETHER=together) for together in (0, 1))
+SQUARES, SQUARES_OF_BATCH = (shader("optim/squares.comp", MULTI_TENSOR=multi) for multi in (0, 1))
 SCALE = shader("optim/scale.comp")
 SHARED.extend((SQUARES, SQUARES_OF_BATCH, SCALE))
 
