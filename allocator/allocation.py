@@ -1,4 +1,4 @@
-"""What a strategy of handing out memory must do, and the pieces that it hands out."""
+"""What a strategy of handing out memory must do, and the allocations that it hands out."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from dl4all.runtime.protocols import Buffer, Span
 
 
-class Piece:
+class Allocation:
     """Memory on loan. A strategy makes it and gets it back; who borrows it writes the notes."""
 
-    __slots__ = ("lane", "nbytes", "origin", "place", "size", "span", "strategy", "tag", "users")
+    __slots__ = ("nbytes", "origin", "place", "size", "span", "strategy", "stream_pool", "tag", "users")
 
     def __init__(self, span: Span, size: int, strategy: Owner, place: int = 0) -> None:
         self.span = span  # what a dispatch binds
@@ -22,15 +22,15 @@ class Piece:
         self.nbytes = 0  # of them that were asked for
         self.tag = ""  # what for: an op's name, or "upload"
         self.origin = ""  # the line that asked, when that is tracked
-        self.lane: Any = None  # the stream's memory that it belongs to
+        self.stream_pool: Any = None  # the stream's memory that it belongs to
         self.users: set[Any] | None = None  # other streams whose commands use it
 
 
 class Owner(Protocol):
-    """Whom a piece goes back to."""
+    """Whom an allocation goes back to."""
 
-    def free(self, piece: Piece) -> None:
-        """Take a piece back."""
+    def free(self, allocation: Allocation) -> None:
+        """Take an allocation back."""
 
 
 class Strategy(Owner, Protocol):
@@ -40,10 +40,10 @@ class Strategy(Owner, Protocol):
     owner run after those of the last one.
     """
 
-    def allocate(self, nbytes: int) -> Piece | None:
-        """A piece of at least `nbytes` (> 0) of the memory that is there, None where that has no room."""
+    def allocate(self, nbytes: int) -> Allocation | None:
+        """An allocation of at least `nbytes` (> 0) of the memory that is there, None without room."""
 
-    def grow(self, nbytes: int) -> Piece:
+    def grow(self, nbytes: int) -> Allocation:
         """The same with more memory from the driver.
 
         Raises:
@@ -57,7 +57,7 @@ class Strategy(Owner, Protocol):
         """Take over a buffer that another strategy of the same kind let go of."""
 
     def largest(self) -> int:
-        """Bytes of the largest piece that could be had without the driver."""
+        """Bytes of the largest allocation that could be had without the driver."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Stats:
 
 
 def extent(size: int, nbytes: int, limit: int) -> int:
-    """Bytes of a piece that its span has: all, unless what it has beside those asked for is too much to bind.
+    """Size of the bound range: the whole allocation, or what the device can bind, but all of `nbytes`.
 
     >>> extent(1024, 1000, 1000), extent(1024, 1001, 1000), extent(1024, 1000, 4096)
     (1000, 1004, 1024)

@@ -1,13 +1,13 @@
 """The memory of a device: reuse in the order of streams, a budget, and what to do when it is used up.
 
-Each stream has a strategy of its own, a lane. What the host frees can be used again at once in its own lane:
-commands of one stream run in order. Where another stream's commands use a piece (:meth:`Storage.used_on`),
-it stays out of use until an event of that stream has come; nobody waits for it. Blocks that one lane does
-not need go to another one, after an event too.
+Each stream has a strategy of its own, a stream pool. What the host frees can be used again at once in its own
+stream pool: commands of one stream run in order. Where another stream's commands use an allocation
+(:meth:`Storage.used_on`), it stays out of use until an event of that stream has come; nobody waits for it.
+Blocks that one stream pool does not need go to another one, after an event too.
 
-When the driver has no more, or the budget is used up, free blocks go back, pending pieces are waited for,
-garbage is collected, what is kept only to save time goes, and only then the request fails, with a list of
-who holds what.
+When the driver has no more, or the budget is used up, free blocks go back, pending allocations are waited
+for, garbage is collected, what is kept only to save time goes, and only then the request fails, with a list
+of who holds what.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from dl4all.allocator.allocation import Piece, Stats, Strategy
+from dl4all.allocator.allocation import Allocation, Stats, Strategy
 from dl4all.allocator.budget import Driver, Source
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.profiler import recorder
@@ -28,10 +28,10 @@ from dl4all.runtime.protocols import Buffer, Event, Span
 LISTED = 10  # of the largest holders, in errors
 
 
-Watcher = Callable[[Literal["allocate", "free"], Piece], None]
+Watcher = Callable[[Literal["allocate", "free"], Allocation], None]
 
 
-class Lane:
+class StreamPool:
     """The memory of one stream."""
 
     __slots__ = ("strategy", "stream")
@@ -47,9 +47,9 @@ class _Adopted:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
-    def free(self, piece: Piece) -> None:
+    def free(self, allocation: Allocation) -> None:
         """It is gone."""
-        self._driver.count(-piece.size)
+        self._driver.count(-allocation.size)
 
 
 class Allocator:
@@ -61,16 +61,16 @@ class Allocator:
 
     Args:
         backend: where memory comes from.
-        strategy: makes the strategy of a lane.
+        strategy: makes the strategy of a stream pool.
         synchronize: waits until no command of the device runs.
         record_event: ``record_event(stream)`` is the point that a stream has reached.
         stream: the one that allocations are for unless they say so.
         name: of the device, in profiles and errors.
-        guard: bytes behind each piece that belong to nobody.
+        guard: bytes behind each allocation that belong to nobody.
     """
 
-    # Names and shapes of what holds pieces, found by somebody above who knows tensors.
-    describe: Callable[[Iterable[Piece]], dict[Piece, str]] = staticmethod(lambda pieces: {})
+    # Names and shapes of what holds allocations, found by somebody above who knows tensors.
+    describe: Callable[[Iterable[Allocation]], dict[Allocation, str]] = staticmethod(lambda allocations: {})
 
     def __init__(
         self,
@@ -88,14 +88,14 @@ class Allocator:
         self.driver = Driver(backend, synchronize)
         self._tracking, self._watchers, self._noting = False, list[Watcher](), False
         self._make, self._record_event = strategy, record_event
-        self._lanes = {stream: Lane(stream, strategy(self.driver))}
-        self._main = self._lanes[stream]
+        self._stream_pools = {stream: StreamPool(stream, strategy(self.driver))}
+        self._main = self._stream_pools[stream]
         self._lock = threading.RLock()
-        self._returned: deque[Piece] = deque()
-        self.release = self._returned.append  # takes back a piece that `allocate` gave
-        self._pending: deque[tuple[list[Event], Piece]] = deque()  # used by other streams
-        self._moving: list[tuple[Event, Lane, Buffer]] = []  # free blocks between lanes
-        self._live: set[Piece] = set()
+        self._returned: deque[Allocation] = deque()
+        self.release = self._returned.append  # takes back an allocation that `allocate` gave
+        self._pending: deque[tuple[list[Event], Allocation]] = deque()  # used by other streams
+        self._moving: list[tuple[Event, StreamPool, Buffer]] = []  # free blocks between stream pools
+        self._live: set[Allocation] = set()
         self._allocated = self._peak = 0
         self._count = self._misses = 0  # requests, and those that came to the driver
         self._adopted = _Adopted(self.driver)
@@ -103,8 +103,8 @@ class Allocator:
 
     # Allocate and free
 
-    def allocate(self, nbytes: int, tag: str = "", stream: Any = None) -> Piece:
-        """A piece of at least `nbytes`, with undefined contents, for commands of `stream`.
+    def allocate(self, nbytes: int, tag: str = "", stream: Any = None) -> Allocation:
+        """An allocation of at least `nbytes`, with undefined contents, for commands of `stream`.
 
         Raises:
             OutOfMemoryError: there is no room, even after everything that is not needed went back.
@@ -113,115 +113,115 @@ class Allocator:
         with self._lock:
             if self._returned:
                 self._sort_in()
-            lane = self._main if stream is None else self._lane(stream)
+            stream_pool = self._main if stream is None else self._stream_pool(stream)
             misses = self._misses
-            piece = lane.strategy.allocate(asked)
-            if piece is None:
-                piece = self._find(lane, asked, tag)
-            piece.lane = lane
+            allocation = stream_pool.strategy.allocate(asked)
+            if allocation is None:
+                allocation = self._find(stream_pool, asked, tag)
+            allocation.stream_pool = stream_pool
             self._count += 1
-            self._lend(piece, nbytes, tag)
+            self._lend(allocation, nbytes, tag)
             source: Literal["pool", "driver"] = "pool" if self._misses == misses else "driver"
         active = recorder.active
         if active is not None:
-            active.allocation(self.name, piece.size, source)
-        return piece
+            active.allocation(self.name, allocation.size, source)
+        return allocation
 
-    def adopt(self, nbytes: int, tag: str = "") -> Piece:
+    def adopt(self, nbytes: int, tag: str = "") -> Allocation:
         """Count memory of the host that somebody else allocated, until it is released."""
-        piece = Piece(Span(None, 0, nbytes), nbytes, self._adopted)
+        allocation = Allocation(Span(None, 0, nbytes), nbytes, self._adopted)
         with self._lock:
             if self._returned:
                 self._sort_in()
             self.driver.count(nbytes)
-            self._lend(piece, nbytes, tag)
-        return piece
+            self._lend(allocation, nbytes, tag)
+        return allocation
 
-    def _lend(self, piece: Piece, nbytes: int, tag: str) -> None:
-        piece.nbytes, piece.tag = nbytes, tag
-        self._live.add(piece)
+    def _lend(self, allocation: Allocation, nbytes: int, tag: str) -> None:
+        allocation.nbytes, allocation.tag = nbytes, tag
+        self._live.add(allocation)
         self._allocated = allocated = self._allocated + nbytes
         if allocated > self._peak:
             self._peak = allocated
         if self._noting:
-            self._note("allocate", piece)
+            self._note("allocate", allocation)
 
-    def _lane(self, stream: Any) -> Lane:
-        lane = self._lanes.get(stream)
-        if lane is None:
-            lane = self._lanes[stream] = Lane(stream, self._make(self.driver))
-        return lane
+    def _stream_pool(self, stream: Any) -> StreamPool:
+        stream_pool = self._stream_pools.get(stream)
+        if stream_pool is None:
+            stream_pool = self._stream_pools[stream] = StreamPool(stream, self._make(self.driver))
+        return stream_pool
 
     def _sort_in(self) -> None:
         returned, live = self._returned, self._live
         while returned:
-            piece = returned.popleft()
-            live.discard(piece)
-            self._allocated -= piece.nbytes
+            allocation = returned.popleft()
+            live.discard(allocation)
+            self._allocated -= allocation.nbytes
             if self._noting:
-                self._note("free", piece)
-            if piece.users is None:
-                piece.strategy.free(piece)
+                self._note("free", allocation)
+            if allocation.users is None:
+                allocation.strategy.free(allocation)
             else:
-                self._free_later(piece)
+                self._free_later(allocation)
 
-    def _free_later(self, piece: Piece) -> None:
+    def _free_later(self, allocation: Allocation) -> None:
         """Other streams have been given commands that use it."""
         try:
-            events = [self._record_event(stream) for stream in piece.users or ()]
+            events = [self._record_event(stream) for stream in allocation.users or ()]
         except BaseException:
-            piece.nbytes = 0  # it is not counted any more
-            self._returned.append(piece)
+            allocation.nbytes = 0  # it is not counted any more
+            self._returned.append(allocation)
             raise
-        piece.users = None
-        self._pending.append((events, piece))
+        allocation.users = None
+        self._pending.append((events, allocation))
 
     # When there is nothing waiting
 
-    def _find(self, lane: Lane, nbytes: int, tag: str) -> Piece:
-        if self._arrived() or self._moved_to(lane, nbytes):
-            piece = lane.strategy.allocate(nbytes)
-            if piece is not None:
-                return piece
+    def _find(self, stream_pool: StreamPool, nbytes: int, tag: str) -> Allocation:
+        if self._arrived() or self._moved_to(stream_pool, nbytes):
+            allocation = stream_pool.strategy.allocate(nbytes)
+            if allocation is not None:
+                return allocation
         why = ""
         for relief in (None, self.trim, self._wait, self._collect, self._forget):
             if relief is not None and not relief():
                 continue
             try:
-                return lane.strategy.allocate(nbytes) or self._grown(lane, nbytes)
+                return stream_pool.strategy.allocate(nbytes) or self._grown(stream_pool, nbytes)
             except OutOfMemoryError as error:
                 why = str(error)
-        raise OutOfMemoryError(self._explanation(nbytes - self.guard, tag, lane, why))
+        raise OutOfMemoryError(self._explanation(nbytes - self.guard, tag, stream_pool, why))
 
-    def _grown(self, lane: Lane, nbytes: int) -> Piece:
-        piece = lane.strategy.grow(nbytes)
+    def _grown(self, stream_pool: StreamPool, nbytes: int) -> Allocation:
+        allocation = stream_pool.strategy.grow(nbytes)
         self._misses += 1
-        return piece
+        return allocation
 
     def _arrived(self) -> bool:
-        """Take in the pieces that other streams no longer use; returns whether there were any."""
+        """Take in the allocations that other streams no longer use; returns whether there were any."""
         found = False
         for _ in range(len(self._pending)):
-            events, piece = self._pending.popleft()
+            events, allocation = self._pending.popleft()
             if all(event.query() for event in events):
-                piece.strategy.free(piece)
+                allocation.strategy.free(allocation)
                 found = True
             else:
-                self._pending.append((events, piece))
+                self._pending.append((events, allocation))
         return found
 
-    def _moved_to(self, lane: Lane, nbytes: int) -> bool:
-        """Move a free block of another lane here, if its commands are done; returns whether."""
-        if len(self._lanes) > 1:
-            others = [other for other in self._lanes.values() if other is not lane]
+    def _moved_to(self, stream_pool: StreamPool, nbytes: int) -> bool:
+        """Move a free block of another stream pool here, if its commands are done; returns whether."""
+        if len(self._stream_pools) > 1:
+            others = [other for other in self._stream_pools.values() if other is not stream_pool]
             for other in others:
                 for block in other.strategy.idle(nbytes):
                     self._moving.append((self._record_event(other.stream), other, block))
                     break
         for i, (event, origin, block) in enumerate(self._moving):
-            if block.nbytes >= nbytes and (origin is lane or event.query()):
+            if block.nbytes >= nbytes and (origin is stream_pool or event.query()):
                 del self._moving[i]
-                lane.strategy.adopt(block)
+                stream_pool.strategy.adopt(block)
                 return True
         return False
 
@@ -262,7 +262,9 @@ class Allocator:
             for _, origin, block in self._moving:
                 origin.strategy.adopt(block)
             self._moving.clear()
-            return self.driver.free([b for lane in self._lanes.values() for b in lane.strategy.idle()])
+            return self.driver.free(
+                [b for stream_pool in self._stream_pools.values() for b in stream_pool.strategy.idle()]
+            )
 
     # Facts
 
@@ -282,22 +284,22 @@ class Allocator:
             self._sort_in()
             self._peak, self.driver.peak = self._allocated, self.driver.reserved
 
-    def live(self) -> list[Piece]:
+    def live(self) -> list[Allocation]:
         """What is on loan, the largest first."""
         with self._lock:
             self._sort_in()
-            return sorted(self._live, key=lambda piece: -piece.nbytes)
+            return sorted(self._live, key=lambda allocation: -allocation.nbytes)
 
     def largest(self) -> int:
-        """Bytes of the largest free piece."""
+        """Bytes of the largest free allocation."""
         with self._lock:
             self._sort_in()
-            return max(lane.strategy.largest() for lane in self._lanes.values())
+            return max(stream_pool.strategy.largest() for stream_pool in self._stream_pools.values())
 
     # Being watched
 
     def track(self, enabled: bool) -> None:
-        """Let pieces note which line of the program asked for them, or no longer."""
+        """Let allocations note which line of the program asked for them, or no longer."""
         self._tracking = enabled
         self._noting = enabled or bool(self._watchers)
 
@@ -316,20 +318,20 @@ class Allocator:
             self._noting = True
         return stop
 
-    def _note(self, what: Literal["allocate", "free"], piece: Piece) -> None:
+    def _note(self, what: Literal["allocate", "free"], allocation: Allocation) -> None:
         if what == "allocate":
-            piece.origin = _origin() if self._tracking else ""
+            allocation.origin = _origin() if self._tracking else ""
         for watcher in self._watchers:
-            watcher(what, piece)
+            watcher(what, allocation)
 
-    def _explanation(self, nbytes: int, tag: str, lane: Lane, why: str) -> str:
+    def _explanation(self, nbytes: int, tag: str, stream_pool: StreamPool, why: str) -> str:
         live = self.live()
-        used, reserved = sum(piece.size for piece in live), self.driver.reserved
+        used, reserved = sum(allocation.size for allocation in live), self.driver.reserved
         limit = "" if self.driver.limit is None else f"; the limit is {amount(self.driver.limit)}"
         lines = [
             f"[{tag or 'allocate'}] {amount(nbytes)} do not fit on {self.name or 'the device'}: "
             f"{amount(used)} are in use, {amount(reserved - used)} reserved beside them with "
-            f"{amount(lane.strategy.largest())} in one piece, "
+            f"{amount(stream_pool.strategy.largest())} in one piece, "
             f"{amount(self.driver.room())} still to be had from the driver{limit}. Use a smaller batch, or "
             f"free tensors. ({why})"
         ]
@@ -339,12 +341,12 @@ class Allocator:
         return "\n".join(lines)
 
 
-def table(pieces: Iterable[Piece], described: dict[Piece, str]) -> list[str]:
-    """A line for each piece: bytes, what it is for, who holds it, where it was made."""
+def table(allocations: Iterable[Allocation], described: dict[Allocation, str]) -> list[str]:
+    """A line for each allocation: bytes, what it is for, who holds it, where it was made."""
     return [
-        f"  {amount(piece.nbytes):>10}  {piece.tag or '-':<12}  {described.get(piece, '')}"
-        f"{f'  {piece.origin}' if piece.origin else ''}".rstrip()
-        for piece in pieces
+        f"  {amount(allocation.nbytes):>10}  {allocation.tag or '-':<12}  {described.get(allocation, '')}"
+        f"{f'  {allocation.origin}' if allocation.origin else ''}".rstrip()
+        for allocation in allocations
     ]
 
 

@@ -1,7 +1,8 @@
 """Finding shaders that write past the end of an operand: ``DL4ALL_MEMORY_DEBUG=1``.
 
-Every piece then has a guard behind it, which dispatches bind along with it, since a driver may drop what is
-written past the end of what is bound. The guard is filled with a pattern and looked at after each dispatch.
+Every allocation then has a guard behind it, which dispatches bind along with it, since a driver may drop what
+is written past the end of what is bound. The guard is filled with a pattern and looked at after each
+dispatch.
 """
 
 from __future__ import annotations
@@ -52,4 +53,8 @@ def check_guard(stream: Stream, storage: Storage, name: str) -> None:
 
 
 def _made_for(storage: Storage) -> str:
-    return f" made for {storage.piece.tag}" if storage.piece is not None and storage.piece.tag else ""
+    return (
+        f" made for {storage.allocation.tag}"
+        if storage.allocation is not None and storage.allocation.tag
+        else ""
+    )

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dl4all.allocator.allocation import Piece
+from dl4all.allocator.allocation import Allocation
 from dl4all.allocator.budget import Driver
 from dl4all.errors import ArgumentError
 
@@ -36,20 +36,20 @@ class Moment(NamedTuple):
 class Timeline:
     """Allocations and frees of a device, in order."""
 
-    def __init__(self, name: str, live: Iterable[Piece], driver: Driver) -> None:
+    def __init__(self, name: str, live: Iterable[Allocation], driver: Driver) -> None:
         self.name = name
         self.moments: list[Moment] = []
         self._driver = driver
         self._start = time.perf_counter()
         self._at_start: Counter[str] = Counter()
-        for piece in live:
-            self._at_start[piece.tag or "-"] += piece.nbytes
+        for allocation in live:
+            self._at_start[allocation.tag or "-"] += allocation.nbytes
 
-    def note(self, what: Literal["allocate", "free"], piece: Piece) -> None:
-        """A piece was handed out, or came back."""
-        change = piece.nbytes if what == "allocate" else -piece.nbytes
+    def note(self, what: Literal["allocate", "free"], allocation: Allocation) -> None:
+        """An allocation was handed out, or came back."""
+        change = allocation.nbytes if what == "allocate" else -allocation.nbytes
         seconds = time.perf_counter() - self._start
-        self.moments.append(Moment(seconds, change, piece.tag or "-", self._driver.reserved))
+        self.moments.append(Moment(seconds, change, allocation.tag or "-", self._driver.reserved))
 
     @property
     def peak(self) -> int:

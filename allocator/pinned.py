@@ -12,10 +12,10 @@ from dl4all.runtime.protocols import Buffer, Bytes, Span
 
 
 class HostView:
-    """A piece of a mapped buffer, kept alive by every array that shows it.
+    """An allocation of a mapped buffer, kept alive by every array that shows it.
 
     Args:
-        span: the piece.
+        span: the allocation.
         owner: is kept alive too: whoever gives the memory back.
         release: called with the buffer when the last array is gone.
     """

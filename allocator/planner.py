@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dl4all.allocator.allocation import Piece, aligned
+from dl4all.allocator.allocation import Allocation, aligned
 from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError
 from dl4all.runtime.protocols import Span
@@ -171,7 +171,7 @@ class Arena:
         buffer, start, available = whole.span
         nbytes = self.plan.lifetimes[index].nbytes
         bound = Span(buffer, start + offset, min(aligned(nbytes, 4), available - offset))
-        return Storage(bound, nbytes, whole.piece, _Keeping(whole))
+        return Storage(bound, nbytes, whole.allocation, _Keeping(whole))
 
 
 class _Keeping:
@@ -182,5 +182,5 @@ class _Keeping:
     def __init__(self, whole: Storage) -> None:
         self._whole = whole
 
-    def __call__(self, piece: Piece) -> None:
+    def __call__(self, allocation: Allocation) -> None:
         """Nothing: the whole goes back by itself."""

@@ -1,11 +1,11 @@
-"""A piece of memory on loan, given back when the last owner is gone."""
+"""An allocation of memory on loan, given back when the last owner is gone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from dl4all.allocator.allocation import Piece
+from dl4all.allocator.allocation import Allocation
 from dl4all.runtime.protocols import Span
 
 
@@ -16,21 +16,30 @@ class Storage:
     returned to anyone: it belongs to whoever made it.
     """
 
-    __slots__ = ("__weakref__", "_release", "history_version", "nbytes", "piece", "shown", "span", "version")
+    __slots__ = (
+        "__weakref__",
+        "_release",
+        "allocation",
+        "history_version",
+        "nbytes",
+        "shown",
+        "span",
+        "version",
+    )
 
     def __init__(
         self,
         span: Span,
         nbytes: int,
-        piece: Piece | None = None,
-        release: Callable[[Piece], None] | None = None,
+        allocation: Allocation | None = None,
+        release: Callable[[Allocation], None] | None = None,
     ) -> None:
         self.span = span
         self.nbytes = nbytes
         self.version = 0  # counts changes in place, which gradients must know of
         self.history_version = 0  # counts those of them that gradients flow through
         self.shown = False  # to the host, which may change it without being counted
-        self.piece = piece
+        self.allocation = allocation
         self._release = release
 
     @property
@@ -40,10 +49,14 @@ class Storage:
 
     def __del__(self) -> None:
         if self._release is not None:
-            self._release(self.piece)  # type: ignore[arg-type]
+            self._release(self.allocation)  # type: ignore[arg-type]
 
     def used_on(self, stream: Any) -> None:
         """Commands of another stream than the one it was allocated for use it: it outlives them."""
-        piece = self.piece
-        if piece is not None and piece.lane is not None and stream is not piece.lane.stream:
-            piece.users = {stream} if piece.users is None else piece.users | {stream}
+        allocation = self.allocation
+        if (
+            allocation is not None
+            and allocation.stream_pool is not None
+            and stream is not allocation.stream_pool.stream
+        ):
+            allocation.users = {stream} if allocation.users is None else allocation.users | {stream}

@@ -57,10 +57,10 @@ def workloads(name: str, module: spirv.Module) -> dict[str, Work]:
     stream = backend.stream
     program = backend.program(module, ())
     spans = [span(backend.allocate(4 * ELEMENTS)) for _ in range(COUNT)]
-    for piece in spans:
-        stream.upload(piece, np.zeros(4 * ELEMENTS, np.uint8))
+    for allocation in spans:
+        stream.upload(allocation, np.zeros(4 * ELEMENTS, np.uint8))
     large, host = span(backend.allocate(COPY_BYTES)), np.ones(COPY_BYTES, np.uint8)
-    independent = [Dispatch(program, [piece], (ELEMENTS // 64, 1, 1), PUSH) for piece in spans]
+    independent = [Dispatch(program, [allocation], (ELEMENTS // 64, 1, 1), PUSH) for allocation in spans]
     dependent = independent[:1] * COUNT
     recording = backend.record(dependent)
     pushes = itertools.cycle([{0: struct.pack("<f", step)} for step in (1.0, 2.0, 3.0, 4.0)])

@@ -15,7 +15,7 @@ import numpy as np
 
 import dl4all as dl
 from dl4all import nn
-from dl4all.allocator.allocation import Piece
+from dl4all.allocator.allocation import Allocation
 from dl4all.runtime.device_info import Limits
 from dl4all.runtime.null.backend import NullBackend
 
@@ -38,14 +38,14 @@ def record(make: Callable[[dl.Device, np.random.Generator], Loop], seed: int) ->
     backend, place = null_device()
     steps: list[Step] = []
     counter = itertools.count()
-    numbers: dict[Piece, int] = {}  # of what is on loan
+    numbers: dict[Allocation, int] = {}  # of what is on loan
 
-    def note(what: Literal["allocate", "free"], piece: Piece) -> None:
+    def note(what: Literal["allocate", "free"], allocation: Allocation) -> None:
         if what == "allocate":
-            numbers[piece] = next(counter)
-            steps.append(("allocate", piece.nbytes))
+            numbers[allocation] = next(counter)
+            steps.append(("allocate", allocation.nbytes))
         else:
-            steps.append(("free", numbers.pop(piece)))
+            steps.append(("free", numbers.pop(allocation)))
 
     stop = place.pool.watch(note)
     for _ in make(place, np.random.default_rng(seed)):

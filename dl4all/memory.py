@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.allocator.allocation import Piece
+from dl4all.allocator.allocation import Allocation
 from dl4all.allocator.allocator import Allocator, amount, table
 from dl4all.allocator.history import Timeline
 from dl4all.errors import ArgumentError, DeviceError
@@ -60,8 +60,8 @@ def stats(device: DeviceLike = "auto") -> MemoryStats:
     pool = _pool(device)
     counts, live = pool.stats, pool.live()
     by_tag: Counter[str] = Counter()
-    for piece in live:
-        by_tag[piece.tag or "-"] += piece.nbytes
+    for allocation in live:
+        by_tag[allocation.tag or "-"] += allocation.nbytes
     return MemoryStats(
         counts.allocated, counts.reserved, counts.peak, counts.peak_reserved, counts.hits, counts.misses,
         counts.fragmentation, pool.driver.limit, dict(by_tag.most_common()),
@@ -84,7 +84,8 @@ def _summary_lines(pool: Allocator, rows: int) -> Iterator[str]:
     )
     yield from table(live[:rows], pool.describe(live[:rows]))
     if len(live) > rows:
-        yield f"  {amount(sum(piece.nbytes for piece in live[rows:])):>10}  in {len(live) - rows} others"
+        rest = sum(allocation.nbytes for allocation in live[rows:])
+        yield f"  {amount(rest):>10}  in {len(live) - rows} others"
 
 
 def limit(device: DeviceLike, most: int | str | None) -> None:
@@ -258,13 +259,13 @@ def _pool(device: DeviceLike) -> Allocator:
     return open_device(device).pool
 
 
-def _describe(pieces: Iterable[Piece]) -> dict[Piece, str]:
-    """Names and shapes of the tensors in pieces of memory, found among all of Python's objects.
+def _describe(allocations: Iterable[Allocation]) -> dict[Allocation, str]:
+    """Names and shapes of the tensors in allocations of memory, found among all of Python's objects.
 
     This runs while an error is raised and meets objects of all kinds, so it must not run their code:
     ``isinstance`` would read ``__class__``, and a module may be incomplete.
     """
-    pieces = set(pieces)
+    allocations = set(allocations)
     tensors: list[TensorBase] = []
     owners: dict[int, tuple[str, int]] = {}  # attributes of modules, by id: the name, and the module's id
     for instance in gc.get_objects():
@@ -275,11 +276,11 @@ def _describe(pieces: Iterable[Piece]) -> dict[Piece, str]:
             for name, value in tuple(vars(instance).items()):
                 if issubclass(type(value), (TensorBase, Module)):
                     owners.setdefault(id(value), (name, id(instance)))
-    descriptions: dict[Piece, str] = {}
+    descriptions: dict[Allocation, str] = {}
     for tensor in tensors:
-        piece = getattr(getattr(tensor, "storage", None), "piece", None)
-        if piece in pieces and (piece not in descriptions or id(tensor) in owners):
-            descriptions[piece] = f"{_path(id(tensor), owners)} {tensor.shape} {tensor.dtype}".strip()
+        allocation = getattr(getattr(tensor, "storage", None), "allocation", None)
+        if allocation in allocations and (allocation not in descriptions or id(tensor) in owners):
+            descriptions[allocation] = f"{_path(id(tensor), owners)} {tensor.shape} {tensor.dtype}".strip()
     return descriptions
 
 

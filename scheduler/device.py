@@ -99,8 +99,8 @@ class Device:
         if self.is_host:
             return self._track_host(self._backend.allocate(nbytes or 1), nbytes, tag)
         # A device has no buffers of size 0; an empty tensor holds the smallest one.
-        piece = self.pool.allocate(nbytes or 1, tag)
-        storage = Storage(piece.span, nbytes, piece, self.pool.release)
+        allocation = self.pool.allocate(nbytes or 1, tag)
+        storage = Storage(allocation.span, nbytes, allocation, self.pool.release)
         if self._debug:
             with self._lock:
                 set_guard(self._stream, storage)
@@ -129,8 +129,12 @@ class Device:
 
     def joins(self, storage: Storage) -> bool:
         """Whether a dispatch may bind a storage with what lies around it: memory of this stream alone."""
-        piece = storage.piece
-        return piece is not None and piece.lane is not None and piece.lane.stream is self._stream
+        allocation = storage.allocation
+        return (
+            allocation is not None
+            and allocation.stream_pool is not None
+            and allocation.stream_pool.stream is self._stream
+        )
 
     def binds(self, *storages: Storage) -> bool:
         """Whether a dispatch can take storages whole."""
@@ -139,10 +143,10 @@ class Device:
 
     def _track_host(self, buffer: Buffer, nbytes: int, tag: str) -> Storage:
         """Memory of the host, which goes back by itself."""
-        piece = self.pool.adopt(nbytes, tag)
+        allocation = self.pool.adopt(nbytes, tag)
         if recorder.active is not None:
             recorder.active.allocation(self.name, nbytes, "driver")
-        return Storage(Span(buffer, 0, buffer.nbytes), nbytes, piece, self.pool.release)
+        return Storage(Span(buffer, 0, buffer.nbytes), nbytes, allocation, self.pool.release)
 
     def _event_of(self, stream: Stream) -> Event:
         with self._lock:

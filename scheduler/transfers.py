@@ -74,8 +74,8 @@ class Transfers:
             if self._pinned_stream is None:
                 self._pinned_stream = self._backend.new_stream()
             stream = self._pinned_stream
-        piece = self._pool.allocate(source.nbytes, "upload", stream)
-        storage = Storage(piece.span, source.nbytes, piece, self._pool.release)
+        allocation = self._pool.allocate(source.nbytes, "upload", stream)
+        storage = Storage(allocation.span, source.nbytes, allocation, self._pool.release)
         with self._lock:
             stream.copy(Copy(source, Span(storage.buffer, storage.span.offset, source.nbytes)))
             if self._guarded:

@@ -1,13 +1,14 @@
-"""Pieces cut out of large blocks: the free range that fits best, neighbours joined again.
+"""Allocations cut out of large blocks: the free range that fits best, neighbours joined again.
 
-A freed piece joins its neighbours at once. Keeping pieces in lists of their sizes would find them in half the
-time, but while they wait they lie between ranges that could be one, and larger pieces find no place.
+A freed allocation joins its neighbours at once. Keeping allocations in lists of their sizes would find them
+in half the time, but while they wait they lie between ranges that could be one, and larger allocations find
+no place.
 
 Blocks are small while a program takes more and more, so that the last one is never much of the whole. Where
 free blocks are too small for a request, they go back to the driver for the larger one that comes. And when
-most of what had to be added is free again, as after the first training step, the free blocks are
-replaced by one: no piece has to end at a border any more, and what is reserved is what was needed at once.
-That happens only after the driver was asked for more, and so comes to an end.
+most of what had to be added is free again, as after the first training step, the free blocks are replaced by
+one: no allocation has to end at a border any more, and what is reserved is what was needed at once. That
+happens only after the driver was asked for more, and so comes to an end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from dl4all.allocator.allocation import Piece, aligned, extent
+from dl4all.allocator.allocation import Allocation, aligned, extent
 from dl4all.allocator.budget import Driver
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.protocols import Buffer, Span
@@ -23,7 +24,7 @@ from dl4all.runtime.protocols import Buffer, Span
 GRAIN = 64  # bytes of a cache line; memory that the host maps is coherent, so that no larger atom counts
 SMALLEST, LARGEST = 1 << 18, 64 << 20  # of the blocks that are added
 SHARE = 128  # a block that is added is at least this part of all that is reserved
-LARGE_SHARE = 128  # pieces of less than this part of all count as small
+LARGE_SHARE = 128  # allocations of less than this part of all count as small
 MARGIN = 128  # where one block proved too small, the next is larger by this part of all
 MERGE_FROM = 1.25  # free blocks are replaced by one that is so many times as large as the largest
 MERGES = 16  # that are done before the most that is used has grown by an eighth
@@ -47,9 +48,9 @@ class BestFit:
         self._sizes: dict[int, int] = {}  # of the free ranges, by where they begin
         self._begins: dict[int, int] = {}  # and where those begin that end at a place
         self._total = 0  # bytes of all blocks
-        self._used = self._peak = 0  # bytes of pieces on loan
+        self._used = self._peak = 0  # bytes of allocations on loan
         self._extents: dict[int, int] = {}  # of the blocks, by number
-        self._idle: dict[int, int] = {}  # of those without a piece
+        self._idle: dict[int, int] = {}  # of those without an allocation
         self._margin = 0  # bytes beside the most that was used, when blocks are replaced
         self._made_for = 0  # the most that is used, at that time
         self._merges = 0  # since the most that is used became much more
@@ -57,17 +58,17 @@ class BestFit:
 
     # Handing out
 
-    def allocate(self, nbytes: int) -> Piece | None:
+    def allocate(self, nbytes: int) -> Allocation | None:
         if len(self._idle) > 1:
             self._merge()
         grain = self._grain
         return self._cut((nbytes + grain - 1) & -grain, nbytes)
 
-    def free(self, piece: Piece) -> None:
-        self._used -= piece.size
-        self._add_joined(piece.place, piece.size)
+    def free(self, allocation: Allocation) -> None:
+        self._used -= allocation.size
+        self._add_joined(allocation.place, allocation.size)
 
-    def _cut(self, size: int, nbytes: int) -> Piece | None:
+    def _cut(self, size: int, nbytes: int) -> Allocation | None:
         index = bisect_left(self._free, (size, 0))
         if index == len(self._free):
             return None
@@ -75,8 +76,8 @@ class BestFit:
         del self._sizes[place], self._begins[place + found]
         self._idle.pop(place >> OFFSET_BITS, None)
         if found > size:
-            # Small pieces, which often live longer, from the other end: between large ones they would be in
-            # the way.
+            # Small allocations, which often live longer, from the other end: between large ones they would be
+            # in the way.
             if size * LARGE_SHARE < self._total:
                 self._add(place, found - size)
                 place += found - size
@@ -86,7 +87,7 @@ class BestFit:
         self._peak = max(self._peak, self._used)
         buffer = self._blocks[place >> OFFSET_BITS]
         span = Span(buffer, place & OFFSETS, extent(size, nbytes, self._range_limit))
-        return Piece(span, size, self, place)
+        return Allocation(span, size, self, place)
 
     # Free ranges
 
@@ -117,7 +118,7 @@ class BestFit:
 
     # Blocks
 
-    def grow(self, nbytes: int) -> Piece:
+    def grow(self, nbytes: int) -> Allocation:
         size = aligned(nbytes, self._grain)
         driver = self._driver
         usual = min(LARGEST, max(SMALLEST, driver.reserved // SHARE), driver.limits.allocation_size)
@@ -130,12 +131,12 @@ class BestFit:
                 raise
             block = driver.allocate(size)
         self.adopt(block)
-        if self._used + size <= self._made_for:  # pieces did not lie as well as they might
+        if self._used + size <= self._made_for:  # allocations did not lie as well as they might
             self._margin = max(3 * self._margin, self._peak // MARGIN)
         self._made_for = 0
-        piece = self._cut(size, nbytes)
-        assert piece is not None
-        return piece
+        allocation = self._cut(size, nbytes)
+        assert allocation is not None
+        return allocation
 
     def _replace(self, size: int) -> None:
         """Give blocks back that are free and too small for what comes, up to its size."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from dl4all.allocator.allocation import Piece, Strategy
+from dl4all.allocator.allocation import Allocation, Strategy
 from dl4all.allocator.budget import Driver
 from dl4all.allocator.strategies import slabs
 from dl4all.allocator.strategies.best_fit import GRAIN, BestFit
@@ -19,32 +19,32 @@ HUGE = 256 << 20
 
 
 class BySize:
-    """Slabs for small pieces, buffers of their own for huge ones, large blocks for all others."""
+    """Slabs for small allocations, buffers of their own for huge ones, large blocks for all others."""
 
     def __init__(self, driver: Driver, alignment: int) -> None:
         self._large = BestFit(driver, alignment)
         self._small = Slabs(self._large, max(GRAIN, alignment))
         self._huge = Direct(driver)
 
-    def allocate(self, nbytes: int) -> Piece | None:
+    def allocate(self, nbytes: int) -> Allocation | None:
         if nbytes > slabs.LARGEST:
             return self._large.allocate(nbytes) if nbytes < HUGE else self._huge.allocate(nbytes)
         return self._small.allocate(nbytes)
 
-    def grow(self, nbytes: int) -> Piece:
+    def grow(self, nbytes: int) -> Allocation:
         if nbytes >= HUGE:
             return self._huge.grow(nbytes)
         if nbytes <= slabs.LARGEST:
             with contextlib.suppress(OutOfMemoryError):  # there may still be room for less than a slab
                 return self._small.grow(nbytes)
-            piece = self._large.allocate(nbytes)
-            if piece is not None:
-                return piece
+            allocation = self._large.allocate(nbytes)
+            if allocation is not None:
+                return allocation
         return self._large.grow(nbytes)
 
-    def free(self, piece: Piece) -> None:
-        """Take a piece back."""
-        piece.strategy.free(piece)
+    def free(self, allocation: Allocation) -> None:
+        """Take an allocation back."""
+        allocation.strategy.free(allocation)
 
     def idle(self, least: int = 0) -> Iterator[Buffer]:
         yield from self._huge.idle(least)

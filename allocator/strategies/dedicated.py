@@ -1,7 +1,7 @@
-"""Huge pieces: a buffer for each, of just its size.
+"""Huge allocations: a buffer for each, of just its size.
 
-Cutting small pieces out of one would keep all of it. A freed buffer waits for a request of nearly its size,
-and is the first to go back to the driver when something else needs memory.
+Cutting small allocations out of one would keep all of it. A freed buffer waits for a request of nearly its
+size, and is the first to go back to the driver when something else needs memory.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from dl4all.allocator.allocation import Piece, aligned, extent
+from dl4all.allocator.allocation import Allocation, aligned, extent
 from dl4all.allocator.budget import Driver
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.protocols import Buffer, Span
@@ -27,27 +27,29 @@ class Direct:
         self._free: list[tuple[int, int, Buffer]] = []  # sizes, numbers and buffers, sorted
         self._count = 0
 
-    def allocate(self, nbytes: int) -> Piece | None:
+    def allocate(self, nbytes: int) -> Allocation | None:
         index = bisect_left(self._free, nbytes, key=lambda item: item[0])
         if index == len(self._free) or self._free[index][0] - nbytes > nbytes // WASTE:
             return None
-        return self._piece(self._free.pop(index)[2], nbytes)
+        return self._allocation(self._free.pop(index)[2], nbytes)
 
-    def grow(self, nbytes: int) -> Piece:
+    def grow(self, nbytes: int) -> Allocation:
         size = min(aligned(nbytes, GRAIN), max(nbytes, self._driver.limits.allocation_size))
         try:
-            return self._piece(self._driver.allocate(size), nbytes)
+            return self._allocation(self._driver.allocate(size), nbytes)
         except OutOfMemoryError:
             if not self._free:
                 raise
         self._driver.free(list(self.idle()))
-        return self._piece(self._driver.allocate(size), nbytes)
+        return self._allocation(self._driver.allocate(size), nbytes)
 
-    def _piece(self, buffer: Buffer, nbytes: int) -> Piece:
-        return Piece(Span(buffer, 0, extent(buffer.nbytes, nbytes, self._range_limit)), buffer.nbytes, self)
+    def _allocation(self, buffer: Buffer, nbytes: int) -> Allocation:
+        return Allocation(
+            Span(buffer, 0, extent(buffer.nbytes, nbytes, self._range_limit)), buffer.nbytes, self
+        )
 
-    def free(self, piece: Piece) -> None:
-        self.adopt(piece.span.buffer)
+    def free(self, allocation: Allocation) -> None:
+        self.adopt(allocation.span.buffer)
 
     def idle(self, least: int = 0) -> Iterator[Buffer]:
         while self._free and self._free[-1][0] >= least:

@@ -14,7 +14,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterator
 
-from dl4all.allocator.allocation import Piece
+from dl4all.allocator.allocation import Allocation
 from dl4all.allocator.budget import Driver
 from dl4all.runtime.protocols import Buffer, Span
 
@@ -37,30 +37,30 @@ def size_class(nbytes: int, largest: int) -> int:
 
 
 class Pool:
-    """A buffer for each piece."""
+    """A buffer for each allocation."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._largest = min(driver.limits.storage_buffer_range, driver.limits.allocation_size)
         self._numbers: dict[Buffer, int] = {}  # in the order they came
         self._count = 0
-        self._free: defaultdict[int, list[tuple[int, Piece]]] = defaultdict(list)  # heaps
+        self._free: defaultdict[int, list[tuple[int, Allocation]]] = defaultdict(list)  # heaps
 
-    def allocate(self, nbytes: int) -> Piece | None:
+    def allocate(self, nbytes: int) -> Allocation | None:
         waiting = self._free[size_class(nbytes, self._largest)]
         return heapq.heappop(waiting)[1] if waiting else None
 
-    def grow(self, nbytes: int) -> Piece:
+    def grow(self, nbytes: int) -> Allocation:
         buffer = self._driver.allocate(size_class(nbytes, self._largest))
-        return self._piece(buffer)
+        return self._allocation(buffer)
 
-    def _piece(self, buffer: Buffer) -> Piece:
+    def _allocation(self, buffer: Buffer) -> Allocation:
         self._count += 1
         self._numbers[buffer] = self._count
-        return Piece(Span(buffer, 0, buffer.nbytes), buffer.nbytes, self)
+        return Allocation(Span(buffer, 0, buffer.nbytes), buffer.nbytes, self)
 
-    def free(self, piece: Piece) -> None:
-        heapq.heappush(self._free[piece.size], (self._numbers[piece.span.buffer], piece))
+    def free(self, allocation: Allocation) -> None:
+        heapq.heappush(self._free[allocation.size], (self._numbers[allocation.span.buffer], allocation))
 
     def idle(self, least: int = 0) -> Iterator[Buffer]:
         for size, waiting in self._free.items():
@@ -70,7 +70,7 @@ class Pool:
                 yield buffer
 
     def adopt(self, buffer: Buffer) -> None:
-        self.free(self._piece(buffer))
+        self.free(self._allocation(buffer))
 
     def largest(self) -> int:
         return max((size for size, waiting in self._free.items() if waiting), default=0)

@@ -1,13 +1,13 @@
-"""Small pieces: slots of one size in slabs, which are cut out of larger memory.
+"""Small allocations: slots of one size in slabs, which are cut out of larger memory.
 
-Among large pieces, each small one that lives long would keep two free ranges from joining.
+Among large allocations, each small one that lives long would keep two free ranges from joining.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dl4all.allocator.allocation import Piece, Strategy
+from dl4all.allocator.allocation import Allocation, Strategy
 from dl4all.runtime.protocols import Buffer, Span
 
 SLAB = 32 << 10
@@ -20,34 +20,34 @@ class Slabs:
     def __init__(self, below: Strategy, least: int) -> None:
         self._below = below
         self._least = least
-        self._free: dict[int, list[Piece]] = {}  # slots by size
-        self._used: dict[Piece, list[Piece]] = {}
+        self._free: dict[int, list[Allocation]] = {}  # slots by size
+        self._used: dict[Allocation, list[Allocation]] = {}
 
     def _slot(self, nbytes: int) -> int:
         return max(self._least, 1 << (nbytes - 1).bit_length())
 
-    def allocate(self, nbytes: int) -> Piece | None:
+    def allocate(self, nbytes: int) -> Allocation | None:
         slots = self._free.get(self._slot(nbytes))
         if slots:
             return slots.pop()
         slab = self._below.allocate(SLAB)
         return None if slab is None else self._cut(slab, nbytes)
 
-    def grow(self, nbytes: int) -> Piece:
+    def grow(self, nbytes: int) -> Allocation:
         return self._cut(self._below.grow(SLAB), nbytes)
 
-    def _cut(self, slab: Piece, nbytes: int) -> Piece:
+    def _cut(self, slab: Allocation, nbytes: int) -> Allocation:
         size = self._slot(nbytes)
         buffer, start, _ = slab.span
         self._used[slab] = slots = [
-            Piece(Span(buffer, start + offset, size), size, self) for offset in range(0, SLAB, size)
+            Allocation(Span(buffer, start + offset, size), size, self) for offset in range(0, SLAB, size)
         ]
         free = self._free.setdefault(size, [])
         free += reversed(slots)  # the first is taken first
         return free.pop()
 
-    def free(self, piece: Piece) -> None:
-        self._free[piece.size].append(piece)
+    def free(self, allocation: Allocation) -> None:
+        self._free[allocation.size].append(allocation)
 
     def idle(self, least: int = 0) -> Iterator[Buffer]:
         """None of its own; slabs without a slot on loan go back to where they come from."""

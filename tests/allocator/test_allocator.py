@@ -21,8 +21,8 @@ STRATEGIES = ("pool", "best_fit")
 
 
 def storage_of(allocator: Allocator, nbytes: int) -> Storage:
-    piece = allocator.allocate(nbytes)
-    return Storage(piece.span, nbytes, piece, allocator.release)
+    allocation = allocator.allocate(nbytes)
+    return Storage(allocation.span, nbytes, allocation, allocator.release)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -33,9 +33,9 @@ def test_stats_add_up(strategy: str) -> None:
     peak = allocated = count = 0
     for _ in range(2000):
         if held and random.random() < 0.5:
-            piece = held.pop(int(random.integers(len(held))))
-            allocated -= piece.nbytes
-            allocator.release(piece)
+            allocation = held.pop(int(random.integers(len(held))))
+            allocated -= allocation.nbytes
+            allocator.release(allocation)
         elif random.random() < 0.01:
             allocator.trim()
         else:
@@ -50,8 +50,8 @@ def test_stats_add_up(strategy: str) -> None:
     assert stats.hits > 100
     allocator.reset_peak()
     assert allocator.stats.peak == allocated
-    for piece in held:
-        allocator.release(piece)
+    for allocation in held:
+        allocator.release(allocation)
     allocator.trim()
     assert allocator.stats.reserved == backend.taken == 0
 
@@ -68,8 +68,8 @@ def test_trim_frees_what_waits_and_only_that(strategy: str) -> None:
     backend, allocator = make(strategy)
     held = allocator.allocate(3 * MIB)
     waiting = [allocator.allocate(n) for n in (2 * MIB, 1000, 40 * MIB)]
-    for piece in waiting:
-        allocator.release(piece)
+    for allocation in waiting:
+        allocator.release(allocation)
     assert allocator.trim() > 0
     assert not held.span.buffer.freed
     assert backend.taken == allocator.stats.reserved >= held.size
@@ -84,8 +84,8 @@ def test_trim_frees_what_waits_and_only_that(strategy: str) -> None:
 def test_out_of_memory_trims_and_tries_again(strategy: str, knows: bool) -> None:
     backend, allocator = make(strategy, budget=10 * MIB, knows=knows)
     allocator.release(allocator.allocate(6 * MIB))
-    piece = allocator.allocate(8 * MIB)
-    assert piece.size == 8 * MIB
+    allocation = allocator.allocate(8 * MIB)
+    assert allocation.size == 8 * MIB
     assert backend.taken <= 10 * MIB
 
 
@@ -142,10 +142,10 @@ def test_cycles_of_python_objects_are_collected_before_giving_up(strategy: str) 
 
 def test_no_more_allocations_than_the_driver_allows() -> None:
     backend, allocator = make("pool", limits=Limits(2**40, 2**40, allocations=116))
-    pieces = [allocator.allocate(1000 * n) for n in range(1, 101)]
+    allocations = [allocator.allocate(1000 * n) for n in range(1, 101)]
     with pytest.raises(OutOfMemoryError, match="100 of 116 allocations are in use"):
         allocator.allocate(1)
-    allocator.release(pieces[99])
+    allocator.release(allocations[99])
     allocator.allocate(1)
     assert backend.asked == 101
 
@@ -248,11 +248,11 @@ def test_many_threads(strategy: str) -> None:
     def work(number: int) -> None:
         random = np.random.default_rng(number)
         for _ in range(500):
-            piece = allocator.allocate(int(random.integers(1, 4 * MIB)))
-            place = id(piece.span.buffer), piece.span.offset
+            allocation = allocator.allocate(int(random.integers(1, 4 * MIB)))
+            place = id(allocation.span.buffer), allocation.span.offset
             assert owners.setdefault(place, number) == number, "memory with two owners"
             del owners[place]
-            allocator.release(piece)
+            allocator.release(allocation)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(work, range(8)))
@@ -282,28 +282,32 @@ def test_a_storage_goes_back_with_its_last_owner() -> None:
 
 def test_a_storage_that_nobody_takes_back() -> None:
     _, allocator = make("pool")
-    piece = allocator.allocate(1000)
-    Storage(piece.span, 1000)
+    allocation = allocator.allocate(1000)
+    Storage(allocation.span, 1000)
     assert allocator.stats.allocated == 1000
 
 
 def test_memory_of_the_host_is_counted() -> None:
     _, allocator = make()
-    piece = allocator.adopt(1000, "upload")
+    allocation = allocator.adopt(1000, "upload")
     assert allocator.stats == Stats(1000, 1000, 1000, 1000)
-    allocator.release(piece)
+    allocator.release(allocation)
     assert allocator.stats == Stats(0, 0, 1000, 1000)
 
 
 def test_a_size_of_its_own_for_everything() -> None:
-    """Small, large and huge pieces come from different strategies, and all go back."""
+    """Small, large and huge allocations come from different strategies, and all go back."""
     backend, allocator = make("best_fit", limits=LIMITS)
     sizes = (1, 64, 4096, 4097, MIB, 255 * MIB, 256 * MIB, 700 * MIB)
-    pieces = [allocator.allocate(nbytes) for nbytes in sizes]
-    assert [piece.size >= piece.nbytes for piece in pieces] == [True] * len(sizes)
-    assert {type(piece.strategy).__name__ for piece in pieces} == {"Slabs", "BestFit", "Direct"}
-    for piece in pieces:
-        allocator.release(piece)
+    allocations = [allocator.allocate(nbytes) for nbytes in sizes]
+    assert [allocation.size >= allocation.nbytes for allocation in allocations] == [True] * len(sizes)
+    assert {type(allocation.strategy).__name__ for allocation in allocations} == {
+        "Slabs",
+        "BestFit",
+        "Direct",
+    }
+    for allocation in allocations:
+        allocator.release(allocation)
     asked = backend.asked
     assert allocator.allocate(690 * MIB) is not None  # nearly the size of what waits
     assert backend.asked == asked

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dl4all.allocator.allocation import Piece
+from dl4all.allocator.allocation import Allocation
 from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.planner import Lifetime, plan
 from dl4all.allocator.storage import Storage
@@ -68,18 +68,18 @@ class Program:
             self.check()
 
     def allocate(self, nbytes: int, stream: FakeStream) -> None:
-        piece = self.allocator.allocate(nbytes, "", stream)
-        buffer, start, bound = piece.span
+        allocation = self.allocator.allocate(nbytes, "", stream)
+        buffer, start, bound = allocation.span
         assert start % 64 == 0
         assert bound >= nbytes
-        assert start + piece.size <= buffer.nbytes
+        assert start + allocation.size <= buffer.nbytes
         assert not buffer.freed
         for key, first, last, user, at in self.uses:
-            if key == id(buffer) and first < start + piece.size and start < last and user is not stream:
+            if key == id(buffer) and first < start + allocation.size and start < last and user is not stream:
                 # What was freed by the host is used by another stream only when that got so far; blocks
                 # that move between streams have been waited for as well.
                 assert user.done >= at, "used before the event"
-        storage = Storage(piece.span, nbytes, piece, self.allocator.release)
+        storage = Storage(allocation.span, nbytes, allocation, self.allocator.release)
         self.use(storage, stream)
         self.held.append((storage, stream))
 
@@ -95,17 +95,17 @@ class Program:
 
     def check(self) -> None:
         live = self.allocator.live()
-        assert {id(piece) for piece in live} == {id(storage.piece) for storage, _ in self.held}
+        assert {id(allocation) for allocation in live} == {id(storage.allocation) for storage, _ in self.held}
         assert_apart(live)
         stats = self.allocator.stats
         assert stats.allocated == sum(storage.nbytes for storage, _ in self.held) <= stats.peak
         assert stats.reserved == self.backend.taken <= stats.peak_reserved
-        assert sum(piece.size for piece in live) <= stats.reserved
+        assert sum(allocation.size for allocation in live) <= stats.reserved
 
 
-def assert_apart(pieces: list[Piece]) -> None:
+def assert_apart(allocations: list[Allocation]) -> None:
     """No two of them share a byte."""
-    spans = sorted((id(p.span.buffer), p.span.offset, p.span.offset + p.size) for p in pieces)
+    spans = sorted((id(p.span.buffer), p.span.offset, p.span.offset + p.size) for p in allocations)
     for (buffer, _, end), (other, start, _) in pairwise(spans):
         assert buffer != other or end <= start
 
@@ -133,22 +133,22 @@ def test_memory_is_used_again_at_once_on_its_stream_and_after_the_event_elsewher
         other = FakeStream()
         first = lent(allocator, 2 * MIB)
         place = first.span
-        allocator.release(first.piece)
+        allocator.release(first.allocation)
         assert lent(allocator, 2 * MIB).span == place  # nobody waited
 
         shared = lent(allocator, 3 * MIB)
         place = shared.span
         other.recorded += 1
         shared.used_on(other)
-        allocator.release(shared.piece)
+        allocator.release(shared.allocation)
         assert lent(allocator, 3 * MIB).span != place  # the other stream has not come so far
         other.done = other.recorded
         assert lent(allocator, 3 * MIB).span == place
 
 
 def lent(allocator: Allocator, nbytes: int) -> Any:
-    piece = allocator.allocate(nbytes)
-    return Storage(piece.span, nbytes, piece)
+    allocation = allocator.allocate(nbytes)
+    return Storage(allocation.span, nbytes, allocation)
 
 
 def test_a_block_moves_to_another_stream_when_that_is_done() -> None:
@@ -171,7 +171,7 @@ def test_what_other_streams_use_is_waited_for_before_giving_up() -> None:
         other.recorded = 3
         shared = lent(allocator, 8 * MIB)
         shared.used_on(other)
-        allocator.release(shared.piece)
+        allocator.release(shared.allocation)
         assert lent(allocator, 8 * MIB).nbytes == 8 * MIB
         assert other.done == 3
 

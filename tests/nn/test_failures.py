@@ -91,7 +91,7 @@ def test_a_full_device_is_emptied_and_used() -> None:
     """Memory that waits in the pool is given back when an allocation fails once."""
     backend, place, network = place_network()
     assert not forward(network, place)
-    waiting = place.pool.stats.reserved - sum(piece.size for piece in place.pool.live())
+    waiting = place.pool.stats.reserved - sum(allocation.size for allocation in place.pool.live())
     backend.fail("allocate", error=error_of("allocate"))
     larger = dl.ones(2, 3, 64, 64, device="cpu").to(place)
     assert backend.counts["free bytes"] == waiting > 0

@@ -88,7 +88,7 @@ class _SampleStorage:
     def _refuse(self, *_: Any) -> NoReturn:
         raise PerSampleFallback(READS)
 
-    buffer = nbytes = piece = shown = span = property(_refuse, _refuse)
+    allocation = buffer = nbytes = shown = span = property(_refuse, _refuse)
     used_on = _refuse
 
 

@@ -95,19 +95,19 @@ def test_another_class_is_not_served() -> None:
 
 def test_the_oldest_comes_first() -> None:
     _, pool = make()
-    pieces = [pool.grow(5000) for _ in range(5)]
+    allocations = [pool.grow(5000) for _ in range(5)]
     for index in (3, 0, 4, 1, 2):
-        pool.free(pieces[index])
-    assert [pool.allocate(5000) for _ in range(5)] == pieces
+        pool.free(allocations[index])
+    assert [pool.allocate(5000) for _ in range(5)] == allocations
 
 
 def test_idle_buffers_can_be_taken_and_given() -> None:
     _, pool = make()
-    pieces = [pool.grow(nbytes) for nbytes in (1000, 70_000, 5000)]
-    for piece in pieces[:2]:
-        pool.free(piece)
-    assert pool.largest() == pieces[1].size
-    assert [buffer.nbytes for buffer in pool.idle(2000)] == [pieces[1].size]
+    allocations = [pool.grow(nbytes) for nbytes in (1000, 70_000, 5000)]
+    for allocation in allocations[:2]:
+        pool.free(allocation)
+    assert pool.largest() == allocations[1].size
+    assert [buffer.nbytes for buffer in pool.idle(2000)] == [allocations[1].size]
     (small,) = pool.idle()
     pool.adopt(small)
     again = pool.allocate(1000)
