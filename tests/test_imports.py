@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,13 @@ def test_every_package_is_in_the_list_of_layers() -> None:
         depth = module.count(".")
         if depth == 1 or (depth == 2 and module.startswith("dl4all.ops.")):
             assert layer_of(module) == module, f"put {path.relative_to(ROOT)} into LAYERS"
+
+
+def test_the_page_shows_the_families_in_this_order() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    rows = re.findall(r"^\| \d \| (`.*?`) \|", page, re.M)
+    shown = [tuple(f"dl4all.ops.{name}" for name in re.findall(r"`([\w.]+)`", row)) for row in rows]
+    assert shown == [layer for layer in LAYERS if layer[0].startswith("dl4all.ops.")]
 
 
 # Documentation
