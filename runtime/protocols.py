@@ -267,7 +267,7 @@ class Backend(Protocol):
         """
 
     def record(self, commands: Sequence[Command]) -> Recording:
-        """Prepare commands for ``Stream.replay``."""
+        """Prepare commands for ``Stream.replay``: for the graph compiler, which is to come."""
 
     def close(self) -> None:
         """Wait for the device and release everything that was created on it.

@@ -42,7 +42,6 @@ LAYERS = (
     ("dl4all.nn", "dl4all.optim"),
     ("dl4all.models", "dl4all.data", "dl4all.io", "dl4all.memory"),
     ("dl4all.training",),
-    ("dl4all.graph", "dl4all.distributed", "dl4all.interop"),
     ("dl4all",),  # what people import
     ("dl4all.cli",),
     ("dl4all.testing",),  # for the tests of other packages; below it there is only what they build on
@@ -164,6 +163,10 @@ def test_every_package_is_in_the_list_of_layers() -> None:
         depth = module.count(".")
         if depth == 1 or (depth == 2 and module.startswith("dl4all.ops.")):
             assert layer_of(module) == module, f"put {path.relative_to(ROOT)} into LAYERS"
+
+
+def test_every_layer_is_there() -> None:
+    assert not [name for name in LEVEL if not any(f"{module}.".startswith(f"{name}.") for module in MODULES)]
 
 
 def test_the_page_shows_the_families_in_this_order() -> None:
