@@ -90,7 +90,7 @@ from dl4all.runtime import spirv
 def refuse(*_, **__):
     raise AssertionError("a shader was compiled")
 
-spirv.compiler.pick = refuse
+spirv.compilers.pick = refuse
 net = dl.models.resnet18().eval()
 x = dl.randn(1, 3, 64, 64, device="cpu")
 expected = net(x).numpy()

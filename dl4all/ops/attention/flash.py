@@ -5,7 +5,9 @@ Drivers that run on a CPU use matrix products on a bounded part of the scores in
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -407,7 +409,7 @@ def _flash_attention_gradient(
     g: Any, query: Any, key: Any, value: Any, mask: Any, scale: float, causal: bool, repeats: int
 ) -> tuple[Any, ...]:
     flat = flash_attention_backward(g, query, key, value, mask, scale=scale, causal=causal, repeats=repeats)
-    return *split_flat(flat, query.shape, key.shape, value.shape), None
+    return tuple(split_flat(flat, query.shape, key.shape, value.shape))
 
 
 def _flash_attention_backward_gradient(
@@ -445,12 +447,23 @@ def _flash_attention_backward_gradient(
         (matmul(grad_scores, u_k) + matmul(scores_gradient, key)) * scale,
         (matmul(transposed(grad_scores), u_q) + matmul(transposed(scores_gradient), query)) * scale,
         matmul(transposed(z), g),
-        None,
     )
 
 
-flash_attention.defgrad(_flash_attention_gradient)
-flash_attention_backward.defgrad(_flash_attention_backward_gradient)
+def _operand_gradient(gradients: Callable[..., tuple[Any, ...]], index: int) -> Callable[..., Any]:
+    """The gradient of one operand, out of a function that returns all of them."""
+
+    @functools.wraps(gradients)  # the parameters' names say what is saved
+    def gradient(*args: Any, **saved: Any) -> Any:
+        return gradients(*args, **saved)[index]
+
+    return gradient
+
+
+flash_attention.defgrad(*(_operand_gradient(_flash_attention_gradient, i) for i in range(3)), None)
+flash_attention_backward.defgrad(
+    *(_operand_gradient(_flash_attention_backward_gradient, i) for i in range(4)), None
+)
 
 
 @reads("mask")
