@@ -15,12 +15,13 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import NUMBERS, primitives
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
+from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.indexing.advanced_indexing import AdvancedIndex, getitem, is_basic, parse_key
 from dl4all.ops.indexing.concatenation import prepend_axes
 from dl4all.ops.indexing.indices import Indices, NDArray, flatten_indices, untracked_view
 from dl4all.ops.indexing.inplace import begin_change, finish_change, with_history
 from dl4all.ops.indexing.rows import put_rows, write_rows
-from dl4all.ops.memory.copy import MOVABLE_DTYPES, broadcast_view, copy_into, fill_with, fresh_copy
+from dl4all.ops.memory.copy import MOVABLE_DTYPES, copy_into, fill_with, fresh_copy
 from dl4all.ops.memory.views import permute, reshape
 from dl4all.scheduler.device import Device
 

@@ -13,8 +13,9 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
+from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.indexing.indices import Indices
-from dl4all.ops.memory.copy import MAX_WORD_BYTES, MOVABLE_DTYPES, broadcast_view, copy_into, word_shaders
+from dl4all.ops.memory.copy import MAX_WORD_BYTES, MOVABLE_DTYPES, copy_into, word_shaders
 from dl4all.ops.memory.views import contiguous, expand, reshape
 
 T = TypeVar("T", bound=TensorBase)

@@ -18,7 +18,7 @@ from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, all_samples
-from dl4all.ops.elementwise.kernels import broadcast_view as broadcast_view
+from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.programs import Launch
