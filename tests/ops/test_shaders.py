@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,18 @@ import pytest
 import dl4all as dl
 from dl4all.ops import REGISTRY, all_shaders
 from dl4all.ops.core import autotune
+from dl4all.ops.core.op import Example, Op
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.ops.memory.conversion import CASTS
 from dl4all.runtime import spirv
+from dl4all.runtime.null.backend import NullBackend
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.shaders import ROOT
 from tests.conftest import need
 from tests.support.operands import (
-    CASES,
     LAYOUTS,
+    Layout,
+    NDArray,
     arrays,
     compare,
     contiguous,
@@ -34,12 +38,11 @@ from tests.support.operands import (
     reference,
     transposed,
 )
+from tests.support.subcases import FULL
 
 SHADERS = all_shaders()
 IN_PLACE = ("optim/", "attention/flash_weights.comp", "conv/winograd_weight.comp")
 """Those that change more than their result: the state of an optimizer, scores, gradients of filters."""
-
-ELEMENTWISE = [op for op in REGISTRY.values() if isinstance(op, Elementwise)]
 
 
 @pytest.mark.parametrize("shader", SHADERS, ids=lambda shader: shader.name)
@@ -101,7 +104,7 @@ def test_ops_launch_the_shaders_that_they_declare(monkeypatch: pytest.MonkeyPatc
         _tune(monkeypatch, hardware.tuned)
         with _opened(hardware) as place:
             complete = place.info.driver == "llvmpipe" and (place.features or hardware.without)
-            _launch(place, left)
+            _launch(place, left, loaded)
         left = [op for op in left if op.kernel and not set(op.kernel.shaders) <= loaded]
     assert loaded <= set(SHADERS)
     if not complete:
@@ -112,24 +115,71 @@ def test_ops_launch_the_shaders_that_they_declare(monkeypatch: pytest.MonkeyPatc
     assert missing == []
 
 
-def _launch(place: dl.Device, ops: list[Any]) -> None:
-    """Every example with its operands in every two layouts, or in one if elementwise, with all dtypes."""
-    for (op, case), pair in itertools.product(CASES, itertools.product(LAYOUTS.values(), repeat=2)):
-        if op in ops and (not op.elementwise or pair[0] is pair[1]):
-            given = zip(arrays(op, case), itertools.cycle(pair))
-            made = [(None, None) if array is None else layout(array, place) for array, layout in given]
-            result = op(*(tensor for tensor, _ in made), **dict(case.arguments))
-            compare(result, reference(op, [elements for _, elements in made], **dict(case.arguments)))
-    sizes = ((3, 5), (3, 4))
-    for op, layout, shape in itertools.product(ELEMENTWISE, (contiguous, transposed), sizes):
-        if op in ops:
+def _launch(place: dl.Device, ops: list[Any], loaded: set[spirv.Shader]) -> None:
+    """Ops with operands of all dtypes in all layouts, until all shaders that they declare are loaded.
+
+    A device that computes nothing tells in advance which calls load a shader that was not there yet; only
+    those are compiled and computed. In a full run, all are.
+    """
+    imitation = dl.Device("null:0", NullBackend(place.info, place.features))
+    for op in ops:
+        for call in itertools.chain(_by_dtype(op), _by_example(op)):
+            before = len(loaded)
+            if not FULL:
+                if set(op.kernel.shaders) <= loaded:
+                    break
+                call(place=imitation)
+            if FULL or len(loaded) > before:
+                expected = set(loaded)
+                result, right = call(place=place)
+                assert FULL or loaded == expected
+                if right is not None:
+                    compare(result, right)
+
+
+Call = Callable[..., "tuple[dl.Tensor, NDArray | None]"]
+"""Computes on a device, ``place``; the result, and what it must be where that is to be compared."""
+
+
+def _by_dtype(op: Op[...]) -> Iterator[Call]:
+    """Elementwise ops, casts and copies, contiguous and not, in steps of one and of four elements."""
+    for layout, shape in itertools.product((contiguous, transposed), ((3, 5), (3, 4))):
+        if isinstance(op, Elementwise):
             for dtype in op.by_dtype:
-                op(*(layout(draw(op, name, generator(dtype), shape, dtype), place)[0] for name in op.arrays))
-    if REGISTRY["cast"] in ops:
-        halves = (("float16", "float32"), ("float32", "float16"))
-        pairs = (*CASTS, *halves)
-        for (source, target), layout, shape in itertools.product(pairs, (contiguous, transposed), sizes):
-            REGISTRY["cast"](layout(numbers(generator(source), shape, source), place)[0], target)
+                drawn = [draw(op, name, generator(dtype), shape, dtype) for name in op.arrays]
+                yield functools.partial(_uncompared, op, layout, drawn)
+        elif op.name == "cast":
+            for source, target in (*CASTS, ("float16", "float32"), ("float32", "float16")):
+                array = numbers(generator(source), shape, source)
+                yield functools.partial(_uncompared, op, layout, [array], target)
+    if op.name == "clone":
+        for any_layout, case, dtype in itertools.product(LAYOUTS.values(), op.examples, ("int32", "uint8")):
+            yield functools.partial(_uncompared, op, any_layout, arrays(op, case, dtype))
+
+
+def _uncompared(
+    op: Op[...], layout: Layout, given: list[Any], *arguments: str, place: dl.Device
+) -> tuple[dl.Tensor, None]:
+    return op(*(layout(array, place)[0] for array in given), *arguments), None
+
+
+def _by_example(op: Op[...]) -> Iterator[Call]:
+    """Every example with its operands in every two layouts, or in one if elementwise, and what is right."""
+    layouts = LAYOUTS.values()
+    pairs = [(a, a) for a in layouts] if op.elementwise else [(a, b) for a in layouts for b in layouts]
+    for pair, case in itertools.product(pairs, op.examples):
+        yield functools.partial(_example, op, case, pair)
+
+
+def _example(
+    op: Op[...], case: Example, pair: tuple[Layout, Layout], *, place: dl.Device
+) -> tuple[dl.Tensor, NDArray | None]:
+    given = zip(arrays(op, case), itertools.cycle(pair))
+    made = [(None, None) if array is None else layout(array, place) for array, layout in given]
+    result = op(*(tensor for tensor, _ in made), **dict(case.arguments))
+    if place.name.startswith("null"):
+        return result, None
+    return result, reference(op, [elements for _, elements in made], **dict(case.arguments))
 
 
 def _tune(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
@@ -144,7 +194,7 @@ def _tune(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
 
 
 def _record(monkeypatch: pytest.MonkeyPatch) -> set[spirv.Shader]:
-    """The shaders that are loaded from now on; a device keeps what it has loaded before."""
+    """The shaders that any device loads from now on; it keeps what it has loaded before."""
     loaded: set[spirv.Shader] = set()
     load = spirv.load
 

@@ -99,7 +99,7 @@ def neg(input: Array) -> Array:
     glsl=same_for_dtypes("x", "uint8", "bool"),
     ranks=CLONE_RANKS,
     transposes=True,
-    examples=(example((8, 12)), example((4, 5, 3, 8))),
+    examples=(example((8, 12)), example((4, 5, 3, 8)), example((2, 3, 2, 5, 3)), example((2, 3, 2, 3, 4))),
     grad=lambda g: g,
 )
 def clone(input: Array) -> Array:
