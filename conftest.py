@@ -10,7 +10,7 @@ from dl4all.testing.conformance.targets import WAYS
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Run the suite on the project's own backends, and every test under the validation layers if asked.
+    """Run the suite on the project's own backends in bounded memory, under the validation layers if asked.
 
     Not where somebody else's run meets this file, because dl4all is installed from this folder: there,
     ``tests`` would be theirs.
@@ -18,7 +18,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.rootpath != Path(__file__).parent:
         return
     from tests.conformance.targets import OWN
-    from tests.support import validation
+    from tests.support import process_memory, validation
 
     config.pluginmanager.register(validation, "validation")
+    config.pluginmanager.register(process_memory, "process memory")
     config.stash[WAYS] = OWN

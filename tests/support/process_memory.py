@@ -1,0 +1,82 @@
+"""A bound on the memory of each test process.
+
+A software driver keeps what it compiled: llvmpipe holds about a megabyte for each pipeline, and gives it back
+with the device, not with the pipeline. So in a process that has grown, devices are closed between two tests,
+and opened again by the next one that needs them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import resource
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from dl4all.runtime import registry
+from dl4all.scheduler import current
+
+MIB = 1 << 20
+REOPEN = 1100 * MIB
+"""Where devices are closed. PyTorch and the collected tests take about 500 MiB of it."""
+MOST = 2048 * MIB
+"""What a process may take. A run in which one took more fails."""
+
+peaks: dict[str, int] = {}
+"""The most bytes that each process of this run had."""
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was collected out of the cycle collector's sight: a collection took half a second for it."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Close what grew, where no fixture of a module holds it."""
+    yield
+    if nextitem is None or psutil.Process().memory_info().rss < REOPEN:
+        return
+    if item.path != nextitem.path or not _of_module(nextitem):
+        close_devices()
+
+
+def _of_module(item: Any) -> bool:
+    return any(d[-1].scope == "module" for d in item._fixtureinfo.name2fixturedefs.values())
+
+
+def close_devices() -> None:
+    """Close all devices but the cpu, and give memory back to the system."""
+    for name in [name for name in current._devices if name != "cpu"]:
+        current._devices.pop(name).synchronize()
+    registry.close_all()
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that started this one, or end the run."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["peak"] = peak
+        return
+    peaks["main"] = peak
+    if max(peaks.values()) > MOST and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Read what a process of this run told."""
+    peaks[node.gateway.id] = getattr(node, "workeroutput", {}).get("peak", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say it."""
+    shown = ", ".join(f"{name} {peak // MIB}" for name, peak in sorted(peaks.items()))
+    terminalreporter.write_line(f"peak memory in MiB: {shown} (at most {MOST // MIB})")
