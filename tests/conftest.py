@@ -1,7 +1,8 @@
 """What every test may use: the devices of this machine, and poisoned memory.
 
 ``DL4ALL_TEST_DEVICES=cpu,vulkan:0`` makes a missing device a failure instead of a skip, and adds
-devices to the usual three.
+devices to the usual three. ``DL4ALL_TEST_FULL=1`` runs what the usual run leaves out: tests marked ``full``,
+most of what goes through Kompute, and products of cases (``tests/support/subcases.py``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dl4all.allocator.guard import set_guard
 from dl4all.allocator.storage import Storage
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
+from tests.support.subcases import FULL
 from tests.support.validation import write_layer_settings as write_layer_settings
 
 os.environ.setdefault("DL4ALL_CALIBRATE", "0")  # tests choose their devices; some switch it on again
@@ -29,6 +31,34 @@ os.environ.setdefault("DL4ALL_TUNE", "0")  # and their kernels: what was tuned h
 REPOSITORY = Path(__file__).parents[1]
 REQUIRED = tuple(filter(None, map(str.strip, os.environ.get("DL4ALL_TEST_DEVICES", "").split(","))))
 DEVICES = tuple(dict.fromkeys(("cpu", "vulkan:0", "kompute:0", *REQUIRED)))
+# Kompute runs the shaders of the vulkan backend, and what lies above the ops knows nothing of backends. It is
+# slow on a software driver, as it builds a pipeline for every set of buffers. So of the tests in these
+# folders, a layer's, an optimizer's, a training's and a network's go through it; all of them in a full run.
+ABOVE_OPS = ("autograd", "examples", "models", "nn", "optim", "training")
+THROUGH_KOMPUTE = {
+    "test_a_training",
+    "test_every_device_gives_the_same_logits",
+    "test_output",
+    "test_values_equal_pytorch",
+}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only a full run takes."""
+    if not FULL:
+        left_out = [item for item in items if _only_in_full(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _only_in_full(item: pytest.Item) -> bool:
+    if item.get_closest_marker("full"):
+        return True
+    parts = item.path.relative_to(REPOSITORY).parts if item.path.is_relative_to(REPOSITORY) else ()
+    above = parts[:1] == ("tests",) and parts[1:2] and parts[1] in ABOVE_OPS
+    return (
+        bool(above) and "kompute:" in item.name and getattr(item, "originalname", "") not in THROUGH_KOMPUTE
+    )
 
 
 def need(name: str) -> None:

@@ -1,11 +1,19 @@
 #!/usr/bin/env bash
-# Sets everything up and runs every check. With arguments, only pytest, with these arguments.
+# Sets everything up and runs every check. With other arguments than --all, only pytest, with these arguments.
 #
-#   bash tools/test.sh [ARGUMENTS OF pytest, such as -k relu]
+#   bash tools/test.sh          every op on every device with every layout and dtype, but not in every combination
+#   bash tools/test.sh --all    the full product, as every night: hours on two cores
+#   bash tools/test.sh [--all] -k relu
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 PY=$ROOT/.venv/bin/python
+if [[ ${1-} == --all ]]; then
+    export DL4ALL_TEST_FULL=1
+    shift
+fi
+# Some systems switch it off. Tests start some hundred processes, and each would compile the package anew.
+unset PYTHONDONTWRITEBYTECODE
 
 bash "$ROOT/tools/setup.sh" --extras test
 cd "$ROOT"
@@ -16,8 +24,10 @@ if (($#)); then exec "$PY" -m pytest "$@"; fi
 
 failed=()
 check() {
+    local begun=$SECONDS
     printf '\n== %s\n' "$*"
     "$@" || failed+=("$*")
+    printf '== took %s s\n' $((SECONDS - begun))
 }
 
 check "$PY" -m ruff check

@@ -14,32 +14,30 @@ from dl4all.ops.core.op import REGISTRY, Example, Op
 from dl4all.ops.vmap import batched_tensor
 from tests.ops.composite.test_gradients import CASES as COMPOSITES
 from tests.support.composite_cases import Call, floating
-from tests.support.operands import CASES, draw, generator, numbers
+from tests.support.operands import draw, generator, numbers
+from tests.support.subcases import each_example
 from tests.support.vmap_cases import loop
 
 N = 3
 MAX_ELEMENTS = 5000  # of an operand: the longest examples are for kernels
 
 
-def _small(example: Example) -> bool:
+def _small(_: Op[...], example: Example) -> bool:
     return all(np.prod(shape) <= MAX_ELEMENTS for shape in example.shapes if shape is not None)
 
 
-SMALL = [(op, example) for op, example in CASES if _small(example)]
-
-
-@pytest.mark.parametrize(("op", "example"), SMALL, ids=[f"{op.name}-{example}" for op, example in SMALL])
-def test_each_op(op: Op[...], example: Example) -> None:
-    rng = generator("vmap", op.name, str(example))
-    arguments: dict[str, Any] = dict(example.arguments)
-    given = [i for i, shape in enumerate(example.shapes) if shape is not None]
+@each_example(fits=_small)
+def test_each_op(op: Op[...], case: Example) -> None:
+    rng = generator("vmap", op.name, str(case))
+    arguments: dict[str, Any] = dict(case.arguments)
+    given = [i for i, shape in enumerate(case.shapes) if shape is not None]
     subsets = [s for k in range(1, len(given) + 1) for s in itertools.combinations(given, k)]
     if len(subsets) > 3:  # all, the first, and the last
         subsets = [subsets[-1], (given[0],), (given[-1],)]
     for differing in subsets:
         operands: list[Any] = []
         dims: list[int | None] = []
-        for i, (name, shape) in enumerate(zip(op.arrays, example.shapes, strict=True)):
+        for i, (name, shape) in enumerate(zip(op.arrays, case.shapes, strict=True)):
             if shape is None:
                 operands.append(None)
                 dims.append(None)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import dl4all as dl
 from tests.support.autotune_harness import Bench
+from tests.support.subcases import FULL
 
 # Kompute builds a pipeline for every set of buffers, which takes a software driver most of a test's time. It
 # runs the same SPIR-V as the vulkan backend, so of the tests of ops those run through it that have every op
-# compute every example with each layout and dtype, and the first one back; and none of them where only what
-# kernels do to a device is looked at again, under the validation layers or as the least device. There the
-# files that compare more numbers of the same kernels are left out, too.
+# compute with each layout and dtype, and the first example back; and none of them where only what kernels do
+# to a device is looked at again, under the validation layers or as the least device. There the files that
+# compare more numbers of the same kernels are left out, too, and but for a full run other values of operands.
 THROUGH_KOMPUTE = {
     "test_forward",
     "test_against_the_cpu",
@@ -23,25 +23,27 @@ THROUGH_KOMPUTE = {
     "test_bits",
 }
 MORE_NUMBERS = ("_against_torch", "test_fuzz", "test_fuzz_torch", "test_hostile")  # ends of file names
+OTHER_VALUES = {
+    "test_every_op",  # of test_too_large.py
+    "test_forward_with_fewer_workgroups_than_work",
+    "test_numbers_on_either_side",
+    "test_other_floats",
+    "test_special_pairs",
+    "test_special_values_go_through_as_in_numpy",
+}
 AGAIN = os.environ.get("DL4ALL_VALIDATION", "0") == "1" or bool(os.environ.get("DL4ALL_LIMITS"))
 
 
 def _runs(item: pytest.Item) -> bool:
     if Path(__file__).parent not in item.path.parents:
         return True
-    if AGAIN and item.path.stem.endswith(MORE_NUMBERS):
+    name = getattr(item, "originalname", "")
+    if AGAIN and (item.path.stem.endswith(MORE_NUMBERS) or (name in OTHER_VALUES and not FULL)):
         return False
     if "kompute:0" not in item.name:
         return True
-    name = getattr(item, "originalname", "")
-    if AGAIN or name not in THROUGH_KOMPUTE:
-        return False
-    given: dict[str, Any] = item.callspec.params if isinstance(item, pytest.Function) else {}
-    example = given.get("example", given.get("case"))  # with each of its op
-    slow = "attention" in item.name  # ten seconds each
-    if name == "test_against_the_cpu":
-        return not slow and example == given["op"].examples[0]
-    return not slow or example == given["op"].examples[0]
+    slow = name == "test_against_the_cpu" and "attention" in item.name  # ten seconds each
+    return not AGAIN and name in THROUGH_KOMPUTE and not slow
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

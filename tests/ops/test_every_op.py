@@ -24,7 +24,6 @@ from dl4all.runtime.cpu.backend import CpuBackend
 from dl4all.scheduler import fallback
 from tests.support.operands import (
     CASES,
-    IDS,
     LAYOUTS,
     NDArray,
     arrays,
@@ -39,7 +38,7 @@ from tests.support.operands import (
     reference,
     transposed,
 )
-from tests.support.subcases import each
+from tests.support.subcases import each, each_example
 
 OPS = list(REGISTRY.values())
 ELEMENTWISE = [op for op in OPS if isinstance(op, Elementwise)]
@@ -51,14 +50,15 @@ def name(value: object) -> str | None:
     return value.name if isinstance(value, Op) else None
 
 
-FILLED = [(op, case) for op, case in CASES if case.shapes[0] is not None and 0 not in case.shapes[0]]
-FILLED_IDS = [f"{op.name}-{case}" for op, case in FILLED]
+def filled(_: Op[...], case: Example) -> bool:
+    """Whether its first operand has elements."""
+    return case.shapes[0] is not None and 0 not in case.shapes[0]
+
 
 WRAPPED = {"max_pool2d", "adaptive_max_pool2d"}
 """Ops whose public function has one more argument, ``return_indices``."""
 
 every_op = pytest.mark.parametrize("op", OPS, ids=name)
-every_case = pytest.mark.parametrize(("op", "case"), CASES, ids=IDS)
 
 
 def memory(tensor: dl.Tensor) -> NDArray:
@@ -122,8 +122,7 @@ def test_declaring_an_op_twice_is_refused() -> None:
 # Results
 
 
-@every_case
-@each("layout", LAYOUTS)
+@each_example("layout", LAYOUTS, all_through_kompute=True)
 def test_forward(op: Op[...], case: Example, layout: str, device: str) -> None:
     """Values, shape, dtype and device; the operands stay as they are and share nothing with the result."""
     tensors, elements = operands_of(op, case, LAYOUTS[layout], device)
@@ -141,7 +140,7 @@ def test_forward(op: Op[...], case: Example, layout: str, device: str) -> None:
         assert not any(np.shares_memory(result.numpy(), t.numpy()) for t in given)
 
 
-@every_case
+@each_example()
 def test_forward_with_fewer_workgroups_than_work(
     op: Op[...], case: Example, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,8 +151,7 @@ def test_forward_with_fewer_workgroups_than_work(
     compare(result, reference(op, list(elements), **dict(case.arguments)))
 
 
-@every_case
-@each("dtype", ["float64", "float16"])
+@each_example("dtype", ["float64", "float16"])
 def test_other_floats(op: Op[...], case: Example, dtype: str, device: str) -> None:
     """By way of the host or of float32; float16 is compared where its rounding does not add up."""
     tensors, elements = operands_of(op, case, transposed, device, dtype)
@@ -167,8 +165,7 @@ def test_other_floats(op: Op[...], case: Example, dtype: str, device: str) -> No
         compare(result, expected, dtype)
 
 
-@pytest.mark.parametrize(("op", "case"), FILLED, ids=FILLED_IDS)
-@each("value", [np.nan, np.inf, -np.inf])
+@each_example("value", [np.nan, np.inf, -np.inf], fits=filled)
 def test_special_values_go_through_as_in_numpy(op: Op[...], case: Example, value: float, device: str) -> None:
     elements = arrays(op, case)
     first = elements[0]

@@ -12,8 +12,8 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError, ShapeError
 from dl4all.ops.core.op import Example, Op
 from tests.conftest import need
-from tests.support.operands import CASES, IDS, LAYOUTS, operands_of
-from tests.support.subcases import each
+from tests.support.operands import LAYOUTS, operands_of
+from tests.support.subcases import each_example
 
 F = dl.nn.functional
 
@@ -33,8 +33,7 @@ def guarded() -> Iterator[dl.Device]:
 
 
 @pytest.mark.vulkan
-@pytest.mark.parametrize(("op", "case"), CASES, ids=IDS)
-@each("layout", ["contiguous", "offset"])
+@each_example("layout", ["contiguous", "offset"])
 def test_no_op_writes_beyond_its_memory(op: Op[...], case: Example, layout: str, guarded: dl.Device) -> None:
     tensors, _ = operands_of(op, case, LAYOUTS[layout], guarded)
     for tensor in tensors:

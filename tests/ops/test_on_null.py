@@ -20,8 +20,8 @@ from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.ops.pool.windows import sliding
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.null.backend import NullBackend, describe
-from tests.support.operands import CASES, IDS, LAYOUTS, completed, draw, generator, operands_of
-from tests.support.subcases import each
+from tests.support.operands import LAYOUTS, completed, draw, generator, operands_of
+from tests.support.subcases import each_example
 
 SHUFFLE = frozenset({"subgroup_shuffle"})
 # What ops choose their kernels by.
@@ -44,8 +44,7 @@ def poisoned() -> None:
     """Instead of the one that fills memory: there is none."""
 
 
-@pytest.mark.parametrize(("op", "case"), CASES, ids=IDS)
-@each("layout, kind", itertools.product(LAYOUTS, KINDS))
+@each_example("layout, kind", itertools.product(LAYOUTS, KINDS))
 def test_every_op_launches(op: Op[...], case: Example, layout: str, kind: str) -> None:
     backend = NullBackend(*KINDS[kind])
     place = dl.Device("null:0", backend)

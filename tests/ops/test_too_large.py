@@ -14,7 +14,8 @@ import dl4all as dl
 from dl4all.errors import TooLargeError
 from dl4all.ops.core.op import Example, Op
 from dl4all.scheduler import fallback
-from tests.support.operands import CASES, IDS, LAYOUTS, compare, operands_of, reference
+from tests.support.operands import LAYOUTS, compare, operands_of, reference
+from tests.support.subcases import each_example
 
 F = dl.nn.functional
 BOUND = 16  # bytes that the device binds here
@@ -32,8 +33,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[dl.Device]:
     fallback.warned.clear()
 
 
-@pytest.mark.parametrize(("op", "case"), CASES, ids=IDS)
-@pytest.mark.parametrize("layout", ["contiguous", "strided"])
+@each_example("layout", ["contiguous", "strided"])
 def test_every_op(op: Op[...], case: Example, layout: str, small: dl.Device) -> None:
     tensors, elements = operands_of(op, case, LAYOUTS[layout], small)
     arguments = dict(case.arguments)

@@ -276,7 +276,14 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
     )
 
 
-@pytest.mark.parametrize(("source", "name"), [(TOY, "mine:3"), (GOOD, "mine"), (GOOD, "mine:3")])
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        (TOY, "mine:3"),
+        pytest.param(GOOD, "mine", marks=pytest.mark.full),
+        pytest.param(GOOD, "mine:3", marks=pytest.mark.full),
+    ],
+)
 def test_the_conformance_suite_runs_on_it(source: str, name: str, tmp_path: Path) -> None:
     """With the documented command."""
     write_distribution(tmp_path, "mine", source, "Fake-Board")

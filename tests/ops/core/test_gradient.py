@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,26 @@ import dl4all as dl
 from dl4all.errors import GradientError
 from dl4all.ops.core.op import REGISTRY, Example, Op
 from tests.support.operands import LAYOUTS, Layout, arrays, close, completed, generator, numbers
-from tests.support.subcases import each
+from tests.support.subcases import FULL, each_example
 
 # Ops of floats that have no gradient yet.
 WITHOUT: set[str] = set()
 SMALL = 100  # elements: a Jacobian takes two runs for each
+TINY = SMALL if FULL else 40  # the same where gradients are differentiated, but for an op's smallest example
 DIFFERENTIABLE = [op for op in REGISTRY.values() if op.grad is not None]
-CASES = [(op, example) for op in DIFFERENTIABLE for example in op.examples]
-IDS = [f"{op.name}-{example}" for op, example in CASES]
 
 
 def size(example: Example) -> int:
     return sum(math.prod(shape) for shape in example.shapes if shape is not None)
+
+
+def smallest(op: Op[...]) -> int:
+    """The size of the smallest example that has elements, all operands of it."""
+    return min(
+        size(example)
+        for example in op.examples
+        if 0 not in (s for shape in example.shapes for s in shape or ())
+    )
 
 
 def arguments(op: Op[...]) -> dict[str, Any]:
@@ -54,12 +63,18 @@ def test_every_op_of_floats_has_a_gradient() -> None:
     assert floats == WITHOUT
 
 
-@pytest.mark.parametrize("check", [dl.autograd.gradcheck, dl.autograd.gradgradcheck], ids=["first", "second"])
-@pytest.mark.parametrize(("op", "example"), CASES, ids=IDS)
-def test_finite_differences(op: Op[...], example: Example, check: Any) -> None:
-    if size(example) > SMALL:
-        pytest.skip("smaller examples are differentiated, and this one is compared between devices")
-    operands, kwargs = leaves(op, example), dict(example.arguments)
+@each_example(ops=DIFFERENTIABLE, fits=lambda _, example: size(example) <= SMALL)
+def test_finite_differences(op: Op[...], case: Example) -> None:
+    _differentiate(dl.autograd.gradcheck, op, case)
+
+
+@each_example(ops=DIFFERENTIABLE, fits=lambda op, example: size(example) <= max(TINY, smallest(op)))
+def test_finite_differences_of_gradients(op: Op[...], case: Example) -> None:
+    _differentiate(dl.autograd.gradgradcheck, op, case)
+
+
+def _differentiate(check: Callable[..., bool], op: Op[...], case: Example) -> None:
+    operands, kwargs = leaves(op, case), dict(case.arguments)
     if dl.no_grad()(op)(*operands, **kwargs).dtype != np.float64:
         pytest.skip("the result is not float64")
     assert check(lambda *o: op(*o, **kwargs), operands)
@@ -67,16 +82,14 @@ def test_finite_differences(op: Op[...], example: Example, check: Any) -> None:
 
 def test_every_op_has_a_small_example() -> None:
     """Otherwise no test would differentiate it."""
-    small = {op.name for op, example in CASES if 0 < size(example) <= SMALL}
-    assert small == {op.name for op in DIFFERENTIABLE}
+    assert [op.name for op in DIFFERENTIABLE if smallest(op) > SMALL] == []
 
 
-@pytest.mark.parametrize(("op", "example"), CASES, ids=IDS)
-@each("layout", LAYOUTS.values())
-def test_against_the_cpu(op: Op[...], example: Example, layout: Layout, device: str) -> None:
+@each_example("layout", LAYOUTS.values(), ops=DIFFERENTIABLE)
+def test_against_the_cpu(op: Op[...], case: Example, layout: Layout, device: str) -> None:
     """In float32 on every device with every layout of operands, against float64 on the CPU."""
     on_device, on_cpu = list[Any](), list[Any]()
-    for array, function in zip(arrays(op, example), declared(op), strict=True):
+    for array, function in zip(arrays(op, case), declared(op), strict=True):
         if array is None:
             on_device.append(None)
             on_cpu.append(None)
@@ -88,10 +101,10 @@ def test_against_the_cpu(op: Op[...], example: Example, layout: Layout, device: 
         on_cpu.append(exact.requires_grad_(has_gradient))
     results = []
     for operands in (on_device, on_cpu):
-        result = op(*operands, **dict(example.arguments))
+        result = op(*operands, **dict(case.arguments))
         if result.dtype.kind != "f":
             pytest.skip("the result is not of floats")
-        weight = numbers(generator(op.name, str(example), "weights"), result.shape)
+        weight = numbers(generator(op.name, str(case), "weights"), result.shape)
         result.backward(dl.tensor(weight.astype(result.dtype), device=result.device))
         results.append([None if o is None or o.grad is None else o.grad.numpy() for o in operands])
     for got, expected in zip(*results, strict=True):
