@@ -47,7 +47,8 @@ class Trainer:
             the validation loss, or the loss without validation.
         scheduler_interval: whether the scheduler steps after every ``"epoch"``, or after every ``"step"`` of
             the optimizer, as ``OneCycleLR`` needs it.
-        accumulate: of how many batches the gradients are added up for one step of the optimizer.
+        accumulate: of how many batches the gradients are averaged for one step of the optimizer; at the
+            end of an epoch, of as many as are left.
         clip_norm: the largest norm of all gradients together.
         ema: an :class:`dl4all.optim.EMA` that is updated after every step; validation uses the averaged
             parameters.
@@ -214,10 +215,19 @@ class Trainer:
                 self._save_within(train, totals)
             shown.batch()
         if pending:
+            self._scale_gradients(self.accumulate / pending)
             self._update(value)
         if not totals.samples:
             raise ArgumentError("[Trainer] there is no batch to train on")
         return totals.means()
+
+    @no_grad()
+    def _scale_gradients(self, factor: float) -> None:
+        """Multiply the gradients that the optimizer is about to use."""
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(factor)
 
     def _update(self, loss: float) -> None:
         if self.clip_norm is not None:

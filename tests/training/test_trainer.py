@@ -59,6 +59,63 @@ def test_accumulation_gives_the_gradients_of_the_large_batch() -> None:
         np.testing.assert_allclose(one.detach().numpy(), other.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+def accumulated(net: dl.nn.Module, device: str, clip: float | None, **options: Any) -> dl.Trainer:
+    """Five batches, the last one small, in groups of three and two."""
+    optimizer = dl.optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
+    schedule = dl.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
+    training = dl.Trainer(
+        net, dl.nn.CrossEntropyLoss(), optimizer, ["accuracy"], device, accumulate=3, clip_norm=clip,
+        scheduler=schedule, scheduler_interval="step", progress=False, **options,
+    )  # fmt: skip
+    return training
+
+
+@pytest.mark.parametrize("clip", [None, 0.2])
+def test_a_last_group_is_divided_by_what_came(clip: float | None, device: str) -> None:
+    """As PyTorch's users write it; gradients are clipped after they were divided."""
+    net = network()
+    torch = pytest.importorskip("torch")
+    other = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    arrays = [torch.from_numpy(value.numpy().copy()) for value in net.state_dict().values()]
+    other.load_state_dict(dict(zip(other.state_dict(), arrays, strict=True)))
+    accumulated(net, device, clip).fit(spiral(batch_size=20), epochs=2)
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.5, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
+    batches = list(spiral(batch_size=20))
+    for group in (batches[:3], batches[3:]) * 2:
+        optimizer.zero_grad()
+        for x, y in group:
+            loss = torch.nn.functional.cross_entropy(other(torch.from_numpy(x)), torch.from_numpy(y))
+            (loss / len(group)).backward()
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(other.parameters(), clip)
+        optimizer.step()
+        schedule.step()
+    for mine, theirs in zip(net.parameters(), other.parameters(), strict=True):
+        np.testing.assert_allclose(mine.detach().numpy(), theirs.detach().numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_resuming_before_a_last_group_that_is_not_full(tmp_path: Path) -> None:
+    def run(folder: Path, stop: int | None) -> tuple[dict[str, bytes], list[Any]]:
+        net = network(seed=3 if stop else 77)
+        training = accumulated(net, "cpu", 0.2, folder=folder, checkpoint_every=1)
+        seen = 0
+
+        def loss(outputs: Any, targets: Any) -> Any:
+            nonlocal seen
+            if (seen := seen + 1) == stop:
+                raise InterruptedError
+            return dl.nn.functional.cross_entropy(outputs, targets)
+
+        training.loss = loss
+        training.fit(spiral(batch_size=20), 2, resume=True)
+        return weights(net), training.history.rows
+
+    with pytest.raises(InterruptedError):
+        run(tmp_path / "broken", 5)
+    assert run(tmp_path / "broken", None) == run(tmp_path / "whole", 99)
+
+
 @pytest.mark.parametrize("interrupted", [1, 2, 3])
 def test_a_resumed_run_is_the_undisturbed_one(tmp_path: Path, interrupted: int, device: str) -> None:
     """To the last bit: weights, optimizer, dropout masks and the order of the data."""
