@@ -36,10 +36,11 @@ RENAMED = {
 """Ops that only the library itself calls, and have the field's name now."""
 
 CHANGED = {
+    "dl4all.data.DataLoader": "seed=None, the default, draws each epoch's order from the default generator",
     "dl4all.ops.div": "is dl.div now; the op itself is ops.true_divide, as NumPy calls it",
     "dl4all.ops.in_place": "takes the function instead of its name",
 }
-"""Of ``dl4all.ops`` too; each with what it takes now."""
+"""Each with what it takes now."""
 
 GONE = {
     "dl4all.Tensor.levels": "the samples of vmap have a class of their own, which has them",
