@@ -199,7 +199,7 @@ class Trainer:
     def _train_epoch(self, train: Iterable[Any], shown: Bar) -> dict[str, float]:
         self.model.train()
         totals, self._interrupted = self._interrupted, Totals()
-        self.optimizer.zero_grad()
+        self._zero_gradients()
         pending = 0
         for inputs, targets in train:
             inputs, targets = self._on_device(inputs), self._on_device(targets)
@@ -233,12 +233,17 @@ class Trainer:
         if self.clip_norm is not None:
             clip_grad_norm_(self.model.parameters(), self.clip_norm)
         self.optimizer.step()
-        self.optimizer.zero_grad()
+        self._zero_gradients()
         self.step += 1
         if self.ema is not None:
             self.ema.update()
         if self.scheduler_interval == "step":
             self._step_scheduler({"loss": loss})
+
+    def _zero_gradients(self) -> None:
+        """Of parameters that the optimizer does not have, too: their gradients count for `clip_norm`."""
+        self.optimizer.zero_grad()
+        self.model.zero_grad()
 
     def _check_finite(self, loss: Tensor, batch: int) -> float:
         """The loss as a number.

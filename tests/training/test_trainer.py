@@ -95,6 +95,23 @@ def test_a_last_group_is_divided_by_what_came(clip: float | None, device: str) -
         np.testing.assert_allclose(mine.detach().numpy(), theirs.detach().numpy(), rtol=1e-4, atol=1e-6)
 
 
+def test_gradients_of_parameters_that_stay_as_they_are_do_not_pile_up(device: str) -> None:
+    """Those of one step count for the clipping, as in a loop that calls ``net.zero_grad()``."""
+    nets = network().to(device), network().to(device)
+    first, second = (dl.optim.SGD(net[3].parameters(), lr=0.5) for net in nets)
+    loss_of = dl.nn.CrossEntropyLoss()
+    dl.Trainer(nets[0], loss_of, first, device=device, clip_norm=0.1, progress=False).fit(
+        spiral(batch_size=15), epochs=2
+    )
+    for _ in range(2):
+        for x, y in DataLoader(dl.data.spiral(90), 15, device=device):
+            nets[1].zero_grad()
+            loss_of(nets[1](x), y).backward()
+            dl.nn.utils.clip_grad_norm_(nets[1].parameters(), 0.1)
+            second.step()
+    assert weights(nets[0]) == weights(nets[1])
+
+
 def test_resuming_before_a_last_group_that_is_not_full(tmp_path: Path) -> None:
     def run(folder: Path, stop: int | None) -> tuple[dict[str, bytes], list[Any]]:
         net = network(seed=3 if stop else 77)
