@@ -11,8 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.data import DataLoader, TensorDataset
-from dl4all.errors import ArgumentError, GradientError, ShapeError
-from tests.conftest import need
+from dl4all.errors import ArgumentError, GradientError
 
 
 def spiral(count: int = 90, **options: Any) -> DataLoader:
@@ -59,26 +58,26 @@ def test_accumulation_gives_the_gradients_of_the_large_batch() -> None:
         np.testing.assert_allclose(one.detach().numpy(), other.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
-def accumulated(net: dl.nn.Module, device: str, clip: float | None, **options: Any) -> dl.Trainer:
+def accumulated(net: dl.nn.Module, clip: float | None, **options: Any) -> dl.Trainer:
     """Five batches, the last one small, in groups of three and two."""
     optimizer = dl.optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
     schedule = dl.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
     training = dl.Trainer(
-        net, dl.nn.CrossEntropyLoss(), optimizer, ["accuracy"], device, accumulate=3, clip_norm=clip,
+        net, dl.nn.CrossEntropyLoss(), optimizer, ["accuracy"], "cpu", accumulate=3, clip_norm=clip,
         scheduler=schedule, scheduler_interval="step", progress=False, **options,
     )  # fmt: skip
     return training
 
 
 @pytest.mark.parametrize("clip", [None, 0.2])
-def test_a_last_group_is_divided_by_what_came(clip: float | None, device: str) -> None:
+def test_a_last_group_is_divided_by_what_came(clip: float | None) -> None:
     """As PyTorch's users write it; gradients are clipped after they were divided."""
     net = network()
     torch = pytest.importorskip("torch")
     other = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
     arrays = [torch.from_numpy(value.numpy().copy()) for value in net.state_dict().values()]
     other.load_state_dict(dict(zip(other.state_dict(), arrays, strict=True)))
-    accumulated(net, device, clip).fit(spiral(batch_size=20), epochs=2)
+    accumulated(net, clip).fit(spiral(batch_size=20), epochs=2)
     optimizer = torch.optim.SGD(other.parameters(), lr=0.5, momentum=0.9)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
     batches = list(spiral(batch_size=20))
@@ -95,16 +94,16 @@ def test_a_last_group_is_divided_by_what_came(clip: float | None, device: str) -
         np.testing.assert_allclose(mine.detach().numpy(), theirs.detach().numpy(), rtol=1e-4, atol=1e-6)
 
 
-def test_gradients_of_parameters_that_stay_as_they_are_do_not_pile_up(device: str) -> None:
+def test_gradients_of_parameters_that_stay_as_they_are_do_not_pile_up() -> None:
     """Those of one step count for the clipping, as in a loop that calls ``net.zero_grad()``."""
-    nets = network().to(device), network().to(device)
+    nets = network(), network()
     first, second = (dl.optim.SGD(net[3].parameters(), lr=0.5) for net in nets)
     loss_of = dl.nn.CrossEntropyLoss()
-    dl.Trainer(nets[0], loss_of, first, device=device, clip_norm=0.1, progress=False).fit(
+    dl.Trainer(nets[0], loss_of, first, device="cpu", clip_norm=0.1, progress=False).fit(
         spiral(batch_size=15), epochs=2
     )
     for _ in range(2):
-        for x, y in DataLoader(dl.data.spiral(90), 15, device=device):
+        for x, y in DataLoader(dl.data.spiral(90), 15, device="cpu"):
             nets[1].zero_grad()
             loss_of(nets[1](x), y).backward()
             dl.nn.utils.clip_grad_norm_(nets[1].parameters(), 0.1)
@@ -115,7 +114,7 @@ def test_gradients_of_parameters_that_stay_as_they_are_do_not_pile_up(device: st
 def test_resuming_before_a_last_group_that_is_not_full(tmp_path: Path) -> None:
     def run(folder: Path, stop: int | None) -> tuple[dict[str, bytes], list[Any]]:
         net = network(seed=3 if stop else 77)
-        training = accumulated(net, "cpu", 0.2, folder=folder, checkpoint_every=1)
+        training = accumulated(net, 0.2, folder=folder, checkpoint_every=1)
         seen = 0
 
         def loss(outputs: Any, targets: Any) -> Any:
@@ -395,87 +394,6 @@ def test_the_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     assert "loss" in first
     assert "accuracy" in first
     assert "epoch 1/1" in second
-
-
-def test_metrics() -> None:
-    scores = dl.tensor(np.arange(21, dtype=np.float32).reshape(3, 7) % 5)
-    assert dl.training.accuracy(scores, dl.tensor([4, 2, 1])).item() == pytest.approx(2 / 3)
-    # Of seven places, the two lowest are outside: 0 and 0; 1 and 1; 0 and 1 by the order of places.
-    assert dl.training.top5_accuracy(scores, dl.tensor([0, 1, 1])).item() == pytest.approx(1 / 3)
-    logits = dl.tensor([[0.2], [-0.3], [0.0]])
-    assert dl.training.binary_accuracy(logits, dl.tensor([[1.0], [1.0], [0.0]])).item() == pytest.approx(
-        2 / 3
-    )
-    for function in (dl.training.accuracy, dl.training.top5_accuracy, dl.training.binary_accuracy):
-        with pytest.raises(ShapeError, match=rf"^\[{function.__name__}\] outputs of shape \(3, 7\)"):
-            function(scores, dl.tensor([1, 2]))
-
-
-@pytest.mark.parametrize("shape", [(37, 11), (5, 3), (3, 7, 2, 5)])
-def test_metrics_on_devices(shape: tuple[int, ...], device: str) -> None:
-    """With equal outputs, and classes that are none, such as those that a loss ignores."""
-    rng = np.random.default_rng(shape[0])
-    scores = rng.integers(-3, 4, shape).astype(np.float32)
-    classes = rng.integers(-1, shape[1] + 1, (shape[0], *shape[2:]))
-    outputs, targets = dl.tensor(scores, device=device), dl.tensor(classes, device=device)
-    found = dl.training.accuracy(outputs, targets)
-    assert (str(found.device), found.shape) == (device, ())
-    assert found.item() == pytest.approx(np.mean(scores.argmax(1) == classes))
-    if len(shape) == 2:
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :5]
-        expected = np.mean((best == classes[:, None]).any(1))
-        assert dl.training.top5_accuracy(outputs, targets).item() == pytest.approx(expected)
-    right = dl.training.binary_accuracy(outputs, (outputs + 1 > 0).float())
-    assert right.item() == pytest.approx(np.mean((scores > 0) == (scores > -1)))
-
-
-def test_nan_is_not_among_the_best(device: str) -> None:
-    outputs = dl.tensor([[np.nan] * 7, [1.0, np.inf, 3.0, -np.inf, 4.0, 2.0, 0.0]], device=device)
-    assert dl.training.top5_accuracy(outputs, dl.tensor([0, 0], device=device)).item() == 0.5
-    assert dl.training.top5_accuracy(outputs, dl.tensor([6, 3], device=device)).item() == 0
-    assert np.isnan(dl.training.accuracy(outputs[:0], dl.zeros(0, dtype="int64", device=device)).item())
-
-
-@pytest.mark.vulkan
-def test_metrics_are_not_read_before_the_epoch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a batch only the loss is, to stop in time; and no fallback takes the outputs to the host."""
-    need("vulkan:0")
-    sizes: list[int] = []
-    download = dl.Device.download
-
-    def noted(self: dl.Device, storage: Any, out: Any, start: int = 0) -> None:
-        sizes.append(out.nbytes)
-        download(self, storage, out, start)
-
-    monkeypatch.setattr(dl.Device, "download", noted)
-    training = trainer(network(), "vulkan:0", metrics=["accuracy", "top5_accuracy"])
-    training.loss = lambda outputs, targets: (outputs * outputs).mean()  # cross entropy checks the targets
-    training.fit(DataLoader(dl.data.spiral(90), 13, device="vulkan:0"), epochs=2)
-    assert sizes == ([4] * 7 + [4 * 7] * 2) * 2
-    sizes.clear()
-    training.evaluate(DataLoader(dl.data.spiral(90), 13, device="vulkan:0"))
-    assert sizes == [4 * 7] * 3
-
-
-def test_metrics_may_be_numbers_or_tensors(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a float, a tensor that changes later, or now one and now the other; more than wait at a time."""
-    monkeypatch.setattr(dl.training.totals, "CAPACITY", 3)
-    count = dl.zeros((), device=device)
-    numbers = iter(range(5))
-
-    def counting(outputs: Any, targets: Any) -> dl.Tensor:
-        return count.add_(1)
-
-    def mixed(outputs: Any, targets: Any) -> float | dl.Tensor:
-        number = next(numbers)
-        return float(number) if number % 3 == 1 else dl.tensor([number], device=device)
-
-    metrics = {"float": lambda outputs, targets: 0.25, "counting": counting, "mixed": mixed}
-    values = trainer(network(), device, metrics=metrics).evaluate(spiral(batch_size=20))
-    weights = [20, 20, 20, 20, 10]
-    assert values["float"] == 0.25
-    assert values["counting"] == np.average([1, 2, 3, 4, 5], weights=weights)
-    assert values["mixed"] == np.average(range(5), weights=weights)
 
 
 def test_curves(tmp_path: Path) -> None:
