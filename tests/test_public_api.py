@@ -36,10 +36,13 @@ RENAMED = {
 """Ops that only the library itself calls, and have the field's name now."""
 
 CHANGED = {
+    "dl4all.data.DataLoader": "seed=None, the default, draws each epoch's order from the default generator",
+    "dl4all.nn.functional.elu": "takes inplace after alpha, as in PyTorch; the scales go by name",
+    "dl4all.ops.elu": "the same function",
     "dl4all.ops.div": "is dl.div now; the op itself is ops.true_divide, as NumPy calls it",
     "dl4all.ops.in_place": "takes the function instead of its name",
 }
-"""Of ``dl4all.ops`` too; each with what it takes now."""
+"""Each with what it takes now."""
 
 GONE = {
     "dl4all.Tensor.levels": "the samples of vmap have a class of their own, which has them",
@@ -97,7 +100,7 @@ def takes_as_much(now: str, before: str) -> bool:
     if before == "*args, **kwargs)":
         return True
     now, before = (re.sub(r"\*\*\w+", "**options", text) for text in (now, before))
-    start = before.removesuffix(")") + ", "
+    start = "" if before == ")" else before.removesuffix(")") + ", "
     if now == before or not now.startswith(start):
         return now == before
     return all("=" in new or new == "*" for new in now.removeprefix(start).removesuffix(")").split(", "))
@@ -112,6 +115,8 @@ def takes_as_much(now: str, before: str) -> bool:
         ("a, *, b=1, c)", "a, *, b=1)", False),
         ("a, c, b=1)", "a, b=1)", False),
         ("a)", "a, b=1)", False),
+        ("a=1)", ")", True),
+        ("a)", ")", False),
         ("a, b=2)", "a, b=1)", False),
         ("dim)", "*args, **kwargs)", True),
     ],

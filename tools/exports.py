@@ -213,6 +213,8 @@ class _Types:
 
     def _signature(self, f: Function, node: ast.FunctionDef, name: str, returns: str, method: bool) -> str:
         args = copy.deepcopy(node.args)
+        if returns:
+            _drop_inplace(args)
         every = [*args.posonlyargs, *args.args, args.vararg, *args.kwonlyargs, args.kwarg]
         for a in every:
             if a is not None:
@@ -273,6 +275,13 @@ class _Types:
             line for name, fields in self._classes.items() for line in (f"class {name}(NamedTuple):", *fields)
         ]
         return ["from typing import NamedTuple", *lines] if lines else []
+
+
+def _drop_inplace(args: ast.arguments) -> None:
+    """Leave out the parameter `inplace`: a method that changes its tensor does not take it."""
+    position = next((i for i, a in enumerate(args.args) if a.arg == "inplace"), None)
+    if position is not None:
+        del args.defaults[position - len(args.args)], args.args[position]
 
 
 def _definition(source: ast.Module, name: str) -> ast.stmt | None:

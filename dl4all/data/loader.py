@@ -13,21 +13,25 @@ import numpy.typing as npt
 
 from dl4all.data.dataset import Dataset, TensorDataset
 from dl4all.errors import ArgumentError
+from dl4all.ops.random.generator import default_generator
 from dl4all.scheduler.current import device
 from dl4all.scheduler.device import Device
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
 Collate = Callable[[list[Any]], Any]
+Key = tuple[int, int]
+"""What an order follows from: a seed and an epoch, or the seed and the counter of a generator."""
 
 
 class DataLoader:
     """Batches of a data set, as tensors on a device.
 
-    One iteration goes once through the data: an epoch. With `shuffle` each epoch has its own order, which
-    depends only on `seed` and the epoch's number, so it is the same on every machine. After
-    :meth:`load_state_dict` an interrupted epoch continues with its next batch; :meth:`set_epoch` starts any
-    epoch from the beginning.
+    One iteration goes once through the data: an epoch. With `shuffle` each epoch has its own order. It is
+    drawn from the default generator when the iteration begins, so that :func:`dl4all.manual_seed` makes it
+    repeatable; with a `seed` of the loader's own it depends on that and the epoch's number only. Either way
+    it is the same on every machine. After :meth:`load_state_dict` the next iteration continues an interrupted
+    epoch with its next batch; any other one begins with a first batch.
 
     Args:
         dataset: an object with ``len()`` and ``[i]``.
@@ -39,7 +43,7 @@ class DataLoader:
         drop_last: leave out a last batch that is not full.
         collate_fn: makes a batch of a list of samples; by default :func:`collate`.
         prefetch: how many batches each worker prepares ahead.
-        seed: the seed of the order.
+        seed: the seed of the order; None draws each epoch's order from the default generator.
         device: the device of the batches; None leaves them NumPy arrays.
 
     Raises:
@@ -61,13 +65,13 @@ class DataLoader:
         drop_last: bool = False,
         collate_fn: Collate | None = None,
         prefetch: int = 2,
-        seed: int = 0,
+        seed: int | None = None,
         device: str | Device | None = "auto",
     ) -> None:
-        if batch_size < 1 or num_workers < 0 or prefetch < 1 or seed < 0:
+        if batch_size < 1 or num_workers < 0 or prefetch < 1 or not 0 <= (seed or 0) < 2**64:
             raise ArgumentError(
                 f"[DataLoader] batch_size {batch_size} and prefetch {prefetch} must be at least 1, "
-                f"num_workers {num_workers} and seed {seed} at least 0"
+                f"num_workers {num_workers} and seed {seed} at least 0, the seed below 2^64"
             )
         if len(dataset) == 0:
             raise ArgumentError("[DataLoader] the data set is empty")
@@ -76,7 +80,9 @@ class DataLoader:
         self.device = device
         self._collate = collate_fn
         self._epoch = 0  # the epoch of the next iteration
-        self._next = 0  # its first batch
+        self._next = 0  # its first batch that was not given out
+        self._key: Key | None = None  # its order, if it has begun
+        self._interrupted = False  # the next iteration continues this epoch
 
     def __len__(self) -> int:
         """How many batches an epoch has."""
@@ -84,8 +90,12 @@ class DataLoader:
         return math.floor(count) if self.drop_last else math.ceil(count)
 
     def __iter__(self) -> Iterator[Any]:
+        if not self._interrupted:
+            self._next, self._key = 0, None
+        self._interrupted = False
         epoch, first = self._epoch, self._next
-        indices = self._indices(epoch)[first:]
+        key = self._key = self._key or self._new_key(epoch)
+        indices = self._indices(key)[first:]
         batches = self._prefetched(indices) if self.num_workers else map(self._batch, indices)
         if self.device is not None:
             target = device(self.device)  # in this thread, because "auto" depends on the thread
@@ -93,30 +103,46 @@ class DataLoader:
             batches = _uploaded_ahead(batches, target) if prefetch else _on_device(batches, target)
         for number, batch in enumerate(batches, first + 1):
             # The position moves before the yield, so that no batch is given out twice.
-            self._epoch, self._next = (epoch, number) if number < len(self) else (epoch + 1, 0)
+            last = number == len(self)
+            self._epoch, self._next, self._key = (epoch + 1, 0, None) if last else (epoch, number, key)
             yield batch
 
-    def state_dict(self) -> dict[str, int]:
-        """The position, from which another loader of the same data can continue."""
-        return {"epoch": self._epoch, "batch": self._next, "seed": self.seed}
+    def state_dict(self) -> dict[str, Any]:
+        """The position, from which another loader of the same data can continue.
 
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        Without a seed of the loader's own, the orders of later epochs follow from the default generator; its
+        state is kept apart (:func:`dl4all.get_rng_state`).
+        """
+        order = None if self._key is None else list(self._key)
+        return {"epoch": self._epoch, "batch": self._next, "seed": self.seed, "order": order}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the position of another loader."""
         self._epoch, self._next, self.seed = state["epoch"], state["batch"], state["seed"]
+        order = state.get("order")
+        self._key = None if order is None else (order[0], order[1])
+        self._interrupted = True
 
     def set_epoch(self, epoch: int) -> None:
         """Start the next iteration at the first batch of an epoch.
 
         Args:
-            epoch: the number of the epoch, from 0.
+            epoch: the number of the epoch, from 0. Only with a seed does the order follow from it.
         """
-        self._epoch, self._next = epoch, 0
+        self._epoch, self._next, self._key, self._interrupted = epoch, 0, None, False
 
-    def _indices(self, epoch: int) -> list[npt.NDArray[np.int64]]:
+    def _new_key(self, epoch: int) -> Key:
+        """What the order of an epoch that begins follows from."""
+        if self.seed is not None:
+            return self.seed, epoch
+        return default_generator().draw(1) if self.shuffle else (0, 0)
+
+    def _indices(self, key: Key) -> list[npt.NDArray[np.int64]]:
         """The samples of each batch of an epoch."""
         count = len(self.dataset)
         if self.shuffle:
-            order = np.random.Generator(np.random.Philox(key=[self.seed, epoch])).permutation(count)
+            philox = np.random.Philox(key=np.array(key, np.uint64))  # a list may become floats
+            order = np.random.Generator(philox).permutation(count)
         else:
             order = np.arange(count)
         return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self))]

@@ -11,10 +11,10 @@ from dl4all.tensor.tensor import Tensor
 
 
 class _PlainFunction(FunctionLayer):
-    """A function without arguments, which takes PyTorch's `inplace`."""
+    """A function whose only argument is `inplace`: whether it writes its result into its input."""
 
     def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
+        super().__init__(inplace=inplace)
 
 
 class ReLU(_PlainFunction):
@@ -89,7 +89,7 @@ class LeakyReLU(FunctionLayer):
     function = staticmethod(functional.leaky_relu)
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
-        super().__init__(negative_slope=negative_slope)
+        super().__init__(negative_slope=negative_slope, inplace=inplace)
 
 
 class ELU(FunctionLayer):
@@ -98,7 +98,7 @@ class ELU(FunctionLayer):
     function = staticmethod(functional.elu)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        super().__init__(alpha=alpha)
+        super().__init__(alpha=alpha, inplace=inplace)
 
 
 class CELU(FunctionLayer):
@@ -107,7 +107,7 @@ class CELU(FunctionLayer):
     function = staticmethod(functional.celu)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        super().__init__(alpha=alpha)
+        super().__init__(alpha=alpha, inplace=inplace)
 
 
 class GELU(FunctionLayer):
@@ -134,7 +134,7 @@ class Hardtanh(FunctionLayer):
     function = staticmethod(functional.hardtanh)
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
-        super().__init__(min_val=min_val, max_val=max_val)
+        super().__init__(min_val=min_val, max_val=max_val, inplace=inplace)
 
 
 class Threshold(FunctionLayer):
@@ -143,7 +143,7 @@ class Threshold(FunctionLayer):
     function = staticmethod(functional.threshold)
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
-        super().__init__(threshold=threshold, value=value)
+        super().__init__(threshold=threshold, value=value, inplace=inplace)
 
 
 class GLU(FunctionLayer):
@@ -220,13 +220,13 @@ class RReLU(FunctionLayer):
 
     lower: float
     upper: float
+    inplace: bool
 
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
-        super().__init__(lower=lower, upper=upper)
+        super().__init__(lower=lower, upper=upper, inplace=inplace)
 
     def forward(self, x: Tensor) -> Tensor:
-        lower, upper = self.lower, self.upper
-        return functional.rrelu(x, lower, upper, self.training)
+        return functional.rrelu(x, self.lower, self.upper, self.training, self.inplace)
 
 
 class PReLU(Module):

@@ -89,7 +89,8 @@ class MultiheadAttention(Module):
             query, key, value: see the class.
             key_padding_mask: (N, S): bools, True for keys that no query may see, or floats that are added to
                 the scores.
-            need_weights: whether weights are returned; if not, the scores are never stored.
+            need_weights: whether weights are returned, all of which are then in memory; if not, only as many
+                scores are as :func:`~dl4all.nn.functional.scaled_dot_product_attention` says.
             attn_mask: (L, S) or (N * num_heads, L, S): bools, True where a query may *not* see a key, or
                 floats that are added to the scores.
             average_attn_weights: return the mean over the heads.

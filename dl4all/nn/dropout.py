@@ -13,7 +13,7 @@ class Dropout(Module):
 
     Args:
         p: the probability of a zero.
-        inplace: accepted as in PyTorch; the result has memory of its own all the same.
+        inplace: write the result into the input.
 
     Raises:
         ArgumentError: `p` is no probability.
@@ -42,7 +42,7 @@ class Dropout2d(Dropout):
 
     Args:
         p: the probability that a channel becomes zero.
-        inplace: accepted as in PyTorch; the result has memory of its own all the same.
+        inplace: write the result into the input.
 
     Shape:
         (N, C, ...), or (C, H, W).
@@ -59,25 +59,25 @@ class Dropout1d(Dropout):
     """:func:`~dl4all.nn.functional.dropout1d` as a layer: set random channels to zero in training."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout1d(x, self.p, self.training)
+        return functional.dropout1d(x, self.p, self.training, self.inplace)
 
 
 class Dropout3d(Dropout):
     """:func:`~dl4all.nn.functional.dropout3d` as a layer: set random channels to zero in training."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout3d(x, self.p, self.training)
+        return functional.dropout3d(x, self.p, self.training, self.inplace)
 
 
 class AlphaDropout(Dropout):
     """:func:`~dl4all.nn.functional.alpha_dropout` as a layer: dropout that keeps mean and variance."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.alpha_dropout(x, self.p, self.training)
+        return functional.alpha_dropout(x, self.p, self.training, self.inplace)
 
 
 class FeatureAlphaDropout(Dropout):
     """:func:`~dl4all.nn.functional.feature_alpha_dropout` as a layer: alpha dropout of whole channels."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.feature_alpha_dropout(x, self.p, self.training)
+        return functional.feature_alpha_dropout(x, self.p, self.training, self.inplace)

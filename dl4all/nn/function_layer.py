@@ -12,9 +12,8 @@ from dl4all.tensor.tensor import Tensor
 class FunctionLayer(Module):
     """A function as a layer; the output has the input's shape unless the function says otherwise.
 
-    A subclass names the function and passes the function's arguments, which become attributes. Layers accept
-    `inplace` where PyTorch's do, but it has no effect: the result always has memory of its own, because
-    gradients need the values that would be overwritten.
+    A subclass names the function and passes its arguments, which become attributes. With `inplace`,
+    which layers have where PyTorch's do, the input's memory holds the result afterwards.
     """
 
     function: ClassVar[Callable[..., Tensor]]
@@ -30,4 +29,7 @@ class FunctionLayer(Module):
         return type(self).function(x, **arguments)
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._arguments)
+        shown = {name: getattr(self, name) for name in self._arguments}
+        if shown.get("inplace") is False:  # shown where it is set, as in PyTorch
+            del shown["inplace"]
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())

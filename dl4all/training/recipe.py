@@ -101,7 +101,7 @@ def _prepare(
     model = config.model.make(**config.model.options, **_derived_arguments(config.model, inputs, targets))
     with no_grad():  # a mismatch of data and network is an error before the first epoch
         model.eval()(from_numpy(inputs[:1].copy()))
-    loader = DataLoader(train, batch, shuffle=True, seed=run.seed, device=device)
+    loader = DataLoader(train, batch, shuffle=True, device=device)
     optimizer = config.optimizer.make(model.parameters(), **config.optimizer.options)
     steps = -(-len(loader) // loop.accumulate) * run.epochs
     known = arguments(config.schedule.make) if config.schedule else {}

@@ -25,6 +25,7 @@ from dl4all.tensor.tensor import Tensor
 from dl4all.training.history import History, Row
 from dl4all.training.metrics import METRICS, Metric
 from dl4all.training.progress import Bar, bar
+from dl4all.training.totals import Totals
 
 Callback = Callable[["Trainer", Row], None]
 
@@ -39,13 +40,15 @@ class Trainer:
         loss: a module or a function ``loss(outputs, targets)`` that returns a scalar tensor.
         optimizer: an optimizer of the model's parameters.
         metrics: names of known metrics (``"accuracy"``), or functions by name; each takes outputs and
-            targets and returns a number, which is averaged over the samples.
+            targets and returns a number, which is averaged over the samples. A number that is a tensor of
+            one element is read when the epoch ends: nothing waits for it before.
         device: the device to train on.
         scheduler: a learning-rate scheduler; one whose ``step`` takes a value (``ReduceLROnPlateau``) gets
             the validation loss, or the loss without validation.
         scheduler_interval: whether the scheduler steps after every ``"epoch"``, or after every ``"step"`` of
             the optimizer, as ``OneCycleLR`` needs it.
-        accumulate: of how many batches the gradients are added up for one step of the optimizer.
+        accumulate: of how many batches the gradients are averaged for one step of the optimizer; at the
+            end of an epoch, of as many as are left.
         clip_norm: the largest norm of all gradients together.
         ema: an :class:`dl4all.optim.EMA` that is updated after every step; validation uses the averaged
             parameters.
@@ -118,7 +121,7 @@ class Trainer:
         self.history = History(None if self.folder is None else self.folder / "history.jsonl")
         self.epoch = 0  # how many epochs are complete
         self.step = 0  # how many steps the optimizer has made
-        self._interrupted = _Totals()  # the sums of an epoch that a checkpoint has interrupted
+        self._interrupted = Totals()  # the sums of an epoch that a checkpoint has interrupted
 
     # Training
 
@@ -174,7 +177,7 @@ class Trainer:
                 self.epoch += 1
                 self.history.add(row)
                 if self.folder is not None:
-                    save_checkpoint(self.folder, self.step, self._state(train, _Totals()), self.keep)
+                    save_checkpoint(self.folder, self.step, self._state(train, Totals()), self.keep)
                     self._mark_best(monitored)
                 for callback in self.callbacks:
                     callback(self, row)
@@ -195,8 +198,8 @@ class Trainer:
 
     def _train_epoch(self, train: Iterable[Any], shown: Bar) -> dict[str, float]:
         self.model.train()
-        totals, self._interrupted = self._interrupted, _Totals()
-        self.optimizer.zero_grad()
+        totals, self._interrupted = self._interrupted, Totals()
+        self._zero_gradients()
         pending = 0
         for inputs, targets in train:
             inputs, targets = self._on_device(inputs), self._on_device(targets)
@@ -212,21 +215,35 @@ class Trainer:
                 self._save_within(train, totals)
             shown.batch()
         if pending:
+            self._scale_gradients(self.accumulate / pending)
             self._update(value)
         if not totals.samples:
             raise ArgumentError("[Trainer] there is no batch to train on")
         return totals.means()
 
+    @no_grad()
+    def _scale_gradients(self, factor: float) -> None:
+        """Multiply the gradients that the optimizer is about to use."""
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(factor)
+
     def _update(self, loss: float) -> None:
         if self.clip_norm is not None:
             clip_grad_norm_(self.model.parameters(), self.clip_norm)
         self.optimizer.step()
-        self.optimizer.zero_grad()
+        self._zero_gradients()
         self.step += 1
         if self.ema is not None:
             self.ema.update()
         if self.scheduler_interval == "step":
             self._step_scheduler({"loss": loss})
+
+    def _zero_gradients(self) -> None:
+        """Of parameters that the optimizer does not have, too: their gradients count for `clip_norm`."""
+        self.optimizer.zero_grad()
+        self.model.zero_grad()
 
     def _check_finite(self, loss: Tensor, batch: int) -> float:
         """The loss as a number.
@@ -245,7 +262,7 @@ class Trainer:
             logger.warning("[Trainer] %s", text)
         return value
 
-    def _measure(self, totals: _Totals, loss: float, outputs: Any, targets: Any) -> None:
+    def _measure(self, totals: Totals, loss: float | Tensor, outputs: Any, targets: Any) -> None:
         count = len(outputs)
         totals.add("loss", loss, count)
         with no_grad():
@@ -271,12 +288,12 @@ class Trainer:
             ArgumentError: there is no batch.
         """
         self.model.eval()
-        totals = _Totals()
+        totals = Totals()
         with no_grad():
             for inputs, targets in batches:
                 inputs, targets = self._on_device(inputs), self._on_device(targets)
                 outputs = self.model(inputs)
-                self._measure(totals, float(self.loss(outputs, targets).item()), outputs, targets)
+                self._measure(totals, self.loss(outputs, targets), outputs, targets)
         if not totals.samples:
             raise ArgumentError("[Trainer] there is no batch to evaluate")
         return totals.means()
@@ -316,11 +333,11 @@ class Trainer:
             self.ema.load_state_dict(state["ema"])
             self.ema.copy_to()
 
-    def _state(self, train: Any, totals: _Totals) -> dict[str, Any]:
+    def _state(self, train: Any, totals: Totals) -> dict[str, Any]:
         return {
             "epoch": self.epoch,
             "step": self.step,
-            "totals": vars(totals),
+            "totals": totals.state_dict(),
             "history": self.history.rows,
             "random": default_generator().get_state(),
             "model": self.model.state_dict(),
@@ -330,7 +347,7 @@ class Trainer:
             "data": train.state_dict() if hasattr(train, "state_dict") else None,
         }
 
-    def _save_within(self, train: Any, totals: _Totals) -> None:
+    def _save_within(self, train: Any, totals: Totals) -> None:
         if self.folder is None or self.checkpoint_every is None or self.step % self.checkpoint_every:
             return
         if not hasattr(train, "state_dict"):
@@ -357,23 +374,9 @@ class Trainer:
         if hasattr(train, "load_state_dict") and state["data"] is not None:
             train.load_state_dict(state["data"])
         default_generator().set_state(state["random"])
-        vars(self._interrupted).update(state["totals"])
+        self._interrupted.load_state_dict(state["totals"])
         self.epoch, self.step = state["epoch"], state["step"]
         self.history.restore(state["history"])
-
-
-class _Totals:
-    """Sums of the loss and the metrics over the samples of an epoch."""
-
-    def __init__(self) -> None:
-        self.samples = self.batches = 0
-        self.sums: dict[str, float] = {}
-
-    def add(self, name: str, mean: float, count: int) -> None:
-        self.sums[name] = self.sums.get(name, 0.0) + mean * count
-
-    def means(self) -> dict[str, float]:
-        return {name: total / self.samples for name, total in self.sums.items()}
 
 
 def _known_metrics(names: Sequence[str]) -> dict[str, Metric]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 import traceback
 from typing import Any
@@ -56,12 +57,51 @@ def test_shuffling_depends_on_seed_and_epoch_only(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+def test_without_a_seed_every_iteration_has_its_own_order(workers: int) -> None:
+    """Of a new loader as of the same one, and the same again after the same manual_seed."""
+
+    def make() -> DataLoader:
+        return DataLoader(numbers(), 4, shuffle=True, num_workers=workers, device=None)
+
+    def epochs() -> list[Any]:
+        dl.manual_seed(8)
+        loader = make()
+        return [labels(make()), labels(make()), labels(loader), labels(loader)]
+
+    first, again = epochs(), epochs()
+    assert first == again
+    assert len(set(map(str, first))) == 4
+    for epoch in first:
+        assert sorted(itertools.chain(*epoch)) == list(range(COUNT))
+    dl.manual_seed(9)
+    assert labels(make()) not in first
+
+
+def test_only_shuffling_draws_random_numbers() -> None:
+    state = dl.get_rng_state()
+    labels(DataLoader(numbers(), 4, device=None))
+    labels(DataLoader(numbers(), 4, shuffle=True, seed=2**64 - 1, device=None))
+    assert dl.get_rng_state() == state
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_look_at_the_first_batch_takes_nothing_from_the_epoch(seed: int | None) -> None:
+    loader = DataLoader(numbers(), 4, shuffle=True, seed=seed, device=None)
+    peeked = next(iter(loader))[1].tolist()
+    epoch = labels(loader)
+    assert sorted(itertools.chain(*epoch)) == list(range(COUNT))
+    assert (epoch[0] == peeked) == (seed is not None)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("after", [0, 1, 5, 6, 7, 11])
-def test_going_on_after_an_interruption(after: int, workers: int) -> None:
+def test_going_on_after_an_interruption(after: int, workers: int, seed: int | None) -> None:
     """With the batch that would have been next, not with one that was only made ahead."""
 
     def make() -> DataLoader:
-        return DataLoader(numbers(), 4, shuffle=True, seed=3, num_workers=workers, device=None)
+        dl.manual_seed(5)
+        return DataLoader(numbers(), 4, shuffle=True, seed=seed, num_workers=workers, device=None)
 
     whole = make()
     expected = [y for _ in range(3) for y in labels(whole)]
@@ -70,8 +110,10 @@ def test_going_on_after_an_interruption(after: int, workers: int) -> None:
     while len(done) < after:
         for _, y in itertools.islice(broken, after - len(done)):
             done.append(y.tolist())
+    state, random = json.loads(json.dumps(broken.state_dict())), dl.get_rng_state()
     resumed = make()
-    resumed.load_state_dict(broken.state_dict())
+    resumed.load_state_dict(state)
+    dl.set_rng_state(random)
     rest: list[Any] = []
     while len(done) + len(rest) < len(expected):
         rest += labels(resumed)
@@ -145,8 +187,8 @@ def test_uploads_beside_what_is_computed(workers: int, gpu: dl.Device) -> None:
     """Memory that is used again is never overtaken: arrays of two sizes and dtypes, and a rest."""
     rng = np.random.default_rng(0)
     arrays = rng.random((43, 50), np.float32), rng.random((43, 300), np.float32), np.arange(43)
-    loader = DataLoader(TensorDataset(*arrays), 4, shuffle=True, num_workers=workers, device=gpu)
-    expected = list(DataLoader(TensorDataset(*arrays), 4, shuffle=True, device=None))
+    loader = DataLoader(TensorDataset(*arrays), 4, shuffle=True, num_workers=workers, seed=6, device=gpu)
+    expected = list(DataLoader(TensorDataset(*arrays), 4, shuffle=True, seed=6, device=None))
     kept = [(a * 2, b + 1, y, a) for a, b, y in loader]
     assert len(kept) == len(expected) == 11
     for found, (a, b, y) in zip(kept, expected, strict=True):

@@ -10,6 +10,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
+from dl4all.ops.attention import materialized
+from tests.conftest import need
 from tests.support.operands import LAYOUTS, NDArray, close, generator, numbers
 
 torch = pytest.importorskip("torch", reason="results are compared with PyTorch's")
@@ -220,3 +222,35 @@ X: Any = dl.zeros(5, 4, device="cpu")
 def test_refusals(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.vulkan
+@pytest.mark.parametrize("name", ["vulkan:0", "kompute:0"])
+def test_scores_in_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the documentation says: a bounded part, on any driver, and none between forward and backward."""
+    need(name)
+    assert materialized.MAX_SCORE_BYTES == 2**24
+    limit, batch, length = 2**17, 53, 67
+    monkeypatch.setattr(materialized, "MAX_SCORE_BYTES", limit)
+    tensors = [dl.ones(batch, length, 2, device=name, requires_grad=True) for _ in range(3)]
+    operands = 4 * batch * length * 2
+    dl.memory.reset_peak(name)
+    before = dl.memory.stats(name).allocated
+    result = ours(*tensors)
+    after = dl.memory.stats(name)
+    assert after.peak - before <= limit + 2 * operands
+    assert after.allocated - before <= 2 * operands  # the result and the logsumexp
+    dl.memory.reset_peak(name)
+    result.sum().backward()
+    assert dl.memory.stats(name).peak - before <= 2 * limit + 12 * operands < 4 * batch * length**2
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_needs_all_scores(masked: bool, device: str) -> None:
+    batch, length = 3, 65
+    tensors = [dl.ones(batch, length, 2, device=device, requires_grad=True) for _ in range(3)]
+    mask = dl.zeros(length, length, device=device, requires_grad=True) if masked else None
+    before = dl.memory.stats(device).allocated
+    result = ours(*tensors, mask, 0.0 if masked else 0.5)
+    assert dl.memory.stats(device).allocated - before >= 4 * batch * length**2
+    assert result.requires_grad

@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
         checkpoint_every=1,
         progress=False,
     )
-    train = dl.data.DataLoader(dl.data.spiral(150), 16, shuffle=True, seed=5, num_workers=1, device=None)
+    train = dl.data.DataLoader(dl.data.spiral(150), 16, shuffle=True, num_workers=1, device=None)
     test = dl.data.DataLoader(dl.data.spiral(30, seed=1), 30, device=None)
     print("ready", flush=True)
     trainer.fit(train, 6, test, resume=True)

@@ -11,7 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.data import DataLoader, TensorDataset
-from dl4all.errors import ArgumentError, GradientError, ShapeError
+from dl4all.errors import ArgumentError, GradientError
 
 
 def spiral(count: int = 90, **options: Any) -> DataLoader:
@@ -58,16 +58,90 @@ def test_accumulation_gives_the_gradients_of_the_large_batch() -> None:
         np.testing.assert_allclose(one.detach().numpy(), other.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+def accumulated(net: dl.nn.Module, clip: float | None, **options: Any) -> dl.Trainer:
+    """Five batches, the last one small, in groups of three and two."""
+    optimizer = dl.optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
+    schedule = dl.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
+    training = dl.Trainer(
+        net, dl.nn.CrossEntropyLoss(), optimizer, ["accuracy"], "cpu", accumulate=3, clip_norm=clip,
+        scheduler=schedule, scheduler_interval="step", progress=False, **options,
+    )  # fmt: skip
+    return training
+
+
+@pytest.mark.parametrize("clip", [None, 0.2])
+def test_a_last_group_is_divided_by_what_came(clip: float | None) -> None:
+    """As PyTorch's users write it; gradients are clipped after they were divided."""
+    net = network()
+    torch = pytest.importorskip("torch")
+    other = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    arrays = [torch.from_numpy(value.numpy().copy()) for value in net.state_dict().values()]
+    other.load_state_dict(dict(zip(other.state_dict(), arrays, strict=True)))
+    accumulated(net, clip).fit(spiral(batch_size=20), epochs=2)
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.5, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
+    batches = list(spiral(batch_size=20))
+    for group in (batches[:3], batches[3:]) * 2:
+        optimizer.zero_grad()
+        for x, y in group:
+            loss = torch.nn.functional.cross_entropy(other(torch.from_numpy(x)), torch.from_numpy(y))
+            (loss / len(group)).backward()
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(other.parameters(), clip)
+        optimizer.step()
+        schedule.step()
+    for mine, theirs in zip(net.parameters(), other.parameters(), strict=True):
+        np.testing.assert_allclose(mine.detach().numpy(), theirs.detach().numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_of_parameters_that_stay_as_they_are_do_not_pile_up() -> None:
+    """Those of one step count for the clipping, as in a loop that calls ``net.zero_grad()``."""
+    nets = network(), network()
+    first, second = (dl.optim.SGD(net[3].parameters(), lr=0.5) for net in nets)
+    loss_of = dl.nn.CrossEntropyLoss()
+    dl.Trainer(nets[0], loss_of, first, device="cpu", clip_norm=0.1, progress=False).fit(
+        spiral(batch_size=15), epochs=2
+    )
+    for _ in range(2):
+        for x, y in DataLoader(dl.data.spiral(90), 15, device="cpu"):
+            nets[1].zero_grad()
+            loss_of(nets[1](x), y).backward()
+            dl.nn.utils.clip_grad_norm_(nets[1].parameters(), 0.1)
+            second.step()
+    assert weights(nets[0]) == weights(nets[1])
+
+
+def test_resuming_before_a_last_group_that_is_not_full(tmp_path: Path) -> None:
+    def run(folder: Path, stop: int | None) -> tuple[dict[str, bytes], list[Any]]:
+        net = network(seed=3 if stop else 77)
+        training = accumulated(net, 0.2, folder=folder, checkpoint_every=1)
+        seen = 0
+
+        def loss(outputs: Any, targets: Any) -> Any:
+            nonlocal seen
+            if (seen := seen + 1) == stop:
+                raise InterruptedError
+            return dl.nn.functional.cross_entropy(outputs, targets)
+
+        training.loss = loss
+        training.fit(spiral(batch_size=20), 2, resume=True)
+        return weights(net), training.history.rows
+
+    with pytest.raises(InterruptedError):
+        run(tmp_path / "broken", 5)
+    assert run(tmp_path / "broken", None) == run(tmp_path / "whole", 99)
+
+
 @pytest.mark.parametrize("interrupted", [1, 2, 3])
 def test_a_resumed_run_is_the_undisturbed_one(tmp_path: Path, interrupted: int, device: str) -> None:
-    """To the last bit: weights, optimizer, dropout masks and the order of the data."""
+    """To the last bit: weights, optimizer, dropout masks and the order of the data, drawn with the masks."""
 
     def run(folder: Path, *epochs: int) -> tuple[dict[str, bytes], list[Any]]:
         for number, until in enumerate(epochs):
             net = network(seed=3 if number == 0 else 77, drop=0.3)
             training = trainer(net, device, folder=folder)
             history = training.fit(
-                spiral(batch_size=16, shuffle=True, seed=5), until, spiral(30, batch_size=30), resume=True
+                spiral(batch_size=16, shuffle=True), until, spiral(30, batch_size=30), resume=True
             )
         return weights(net), history.rows
 
@@ -199,9 +273,11 @@ def test_validation_is_of_the_averaged_parameters() -> None:
     assert history["val_loss"][-1] == averaged
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(("accumulate", "order"), [(1, None), (2, 5), (2, None)])
 @pytest.mark.parametrize("stop_after", [1, 4, 6, 7, 11])
-def test_going_on_in_the_middle_of_an_epoch(tmp_path: Path, stop_after: int, accumulate: int) -> None:
+def test_going_on_in_the_middle_of_an_epoch(
+    tmp_path: Path, stop_after: int, accumulate: int, order: int | None
+) -> None:
     """With a checkpoint after every step, an interruption after any batch loses nothing."""
 
     def run(folder: Path, stop: int | None, seed: int) -> tuple[dict[str, bytes], Any]:
@@ -221,7 +297,7 @@ def test_going_on_in_the_middle_of_an_epoch(tmp_path: Path, stop_after: int, acc
             net, loss, optimizer, ["accuracy"], "cpu", ema=dl.optim.EMA(net.parameters()), **options,
             checkpoint_every=1,
         )  # fmt: skip
-        batches = spiral(batch_size=16, shuffle=True, seed=5, num_workers=1)
+        batches = spiral(batch_size=16, shuffle=True, seed=order, num_workers=1)
         try:
             training.fit(batches, 2, spiral(30, batch_size=30), resume=True)
         except InterruptedError:
@@ -318,18 +394,6 @@ def test_the_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     assert "loss" in first
     assert "accuracy" in first
     assert "epoch 1/1" in second
-
-
-def test_metrics() -> None:
-    scores = dl.tensor(np.arange(21, dtype=np.float32).reshape(3, 7) % 5)
-    assert dl.training.accuracy(scores, dl.tensor([4, 2, 1])) == pytest.approx(2 / 3)
-    # Of seven places, the two lowest are outside: 0 and 0; 1 and 1; 0 and 1 by the order of places.
-    assert dl.training.top5_accuracy(scores, dl.tensor([0, 1, 1])) == pytest.approx(1 / 3)
-    logits = dl.tensor([[0.2], [-0.3], [0.0]])
-    assert dl.training.binary_accuracy(logits, dl.tensor([[1.0], [1.0], [0.0]])) == pytest.approx(2 / 3)
-    for function in (dl.training.accuracy, dl.training.top5_accuracy, dl.training.binary_accuracy):
-        with pytest.raises(ShapeError, match=rf"^\[{function.__name__}\] outputs of shape \(3, 7\)"):
-            function(scores, dl.tensor([1, 2]))
 
 
 def test_curves(tmp_path: Path) -> None:

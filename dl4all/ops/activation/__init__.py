@@ -5,6 +5,7 @@ from __future__ import annotations
 from dl4all.ops.activation.piecewise import celu as celu
 from dl4all.ops.activation.piecewise import elu as elu
 from dl4all.ops.activation.piecewise import elu_backward as elu_backward
+from dl4all.ops.activation.piecewise import elu_output_backward as elu_output_backward
 from dl4all.ops.activation.piecewise import hardsigmoid as hardsigmoid
 from dl4all.ops.activation.piecewise import hardsigmoid_backward as hardsigmoid_backward
 from dl4all.ops.activation.piecewise import hardswish as hardswish
@@ -41,6 +42,7 @@ __all__ = [
     "celu",
     "elu",
     "elu_backward",
+    "elu_output_backward",
     "gelu",
     "gelu_exact",
     "gelu_exact_backward",

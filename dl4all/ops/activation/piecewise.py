@@ -9,6 +9,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.branchless import clamp_negative, keep_where, select
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.op import primitives
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.comparison import gt, le
 from dl4all.ops.elementwise.declare import elementwise
@@ -19,8 +20,10 @@ from dl4all.ops.memory.views import reshape
 # max(x, 0.0) would turn nan into 0 on some drivers; a comparison with nan is false everywhere.
 @export("dl", "Tensor", "Tensor_", "F", "F_")
 @elementwise(glsl={"float32": "x < 0.0 ? 0.0 : x", "int32": "max(x, 0)"})
-def relu(input: Array) -> Array:
+def relu(input: Array, inplace: bool = False) -> Array:
     """Rectified linear unit: each element where it is positive, 0 elsewhere; nan stays nan.
+
+    `inplace` writes the result into the input, which it returns.
 
     Example:
         >>> import dl4all as dl
@@ -49,8 +52,10 @@ relu_backward.defgrad(lambda g, output: relu_backward(g, output), None)
 
 @export("F", "F_")
 @elementwise(glsl="x > 0.0 ? x : x * p.negative_slope", promotion="float")
-def leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
+def leaky_relu(input: Array, negative_slope: float = 0.01, inplace: bool = False) -> Array:
     """Each element where it is positive, `negative_slope` times it elsewhere.
+
+    `inplace` writes the result into the input, which it returns.
 
     Example:
         >>> import dl4all as dl
@@ -74,6 +79,11 @@ def leaky_relu_backward(grad: Array, input: Array, negative_slope: float = 0.01)
 
 
 leaky_relu.defgrad(lambda g, input, negative_slope: leaky_relu_backward(g, input, negative_slope))
+# The result has the sign of the input, unless the slope is negative.
+leaky_relu.define_result_gradient(
+    lambda g, result, negative_slope: leaky_relu_backward(g, result, negative_slope),
+    holds=lambda negative_slope: negative_slope >= 0,
+)
 leaky_relu_backward.defgrad(
     lambda g, input, negative_slope: leaky_relu_backward(g, input, negative_slope), None
 )
@@ -81,10 +91,13 @@ leaky_relu_backward.defgrad(
 
 @export("F", "F_")
 @elementwise(glsl="x > 0.0 ? x * p.scale : p.alpha * p.scale * expm1f(x * p.input_scale)", promotion="float")
-def elu(input: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Array:
+def elu(
+    input: Array, alpha: float = 1.0, inplace: bool = False, *, scale: float = 1.0, input_scale: float = 1.0
+) -> Array:
     """Exponential linear unit: each element where it is positive, ``alpha * (exp(element) - 1)`` elsewhere.
 
-    `scale` multiplies all results, `input_scale` the elements that are not positive.
+    `scale` multiplies all results, `input_scale` the elements that are not positive. `inplace` writes the
+    result into the input, which it returns.
 
     Example:
         >>> import dl4all as dl
@@ -116,34 +129,72 @@ def elu_backward(
     return select(input > 0, grad * grad.dtype.type(scale), grad * factor * slope)
 
 
+@export()
+@elementwise(
+    glsl="b > 0.0 ? a * p.scale : a * ((b + p.alpha * p.scale) * p.input_scale)",
+    promotion="float",
+)
+def elu_output_backward(
+    grad: Array, output: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
+) -> Array:
+    """The gradient of :func:`elu` from `output`, its result, where `alpha` and the scales are not negative.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.elu_output_backward(dl.tensor([2.0, 2.0]), dl.tensor([1.0, -0.25]), 0.5).tolist()
+        [2.0, 0.5]
+    """
+    number = grad.dtype.type
+    slope = (output + number(alpha * scale)) * number(input_scale)
+    return select(output > 0, grad * number(scale), grad * slope)
+
+
 def _elu_backward_gradient(g: Any, grad: Any, input: Any, result: Any, input_scale: float) -> Any:
     return g * where(gt(input, 0), 0.0, result * input_scale)
 
 
+def _elu_output_backward_gradient(g: Any, grad: Any, output: Any, input_scale: float) -> Any:
+    return g * where(gt(output, 0), 0.0, grad * input_scale)
+
+
 elu.defgrad(lambda g, input, alpha, scale, input_scale: elu_backward(g, input, alpha, scale, input_scale))
+elu.define_result_gradient(
+    lambda g, result, alpha, scale, input_scale: elu_output_backward(g, result, alpha, scale, input_scale),
+    holds=lambda alpha, scale, input_scale: min(alpha, scale, input_scale) >= 0,
+)
+elu_output_backward.defgrad(
+    lambda g, output, alpha, scale, input_scale: elu_output_backward(g, output, alpha, scale, input_scale),
+    _elu_output_backward_gradient,
+)
 elu_backward.defgrad(
     lambda g, input, alpha, scale, input_scale: elu_backward(g, input, alpha, scale, input_scale),
     _elu_backward_gradient,
 )
 
 
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
 @export("dl", "F", "F_")
-def selu(input: TensorBase) -> Array:
+def selu(input: TensorBase, inplace: bool = False) -> Array:
     """Scaled exponential linear unit, which keeps mean 0 and variance 1 (Klambauer et al., arXiv:1706.02515).
+
+    `inplace` writes the result into the input, which it returns.
 
     Example:
         >>> import dl4all as dl
         >>> dl.nn.functional.selu(dl.tensor([0.0])).tolist()
         [0.0]
     """
-    return elu(input, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
+    return elu(input, SELU_ALPHA, inplace, scale=SELU_SCALE)
 
 
 @export("dl", "F", "F_")
-def celu(input: TensorBase, alpha: float = 1.0) -> Array:
+def celu(input: TensorBase, alpha: float = 1.0, inplace: bool = False) -> Array:
     """Continuously differentiable exponential linear unit (Barron, arXiv:1704.07483).
 
-    Each element where it is positive, ``alpha * (exp(element / alpha) - 1)`` elsewhere.
+    Each element where it is positive, ``alpha * (exp(element / alpha) - 1)`` elsewhere. `inplace` writes the
+    result into the input, which it returns.
 
     Raises:
         ArgumentError: alpha is 0.
@@ -155,7 +206,7 @@ def celu(input: TensorBase, alpha: float = 1.0) -> Array:
     """
     if alpha == 0:
         raise ArgumentError("[celu] alpha must not be 0")
-    return elu(input, alpha, 1.0, 1 / alpha)
+    return elu(input, alpha, inplace, input_scale=1 / alpha)
 
 
 # Piecewise linear functions
@@ -163,8 +214,10 @@ def celu(input: TensorBase, alpha: float = 1.0) -> Array:
 
 @export("F", "F_")
 @elementwise(glsl="smaller(larger(x, p.min_val), p.max_val)", promotion="float")
-def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
+def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Array:
     """The elements, clamped to the interval from `min_val` to `max_val`.
+
+    `inplace` writes the result into the input, which it returns.
 
     Example:
         >>> import dl4all as dl
@@ -189,27 +242,35 @@ def hardtanh_backward(grad: Array, input: Array, min_val: float = -1.0, max_val:
 
 
 hardtanh.defgrad(lambda g, input, min_val, max_val: hardtanh_backward(g, input, min_val, max_val))
+hardtanh.define_result_gradient(  # the result lies on a limit where the input was there or beyond
+    lambda g, result, min_val, max_val: hardtanh_backward(g, result, min_val, max_val),
+    holds=lambda min_val, max_val: True,
+)
 hardtanh_backward.defgrad(
     lambda g, input, min_val, max_val: hardtanh_backward(g, input, min_val, max_val), None
 )
 
 
 @export("F")
-def relu6(input: TensorBase) -> Array:
+def relu6(input: TensorBase, inplace: bool = False) -> Array:
     """The elements, clamped to the interval from 0 to 6.
+
+    `inplace` writes the result into the input, which it returns.
 
     Example:
         >>> import dl4all as dl
         >>> dl.nn.functional.relu6(dl.tensor([-1.0, 2.0, 8.0])).tolist()
         [0.0, 2.0, 6.0]
     """
-    return hardtanh(input, 0.0, 6.0)
+    return hardtanh(input, 0.0, 6.0, inplace)
 
 
 @export("F")
 @elementwise(glsl="smaller(larger(x + 3.0, 0.0), 6.0) / 6.0", promotion="float")
-def hardsigmoid(input: Array) -> Array:
+def hardsigmoid(input: Array, inplace: bool = False) -> Array:
     """``(element + 3) / 6``, clamped to the interval from 0 to 1.
+
+    `inplace` writes the result into the input, which it returns.
 
     Example:
         >>> import dl4all as dl
@@ -238,8 +299,10 @@ hardsigmoid_backward.defgrad(lambda g, input: hardsigmoid_backward(g, input), No
 
 @export("F")
 @elementwise(glsl="x * smaller(larger(x + 3.0, 0.0), 6.0) / 6.0", promotion="float")
-def hardswish(input: Array) -> Array:
+def hardswish(input: Array, inplace: bool = False) -> Array:
     """Each element times its :func:`hardsigmoid`.
+
+    `inplace` writes the result into the input, which it returns.
 
     Example:
         >>> import dl4all as dl
@@ -272,14 +335,21 @@ hardswish_backward.defgrad(lambda g, input: hardswish_backward(g, input), _hards
 
 
 @export("F", "F_")
-def threshold(input: TensorBase, threshold: float, value: float) -> Array:
+def threshold(input: TensorBase, threshold: float, value: float, inplace: bool = False) -> Array:
     """Each element where it is above the threshold, `value` elsewhere; nan stays nan.
+
+    `inplace` writes the result into the input, which it returns.
 
     Example:
         >>> import dl4all as dl
         >>> dl.nn.functional.threshold(dl.tensor([0.5, 2.0]), 1.0, -1.0).tolist()
         [-1.0, 2.0]
     """
+    result: Array = (primitives.in_place(_threshold) if inplace else _threshold)(input, threshold, value)
+    return result
+
+
+def _threshold(input: TensorBase, threshold: float, value: float) -> Array:
     return where(le(input, threshold), value, input)
 
 

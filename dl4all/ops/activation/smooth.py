@@ -11,6 +11,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.branchless import logistic, logistic_slope, select
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.op import primitives
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.comparison import gt
 from dl4all.ops.elementwise.declare import elementwise
@@ -71,8 +72,10 @@ def logsigmoid(input: Array) -> Array:
 
 @export("F")
 @elementwise(glsl="x * sigmoidf(x)", promotion="float")
-def silu(input: Array) -> Array:
+def silu(input: Array, inplace: bool = False) -> Array:
     """Each element times its :func:`sigmoid`, also known as swish.
+
+    `inplace` writes the result into the input, which it returns.
 
     Example:
         >>> import dl4all as dl
@@ -110,14 +113,21 @@ silu_backward.defgrad(lambda g, input: silu_backward(g, input), _silu_backward_g
 
 
 @export("F")
-def mish(input: Array) -> Array:
+def mish(input: Array, inplace: bool = False) -> Array:
     """Each element times the hyperbolic tangent of its :func:`softplus` (Misra, arXiv:1908.08681).
+
+    `inplace` writes the result into the input, which it returns.
 
     Example:
         >>> import dl4all as dl
         >>> dl.nn.functional.mish(dl.tensor([0.0])).tolist()
         [0.0]
     """
+    result: Array = (primitives.in_place(_mish) if inplace else _mish)(input)
+    return result
+
+
+def _mish(input: Array) -> Array:
     return input * tanh(softplus(input))
 
 

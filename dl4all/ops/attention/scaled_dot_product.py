@@ -36,8 +36,10 @@ def scaled_dot_product_attention(
 ) -> T:
     """``softmax(scale * query @ key.T + mask) @ value`` (Vaswani et al., arXiv:1706.03762).
 
-    The scores are computed by tiles and not stored, neither for the result nor for the gradient (Dao et al.,
-    arXiv:2205.14135). Only dropout and a mask that requires a gradient need all scores in memory.
+    No scores are kept for the gradient, which computes them again (Dao et al., arXiv:2205.14135). A GPU works
+    on tiles of them that never leave a workgroup. The ``cpu`` device has those of 128 keys in memory at a
+    time, a driver that runs on a CPU those of a few batches: at most 16 MiB forward, and 32 MiB backward.
+    With dropout, with a mask that requires a gradient and for second derivatives, all are in memory.
 
     Args:
         query: shape (..., queries, features).

@@ -12,6 +12,7 @@ from dl4all.ops.elementwise.comparison import ge, gt, le, lt
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.elementwise.transcendental import tanh
+from dl4all.ops.indexing.inplace import in_place
 from dl4all.ops.random.distributions import uniform_
 
 
@@ -69,7 +70,7 @@ def rrelu(
         input: floats.
         lower, upper: the limits of the slopes; without training, the slope is their mean.
         training: whether slopes are random.
-        inplace: has no effect, the result has its own memory; accepted because PyTorch has it.
+        inplace: write the result into the input, and return that.
 
     Raises:
         ArgumentError: `lower` is above `upper`.
@@ -82,7 +83,9 @@ def rrelu(
     if lower > upper:
         raise ArgumentError(f"[rrelu] lower must not be above upper, got {lower} and {upper}")
     if not training:
-        return leaky_relu(input, negative_slope=(lower + upper) / 2)
+        return leaky_relu(input, (lower + upper) / 2, inplace)
     slopes = empty(type(input).result_class, input.shape, input.dtype, input.device)
     slopes = uniform_(slopes, lower, upper) if lower < upper else slopes.fill_(lower)
-    return where(ge(input, 0), input, mul(input, slopes))
+    slopes = where(ge(input, 0), 1.0, slopes)
+    result: Array = (in_place(mul) if inplace else mul)(input, slopes)
+    return result

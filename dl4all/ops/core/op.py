@@ -34,6 +34,9 @@ NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 """Types that count as Python numbers among operands; NumPy scalars do too, whatever their dtype."""
 
 
+INPLACE = "inplace"
+"""The last positional parameter of ops that PyTorch lets write into their first operand."""
+
 KERNEL_REFUSALS = (NoKernel, TooLargeError)
 """Raised while a kernel is launched; the op's body computes then."""
 
@@ -84,6 +87,7 @@ class Op(Generic[P]):
         elementwise: bool = False,
         flops: Callable[..., int] | None = None,
         grad: Grad = None,
+        overwrites: bool = False,
     ) -> None:
         functools.update_wrapper(self, body)
         self.name = body.__name__
@@ -92,12 +96,16 @@ class Op(Generic[P]):
         self.kernel = kernel
         self.examples = tuple(examples)
         self.signature = inspect.signature(body)
-        parameters = self.signature.parameters.values()
+        parameters = [p for p in self.signature.parameters.values() if p.name != INPLACE]
+        names = list(self.signature.parameters)
+        self._inplace_position = names.index(INPLACE) if INPLACE in names else None
         self.arrays = tuple(p.name for p in parameters if "Array" in str(p.annotation))
         self.arguments = tuple(p.name for p in parameters if p.name not in self.arrays)
         self.elementwise = elementwise
+        self.overwrites = overwrites or elementwise
         self.flops = flops
         self._set_gradient(grad)
+        self._result_rule: tuple[GradientRule, Callable[..., bool]] | None = None
         optional = {p.name: p.default for p in parameters if p.default is not p.empty}
         self.optional = {name for name in self.arrays if name in optional}  # operands that may be None
         self._defaults = {name: optional[name] for name in self.arguments if name in optional}
@@ -117,6 +125,21 @@ class Op(Generic[P]):
             raise ValueError(f"[{self.name}] has two gradients: one in its declaration, one in defgrad")
         self._set_gradient(functions[0] if len(functions) == 1 else functions)
 
+    def define_result_gradient(self, grad: Grad, holds: Callable[..., bool]) -> None:
+        """Define the gradient as a function of the result, where it overwrites the first operand.
+
+        Args:
+            grad: as in a declaration; its functions do not take the first operand.
+            holds: ``holds(**arguments)`` says whether the gradient follows from the result alone.
+        """
+        self._result_rule = GradientRule(self.name, grad), holds
+
+    def in_place_rule(self, arguments: dict[str, Any]) -> GradientRule:
+        """The gradient that keeps the least where the result overwrites the first operand."""
+        if self._result_rule is not None and self._result_rule[1](**arguments):
+            return self._result_rule[0]
+        return self.gradient_rule
+
     def _set_gradient(self, grad: Grad) -> None:
         self.grad = grad
         self.gradient_rule = GradientRule(self.name, grad)
@@ -126,6 +149,12 @@ class Op(Generic[P]):
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        if self._inplace_position is not None:
+            inplace = kwargs.pop(INPLACE, False)
+            if len(args) == self._inplace_position + 1:
+                inplace, args = args[-1], args[:-1]  # type: ignore[assignment]
+            if inplace:
+                return primitives.apply_in_place(self, *self.bind(args, kwargs))
         operands, arguments = self.bind(args, kwargs)
         if active_levels:
             for operand in operands:
@@ -258,9 +287,16 @@ class Op(Generic[P]):
 
     # Backward
 
-    def add_node(self, operands: list[Any], arguments: dict[str, Any], result: TensorBase) -> None:
+    def add_node(
+        self,
+        operands: list[Any],
+        arguments: dict[str, Any],
+        result: TensorBase,
+        rule: GradientRule | None = None,
+    ) -> None:
         """Add this call to the graph. The node keeps only what the gradients need."""
-        names = self.gradient_rule.parameters(tuple(map(tape.wants_gradient, operands)))
+        rule = rule or self.gradient_rule
+        names = rule.parameters(tuple(map(tape.wants_gradient, operands)))
         values = {name: value for name, value in arguments.items() if name in names}
         saved = {"result": result} if "result" in names else {}
         for name, operand in zip(self.arrays, operands, strict=True):
@@ -269,11 +305,15 @@ class Op(Generic[P]):
         specs = [(o.shape, o.dtype) if isinstance(o, TensorBase) else None for o in operands]
         if "shapes" in names:
             values["shapes"] = tuple(None if spec is None else spec[0] for spec in specs)
-        backward = self.make_backward(tuple(saved), values, specs)
+        backward = self.make_backward(tuple(saved), values, specs, rule)
         tape.add_node(self.name, operands, (result,), backward, tuple(saved.values()))
 
     def make_backward(
-        self, saved_names: tuple[str, ...], values: dict[str, Any], specs: Sequence[Any]
+        self,
+        saved_names: tuple[str, ...],
+        values: dict[str, Any],
+        specs: Sequence[Any],
+        rule: GradientRule | None = None,
     ) -> tape.Backward:
         """The function that a node calls. Made apart from :meth:`add_node` so that it holds no tensor.
 
@@ -281,11 +321,13 @@ class Op(Generic[P]):
             saved_names: names of the tensors that the node keeps.
             values: what else the gradients take, by name.
             specs: shape and dtype of each operand, None for what is no tensor.
+            rule: computes the gradients, if not the declared one.
         """
+        gradient_rule = rule or self.gradient_rule
 
         def backward(grads: Any, saved: tuple[TensorBase, ...], needs: tuple[bool, ...]) -> list[Any]:
             parameters = {**dict(zip(saved_names, saved, strict=True)), **values, "needs": needs}
-            gradients = self.gradient_rule(grads[0], parameters, needs)
+            gradients = gradient_rule(grads[0], parameters, needs)
             return [
                 fit_gradient(gradient, *spec) if needed and gradient is not None else None
                 for gradient, spec, needed in zip(gradients, specs, needs, strict=True)
@@ -312,11 +354,13 @@ def empty(cls: type[TensorBase], shape: Shape, dtype: np.dtype[Any], device: Any
 
 
 class Primitives:
-    """Ops that lower layers call. Each is set where it is declared, in a higher layer."""
+    """Ops and functions that lower layers call. Each is set where it is declared, in a higher layer."""
 
     cast: Op[...]
     clone: Op[...]
     sum_to: Op[...]
+    in_place: Callable[[Callable[..., Any]], Callable[..., Any]]
+    apply_in_place: Callable[[Op[...], list[Any], dict[str, Any]], Any]
 
 
 primitives = Primitives()
@@ -353,6 +397,7 @@ def op(
     examples: Iterable[Example],
     flops: Callable[..., int] | None = None,
     grad: Grad = None,
+    overwrites: bool = False,
 ) -> Callable[[Callable[P, Any]], Op[P]]:
     """Declare an op.
 
@@ -364,9 +409,11 @@ def op(
         flops: ``flops(*arrays, **arguments)`` returns the number of floating point operations, for profiles,
             which assign them to the kernels that write the result.
         grad: the gradient, see :class:`dl4all.ops.core.gradient.GradientRule`.
+        overwrites: whether the kernel may write to its first operand, of which each invocation reads only the
+            elements that it writes; elementwise kernels always may.
     """
 
     def declare(body: Callable[P, Any]) -> Op[P]:
-        return register(Op(body, infer, kernel, examples, flops=flops, grad=grad))
+        return register(Op(body, infer, kernel, examples, flops=flops, grad=grad, overwrites=overwrites))
 
     return declare

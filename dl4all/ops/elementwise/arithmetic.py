@@ -68,7 +68,8 @@ def mul(input: Array, other: Array) -> Array:
 @elementwise(
     glsl="a / b",
     promotion="float",
-    grad=(lambda g, other: g / other, lambda g, other, result: -g * result / other),
+    # Of the operands, so that the result may be changed in place.
+    grad=(lambda g, other: g / other, lambda g, input, other: -g * (input / other) / other),
 )
 def true_divide(input: Array, other: Array) -> Array:
     """Quotient of each pair of elements, always a float; division by zero gives inf or nan.
@@ -79,6 +80,11 @@ def true_divide(input: Array, other: Array) -> Array:
         [0.5, 1.5]
     """
     return np.divide(input, other)
+
+
+true_divide.define_result_gradient(
+    (lambda g, other: g / other, lambda g, other, result: -g * result / other), holds=lambda: True
+)
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("negative",))

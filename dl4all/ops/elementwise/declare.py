@@ -17,6 +17,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core.gradient import Grad
 from dl4all.ops.core.op import (
+    INPLACE,
     KERNEL_REFUSALS,
     Example,
     Kernel,
@@ -170,7 +171,7 @@ class Elementwise(Op[P]):
         domain: Mapping[str, tuple[float, float]],
         grad: Grad,
     ) -> None:
-        parameters = inspect.signature(body).parameters.values()
+        parameters = [p for p in inspect.signature(body).parameters.values() if p.name != INPLACE]
         operands = tuple(p.name for p in parameters if "Array" in str(p.annotation))
         common_examples = (UNARY_EXAMPLES, BINARY_EXAMPLES, TERNARY_EXAMPLES)[len(operands) - 1]
         annotations = {p.name: str(p.annotation) for p in parameters if p.name not in operands}

@@ -19,7 +19,7 @@ from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.indexing.advanced_indexing import AdvancedIndex, getitem, is_basic, parse_key
 from dl4all.ops.indexing.concatenation import prepend_axes
 from dl4all.ops.indexing.indices import Indices, NDArray, flatten_indices, untracked_view
-from dl4all.ops.indexing.inplace import begin_change, finish_change, with_history
+from dl4all.ops.indexing.inplace import begin_change, finish_change, finish_history, with_history
 from dl4all.ops.indexing.rows import put_rows, write_rows
 from dl4all.ops.memory.copy import MOVABLE_DTYPES, copy_into, fill_with, fresh_copy
 from dl4all.ops.memory.views import permute, reshape
@@ -61,6 +61,7 @@ def copy_(input: T, src: Array | Scalar, non_blocking: bool = False) -> T:
             [input],
             lambda grads, saved, needs: [_fit_gradient(grads[0], shape, dtype, device)],
         )
+        finish_history(input)
     return input
 
 
@@ -106,6 +107,7 @@ def fill_(input: T, value: Array | Scalar) -> T:
     finish_change(input, recording)
     if recording:
         input.grad_meta = None  # the result does not depend on the old elements
+        finish_history(input)
     return input
 
 
@@ -164,6 +166,7 @@ def setitem(input: TensorBase, key: object, value: Array | NDArray | Scalar | Se
                 else None,
             ],
         )
+        finish_history(input)
 
 
 def _zeroed(gradient: Any, key: Any) -> Any:

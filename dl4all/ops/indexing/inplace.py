@@ -1,12 +1,14 @@
 """In-place variants of ops, such as ``add_``, and the rules that every in-place change follows.
 
 The elements change in their memory, for every tensor that shares it. With gradients on, the tensor gets a new
-history that starts with its old one. A leaf that requires gradients has no history to continue, and a view
-would leave its base without one: both are refused.
+history that starts with its old one, and if it is a view its base does, too; other views of the base must be
+taken again. A leaf that requires gradients has no history to continue: a change of it is refused.
 """
 
 from __future__ import annotations
 
+import inspect
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +17,11 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import Op, primitives
+from dl4all.ops.core.op import INPLACE, Op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import copy_into, fresh_copy, overlaps_itself, owns_words
+from dl4all.ops.memory.views import clear_region, put_region, take_region
 
 DTYPE_KIND_ORDER = {"b": 0, "u": 1, "i": 1, "f": 2}
 """Kinds of NumPy dtypes: a result may be written to a tensor of the same or a later kind."""
@@ -31,7 +34,8 @@ def begin_change(name: str, target: TensorBase, *others: Any) -> bool:
         Whether the change must be recorded for gradients.
 
     Raises:
-        GradientError: gradients are on, and the target is a leaf or a view.
+        GradientError: gradients are on, and the target is a leaf, a view of one, or a view that was made with
+            gradients off.
         ArgumentError: elements of the target share memory.
     """
     for other in others:
@@ -49,12 +53,39 @@ def begin_change(name: str, target: TensorBase, *others: Any) -> bool:
             f"[{name}] a leaf that requires gradients cannot be changed in place; do it within dl.no_grad()"
         )
     recording = requires_grad or (target.dtype.kind == "f" and any(map(tape.wants_gradient, others)))
-    if recording and target.view_of is not None and target.view_of[0]() is not None:
+    base = _base_of(target)
+    if recording and base is not None:
+        _check_base(name, target, base)
+    return recording
+
+
+def _base_of(target: TensorBase) -> TensorBase | None:
+    """The tensor that a view shows, if it is still there."""
+    return None if target.view_of is None else target.view_of[0]()
+
+
+def _check_base(name: str, view: TensorBase, base: TensorBase) -> None:
+    """Check that the base of a view can get a history in which the view was changed.
+
+    Raises:
+        GradientError
+    """
+    base_requires_grad = tape.wants_gradient(base)
+    if base_requires_grad and base.grad_meta.node is None:
+        raise GradientError(
+            f"[{name}] a view of a leaf that requires gradients cannot be changed in place; do it within "
+            "dl.no_grad()"
+        )
+    if (
+        base_requires_grad != tape.wants_gradient(view)
+        or base.dtype != view.dtype
+        or not base.is_contiguous()
+        or isinstance(view, BatchedTensorBase)
+    ):
         raise GradientError(
             f"[{name}] a view cannot be changed in place while gradients are recorded: the tensor that it "
             "shows would not know; work out of place, change the whole tensor, or use dl.no_grad()"
         )
-    return recording
 
 
 def finish_change(target: TensorBase, recording: bool) -> None:
@@ -62,7 +93,32 @@ def finish_change(target: TensorBase, recording: bool) -> None:
     target.storage.version += 1
     if recording:
         target.storage.history_version += 1
-        target.view_of = None  # its base is gone
+
+
+def finish_history(target: TensorBase) -> None:
+    """Let the base of a view share the view's new history; call it after that has been recorded.
+
+    The base gets the old elements outside the view and the view's own, and the view becomes one of the base
+    as it is now.
+    """
+    base = _base_of(target)
+    target.view_of = None
+    if base is None:
+        return
+    shape, region = base.shape, (target.shape, target.strides, target.offset - base.offset)
+    before, changed = with_history(base), with_history(target)
+    base.grad_meta = base.view_of = target.grad_meta = None
+    tape.add_node(
+        "change_of_view",
+        [before, changed],
+        [base],
+        lambda grads, saved, needs: [
+            clear_region(grads[0], region) if needs[0] else None,
+            take_region(grads[0], region) if needs[1] else None,
+        ],
+    )
+    tape.add_node("view", [base], [target], lambda grads, saved, needs: [put_region(grads[0], shape, region)])
+    target.view_of = weakref.ref(base), target.storage.history_version
 
 
 def with_history(target: TensorBase) -> TensorBase:
@@ -82,11 +138,14 @@ def in_place(function: Callable[..., Array]) -> Callable[..., Array]:
     (True, [4.0, 7.0])
     """
 
-    name = function.__name__
+    name = function.__name__.lstrip("_")
+    takes_inplace = INPLACE in inspect.signature(function).parameters
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(function, Op):
-            return _apply_op(function, self, args, kwargs)
+            return _apply_op(function, *function.bind((self, *args), kwargs))
+        if takes_inplace:
+            return function(self, *args, **kwargs, inplace=True)
         return _apply_function(name, function, self, args, kwargs)
 
     method.__name__ = method.__qualname__ = f"{name}_"
@@ -94,14 +153,12 @@ def in_place(function: Callable[..., Array]) -> Callable[..., Array]:
     return method
 
 
-def _apply_op(op: Op[...], target: TensorBase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TensorBase:
+def _apply_op(op: Op[...], operands: list[Any], arguments: dict[str, Any]) -> Any:
+    """Write an op's result into its first operand."""
     name = f"{op.name}_"
-    operands, arguments = op.bind((target, *args), kwargs)
-    others = operands[1:]
+    op.check_operands(operands)
+    target, *others = operands
     recording = begin_change(name, target, *others)
-    first = op.check_operands(operands)
-    if first.device is not target.device:
-        raise ArgumentError(f"[{name}] operands live on different devices")
     shape, dtype = op.infer(*operands, **arguments)
     _check_result(name, target, shape, dtype)
     # Operands in the memory that changes are copied first: the op and its gradient need the old elements.
@@ -109,7 +166,8 @@ def _apply_op(op: Op[...], target: TensorBase, args: tuple[Any, ...], kwargs: di
     before: Any = target
     if recording:
         needs = tuple(map(tape.wants_gradient, [target, *others]))
-        takes = op.gradient_rule.parameters(needs)
+        rule = op.in_place_rule(arguments)
+        takes = rule.parameters(needs)
         before = with_history(target)
         if op.arrays[0] in takes:
             before = fresh_copy(before)
@@ -120,8 +178,12 @@ def _apply_op(op: Op[...], target: TensorBase, args: tuple[Any, ...], kwargs: di
     if recording:
         target.grad_meta = None
         if dtype.kind == "f":  # no gradient flows through a condition
-            op.add_node([before, *others], arguments, target)
+            op.add_node([before, *others], arguments, target, rule)
+        finish_history(target)
     return target
+
+
+primitives.in_place, primitives.apply_in_place = in_place, _apply_op
 
 
 def _apply_function(
@@ -139,6 +201,7 @@ def _apply_function(
     finish_change(target, recording)
     if recording:
         target.grad_meta = result.grad_meta
+        finish_history(target)
     return target
 
 
@@ -172,7 +235,7 @@ def _compute_into(
 ) -> None:
     """Write the op's result into the target: by the op's kernel where it can, else by way of a copy."""
     direct = (
-        op.elementwise
+        op.overwrites
         and not isinstance(target, BatchedTensorBase)
         and op.kernel is not None
         and not target.device.is_host

@@ -278,6 +278,16 @@ def take_region(input: T, region: Region) -> T:
     return result
 
 
+def clear_region(input: T, region: Region) -> T:
+    """The elements of `input`, with zeros in a region."""
+    result: T = fresh_copy(input)  # type: ignore[assignment]
+    fill_with(result.as_strided(*region), 0)
+    tape.add_node(
+        "clear_region", [input], [result], lambda grads, saved, needs: [clear_region(grads[0], region)]
+    )
+    return result
+
+
 IndexItem: TypeAlias = int | slice | EllipsisType | None
 BasicIndex: TypeAlias = IndexItem | tuple[IndexItem, ...]
 """An index that selects a view."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -15,9 +16,10 @@ from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
-from dl4all.ops.elementwise.arithmetic import mul
+from dl4all.ops.elementwise.arithmetic import add, mul
 from dl4all.ops.elementwise.comparison import gt
 from dl4all.ops.elementwise.logic import where
+from dl4all.ops.indexing.inplace import in_place
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.random.distributions import bernoulli_, check_probability
@@ -63,6 +65,7 @@ def _run_dropout(out: TensorBase, input: TensorBase, p: float, seed: int, offset
         example((), p=0.5, seed=4, offset=1),
         example((0, 3), p=0.5, seed=5, offset=2),
     ),
+    overwrites=True,
 )
 def random_dropout(input: Array, p: float, seed: int, offset: int, inner: int = 1) -> Array:
     """Set random elements to zero and divide the others by ``1 - p``.
@@ -107,7 +110,7 @@ def dropout(input: T, p: float = 0.5, training: bool = True, inplace: bool = Fal
         input: floats of any shape.
         p: the probability of a zero.
         training: without it, the input is returned.
-        inplace: has no effect; accepted for compatibility with PyTorch.
+        inplace: write the result into the input, and return that.
 
     Raises:
         ArgumentError: `p` is outside [0, 1].
@@ -117,7 +120,7 @@ def dropout(input: T, p: float = 0.5, training: bool = True, inplace: bool = Fal
         >>> set(dl.nn.functional.dropout(dl.ones(1000), p=0.75).tolist()) == {0.0, 4.0}
         True
     """
-    return _dropout("dropout", input, p, training, 1)
+    return _dropout("dropout", input, p, training, 1, inplace)
 
 
 @export("F")
@@ -130,7 +133,7 @@ def dropout2d(input: T, p: float = 0.5, training: bool = True, inplace: bool = F
         input: floats of shape (N, C, ...); with three axes (C, H, W).
         p: the probability that a channel becomes zero.
         training: without it, the input is returned.
-        inplace: has no effect; accepted for compatibility with PyTorch.
+        inplace: write the result into the input, and return that.
 
     Raises:
         ArgumentError: `p` is outside [0, 1], or there are fewer than two axes.
@@ -145,7 +148,7 @@ def dropout2d(input: T, p: float = 0.5, training: bool = True, inplace: bool = F
     if ndim < 2:
         raise ArgumentError(f"[dropout2d] expected shape (N, C, ...), got {input.shape}")
     inner = math.prod(input.shape[1 if ndim == 3 else 2 :])
-    return _dropout("dropout2d", input, p, training, max(inner, 1))
+    return _dropout("dropout2d", input, p, training, max(inner, 1), inplace)
 
 
 @export("F")
@@ -161,7 +164,7 @@ def dropout1d(input: T, p: float = 0.5, training: bool = True, inplace: bool = F
         >>> {len(set(channel.tolist())) for channel in x}
         {1}
     """
-    return _channel_dropout("dropout1d", input, p, training, 1)
+    return _channel_dropout("dropout1d", input, p, training, 1, inplace)
 
 
 @export("F")
@@ -177,14 +180,14 @@ def dropout3d(input: T, p: float = 0.5, training: bool = True, inplace: bool = F
         >>> {len(set(channel.flatten().tolist())) for channel in x}
         {1}
     """
-    return _channel_dropout("dropout3d", input, p, training, 3)
+    return _channel_dropout("dropout3d", input, p, training, 3, inplace)
 
 
-def _channel_dropout(name: str, input: T, p: float, training: bool, axes: int) -> T:
+def _channel_dropout(name: str, input: T, p: float, training: bool, axes: int, inplace: bool) -> T:
     """Dropout of channels, which have `axes` axes."""
     if len(input.shape) not in (axes + 1, axes + 2):
         raise ArgumentError(f"[{name}] expected {axes + 1} or {axes + 2} axes, got shape {input.shape}")
-    return _dropout(name, input, p, training, max(math.prod(input.shape[-axes:]), 1))
+    return _dropout(name, input, p, training, max(math.prod(input.shape[-axes:]), 1), inplace)
 
 
 @export("F")
@@ -198,7 +201,7 @@ def alpha_dropout(input: Array, p: float = 0.5, training: bool = False, inplace:
         input: floats of any shape.
         p: the probability with which an element is replaced.
         training: without it, the input is returned.
-        inplace: has no effect; accepted for compatibility with PyTorch.
+        inplace: write the result into the input, and return that.
 
     Raises:
         ArgumentError: `p` is outside [0, 1].
@@ -208,7 +211,7 @@ def alpha_dropout(input: Array, p: float = 0.5, training: bool = False, inplace:
         >>> len(set(dl.nn.functional.alpha_dropout(dl.ones(1000), 0.5, training=True).tolist()))
         2
     """
-    return _alpha_dropout("alpha_dropout", input, p, training, input.shape)
+    return _alpha_dropout("alpha_dropout", input, p, training, input.shape, inplace)
 
 
 @export("F")
@@ -229,10 +232,10 @@ def feature_alpha_dropout(
     if len(input.shape) < 2:
         raise ArgumentError(f"[feature_alpha_dropout] expected shape (N, C, ...), got {input.shape}")
     shape = (*input.shape[:2], *(1,) * (len(input.shape) - 2))
-    return _alpha_dropout("feature_alpha_dropout", input, p, training, shape)
+    return _alpha_dropout("feature_alpha_dropout", input, p, training, shape, inplace)
 
 
-def _alpha_dropout(name: str, input: Any, p: float, training: bool, mask_shape: Shape) -> Any:
+def _alpha_dropout(name: str, input: Any, p: float, training: bool, mask_shape: Shape, inplace: bool) -> Any:
     """Alpha dropout with a mask that broadcasts to the input.
 
     Raises:
@@ -242,14 +245,17 @@ def _alpha_dropout(name: str, input: Any, p: float, training: bool, mask_shape: 
     if not training or p == 0:
         return input
     if p == 1:
-        return input * 0.0
+        return (in_place(mul) if inplace else mul)(input, 0.0)
     mask = empty(type(input).result_class, mask_shape, input.dtype, input.device)
     bernoulli_(mask, 1 - p)
     scale = 1 / math.sqrt((SELU_MINIMUM * SELU_MINIMUM * p + 1) * (1 - p))
-    return input * (mask * scale) + ((1 - mask) * (SELU_MINIMUM * scale) - SELU_MINIMUM * scale * p)
+    shift = (1 - mask) * (SELU_MINIMUM * scale) - SELU_MINIMUM * scale * p
+    if inplace:
+        return in_place(add)(in_place(mul)(input, mask * scale), shift)
+    return input * (mask * scale) + shift
 
 
-def _dropout(name: str, input: T, p: float, training: bool, inner: int) -> T:
+def _dropout(name: str, input: T, p: float, training: bool, inner: int, inplace: bool) -> T:
     """Dropout of groups of `inner` neighbouring elements.
 
     Raises:
@@ -259,10 +265,11 @@ def _dropout(name: str, input: T, p: float, training: bool, inner: int) -> T:
     if not training or p == 0:
         return input
     if isinstance(input, BatchedTensorBase):
-        return _dropout_in_samples(input, float(p), inner)
+        in_samples: Callable[..., Any] = in_place(_dropout_in_samples) if inplace else _dropout_in_samples
+        return cast(T, in_samples(input, float(p), inner))
     seed, offset = default_generator().draw(ceil_div(input.numel(), inner))
-    result: T = random_dropout(input, float(p), seed=seed, offset=offset, inner=inner)
-    return result
+    drop: Callable[..., Any] = in_place(random_dropout) if inplace else random_dropout
+    return cast(T, drop(input, float(p), seed=seed, offset=offset, inner=inner))
 
 
 def _dropout_in_samples(input: T, p: float, inner: int) -> T:
