@@ -150,12 +150,13 @@ class Workshop:
         self.folder = folder
         self.sound = folder / "sound"
         subprocess.run(["git", "clone", "--quiet", "--local", ROOT, self.sound], check=True)
-        for name in _listed("--modified", "--others", "--exclude-standard"):
+        changed = _names("diff", "--name-only", "-z", "HEAD")
+        for name in [*changed, *_names("ls-files", "--others", "--exclude-standard", "-z")]:
             if (ROOT / name).is_file():
                 (self.sound / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self.sound / name, follow_symlinks=False)
-        for name in _listed("--deleted"):
-            (self.sound / name).unlink()
+            else:
+                (self.sound / name).unlink(missing_ok=True)
         self._check_imports()
 
     def _check_imports(self) -> None:
@@ -214,8 +215,8 @@ class Workshop:
         return Outcome(code, list(dict.fromkeys(failed)), output, time.monotonic() - start)
 
 
-def _listed(*options: str) -> list[str]:
-    done = subprocess.run(["git", "ls-files", "-z", *options], cwd=ROOT, capture_output=True, check=True)
+def _names(*command: str) -> list[str]:
+    done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, check=True)
     return [name.decode() for name in done.stdout.split(b"\0") if name]
 
 
