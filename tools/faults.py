@@ -12,7 +12,8 @@ Each fault is put into a copy of the tree, and tests run there until one fails:
 
 The short run is a part of the long one. So what an earlier stage sees the later ones see as well, and they
 are not run for it. A test that fails without the fault, too, proves nothing: it is left out, and the stage
-is run again. What nothing has seen is in the table, and wants a test.
+is run again; only what hangs, or ends the process, is believed at once. What nothing has seen is in the
+table, and wants a test.
 
 Results go to a JSON file, from which an interrupted run goes on, and to a Markdown table beside it. A fault
 that has changed in the list is run again; after changes to the tests, remove the file.
@@ -262,6 +263,8 @@ def _other_end(outcome: Outcome) -> str:
     """How a run failed in which no test did."""
     if outcome.code is None:
         return f"no end after {outcome.seconds:.0f} s"
+    if outcome.code < 0:
+        return f"the process ended by {signal.Signals(-outcome.code).name}"
     lines = [line for line in outcome.output.splitlines() if line.strip()]
     return f"pytest ended with {outcome.code}: {lines[-1].strip() if lines else 'it says nothing'}"
 
