@@ -99,6 +99,16 @@ def test_staged_transfers_are_exact(staging: dl.Device, nbytes: int) -> None:
 
 
 @pytest.mark.vulkan
+def test_staged_downloads_begin_at_any_byte(staging: dl.Device) -> None:
+    array = np.random.default_rng(0).integers(0, 256, 1000).astype(np.uint8)
+    storage = dl.from_numpy(array, device=staging).storage
+    for start, nbytes in ((0, 1000), (1, 7), (2, 998), (3, 96), (997, 3)):
+        out = np.empty(nbytes, np.uint8)
+        staging.download(storage, out, start)
+        np.testing.assert_array_equal(out, array[start : start + nbytes])
+
+
+@pytest.mark.vulkan
 def test_many_uploads_ask_the_driver_for_nothing(staging: dl.Device) -> None:
     array = np.ones(100_000, np.float32)
     total = dl.zeros(100_000, device=staging)

@@ -146,6 +146,22 @@ def test_memory_is_used_again_at_once_on_its_stream_and_after_the_event_elsewher
         assert lent(allocator, 3 * MIB).span == place
 
 
+def test_memory_waits_for_every_stream_that_uses_it() -> None:
+    for strategy in ("pool", "best_fit"):
+        _, allocator = make(strategy)
+        fast, slow = FakeStream(), FakeStream()
+        shared = lent(allocator, 2 * MIB)
+        place = shared.span
+        for stream in (fast, slow):
+            stream.recorded += 1
+            shared.used_on(stream)
+        allocator.release(shared.allocation)
+        fast.done = fast.recorded
+        assert lent(allocator, 2 * MIB).span != place
+        slow.done = slow.recorded
+        assert lent(allocator, 2 * MIB).span == place
+
+
 def lent(allocator: Allocator, nbytes: int) -> Any:
     allocation = allocator.allocate(nbytes)
     return Storage(allocation.span, nbytes, allocation)

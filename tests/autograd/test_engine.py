@@ -213,6 +213,18 @@ def test_retain_grad(device: str) -> None:
     assert not y.is_leaf
 
 
+def test_retained_gradients_add_up() -> None:
+    """As those of leaves do, until they are cleared."""
+    x = dl.tensor([1.0, -2.0, 3.0], device="cpu").requires_grad_()
+    y = x * 2
+    y.retain_grad()
+    loss = (y * y).sum()
+    loss.backward(retain_graph=True)
+    assert y.grad.tolist() == [4.0, -8.0, 12.0]
+    loss.backward()
+    assert y.grad.tolist() == [8.0, -16.0, 24.0]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -37,6 +37,16 @@ def test_nested_operands_and_results() -> None:
     same(dl.vmap(lambda a: y[0], out_dims=1)(x), dl.stack([y[0]] * N, 1))
 
 
+@pytest.mark.parametrize("axis", [-3, -2, -1, 0, 1, 2])
+def test_the_axis_of_samples_in_a_result(axis: int, device: str) -> None:
+    """It counts among the axes with that of the samples, from the end as well."""
+    a, b = (np.random.default_rng(i).standard_normal((N, 3, 5)).astype(np.float32) for i in range(2))
+    x, y = dl.tensor(a, device=device), dl.tensor(b[0], device=device)
+    double, same_for_all = dl.vmap(lambda v: (v * 2, y), out_dims=axis)(x)
+    np.testing.assert_array_equal(double.numpy(), np.stack(list(a * 2), axis))
+    np.testing.assert_array_equal(same_for_all.numpy(), np.stack([b[0]] * N, axis))
+
+
 def test_results_have_memory_of_their_own(device: str) -> None:
     x, y = dl.tensor(X, device=device), dl.tensor(Y, device=device)
     for made in (dl.vmap(lambda a: a)(x), dl.vmap(lambda a: y[0])(x), dl.vmap(lambda a: a[:, :7])(x)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -71,6 +72,7 @@ def test_table_shows_what_json_has() -> None:
         for name in device["names"]:
             assert name in done.stdout
         assert device["hardware"] in done.stdout
+    assert re.findall(r"(\S+) \*", done.stdout) == [found["auto"]["device"]]
     assert f'device="auto" is {found["auto"]["device"]}: {found["auto"]["reason"]}' in done.stdout
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import dl4all as dl
+from dl4all.cli import cli
 
 COMMAND = Path(sys.executable).with_name("dl4all")
 CONFIG = """
@@ -61,6 +63,24 @@ def test_a_run_and_its_results(folder: Path) -> None:
     net.load_state_dict(dl.io.load_weights(folder / "w.safetensors"))
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert len(list((folder / "board").iterdir())) == 1
+
+
+def test_the_seed_of_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goes before the file's."""
+    (folder / "seven.toml").write_text(f"seed = 7\n{CONFIG}")
+    monkeypatch.chdir(folder)
+    for name, arguments in {
+        "file": ["seven.toml"],
+        "command": ["run.toml", "--seed", "7"],
+        "both": ["seven.toml", "--seed", "8"],
+    }.items():
+        options = ["--epochs", "1", "--folder", name, "--save", f"{name}.safetensors"]
+        done = CliRunner().invoke(cli, ["train", *arguments, *options], catch_exceptions=False)
+        assert done.exit_code == 0
+    weights = {name: dl.io.load_weights(f"{name}.safetensors") for name in ("file", "command", "both")}
+    for name, array in weights["file"].items():
+        np.testing.assert_array_equal(weights["command"][name], array)
+        assert name.endswith("bias") or not np.array_equal(weights["both"][name], array)
 
 
 def test_going_on(folder: Path) -> None:

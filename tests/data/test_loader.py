@@ -6,6 +6,7 @@ import itertools
 import json
 import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,32 @@ def test_leaving_early_stops_the_workers(workers: int) -> None:
     for _ in DataLoader(numbers(200), 2, num_workers=workers, device=None):
         break
     assert threading.active_count() == before
+
+
+def test_leaving_early_begins_no_other_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a worker does not yet work at is left, though it was asked for."""
+    leaving = threading.Event()
+    made: list[int] = []
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            leaving.set()
+            super().shutdown(wait, cancel_futures=cancel_futures)
+
+    class Samples:
+        def __len__(self) -> int:
+            return 100
+
+        def __getitem__(self, index: int) -> int:
+            made.append(index)
+            if index:
+                assert leaving.wait(60)
+            return index
+
+    monkeypatch.setattr("dl4all.data.loader.ThreadPoolExecutor", Pool)
+    for _ in DataLoader(Samples(), num_workers=1, prefetch=8, device=None):
+        break
+    assert set(made) <= {0, 1}
 
 
 # Onto a device, by a thread of its own

@@ -108,6 +108,18 @@ def test_a_damaged_one_is_named_and_the_one_before_it_taken(
         load_checkpoint(tmp_path / "step-00000002")
 
 
+@pytest.mark.parametrize("at", [0, 8, -1])
+@pytest.mark.parametrize("file", ["state.safetensors", "state.json"])
+def test_one_bit_is_seen_wherever_it_is(file: str, at: int, tmp_path: Path) -> None:
+    """In a weight, too, where any number could stand."""
+    broken = save_checkpoint(tmp_path, 1, state(1)) / file
+    content = bytearray(broken.read_bytes())
+    content[at] ^= 1
+    broken.write_bytes(content)
+    with pytest.raises(FileFormatError, match=rf"{file}: truncated or damaged"):
+        load_checkpoint(tmp_path)
+
+
 def test_nothing_good(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="there is no checkpoint"):
         load_checkpoint(tmp_path / "nowhere")

@@ -219,3 +219,14 @@ def test_flipped_bytes(tmp_path: Path, container: str, real: dict[str, bytes]) -
             refused += 1
             assert message.isprintable()
     assert refused > 100
+
+
+def test_one_bit_of_a_weight_is_seen(tmp_path: Path) -> None:
+    """Where any number could stand: by the archive's checksum."""
+    weight = torch.arange(64.0)
+    path = save({"w": weight}, tmp_path / "a.pth", "zip")
+    content = bytearray(path.read_bytes())
+    content[content.index(weight.numpy().tobytes()) + 100] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(FileFormatError, match=r"the checksum of .* does not match"):
+        load_torch(path)

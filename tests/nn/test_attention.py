@@ -79,6 +79,15 @@ def test_masks(name: str, device: str) -> None:
     agree(got, theirs(*other, attn_mask=torch.from_numpy(mask)), mine, other)
 
 
+def test_a_mask_that_repeats_between_axes_in_front(device: str) -> None:
+    """The same for all heads, but neither for all samples nor for all groups of heads."""
+    rng = generator("distant axes")
+    mask = numbers(rng, (2, 1, 2, 5, 7))
+    mine, other = pairs(device, "contiguous", *operands((2, 3, 2), 5, 7, 4, 3))
+    got = ours(*mine, attn_mask=dl.tensor(mask, device=device))
+    agree(got, theirs(*other, attn_mask=torch.from_numpy(mask)), mine, other)
+
+
 def test_a_query_that_sees_nothing_gets_zeros(device: str) -> None:
     mine, _ = pairs(device, "contiguous", *operands((), 5, 7, 4, 3))
     mask = np.ones((5, 7), bool)

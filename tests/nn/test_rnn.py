@@ -163,6 +163,16 @@ def test_dropout_between_layers() -> None:
     np.testing.assert_array_equal(layer(x)[0].numpy(), layer(x)[0].numpy())
 
 
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
+def test_dropout_leaves_the_input_alone(name: str) -> None:
+    """And the results of the last layer: with a share of 1, only what lies between is 0."""
+    ours, theirs = pair(name, 3, 5, 2, dropout=1.0)
+    x = numbers(generator("dropped"), (4, 2, 3))
+    got, expected = ours(dl.tensor(x, device="cpu")), theirs(torch.from_numpy(x))
+    for mine, other in zip(flat(got), flat(expected), strict=True):
+        np.testing.assert_allclose(mine.detach().numpy(), other.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
 # Sequences of different lengths
 
 

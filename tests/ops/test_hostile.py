@@ -45,6 +45,16 @@ def test_no_op_writes_beyond_its_memory(op: Op[...], case: Example, layout: str,
     guarded.synchronize()
 
 
+@pytest.mark.vulkan
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
+def test_linear_of_few_rows_writes_no_others(rows: int, guarded: dl.Device) -> None:
+    """A kernel takes four at a time."""
+    rng = np.random.default_rng(rows)
+    x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, 13), (67, 13), (67,)))
+    result = F.linear(*(dl.tensor(a, device=guarded) for a in (x, w, b)))
+    np.testing.assert_allclose(result.numpy(), x @ w.T + b, rtol=1e-5, atol=1e-5)
+
+
 def ints(device: str, *values: int, dtype: str = "int64") -> dl.Tensor:
     return dl.tensor(np.array(values, dtype), device=device)
 

@@ -97,6 +97,16 @@ def test_copy_converts_and_comes_from_anywhere(device: str) -> None:
     assert x.copy_(5).tolist() == [[5, 5, 5], [5, 5, 5]]
 
 
+def test_copy_of_one_dtype_between_devices(device: str) -> None:
+    """There is nothing to convert, but the way."""
+    a = np.arange(12, dtype=np.float32).reshape(3, 4)
+    x, y = dl.zeros(3, 4, device=device), dl.zeros(4, 3, device="cpu")
+    x.copy_(dl.tensor(a, device="cpu"))
+    y.copy_(x.T)
+    np.testing.assert_array_equal(x.numpy(), a)
+    np.testing.assert_array_equal(y.numpy(), a.T)
+
+
 def test_many_axes(device: str) -> None:
     array = counted(2, 1, 3, 2, 2, 3, 2, 2, 2, 2)
     x = dl.tensor(array, device=device)

@@ -199,6 +199,26 @@ def test_schedulers_clipping_and_callbacks() -> None:
     assert seen == [0.5, 0.25, 0.125]
 
 
+def test_every_step_is_clipped(device: str) -> None:
+    """With a rate of 1, each moves the parameters as far as the norm allows, the first one too."""
+    net = network().to(device)
+
+    def position() -> Any:
+        return np.concatenate([p.detach().numpy().reshape(-1) for p in net.parameters()])
+
+    places = [position()]
+    dl.Trainer(
+        net,
+        dl.nn.CrossEntropyLoss(),
+        dl.optim.SGD(net.parameters(), lr=1.0),
+        device=device,
+        clip_norm=1e-3,
+        callbacks=[lambda training, row: places.append(position())],
+        progress=False,
+    ).fit(spiral(batch_size=90), epochs=3)
+    np.testing.assert_allclose(np.linalg.norm(np.diff(places, axis=0), axis=1), 1e-3, rtol=0.01)
+
+
 def test_a_loss_that_is_not_finite_stops_before_it_does_harm() -> None:
     net = network()
     data = TensorDataset(np.array([[1.0, 2.0], [np.nan, 1.0]], np.float32), np.array([0, 1]))

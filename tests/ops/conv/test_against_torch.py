@@ -211,6 +211,30 @@ def test_transposed_convolution_refuses(arguments: dict[str, Any], error: Any) -
         ours.conv_transpose2d(x, w, **arguments)
 
 
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("shapes", "groups", "error", "message"),
+    [
+        (((1, 4), (6, 4), (5,)), 1, ShapeError, r"bias must have shape \(6,\), got \(5,\)"),
+        (((1, 4), (6, 4), (7,)), 1, ShapeError, "bias must have shape"),
+        (((1, 4), (6, 4), (6, 1)), 1, ShapeError, "bias must have shape"),
+        (((1, 4), (6, 3), None), 1, ShapeError, "takes 3 channels, the input .* has 4"),
+        (((1, 4), (6, 2), (6,)), 3, ShapeError, "3 groups takes 6 channels"),
+        (((1, 4), (5, 2), (5,)), 2, ArgumentError, "5 filters do not split into 2 groups"),
+        (((1, 4), (6, 4), None), 0, ArgumentError, "6 filters do not split into 0 groups"),
+    ],
+)
+def test_convolution_refuses(
+    shapes: Any, groups: int, error: type[Exception], message: str, axes: int, device: str
+) -> None:
+    """Operands that a kernel would read beyond."""
+    x, w, b = shapes
+    images, weight = dl.ones(*x, *(5,) * axes, device=device), dl.ones(*w, *(3,) * axes, device=device)
+    bias = None if b is None else dl.ones(*b, device=device)
+    with pytest.raises(error, match=rf"^\[conv{axes}d\] .*({message})"):
+        getattr(ours, f"conv{axes}d")(images, weight, bias, groups=groups)
+
+
 def test_same_padding_takes_stride_1() -> None:
     x, w = dl.ones(1, 4, 5, 5, device="cpu"), dl.ones(4, 4, 3, 3, device="cpu")
     with pytest.raises(ArgumentError, match=r"^\[conv2d\] padding='same' takes stride 1"):

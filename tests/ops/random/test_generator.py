@@ -128,6 +128,13 @@ def test_fills_have_the_same_bits(name: str, n: int, state: tuple[int, int], dev
         )
 
 
+def test_uniform_numbers_stay_below_the_end(device: str) -> None:
+    """Where the sum of the start and the share rounds up to the end, which is not one of the numbers."""
+    high = float(np.float32(1 + 2**-22))
+    numbers = distributions.uniform_(dl.empty(1000, device=device), 1.0, high, generator=at(FAR)).numpy()
+    assert set(numbers.tolist()) == {1.0, 1 + 2**-23}
+
+
 def test_fills_with_a_capped_grid(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dl4all.ops.core.launch.STRIDED_GRID_CAP", 2)
     for fill in FILLS.values():

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from dl4all.runtime import protocols as protocol
 from dl4all.runtime.protocols import Dispatch, Span, span
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.runtime.vulkan.batch import BATCH
+from dl4all.runtime.vulkan.event import VulkanEvent
+from dl4all.runtime.vulkan.instance import api
+from dl4all.runtime.vulkan.queue import Queue
 from dl4all.runtime.vulkan.stream import VulkanStream
 from tests.conftest import need
 from tests.runtime.vulkan.driver import Driver, install
@@ -218,6 +222,40 @@ def test_a_recording_is_written_once(recorder: Recorder) -> None:
     assert recorder.calls("vkCmdDispatch") == 20 * 7
     assert recorder.calls("vkAllocateDescriptorSets") == 20
     assert recorder.calls("vkAllocateCommandBuffers") <= 3
+
+
+def test_a_submission_waits_for_the_events_of_others(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the device, and only the one that comes next: one queue would keep the order without it."""
+    if "timeline_semaphore" not in recorder.backend._enabled:
+        pytest.skip("the host waits here")
+    waits: list[list[int]] = []
+    submit = Queue.submit
+
+    def note(queue: Queue, submission: Any, fence: Any) -> None:
+        values = api().ffi.cast("VkTimelineSemaphoreSubmitInfo*", submission.pNext)
+        assert submission.waitSemaphoreCount == values.waitSemaphoreValueCount
+        waits.append([values.pWaitSemaphoreValues[i] for i in range(submission.waitSemaphoreCount)])
+        submit(queue, submission, fence)
+
+    others = [recorder.backend.new_stream() for _ in range(2)]
+    events = []
+    for count, other in enumerate(others, 1):
+        for _ in range(count):
+            other.dispatch(step(recorder.program, recorder.c, recorder.d))
+            event = other.record_event()
+        events.append(event)
+    monkeypatch.setattr(Queue, "submit", note)
+    with monkeypatch.context() as patch:
+        patch.setattr(VulkanEvent, "query", lambda event: False)  # none has come yet
+        for event in events:
+            recorder.stream.wait_event(event)
+        recorder.step(recorder.a, recorder.b)
+        recorder.stream._submit()
+    recorder.step(recorder.a, recorder.b)
+    recorder.stream.synchronize()
+    assert waits == [[event.value for event in events], []]
 
 
 def test_waiting_for_a_stream_that_is_closed(recorder: Recorder) -> None:
