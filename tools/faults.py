@@ -8,7 +8,7 @@ Each fault is put into a copy of the tree, and tests run there until one fails:
 - ``short``: all that plain ``pytest`` selects
 - ``validation``: the tests of Vulkan under its validation layers, for faults whose ``env`` asks for them;
   these change no result on a driver that runs one command after the other
-- ``long``: all of ``pytest --full``
+- ``long``: the same with ``DL4ALL_TEST_FULL=1``
 
 The short run is a part of the long one. So what an earlier stage sees the later ones see as well, and they
 are not run for it. A test that fails without the fault, too, proves nothing: it is left out, and the stage
@@ -53,6 +53,7 @@ ROOT = Path(__file__).absolute().parents[1]
 LIST = "tests/faults.toml"
 THE_LIST_ITSELF = "tests/test_faults.py"  # sees every fault, by the text that is gone
 VALIDATION = "DL4ALL_VALIDATION"
+FULL = "DL4ALL_TEST_FULL"
 REPORT = "DL4ALL_FAULTS_REPORT"  # the file for the names of tests that fail
 
 
@@ -93,7 +94,7 @@ def stages_of(fault: Fault, last: str = "long") -> list[Stage]:
         Stage("near", 300.0, fault.near, fault.env),
         Stage("short", 3600.0, WHOLE),
         Stage("validation", 3 * 3600.0, ("-n", "2", "-m", "vulkan and not slow"), {VALIDATION: "1"}),
-        Stage("long", 6 * 3600.0, (*WHOLE, "--full")),
+        Stage("long", 6 * 3600.0, WHOLE, {FULL: "1"}),
     ]
     wanted = STAGES[: STAGES.index(last) + 1]
     return [s for s in found if s.name in wanted and (s.name != "validation" or VALIDATION in fault.env)]
