@@ -1,8 +1,9 @@
-"""Fresh systems to run jobs in: a bare release of Debian or Ubuntu in a folder, laid anew over a base for each job.
+"""Fresh systems to run jobs in: a bare release of Debian or Ubuntu in a folder, laid anew for each job.
 
-A base is made once by mmdebstrap and kept. A root is an overlay over it that is thrown away. Networks, certificates and
-the settings of apt and pip are the host's, as they are at the time; nothing of them is written anywhere else. All of it
-needs Linux and root, and a mount namespace of its own, in which nothing that is mounted outlives the process.
+A base is made once by mmdebstrap and kept. A root is an overlay over it that is thrown away. Network,
+certificates and the settings of apt and pip are the host's, as they are at the time; nothing of them is
+written anywhere else. All of it needs Linux and root, and a mount namespace of its own, in which nothing
+that is mounted outlives the process.
 """
 
 from __future__ import annotations
@@ -102,15 +103,16 @@ def base(name: str, folder: Path, *, runner: bool) -> Path:
     include = [f"--include={','.join(RUNNER_PACKAGES)}"] if runner else []
     keyring = [f"--keyring={release.keyring}"] if Path(release.keyring).exists() else []
     options = [f"--aptopt={line}" for line in apt_settings()]
-    command = ["mmdebstrap", "--mode=root", "--variant=minbase", *include, *keyring, *options, release.codename,
-               str(unfinished), *release.sources()]  # fmt: skip
+    command = ["mmdebstrap", "--mode=root", "--variant=minbase", *include, *keyring, *options,
+               release.codename, str(unfinished), *release.sources()]  # fmt: skip
     print(f"Making the base {made.name} with mmdebstrap", flush=True)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         shutil.rmtree(unfinished, ignore_errors=True)
         lines = [line for line in done.stderr.splitlines() if line.startswith(("E:", "W: Failed"))]
         raise RootError(
-            f"{name} cannot be made here from {release.mirror}: {'; '.join(lines[:3]) or done.stderr[-400:]}. "
+            f"{name} cannot be made here from {release.mirror}: "
+            f"{'; '.join(lines[:3]) or done.stderr[-400:]}. "
             "A job can run on a stand-in instead: --base debian-13"
         )
     if runner:
@@ -129,7 +131,7 @@ def _add_runner(root: Path) -> None:
     sudoers.chmod(0o440)
 
 
-# ---- the host's settings --------------------------------------------------------------------------------------------
+# ---- the host's settings -------------------------------------------------------------------------------
 
 
 def apt_settings() -> list[str]:
@@ -149,7 +151,7 @@ def pip_settings() -> dict[str, str]:
 
 
 def parse_pip_settings(listed: str) -> dict[str, str]:
-    """What ``pip config list`` prints as values by name; those of the environment go before those of files."""
+    """What ``pip config list`` prints as values by name; those of the environment go first."""
     wanted = (
         "index-url",
         "extra-index-url",
@@ -179,7 +181,7 @@ def local_folders(settings: dict[str, str]) -> list[Path]:
     return sorted(set(found))
 
 
-# ---- a root ---------------------------------------------------------------------------------------------------------
+# ---- a root --------------------------------------------------------------------------------------------
 
 
 class Root:
@@ -228,8 +230,8 @@ class Root:
     def add_python(self, version: str) -> str:
         """Install a Python apart from the system's, and return its path.
 
-        Its own release of this version in a virtual environment, where it has one; otherwise the host's, over which
-        an overlay is laid, so that what is installed there stays in this root.
+        The release's own in a virtual environment, where it has this version; otherwise the host's, over
+        which an overlay is laid, so that what is installed there stays in this root.
 
         Raises:
             RootError: neither the release nor the host has it.

@@ -1,13 +1,14 @@
 """The jobs of .github/workflows and of .gitlab-ci.yml, each as the steps that it takes in one system.
 
-A job with a matrix is one job for each combination. Only what these files use is understood; anything else is a
-``WorkflowError``, so that a job never passes here because a part of it was not seen.
+A job with a matrix is one job for each combination. Only what these files use is understood; anything else
+is a ``WorkflowError``, so that a job never passes here because a part of it was not seen.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+import string
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,9 @@ GITLAB = ROOT / ".gitlab-ci.yml"
 EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
 NOT_JOBS = {"stages", "default", "variables", "workflow", "include", "image", "cache"}
 """Keys of .gitlab-ci.yml that are no jobs; names that begin with a dot are none either."""
+
+
+JOB_KEYS = "name runs-on container timeout-minutes strategy steps env needs if permissions environment"
 
 
 class WorkflowError(Exception):
@@ -60,7 +64,7 @@ class Job(NamedTuple):
         return f"{self.file}/{self.key}" + (f" ({values})" if values else "")
 
 
-# ---- expressions ----------------------------------------------------------------------------------------------------
+# ---- expressions ---------------------------------------------------------------------------------------
 
 
 def expand(text: str, context: Mapping[str, str]) -> str:
@@ -102,7 +106,7 @@ def combinations(matrix: Mapping[str, list[Any]]) -> list[dict[str, str]]:
     ]
 
 
-# ---- GitHub ---------------------------------------------------------------------------------------------------------
+# ---- GitHub --------------------------------------------------------------------------------------------
 
 
 def texts(values: Mapping[str, Any] | None) -> dict[str, str]:
@@ -123,8 +127,7 @@ def github_jobs(file: Path) -> list[Job]:
     found = []
     for key, job in workflow["jobs"].items():
         where = f"{file.name}: {key}"
-        only(job, "name runs-on container timeout-minutes strategy steps env needs if permissions environment "
-             "continue-on-error", where)  # fmt: skip
+        only(job, JOB_KEYS, where)
         steps = tuple(github_step(step, f"{where}: step {i}") for i, step in enumerate(job["steps"], 1))
         for matrix in combinations(job.get("strategy", {}).get("matrix", {})):
             context = {f"matrix.{name}": value for name, value in matrix.items()}
@@ -161,7 +164,7 @@ def load(file: Path) -> dict[str, Any]:
     return loaded
 
 
-# ---- GitLab ---------------------------------------------------------------------------------------------------------
+# ---- GitLab --------------------------------------------------------------------------------------------
 
 
 def gitlab_jobs(file: Path = GITLAB) -> list[Job]:
@@ -196,7 +199,7 @@ def gitlab_jobs(file: Path = GITLAB) -> list[Job]:
         lists = merged.get("parallel", {}).get("matrix", [{}])
         for matrix in itertools.chain.from_iterable(map(combinations, lists)):
             env = texts(document.get("variables")) | texts(merged.get("variables")) | matrix
-            image = re.sub(r"\$(\w+)", lambda match, env=env: env[match[1]], merged["image"])
+            image = string.Template(merged["image"]).substitute(env)
             found.append(Job("gitlab", key, matrix, image, True, int(minutes[1]), env, tuple(steps)))
     return found
 

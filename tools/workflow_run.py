@@ -5,9 +5,9 @@
     sudo .venv/bin/python tools/workflow_run.py ci/bare --matrix image=debian:13
     sudo .venv/bin/python tools/workflow_run.py gitlab/numpy2 --env PYTEST_ADDOPTS=tests/tensor
 
-What is committed is checked out, not what lies in the folder. Steps run as they are written; of GitHub's actions
-checkout, setup-python, cache, upload-artifact and download-artifact have a local counterpart, any other is an error.
-docs/ci.md says what of GitHub and GitLab this cannot show.
+What is committed is checked out, not what lies in the folder. Steps run as they are written; of GitHub's
+actions checkout, setup-python, cache, upload-artifact and download-artifact have a local counterpart, any
+other is an error. docs/ci.md says what of GitHub and GitLab this cannot show.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Run:
         self.job, self.root, self.folder, self.caches = job, root, folder, caches
         user_folder = "/builds/dl4all" if job.file == "gitlab" else f"{root.home}/work"
         self.workspace = f"{user_folder}/dl4all"
-        self.env = {"CI": "true", "HOME": root.home, "PATH": PATHS} | extra
+        self.env = {"CI": "true", "HOME": root.home, "PATH": PATHS, **extra}
         if not job.container:
             self.env["LANG"] = "C.UTF-8"
         branch = git("rev-parse", "--abbrev-ref", "HEAD")
@@ -121,7 +121,8 @@ class Run:
         left = self.deadline - time.monotonic()
         process = subprocess.Popen(
             ["timeout", "--kill-after=10", f"{max(left, 1):.0f}", *command],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace",
         )  # fmt: skip
         assert process.stdout is not None
         for line in process.stdout:
@@ -139,7 +140,7 @@ class Run:
             return f"not done within the {self.job.minutes} minutes of the job"
         return "ok" if code == 0 else f"exit status {code}"
 
-    # ---- what takes the place of GitHub's actions -------------------------------------------------------------------
+    # ---- what takes the place of GitHub's actions -------------------------------------------------------
 
     def use(self, action: str, arguments: Mapping[str, str], step_id: str) -> None:
         known: dict[str, Callable[[Mapping[str, str]], Mapping[str, str]]] = {
@@ -197,12 +198,10 @@ class Run:
         target.mkdir(parents=True)
         for path in arguments["path"].split():
             for found in self.inside("").glob(path.rstrip("/")):
-                copy = shutil.copytree if found.is_dir() else shutil.copy
-                copy(
-                    found,
-                    target if found.is_dir() else target / found.name,
-                    **({"dirs_exist_ok": True} if found.is_dir() else {}),
-                )
+                if found.is_dir():
+                    shutil.copytree(found, target, dirs_exist_ok=True)
+                else:
+                    shutil.copy(found, target)
         if not any(target.iterdir()):
             raise WorkflowError(f"upload-artifact: nothing is at {arguments['path']}")
         return {}
