@@ -290,7 +290,7 @@ def fresh_root(base_folder: Path, work: Path, cache: Path, *, runner: bool) -> I
 
     Args:
         base_folder: The base, which is not changed.
-        work: Where changes go; must not exist.
+        work: Where changes go, an empty folder; it is deleted.
         cache: Downloads of apt and pip, which are shared with later roots.
         runner: Commands run as a user with sudo.
     """

@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -235,7 +236,7 @@ def run_job(job: Job, stand_in: str, folder: Path, cache: Path, extra: Mapping[s
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
-    work = folder / f"root-{os.getpid()}"
+    work = Path(tempfile.mkdtemp(prefix="root-", dir=folder))
     with (
         (logs / f"{re.sub(r'[^A-Za-z0-9.]+', '-', job.label)}-{name}.log").open("w") as log,
         fresh_root(lower, work, cache / "downloads", runner=runner) as root,
