@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import click
 import pytest
 
+from tests.conftest import run_python
 from tools.release_check import check_tag, distributions, tag
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
 WHEEL, SDIST = "dl4all-0.1.0-py3-none-any.whl", "dl4all-0.1.0.tar.gz"
 
 
@@ -45,3 +54,28 @@ def test_a_version_is_released_under_its_own_tag_only() -> None:
     check_tag("v0.1.0", "0.1.0")
     with pytest.raises(click.ClickException, match=r"the tag is v0\.2\.0, the distributions are of 0\.1\.0"):
         check_tag("v0.2.0", "0.1.0")
+
+
+IMPORTED = """
+import sys
+from importlib.metadata import packages_distributions
+from dl4all.ops import all_shaders
+from dl4all.runtime import spirv
+all_shaders()
+modules = {name.partition(".")[0] for name in sys.modules}
+print(*{name for module, names in packages_distributions().items() if module in modules for name in names})
+"""
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^\w-]", requirement)[0] for requirement in requirements}
+
+
+def test_a_build_has_what_it_imports() -> None:
+    """It runs in an environment of its own, with nothing but what ``build-system`` names."""
+    done = run_python(IMPORTED)  # the modules that setup.py imports
+    assert done.returncode == 0, done.stderr
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    needed = names(project["project"]["dependencies"]) & set(done.stdout.split())
+    assert "rich" in needed
+    assert needed <= names(project["build-system"]["requires"])
