@@ -15,6 +15,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -284,6 +285,19 @@ def overlay(lower: Path, upper: Path, work: Path, target: Path) -> None:
     subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, target], check=True)
 
 
+def share_packages(source: Path, target: Path) -> None:
+    """Copy the packages that `target` does not have."""
+    source.mkdir(parents=True, exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
+    for file in source.glob("*.deb"):
+        there = target / file.name
+        if not there.exists():  # under another name first: another run may look at the same time
+            unfinished = Path(tempfile.mkdtemp(dir=target)) / file.name
+            shutil.copyfile(file, unfinished)
+            unfinished.replace(there)
+            unfinished.parent.rmdir()
+
+
 @contextlib.contextmanager
 def fresh_root(base_folder: Path, work: Path, cache: Path, *, runner: bool) -> Iterator[Root]:
     """A root over a base, with the host's network and settings. What was changed in it is deleted afterwards.
@@ -313,15 +327,18 @@ def fresh_root(base_folder: Path, work: Path, cache: Path, *, runner: bool) -> I
         root.write("/etc/pip.conf", "[global]\n" + "".join(lines))
         for folder in local_folders(settings):
             root.mount(folder, str(folder), "ro")
-        for name, place in (("apt", "/var/cache/apt/archives"), ("pip", f"{root.home}/.cache/pip")):
-            shared = cache / name
-            (shared / "partial").mkdir(parents=True, exist_ok=True)
-            # by root and by the runner's user; pip takes none that it may not write to
-            subprocess.run(["chmod", "-R", "a+rwX", shared], check=True)
-            root.mount(shared, place)
+        # apt locks its folder, so each root has its own; the packages are shared between those of a base
+        archives, shared = root.path / "var/cache/apt/archives", cache / "apt" / base_folder.name
+        share_packages(shared, archives)
+        pip = cache / "pip"
+        pip.mkdir(parents=True, exist_ok=True)
+        # by root and by the runner's user: pip takes no cache that it may not write to
+        subprocess.run(["chmod", "-R", "a+rwX", pip], check=True)
+        root.mount(pip, f"{root.home}/.cache/pip")
         if runner:
             subprocess.run(["chown", f"{UID}:{UID}", root.path / f"home/{USER}/.cache"], check=True)
         yield root
+        share_packages(archives, shared)
     finally:
         mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
         for place in reversed([place for place in mounts if Path(place).is_relative_to(root.path)]):
