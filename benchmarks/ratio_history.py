@@ -5,7 +5,7 @@
 A ratio is a time of dl4all over PyTorch's in the same run, on the CPU; less is better. The folder gets
 ``ratios.jsonl``, to which each run adds a line for each ratio with date, commit and machine, and from all of
 its lines ``trend.md`` and ``trend.png``. Where ``GITHUB_STEP_SUMMARY`` names a file, as on GitHub, the table
-is added to it. Takes some minutes on two cores; needs PyTorch and matplotlib.
+is added to it. A busy machine is refused. Takes some minutes on two cores; needs PyTorch and matplotlib.
 """
 
 from __future__ import annotations
@@ -94,6 +94,19 @@ def measure(devices: tuple[str, ...]) -> Ratios:
         ratios = benchmark.ratios(json.loads(done.stdout))
         found |= {f"{name} {case}": ratio for case, ratio in ratios.items()}
     return found
+
+
+def check_idle() -> None:
+    """Refuse to measure beside other work, of which the two sides do not suffer alike.
+
+    PyTorch's threads wait for each other: where they share two cores with other processes, an image has
+    taken forty times as long, and every ratio looked better than it is.
+    """
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores:
+        raise click.ClickException(
+            f"this machine is busy (load {load:.1f} on {cores} cores): ratios measured now would be wrong"
+        )
 
 
 def machine(devices: tuple[str, ...]) -> str:
@@ -214,6 +227,7 @@ def main(folder: Path, devices: tuple[str, ...], show_only: bool) -> None:
     history = folder / "ratios.jsonl"
     entries = read(history)  # before minutes of measuring: it may be broken
     if not show_only:
+        check_idle()
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         place, revision = machine(devices), commit()
         append(history, [Entry(now, revision, place, *pair) for pair in measure(devices).items()])

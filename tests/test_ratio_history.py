@@ -87,6 +87,7 @@ def test_a_run_adds_to_the_history_and_shows_it(tmp_path: Path, monkeypatch: pyt
         {"training mlp cpu": 1.0, "resnet18 cpu": 1.5},
     ]
     monkeypatch.setattr(ratio_history, "measure", lambda devices: measured.pop(0))
+    monkeypatch.setattr("os.getloadavg", lambda: (0.5, 9.0, 9.0))
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     monkeypatch.setenv("GITHUB_SHA", "0123456789abcdef")
     folder = tmp_path / "kept"
@@ -102,6 +103,15 @@ def test_a_run_adds_to_the_history_and_shows_it(tmp_path: Path, monkeypatch: pyt
     assert "| training mlp cpu | 1.00 | -50% | 2 | 012345678 |" in (folder / "trend.md").read_text()
     assert (folder / "trend.md").read_text() in (tmp_path / "summary.md").read_text()
     assert (folder / "trend.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_busy_machine_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (4.5, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    done = CliRunner().invoke(main, ["--folder", str(tmp_path / "kept")])
+    assert done.exit_code == 1
+    assert "busy (load 4.5 on 4 cores)" in done.output
+    assert not (tmp_path / "kept").exists()
 
 
 def test_nothing_to_show_is_said(tmp_path: Path) -> None:
