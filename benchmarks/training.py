@@ -133,8 +133,9 @@ def asked(child: Child, name: str, weights: dict[str, Array]) -> Callable[[], fl
     x, y = CASES[name].batch()
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "start.npz")
-        np.savez(file, **weights, input=x.astype(np.float32 if x.dtype.kind == "f" else np.int32),
-                 target=y.astype(np.int32))  # fmt: skip
+        given = x.astype(np.float32 if x.dtype.kind == "f" else np.int32)
+        arrays: dict[str, Any] = {**weights, "input": given, "target": y.astype(np.int32)}
+        np.savez(file, **arrays)
         child.ask({"do": "prepare", "case": name, "file": file})
     return lambda: float(child.ask({"do": "step"})["loss"])
 

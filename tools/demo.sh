@@ -17,7 +17,8 @@ print(pathlib.Path(importlib.util.find_spec("sklearn").origin).with_name("datase
 printf '\n== dl4all devices\n'
 "$BIN/dl4all" devices
 
-for device in auto vulkan:0 kompute:0; do
+IFS=, read -ra devices <"$ROOT/.venv/devices"  # what set-up has made usable
+for device in auto "${devices[@]:1}"; do  # all but the CPU, which comes first
     printf '\n== Digits on --device %s\n' "$device"
     "$BIN/python" "$ROOT/examples/resnet18.py" --device "$device"
     printf '\n== A photograph on --device %s\n' "$device"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes this checkout ready: system packages, .venv, Kompute, dl4all. Run it again at any time: it does what is missing.
+# Makes this checkout ready: system packages, .venv, Kompute (up to Python 3.12), dl4all. Run it again at any time: it does what is missing.
 #
 #   bash tools/setup.sh [--extras demo|test]
 #   PYTHON=/path/to/python3.12 bash tools/setup.sh      the interpreter for .venv; otherwise one is looked for
@@ -17,6 +17,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 VENV=$ROOT/.venv
 PY=$VENV/bin/python
 STAMP=$VENV/setup-$EXTRAS.stamp
+DEVICES=$VENV/devices  # what set-up has made usable, for tools/demo.sh and tools/test.sh
 UNFINISHED=$VENV/setup-unfinished  # there while pip writes: after an interruption any package may be half installed
 LOG=$ROOT/build/setup.log
 
@@ -68,31 +69,42 @@ step() {
 
 # ---- Python ---------------------------------------------------------------------------------------------------------
 
-# Prints the installed interpreter behind a name (a shim, an activated .venv) if it runs and fits.
+# usable NAME [MINOR]: prints the installed interpreter behind a name (a shim, an activated .venv) if it runs and is
+# Python 3.10 to 3.MINOR.
 usable() {
     "$1" -c 'import sys
-fits = sys.implementation.name == "cpython" and (3, 10) <= sys.version_info[:2] <= (3, 12)
-print(sys._base_executable) if fits else sys.exit(1)' 2>/dev/null
+fits = sys.implementation.name == "cpython" and (3, 10) <= sys.version_info[:2] <= (3, int(sys.argv[1]))
+print(sys._base_executable) if fits else sys.exit(1)' "${2:-13}" 2>/dev/null
 }
+
+# Kompute pins NumPy below 2, which has no wheels for Python 3.13 and does not build on it.
+LATEST_WITH_KOMPUTE=12
+has_kompute() { usable "$1" "$LATEST_WITH_KOMPUTE" >/dev/null; }
 
 # Prints what tells one installed Python from another.
 identity() { "$1" -c 'import sys; print(sys.base_prefix, sys.version)' 2>/dev/null; }
 
-find_python() {
+# Prints the names of all Pythons that there may be.
+pythons() {
     local name
+    echo /usr/bin/python3
+    for name in python3.13 python3.12 python3.11 python3.10; do type -aP "$name" || true; done
+    compgen -G "${PYENV_ROOT:-${HOME:-}/.pyenv}/versions/3.1[0-3].*/bin/python3" || true
+    compgen -G "${XDG_DATA_HOME:-${HOME:-}/.local/share}/uv/python/cpython-3.1[0-3].*/bin/python3" || true
+    type -aP python3 || true
+}
+
+find_python() {
+    local name latest
     if [[ -n ${PYTHON:-} ]]; then
         usable "$PYTHON" || true
         return
     fi
-    {
-        echo /usr/bin/python3
-        for name in python3.12 python3.11 python3.10; do type -aP "$name" || true; done
-        compgen -G "${PYENV_ROOT:-${HOME:-}/.pyenv}/versions/3.1[0-2].*/bin/python3" || true
-        compgen -G "${XDG_DATA_HOME:-${HOME:-}/.local/share}/uv/python/cpython-3.1[0-2].*/bin/python3" || true
-        type -aP python3 || true
-    } | while read -r name; do
-        if usable "$name"; then break; fi
-    done || true
+    for latest in "$LATEST_WITH_KOMPUTE" 13; do  # an older Python that can have Kompute goes before a newer one
+        while read -r name; do
+            if usable "$name" "$latest"; then return; fi
+        done < <(pythons)
+    done
 }
 
 # False where .venv is missing, half made, has lost its interpreter, or is not made from PYTHON.
@@ -112,7 +124,7 @@ pathlib.Path(sysconfig.get_path("include"), "Python.h").stat()' 2>/dev/null
 
 # need    | what it is                                  | apt | dnf | pacman | brew
 PACKAGES='
-python    | Python 3.10 to 3.12 with venv and Python.h  | python3 python3-venv python3-dev | python3.12 python3.12-devel | uv | python@3.12
+python    | Python 3.10 to 3.13 with venv and Python.h  | python3 python3-venv python3-dev | python3.12 python3.12-devel | uv | python@3.12
 loader    | the Vulkan loader, libvulkan                | libvulkan1 | vulkan-loader | vulkan-icd-loader | vulkan-loader
 driver    | a Vulkan driver                             | mesa-vulkan-drivers | mesa-vulkan-drivers | vulkan-swrast | molten-vk
 glsl      | a GLSL compiler, shaderc or glslang         | glslc | glslc | shaderc | shaderc
@@ -227,9 +239,19 @@ Install them by hand:
 then run the same command again."
 }
 
+can_install() { command -v apt-get >/dev/null && can_be_root; }
+
 system_packages() {
-    local need needs=(loader driver glsl cmake make cxx headers fmt) missing=() absent=()
+    local needs=(loader driver glsl)
     [[ $EXTRAS != *test* ]] || needs+=(layers)
+    if [[ -z $BASE_PYTHON ]] && can_install; then provide; fi  # which Python comes says whether Kompute can be built
+    if [[ -z $BASE_PYTHON ]] || has_kompute "$BASE_PYTHON"; then needs+=(cmake make cxx headers fmt); fi
+    provide "${needs[@]}"
+}
+
+# provide NEED...: installs those that are missing, and Python if that is
+provide() {
+    local need needs=("$@") missing=() absent=()
     if command -v dpkg-query >/dev/null; then
         read -ra missing -d '' <<<"$(apt_missing)" || true
     else
@@ -238,7 +260,7 @@ system_packages() {
     is_there python || missing+=(python)
     ((${#missing[@]})) || return 0
 
-    if ! { command -v apt-get >/dev/null && can_be_root; }; then
+    if ! can_install; then
         for need in "${missing[@]}"; do  # it may be there without a package: built by hand, from conda, from Homebrew
             is_there "$need" || absent+=("$need")
         done
@@ -284,7 +306,7 @@ install_kompute() {
         "$PY" -m pip install --verbose --no-build-isolation "$@"
 }
 
-install_dl4all() { "$PY" -m pip install --editable ".[kompute,$EXTRAS]"; }
+install_dl4all() { "$PY" -m pip install --editable ".[$1]"; }
 
 # ---- the steps ------------------------------------------------------------------------------------------------------
 
@@ -300,7 +322,7 @@ if venv_is_good; then
     BASE_PYTHON=$PY
 else
     BASE_PYTHON=$(find_python)
-    [[ -n $BASE_PYTHON || -z ${PYTHON:-} ]] || die "PYTHON=$PYTHON is no CPython 3.10 to 3.12 that runs."
+    [[ -n $BASE_PYTHON || -z ${PYTHON:-} ]] || die "PYTHON=$PYTHON is no CPython 3.10 to 3.13 that runs."
 fi
 system_packages
 
@@ -311,14 +333,23 @@ else
     rm -f "$STAMP"
     [[ $BASE_PYTHON == "$PY" ]] || step ".venv, made anew with $BASE_PYTHON" make_venv
     : >"$UNFINISHED"
-    kompute=$(grep -o 'kp==[0-9.]*' pyproject.toml)
-    if ! kompute_works "$kompute"; then
-        step "Kompute (built from source once: a minute or more)" install_kompute "$kompute"
-        # pip's cache can hold one that was built before the system was upgraded
-        kompute_works "$kompute" ||
-            step "Kompute again, without pip's cache" install_kompute --no-cache-dir --force-reinstall --no-deps "$kompute"
+    devices=cpu,vulkan:0
+    extras=$EXTRAS
+    if has_kompute "$PY"; then
+        devices+=,kompute:0
+        extras+=,kompute
+        kompute=$(grep -o 'kp==[0-9.]*' pyproject.toml)
+        if ! kompute_works "$kompute"; then
+            step "Kompute (built from source once: a minute or more)" install_kompute "$kompute"
+            # pip's cache can hold one that was built before the system was upgraded
+            kompute_works "$kompute" ||
+                step "Kompute again, without pip's cache" install_kompute --no-cache-dir --force-reinstall --no-deps "$kompute"
+        fi
+    else
+        say .. "Kompute is left out: it needs NumPy 1, which Python 3.13 has not. vulkan:0 runs the same shaders."
     fi
-    step "dl4all and what it needs" install_dl4all
+    step "dl4all and what it needs" install_dl4all "$extras"
+    echo "$devices" >"$DEVICES"
     rm -f "$UNFINISHED"
     echo "$key" >"$STAMP"
 fi

@@ -102,8 +102,8 @@ def decode(raw: NDArray[np.uint8], element: str, order: str = "<") -> Array:
     layout = np.dtype(order + LAYOUTS[element])
     values = raw[: raw.size - raw.size % layout.itemsize].view(layout)
     if element == "bfloat16":
-        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return np.asarray((values.astype(np.uint32) << np.uint32(16)).view(np.float32))
     if element == "bool":
-        return np.not_equal(values, 0)  # NumPy allows no other bytes than 0 and 1 in bools
+        return np.asarray(np.not_equal(values, 0))  # NumPy allows no other bytes than 0 and 1 in bools
     native: Array = values.astype(layout.newbyteorder("="), copy=False)
     return native

@@ -158,7 +158,8 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     filters = np.zeros(shape)
     group_size = shape[0] // groups
     for i in range(min(group_size, shape[1])):
-        filters[(slice(i, None, group_size), i, *(size // 2 for size in shape[2:]))] = 1
+        index: tuple[Any, ...] = (slice(i, None, group_size), i, *(size // 2 for size in shape[2:]))
+        filters[index] = 1
     return _assign(tensor, filters)
 
 

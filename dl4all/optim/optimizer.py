@@ -330,7 +330,9 @@ class Optimizer:
         """A saved value of the state, with the dtype and on the device of its parameter."""
         if name == "step":
             return int(float(value))
-        array = np.array(value.on_host() if isinstance(value, TensorBase) else value, p.dtype)
+        host = value.on_host() if isinstance(value, TensorBase) else value
+        # asarray, as NumPy 2 warns where PyTorch's tensors are asked for a copy
+        array = np.asarray(host).astype(p.dtype)
         if array.shape != p.shape:
             raise ArgumentError(
                 f"[{self._name}] the saved {name} has shape {array.shape}, its parameter {p.shape}"

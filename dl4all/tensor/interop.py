@@ -24,7 +24,7 @@ def dlpack_device(tensor: TensorBase) -> tuple[int, int]:
     return DLPACK_CPU
 
 
-def dlpack(tensor: TensorBase, **options: Any) -> object:
+def dlpack(tensor: TensorBase, **options: Any) -> Any:
     """A DLPack capsule on the tensor's own memory, which must be on the CPU.
 
     Raises:

@@ -35,8 +35,8 @@ def kp() -> Any:
         import kp
     except ImportError as error:
         raise BackendMissingError(
-            f"[kompute] cannot import kp ({error}); pip install 'dl4all[kompute]' builds it, "
-            "and docs/install.md lists what the build needs"
+            f"[kompute] cannot import kp ({error}); pip install 'dl4all[kompute]' builds it "
+            "on Python 3.10 to 3.12, and docs/install.md lists what the build needs"
         ) from None
     finally:
         root.handlers[:] = handlers

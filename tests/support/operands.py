@@ -102,7 +102,7 @@ def transposed(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDAr
 def strided(array: NDArray, device: str | dl.Device) -> tuple[dl.Tensor, NDArray]:
     """A view of every second element along each axis of a larger tensor, from the second on."""
     larger = _poison(tuple(2 * size + 1 for size in array.shape), array.dtype)
-    part = (..., *(slice(1, 2 * size + 1, 2) for size in array.shape))
+    part: tuple[Any, ...] = (..., *(slice(1, 2 * size + 1, 2) for size in array.shape))
     larger[part] = array
     return dl.tensor(larger, device=device)[part], array
 

@@ -299,7 +299,7 @@ def _scatter_by_occurrence(
 
 def _flat_indices(shape: Shape, axis: int, indices: NDArray) -> NDArray:
     """Indices along an axis as indices into the flattened tensor."""
-    grid = list(np.indices(indices.shape))
+    grid: list[NDArray] = list(np.indices(indices.shape))
     grid[axis] = indices
     steps = contiguous_strides(shape)
     return np.asarray(np.sum([g * step for g, step in zip(grid, steps, strict=True)], axis=0), np.int64)

@@ -37,7 +37,8 @@ def weight_gradient(g: NDArray, x: NDArray, win: Window) -> NDArray:
     x = padded(x, win)
     axes = (0, *range(2, g.ndim))
     for tap, part in taps(win, g.shape[2:]):
-        gradient[(slice(None), 0, *tap)] = (g * _repeated(x[part], filters)).sum(axes)
+        index: tuple[Any, ...] = (slice(None), 0, *tap)
+        gradient[index] = (g * _repeated(x[part], filters)).sum(axes)
     return gradient
 
 

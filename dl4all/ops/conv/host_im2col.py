@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +71,8 @@ def _columns(x: NDArray, win: Window, out_size: Shape, groups: int) -> Iterator[
         padded_images = padded(x[portion], win)
         columns = np.empty((len(padded_images), channels, *win.kernel, *out_size), x.dtype)
         for tap, part in taps(win, out_size):
-            columns[(slice(None), slice(None), *tap)] = padded_images[part]
+            index: tuple[Any, ...] = (slice(None), slice(None), *tap)
+            columns[index] = padded_images[part]
         yield portion, columns.reshape(len(padded_images), groups, rows, out_pixels)
 
 

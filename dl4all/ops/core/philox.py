@@ -114,7 +114,8 @@ def normal(words: Words) -> npt.NDArray[np.float32]:
         value >>= 32
         value += column[rows]
     magnitude = np.maximum(value, 0).astype(np.float32) * np.float32(2**-FRACTION)
-    return np.where(words >> np.uint32(31), -magnitude, magnitude)
+    signed: npt.NDArray[np.float32] = np.where(words >> np.uint32(31), -magnitude, magnitude)
+    return signed
 
 
 @functools.cache

@@ -24,7 +24,7 @@ Scalar: TypeAlias = int | float | bool
 Dims: TypeAlias = int | Sequence[int] | None
 """One axis, several axes, or None for all."""
 
-DTypeLike: TypeAlias = npt.DTypeLike
+DTypeLike: TypeAlias = npt.DTypeLike | None
 """An element type: ``"float32"``, ``np.float32``, ``dl.float32``; None for the default."""
 
 DTYPES = tuple(

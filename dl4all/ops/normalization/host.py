@@ -35,7 +35,7 @@ def along_channels(tensor: Any, rank: int) -> Any:
 
 def float64_sum(array: Any, axes: Any, *, keepdims: bool = False) -> Any:
     """NumPy's sum, accumulated in float64: float32 would lose digits along all axes but the last."""
-    return np.asarray(np.sum(array, axes, np.float64, keepdims=keepdims), array.dtype)
+    return np.asarray(array.sum(axes, np.float64, keepdims=keepdims), array.dtype)
 
 
 def row_sums(rows: NDArray) -> NDArray:

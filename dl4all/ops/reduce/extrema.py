@@ -117,7 +117,7 @@ def amax(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
         >>> dl.amax(dl.tensor([[1.0, 4.0], [3.0, 2.0]]), dim=0).tolist()
         [3.0, 4.0]
     """
-    return np.amax(input, axis=axes_of("amax", dim, input.ndim), keepdims=keepdim)
+    return input.max(axis=axes_of("amax", dim, input.ndim), keepdims=keepdim)
 
 
 @export("dl", "Tensor")
@@ -149,7 +149,7 @@ def amin(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
         >>> dl.amin(dl.tensor([[1.0, 4.0], [3.0, 2.0]]), dim=0).tolist()
         [1.0, 2.0]
     """
-    return np.amin(input, axis=axes_of("amin", dim, input.ndim), keepdims=keepdim)
+    return input.min(axis=axes_of("amin", dim, input.ndim), keepdims=keepdim)
 
 
 def _index_axes(name: str, dim: Any, ndim: int) -> tuple[int, ...]:

@@ -106,7 +106,7 @@ def checked_dtype(op: str, dtype: Any) -> np.dtype[Any]:
         DTypeError: it is not a dtype of tensors.
     """
     try:
-        result = np.dtype(dtype)
+        result: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
         pass
     else:

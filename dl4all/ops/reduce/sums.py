@@ -297,4 +297,4 @@ def prod(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeL
         [3.0, 8.0]
     """
     axes = axes_of("prod", dim, input.ndim)
-    return np.prod(input, axis=axes, keepdims=keepdim, dtype=sum_dtype("prod", input, dtype))
+    return input.prod(axis=axes, keepdims=keepdim, dtype=sum_dtype("prod", input, dtype))

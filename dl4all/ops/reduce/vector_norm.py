@@ -135,7 +135,7 @@ def norm(
     axes, order, result_dtype = axes_of("norm", dim, input.ndim), _order(p), float_dtype("norm", input, dtype)
     x = np.abs(input.astype(np.result_type(result_dtype, np.float32), copy=False))
     if math.isinf(order):
-        return (np.amax if order > 0 else np.amin)(x, axis=axes, keepdims=keepdim).astype(result_dtype)
+        return (x.max if order > 0 else x.min)(axis=axes, keepdims=keepdim).astype(result_dtype)
     if order == 0:
         return accurate_sum((x != 0).astype(x.dtype), axes, keepdim, x.dtype).astype(result_dtype)
     powers = x if order == 1 else x * x if order == 2 else x**order
