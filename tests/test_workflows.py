@@ -122,7 +122,7 @@ def test_every_system_has_a_base_here() -> None:
 
 
 def test_the_page_lists_every_job() -> None:
-    page = (ROOT / "docs" / "ci.md").read_text("utf-8")
+    page = (ROOT / "docs" / "ci.md").read_text("utf-8").partition("## Run a job here")[0]
     listed = re.findall(r"^\| `([\w-]+/[\w-]+)` \|", page, re.M)
     assert listed == list(dict.fromkeys(f"{job.file}/{job.key}" for job in JOBS))
 
