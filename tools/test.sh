@@ -18,7 +18,7 @@ unset PYTHONDONTWRITEBYTECODE
 bash "$ROOT/tools/setup.sh" --extras test
 cd "$ROOT"
 # set-up has brought these, so a test that cannot use one fails instead of being skipped
-export DL4ALL_TEST_DEVICES=${DL4ALL_TEST_DEVICES-cpu,vulkan:0,kompute:0}
+export DL4ALL_TEST_DEVICES=${DL4ALL_TEST_DEVICES-$(<"$ROOT/.venv/devices")}
 
 if (($#)); then exec "$PY" -m pytest "$@"; fi
 

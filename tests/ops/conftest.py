@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import dl4all as dl
+from dl4all.ops.core.op import Op
 from tests.support.autotune_harness import Bench
 from tests.support.subcases import FULL
 
@@ -49,7 +50,17 @@ def _runs(item: pytest.Item) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = [item for item in items if not _runs(item)]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if _runs(item)]
+    # All tests of an op one after the other: a process compiles its pipelines once.
+    items[:] = sorted((item for item in items if _runs(item)), key=_op_name)
+
+
+def _op_name(item: pytest.Item) -> str:
+    op = (
+        item.callspec.params.get("op")
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        else None
+    )
+    return op.name if isinstance(op, Op) else ""
 
 
 @pytest.fixture

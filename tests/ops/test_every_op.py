@@ -7,6 +7,7 @@ import itertools
 import logging
 import operator
 import re
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from tests.support.operands import (
     reference,
     transposed,
 )
-from tests.support.subcases import each, each_example
+from tests.support.subcases import FULL, each, each_example
 
 OPS = list(REGISTRY.values())
 ELEMENTWISE = [op for op in OPS if isinstance(op, Elementwise)]
@@ -140,7 +141,12 @@ def test_forward(op: Op[...], case: Example, layout: str, device: str) -> None:
         assert not any(np.shares_memory(result.numpy(), t.numpy()) for t in given)
 
 
-@each_example()
+def more_than_one_workgroup(_: Op[...], case: Example) -> bool:
+    """Or all, in a full run."""
+    return FULL or max(prod(shape) for shape in case.shapes if shape is not None) > 100
+
+
+@each_example(fits=more_than_one_workgroup)
 def test_forward_with_fewer_workgroups_than_work(
     op: Op[...], case: Example, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

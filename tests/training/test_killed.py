@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import dl4all as dl
+from tests.support.subcases import FULL
 
 SCRIPT = Path(__file__).with_name("kill_me.py")
-KILLS = 20
-CHAINS = 4  # runs, each killed five times
+KILLS = 20 if FULL else 8
+CHAINS = 4 if FULL else 2  # runs, each killed several times
 
 
 def start(folder: Path) -> subprocess.Popen[str]:

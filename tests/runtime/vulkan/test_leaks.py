@@ -16,7 +16,7 @@ from tests.runtime.vulkan.driver import install
 from tests.runtime.vulkan.scene import N, after, module, play, push, step, words
 from tests.support.subcases import FULL
 
-TIMES = 10_000 if FULL else 2_000
+TIMES = 10_000 if FULL else 1_000
 SAMPLE = TIMES // 10
 CYCLE = 100 if FULL else 25
 MEGABYTE = 1 << 20
