@@ -33,9 +33,12 @@ check() {
 check "$PY" -m ruff check
 check "$PY" -m ruff format --check
 check "$PY" -m mypy
-# in two processes, as most tests keep one core busy; the rest of a process's share goes to whoever is done
-PYTEST=("$PY" -m pytest -q -n 2 --dist worksteal)
+# in two processes, as most tests keep one core busy; the rest of a process's share goes to whoever is done.
+# BLAS threads of both would wait for each other.
+PYTEST=(env OMP_NUM_THREADS=1 "$PY" -m pytest -q -n 2 --dist worksteal)
 check "${PYTEST[@]}"
+# What follows looks at commands, not at races within kernels: one thread of llvmpipe's a process is quicker.
+export LP_NUM_THREADS=1
 # again, with every Vulkan call checked by the validation layers
 check env DL4ALL_VALIDATION=1 "${PYTEST[@]}" -m 'vulkan and not slow'
 # again, on a device that offers no more than Vulkan requires of every one

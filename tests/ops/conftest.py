@@ -32,11 +32,12 @@ OTHER_VALUES = {
     "test_special_pairs",
     "test_special_values_go_through_as_in_numpy",
 }
+FOLDER = Path(__file__).parent
 AGAIN = os.environ.get("DL4ALL_VALIDATION", "0") == "1" or bool(os.environ.get("DL4ALL_LIMITS"))
 
 
 def _runs(item: pytest.Item) -> bool:
-    if Path(__file__).parent not in item.path.parents:
+    if FOLDER not in item.path.parents:
         return True
     name = getattr(item, "originalname", "")
     if AGAIN and (item.path.stem.endswith(MORE_NUMBERS) or (name in OTHER_VALUES and not FULL)):
@@ -48,10 +49,10 @@ def _runs(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = [item for item in items if not _runs(item)]
-    config.hook.pytest_deselected(items=left_out)
+    runs = {item: _runs(item) for item in items}
+    config.hook.pytest_deselected(items=[item for item in items if not runs[item]])
     # All tests of an op one after the other: a process compiles its pipelines once.
-    items[:] = sorted((item for item in items if _runs(item)), key=_op_name)
+    items[:] = sorted((item for item in items if runs[item]), key=_op_name)
 
 
 def _op_name(item: pytest.Item) -> str:
