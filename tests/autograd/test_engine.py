@@ -92,6 +92,10 @@ def test_nodes_are_made_only_where_gradients_are_required() -> None:
         assert (x + x).grad_fn is None
         with dl.enable_grad():
             assert (x + x).requires_grad
+        assert not (x + x).requires_grad
+        with dl.no_grad():
+            pass
+        assert not (x + x).requires_grad
     assert not x.detach().requires_grad
     assert (x.detach() + x).requires_grad
 
