@@ -31,11 +31,13 @@ os.environ.setdefault("DL4ALL_TUNE", "0")  # and their kernels: what was tuned h
 REPOSITORY = Path(__file__).parents[1]
 REQUIRED = tuple(filter(None, map(str.strip, os.environ.get("DL4ALL_TEST_DEVICES", "").split(","))))
 DEVICES = tuple(dict.fromkeys(("cpu", "vulkan:0", "kompute:0", *REQUIRED)))
-# Kompute runs the shaders of the vulkan backend, and what lies above the ops knows nothing of backends. It is
-# slow on a software driver, as it builds a pipeline for every set of buffers. So of the tests in these
-# folders, a layer's, an optimizer's, a training's and a network's go through it; all of them in a full run.
+# What lies above the ops knows nothing of backends, and asks a device for nothing that ops' own tests do not.
+# Kompute runs the shaders of the vulkan backend, slowly on a software driver, for which it builds a pipeline
+# for each set of buffers; and the validation layers look at commands. So of the tests in these folders, a
+# layer's, an optimizer's, a training's and a network's go through both; all of them in a full run.
+VALIDATED = os.environ.get("DL4ALL_VALIDATION", "0") == "1"
 ABOVE_OPS = ("autograd", "examples", "models", "nn", "optim", "training")
-THROUGH_KOMPUTE = {
+ONE_OF_EACH_KIND = {
     "test_a_training",
     "test_every_device_gives_the_same_logits",
     "test_output",
@@ -54,7 +56,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _only_in_full(item: pytest.Item) -> bool:
     if item.get_closest_marker("full"):
         return True
-    if "kompute:" not in item.name or getattr(item, "originalname", "") in THROUGH_KOMPUTE:
+    once_more = VALIDATED or "kompute:" in item.name
+    if not once_more or getattr(item, "originalname", "") in ONE_OF_EACH_KIND:
         return False
     return any(REPOSITORY / "tests" / folder in item.path.parents for folder in ABOVE_OPS)
 

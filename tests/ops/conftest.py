@@ -9,6 +9,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.ops.core.op import Op
+from tests.conftest import VALIDATED
 from tests.support.autotune_harness import Bench
 from tests.support.subcases import FULL
 
@@ -27,13 +28,15 @@ MORE_NUMBERS = ("_against_torch", "test_fuzz", "test_fuzz_torch", "test_hostile"
 OTHER_VALUES = {
     "test_every_op",  # of test_too_large.py
     "test_forward_with_fewer_workgroups_than_work",
+    "test_long_loops_are_right",
     "test_numbers_on_either_side",
+    "test_ops_launch_the_shaders_that_they_declare",
     "test_other_floats",
     "test_special_pairs",
     "test_special_values_go_through_as_in_numpy",
 }
+AGAIN = VALIDATED or bool(os.environ.get("DL4ALL_LIMITS"))
 FOLDER = Path(__file__).parent
-AGAIN = os.environ.get("DL4ALL_VALIDATION", "0") == "1" or bool(os.environ.get("DL4ALL_LIMITS"))
 
 
 def _runs(item: pytest.Item) -> bool:
