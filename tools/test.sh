@@ -32,11 +32,20 @@ check() {
 
 check "$PY" -m ruff check
 check "$PY" -m ruff format --check
-check "$PY" -m mypy
+# beside the first leg, because it keeps one core busy while test processes start and end
+"$PY" -m mypy >"$ROOT/build/mypy.log" 2>&1 &
+mypy=$!
+types() {
+    local status=0
+    wait "$mypy" || status=$?
+    cat "$ROOT/build/mypy.log"
+    return "$status"
+}
 # in two processes, as most tests keep one core busy; the rest of a process's share goes to whoever is done.
 # BLAS threads of both would wait for each other.
 PYTEST=(env OMP_NUM_THREADS=1 "$PY" -m pytest -q -n 2 --dist worksteal)
 check "${PYTEST[@]}"
+check types
 # What follows looks at commands, not at races within kernels: one thread of llvmpipe's a process is quicker.
 export LP_NUM_THREADS=1
 # again, with every Vulkan call checked by the validation layers

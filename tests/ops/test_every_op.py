@@ -146,7 +146,7 @@ def more_than_one_workgroup(_: Op[...], case: Example) -> bool:
     return FULL or max(prod(shape) for shape in case.shapes if shape is not None) > 100
 
 
-@each_example(fits=more_than_one_workgroup)
+@each_example(fits=more_than_one_workgroup, most=4)
 def test_forward_with_fewer_workgroups_than_work(
     op: Op[...], case: Example, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +157,7 @@ def test_forward_with_fewer_workgroups_than_work(
     compare(result, reference(op, list(elements), **dict(case.arguments)))
 
 
-@each_example("dtype", ["float64", "float16"])
+@each_example("dtype", ["float64", "float16"], most=4)
 def test_other_floats(op: Op[...], case: Example, dtype: str, device: str) -> None:
     """By way of the host or of float32; float16 is compared where its rounding does not add up."""
     tensors, elements = operands_of(op, case, transposed, device, dtype)
@@ -171,7 +171,7 @@ def test_other_floats(op: Op[...], case: Example, dtype: str, device: str) -> No
         compare(result, expected, dtype)
 
 
-@each_example("value", [np.nan, np.inf, -np.inf], fits=filled)
+@each_example("value", [np.nan, np.inf, -np.inf], fits=filled, most=4)
 def test_special_values_go_through_as_in_numpy(op: Op[...], case: Example, value: float, device: str) -> None:
     elements = arrays(op, case)
     first = elements[0]

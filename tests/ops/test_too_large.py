@@ -33,7 +33,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[dl.Device]:
     fallback.warned.clear()
 
 
-@each_example("layout", ["contiguous", "strided"])
+@each_example("layout", ["contiguous", "strided"], most=4)
 def test_every_op(op: Op[...], case: Example, layout: str, small: dl.Device) -> None:
     tensors, elements = operands_of(op, case, LAYOUTS[layout], small)
     arguments = dict(case.arguments)

@@ -46,12 +46,15 @@ def each_example(
     *,
     ops: Iterable[Op[...]] = REGISTRY.values(),
     fits: Callable[[Op[...], Example], bool] = lambda op, example: True,
+    most: int | None = None,
     all_through_kompute: bool = False,
 ) -> Callable[[Test], Test]:
     """One test for each op (parameter ``op``), with each of its examples that fits (``case``) within it.
 
-    Where ``names`` and ``values`` are given, also for these, by :func:`deal`. Kompute runs the shaders of the
-    vulkan backend, so that one example goes through it, in a full run all of them if ``all_through_kompute``.
+    Where ``names`` and ``values`` are given, also for these, by :func:`deal`. Where what is tested hardly
+    depends on the example, the usual run takes ``most`` of them, from all over the list. Kompute runs the
+    shaders of the vulkan backend, so that one example goes through it, in a full run all of them if
+    ``all_through_kompute``.
     """
     fields, choices = _fields(names), list(values) or [()]
     examples = {op.name: [example for example in op.examples if fits(op, example)] for op in ops}
@@ -60,7 +63,7 @@ def each_example(
     def decorate(test: Test) -> Test:
         def run(*args: Any, op: Op[...], **kwargs: Any) -> None:
             kompute = str(kwargs.get("device", "")).startswith("kompute")
-            own = examples[op.name]
+            own = examples[op.name] if FULL or most is None else spread(examples[op.name], most)
             few = kompute and not (FULL and all_through_kompute and "attention" not in op.name)
             pairs = deal(op.name, own[:1] if few else own, choices)
             cases = [
@@ -74,6 +77,12 @@ def each_example(
         )
 
     return decorate
+
+
+def spread(values: Sequence[Any], most: int) -> Sequence[Any]:
+    """That many of the values, at equal distances, the first one among them."""
+    count = min(most, len(values))
+    return [values[i * len(values) // count] for i in range(count)]
 
 
 def deal(name: str, examples: Sequence[Any], values: Sequence[Any]) -> list[tuple[Any, Any]]:

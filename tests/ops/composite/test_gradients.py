@@ -12,7 +12,6 @@ from dl4all.ops.core.op import REGISTRY
 from tests.support import composite_cases, composite_indexing, composite_layers
 from tests.support.composite_cases import Call, Calls
 from tests.support.operands import generator, numbers
-from tests.support.subcases import FULL
 
 WITHOUT_GRADIENT = {
     "returns bools or integers": (
@@ -74,11 +73,10 @@ def test_finite_differences(name: str, case: Call) -> None:
     assert dl.autograd.gradcheck(case.function, operands(case, name))
 
 
-@pytest.mark.parametrize(
-    ("name", "case"), CASES if FULL else [(name, calls[0]) for name, calls in CALLS.items()]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "case"), CASES)
 def test_finite_differences_of_gradients(name: str, case: Call) -> None:
-    """Of one call of each function in the usual run: the ops that they are made of are tested, too."""
+    """The usual run leaves them to those of the ops that the functions are made of."""
     assert dl.autograd.gradgradcheck(case.function, operands(case, name))
 
 
