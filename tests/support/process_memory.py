@@ -20,13 +20,16 @@ from dl4all.runtime import registry
 from dl4all.scheduler import current
 
 MIB = 1 << 20
-REOPEN = 1100 * MIB
+REOPEN = 900 * MIB
 """Where devices are closed. PyTorch and the collected tests take about 500 MiB of it."""
+GROWTH = 250 * MIB
+"""How much more than after the last time it must be, as closing does not bring back everything."""
 MOST = 2048 * MIB
 """What a process may take. A run in which one took more fails."""
 
 peaks: dict[str, int] = {}
 """The most bytes that each process of this run had."""
+_after_closing = 0
 
 
 def pytest_collection_finish() -> None:
@@ -39,10 +42,15 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """Close what grew, where no fixture of a module holds it."""
     yield
-    if nextitem is None or psutil.Process().memory_info().rss < REOPEN:
+    if nextitem is None or _resident() < max(REOPEN, _after_closing + GROWTH):
         return
     if item.path != nextitem.path or not _of_module(nextitem):
         close_devices()
+
+
+def _resident() -> int:
+    """The bytes of memory that this process has now."""
+    return int(psutil.Process().memory_info().rss)
 
 
 def _of_module(item: Any) -> bool:
@@ -51,11 +59,13 @@ def _of_module(item: Any) -> bool:
 
 def close_devices() -> None:
     """Close all devices but the cpu, and give memory back to the system."""
+    global _after_closing
     for name in [name for name in current._devices if name != "cpu"]:
         current._devices.pop(name).synchronize()
     registry.close_all()
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
+    _after_closing = _resident()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
