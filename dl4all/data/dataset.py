@@ -35,8 +35,9 @@ class TensorDataset:
     Example:
         >>> import dl4all as dl
         >>> data = dl.data.TensorDataset([[1.0, 2.0], [3.0, 4.0]], [0, 1])
-        >>> len(data), data[1]
-        (2, (array([3., 4.], dtype=float32), 1))
+        >>> inputs, target = data[1]
+        >>> len(data), inputs.tolist(), int(target)
+        (2, [3.0, 4.0], 1)
     """
 
     def __init__(self, *arrays: ArrayLike) -> None:

@@ -22,7 +22,7 @@ UNTRIED = {"memory_model", "cooperative_matrix"}  # nothing that dl4all runs nee
 
 def one_to_one(bench: Bench, name: str, data: npt.NDArray[Any], out: type, k: int = K) -> npt.NDArray[Any]:
     """What a kernel makes of `data`, element by element."""
-    x, y = bench.put(data), bench.put(np.full(N, -1, out) if out is not np.uint8 else np.full(N, 255, out))
+    x, y = bench.put(data), bench.put(np.full(N, -1).astype(out))
     bench.run(name, x, y, n=N, k=k)
     result: npt.NDArray[Any] = np.empty(N, out)
     bench.stream.download(span(y), result.view(np.uint8))
