@@ -22,6 +22,7 @@ class Storage:
         "allocation",
         "history_version",
         "nbytes",
+        "pending",
         "shown",
         "span",
         "version",
@@ -39,6 +40,7 @@ class Storage:
         self.version = 0  # counts changes in place, which gradients must know of
         self.history_version = 0  # counts those of them that gradients flow through
         self.shown = False  # to the host, which may change it without being counted
+        self.pending: Callable[[], None] | None = None  # waits for contents that are still on their way
         self.allocation = allocation
         self._release = release
 
@@ -46,6 +48,16 @@ class Storage:
     def buffer(self) -> Any:
         """The buffer that ``span`` is a part of."""
         return self.span.buffer
+
+    def settle(self) -> None:
+        """Wait for contents that are still on their way.
+
+        Raises:
+            DeviceError: they cannot come any more.
+        """
+        if self.pending is not None:
+            self.pending()
+            self.pending = None
 
     def __del__(self) -> None:
         if self._release is not None:

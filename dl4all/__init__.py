@@ -28,7 +28,10 @@ from dl4all.ops.random.generator import Generator
 from dl4all.runtime.registry import devices
 from dl4all.scheduler.current import device, set_default_device, synchronize
 from dl4all.scheduler.device import Device
+from dl4all.scheduler.event import Event
+from dl4all.scheduler.group import DeviceGroup
 from dl4all.scheduler.profile import profile
+from dl4all.scheduler.stream import Stream
 from dl4all.tensor import creation as _creation
 from dl4all.tensor import dtypes as _dtypes
 from dl4all.tensor import random as _random
@@ -48,8 +51,11 @@ uint8, bool_ = np.dtype("uint8"), np.dtype("bool")
 
 __all__ = [
     "Device",
+    "DeviceGroup",
     "Dl4allError",
+    "Event",
     "Generator",
+    "Stream",
     "Tensor",
     "Trainer",
     "autograd",

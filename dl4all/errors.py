@@ -6,6 +6,7 @@
     │   ├── UnknownDeviceError     no device has that name            (also a ValueError)
     │   ├── BackendMissingError    a library, driver or package is absent
     │   ├── DeviceLostError        the driver gave the device up
+    │   ├── CancelledError         a task was cancelled before it ran
     │   └── OutOfMemoryError       no device memory is left            (also a MemoryError)
     ├── ShaderError            GLSL does not compile, or SPIR-V does not match its declaration
     ├── ShapeError             shapes do not fit the op                (also a ValueError)
@@ -25,6 +26,7 @@ from __future__ import annotations
 __all__ = [
     "ArgumentError",
     "BackendMissingError",
+    "CancelledError",
     "ConfigError",
     "DTypeError",
     "DeviceError",
@@ -63,6 +65,10 @@ class BackendMissingError(DeviceError):
 
 class DeviceLostError(DeviceError):
     """The driver gave the device up; what it held is gone, host copies are not."""
+
+
+class CancelledError(DeviceError):
+    """A task was cancelled before it ran."""
 
 
 class OutOfMemoryError(DeviceError, MemoryError):

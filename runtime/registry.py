@@ -1,7 +1,8 @@
 """All devices of this machine, their names, and which one ``auto`` is.
 
 A name is ``cpu``, ``BACKEND:INDEX`` (``vulkan:0``, ``kompute:1``), ``BACKEND`` alone for index 0,
-``gpu`` for the best real GPU, or ``auto``. ``null`` is never listed and must be named.
+``gpu`` for the best real GPU, or ``auto``. ``null`` is never listed and must be named. ``vulkan:0#1`` is
+device ``vulkan:0`` opened once more, with memory and streams of its own.
 
 A GPU that two drivers offer has an index from each, and both can be named; it is listed once, under the
 better driver's. What is better may change when something is measured; what is here does not.
@@ -92,7 +93,7 @@ def describe(name: str) -> DeviceInfo:
     Raises:
         UnknownDeviceError, BackendMissingError: it is not here.
     """
-    canonical = resolve(name)
+    canonical = hardware_name(resolve(name))
     return next(info for info in find().devices if canonical in info.names)
 
 
@@ -178,6 +179,11 @@ def resolve(name: str) -> str:
             why = "; ".join(candidate.remark for candidate in gpus) or "no GPU was found"
             raise UnknownDeviceError(f"{why}; use one of: {_known()}")
         return usable[0]
+    name, again, opening = name.partition("#")
+    if again and not (opening.isascii() and opening.isdigit()):
+        raise UnknownDeviceError(f"no opening {again}{opening} of {name!r}; number them as in {name}#1")
+    if again and int(opening):
+        return f"{resolve(name)}#{int(opening)}"
     backend, colon, digits = name.partition(":")
     known = {*plugins.load().sources, *plugins.load().refused}
     if backend not in known or (colon and not (digits.isascii() and digits.isdigit())):
@@ -189,6 +195,15 @@ def resolve(name: str) -> str:
     if problem := find().problems.get(backend):
         raise BackendMissingError(problem)
     raise UnknownDeviceError(f"no device {name!r} here; use auto or one of: {_known()}")
+
+
+def hardware_name(name: str) -> str:
+    """The canonical name of a device without the number of its opening.
+
+    >>> hardware_name("vulkan:0#1")
+    'vulkan:0'
+    """
+    return name.partition("#")[0]
 
 
 class _Settled(NamedTuple):
@@ -238,7 +253,7 @@ def open_device(name: str) -> Backend:
     canonical = resolve(name)
     with _lock:
         if canonical not in _opened:
-            backend, _, digits = canonical.partition(":")
+            backend, _, digits = hardware_name(canonical).partition(":")
             opened = plugins.load().sources[backend].open(int(digits or 0))
             if not _opened:
                 # Not at import: exit functions run last in, first out, and the Vulkan instance

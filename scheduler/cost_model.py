@@ -6,15 +6,25 @@ slowest devices of a kind have. Too much caution costs a submission more now and
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dl4all.runtime import measurements
 from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.registry import hardware_name
+from dl4all.runtime.work import Speeds
+
+if TYPE_CHECKING:
+    from dl4all.scheduler.device import Device
 
 # GFLOP/s and GB/s of slow devices of each kind: those of phones, ten years old cards, two busy cores.
 SLOW = {"discrete": (400.0, 40.0), "integrated": (20.0, 4.0), "virtual": (20.0, 4.0)}
 SLOWEST = (4.0, 1.0)
 CAUTION = 8.0  # kernels reach an eighth of what the best one of them reaches, or more
+
+
+LAUNCH = 30e-6  # seconds to record a kernel
+COPY = 100e-6  # seconds of a copy between host and device, whatever its size
+LINK = 4.0  # GB/s of such a copy
 
 
 class Rates(NamedTuple):
@@ -24,6 +34,29 @@ class Rates(NamedTuple):
     per_byte: float
 
 
+def speeds(device: Device) -> Speeds:
+    """What a device is expected to reach: declared, measured, or usual for its kind.
+
+    >>> import dl4all as dl
+    >>> speeds(dl.device("cpu")).per_flop > 0
+    True
+    """
+    if device.simulated is not None:
+        return device.simulated.speeds
+    found = measurements.lookup(hardware_name(device.name), device.info)
+    if found is None or found.problem or found.matmul_gflops <= 0 or found.copy_gb_per_s <= 0:
+        gflops, gigabytes = SLOW.get(device.info.type, SLOWEST)
+        return Speeds(LAUNCH, 1e-9 / gigabytes, 1e-9 / gflops, {}, COPY, 1e-9 / LINK, 1e-9 / LINK)
+    return Speeds(
+        launch=LAUNCH,
+        per_byte=1e-9 / found.copy_gb_per_s,
+        per_flop=1e-9 / found.matmul_gflops,
+        transfer=found.launch_us * 1e-6,
+        per_byte_up=1e-9 / (found.upload_gb_per_s or LINK),
+        per_byte_down=1e-9 / (found.download_gb_per_s or LINK),
+    )
+
+
 def rates(name: str, info: DeviceInfo) -> Rates:
     """Those of a device, by its measurements if there are any.
 
@@ -31,7 +64,7 @@ def rates(name: str, info: DeviceInfo) -> Rates:
     >>> rates("null:0", describe())
     Rates(per_flop=2e-09, per_byte=8e-09)
     """
-    found = measurements.lookup(name, info)
+    found = measurements.lookup(hardware_name(name), info)
     if found is not None and not found.problem and found.matmul_gflops > 0 and found.copy_gb_per_s > 0:
         gflops, gigabytes = found.matmul_gflops, found.copy_gb_per_s
     else:

@@ -32,6 +32,7 @@ from dl4all.runtime.protocols import (
     Span,
     Stream,
 )
+from dl4all.runtime.simulated.backend import SimulatedBackend
 from dl4all.scheduler.cost_model import rates
 from dl4all.scheduler.programs import Launch, Programs
 from dl4all.scheduler.transfers import Transfers, bytes_of
@@ -52,7 +53,8 @@ class Device:
         self.name = name
         self.info: DeviceInfo = backend.info
         self.features = backend.features
-        self.is_host = name == "cpu"
+        self.is_host = not backend.capabilities.programs  # tensors lie in host memory, and NumPy computes
+        self.simulated = backend if isinstance(backend, SimulatedBackend) else None
         self._backend = backend
         self._stream = backend.stream
         self._lock = threading.RLock()  # one recorder at a time; garbage collection may come back in
@@ -145,10 +147,19 @@ class Device:
 
     def _track_host(self, buffer: Buffer, nbytes: int, tag: str) -> Storage:
         """Memory of the host, which goes back by itself."""
+        if self.simulated is not None and self.pool.stats.allocated + nbytes > self.info.memory:
+            raise OutOfMemoryError(
+                f"[{tag or 'allocate'}] {nbytes} bytes do not fit on {self.name}: {self.pool.stats.allocated} of "
+                f"{self.info.memory} are in use; use a smaller batch, or free tensors"
+            )
         allocation = self.pool.adopt(nbytes, tag)
         if recorder.active is not None:
             recorder.active.allocation(self.name, nbytes, "driver")
         return Storage(Span(buffer, 0, buffer.nbytes), nbytes, allocation, self.pool.release)
+
+    def record_event(self) -> Event:
+        """The point that the device's work has reached: what was asked of it so far."""
+        return self._event_of(self._stream)
 
     def _event_of(self, stream: Stream) -> Event:
         with self._lock:
@@ -168,6 +179,8 @@ class Device:
             nbytes = 0
             for storage in storages:
                 nbytes += storage.nbytes
+                if storage.pending is not None:
+                    storage.settle()
                 if storage.nbytes > limit:
                     raise TooLargeError(
                         f"[{launch.shader.path}] an operand of {storage.nbytes} bytes is more than "
@@ -209,12 +222,14 @@ class Device:
     def download(self, storage: Storage, out: npt.NDArray[Any], start: int = 0) -> None:
         """Copy what `storage` holds from byte `start` on into the contiguous array `out`, when computed."""
         if out.nbytes:
+            storage.settle()
             with self._lock:
                 self._transfers.download(Span(storage.buffer, storage.span.offset + start, out.nbytes), out)
 
     def write(self, storage: Storage, array: npt.NDArray[Any]) -> None:
         """Copy a host array over the start of a storage, when what uses that is done."""
         if array.nbytes:
+            storage.settle()
             with self._lock:
                 self._transfers.write(storage, array)
 
@@ -227,6 +242,7 @@ class Device:
         """The memory of a storage itself, where the host sees it, when everything has been computed."""
         if storage.buffer.mapped is None:
             return None
+        storage.settle()
         storage.shown = True
         self.synchronize()
         return HostView(storage.span, storage).bytes()[: storage.nbytes]
@@ -234,6 +250,7 @@ class Device:
     def fill(self, storage: Storage, word: int) -> None:
         """Fill a storage with a 32-bit pattern."""
         if storage.nbytes:
+            storage.settle()
             with self._lock:
                 self._stream.fill(
                     Fill(Span(storage.buffer, storage.span.offset, -(-storage.nbytes // 4) * 4), word)
@@ -245,6 +262,8 @@ class Device:
 
     def synchronize(self) -> None:
         """Wait until everything that was asked of this device is done."""
+        if self.simulated is not None:
+            self.simulated.synchronize()
         with self._lock:
             self._transfers.synchronize()
 

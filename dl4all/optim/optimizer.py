@@ -243,6 +243,11 @@ class Optimizer:
     ) -> None:
         """Update one parameter in NumPy."""
         tensors = (p, *states)
+        if p.device.simulated is not None:
+            p.device.simulated.launch("optim", (2 + 2 * len(states) + 1) * p.numel() * p.dtype.itemsize, 0)
+            if not p.device.simulated.computes:
+                p.storage.version += 1
+                return
         arrays = [tensor.on_host() for tensor in tensors]
         with np.errstate(all="ignore"):
             for parameter, gradient, *rest in _blocks(arrays[0], g.on_host(), *arrays[1:]):

@@ -88,6 +88,9 @@ class MultiTensor:
             roles: the role of each tensor of a job.
             slot: tells lists of jobs apart, if there are several.
         """
+        for job in jobs:
+            for tensor in job:
+                tensor.storage.settle()  # a dispatch on their span would not wait for each of them
         if len(jobs) == 1 or not jobs[0][0].device.alignment:
             return Plan((), tuple(range(len(jobs))))
         key: list[Any] = [*roles, *[job[-1].shape for job in jobs]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -26,6 +27,7 @@ from dl4all.runtime.kompute import copies
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler import fallback
+from dl4all.scheduler.device import Device
 
 P = ParamSpec("P")
 
@@ -104,6 +106,7 @@ class Op(Generic[P]):
         self.elementwise = elementwise
         self.overwrites = overwrites or elementwise
         self.flops = flops
+        self.family = body.__module__.split(".")[2] if body.__module__.startswith("dl4all.ops.") else ""
         self._set_gradient(grad)
         self._result_rule: tuple[GradientRule, Callable[..., bool]] | None = None
         optional = {p.name: p.default for p in parameters if p.default is not p.empty}
@@ -274,6 +277,10 @@ class Op(Generic[P]):
         dtype: np.dtype[Any],
     ) -> Any:
         """Run the NumPy body; operands are downloaded and the result is uploaded where that is needed."""
+        if first.device.simulated is not None:
+            self._simulate(first.device, operands, arguments, shape, dtype)
+            if not first.device.simulated.computes:
+                return empty(type(first).result_class, shape, dtype, first.device, self.name)
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
         active = recorder.active
         body: Callable[..., Any] = self.body if active is None else active.on_host(self.name, self.body)
@@ -284,6 +291,24 @@ class Op(Generic[P]):
         # A body may return a view of its operand, which must not share memory with the result.
         shared = any(isinstance(a, np.ndarray) and np.may_share_memory(a, result) for a in arrays)
         return from_host(type(first).result_class, result, first.device, copy=shared, tag=self.name)
+
+    def _simulate(
+        self,
+        device: Device,
+        operands: list[Any],
+        arguments: dict[str, Any],
+        shape: Shape,
+        dtype: np.dtype[Any],
+    ) -> None:
+        """Let the time pass that a simulated device takes for this op."""
+        assert device.simulated is not None
+        nbytes = math.prod(shape) * dtype.itemsize
+        for operand in operands:
+            if isinstance(operand, TensorBase):
+                operand.storage.settle()
+                nbytes += operand.numel() * operand.dtype.itemsize
+        flops = 0 if self.flops is None else self.flops(*operands, **arguments)
+        device.simulated.launch(self.family, nbytes, flops)
 
     # Backward
 

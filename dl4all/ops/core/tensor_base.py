@@ -103,6 +103,7 @@ class TensorBase:
             return np.empty(self.shape, self.dtype)
         itemsize, start = self.dtype.itemsize, 0
         if self.device.is_host:
+            self.storage.settle()
             data = self.storage.buffer.data
         else:
             extents = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]

@@ -1,0 +1,34 @@
+"""Which phase of a training step a thread works on, for profiles and for the failures of simulated devices."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+
+class _Phase(threading.local):
+    name = ""
+
+
+_phase = _Phase()
+
+
+def current() -> str:
+    """The innermost phase that this thread is in; empty outside."""
+    return _phase.name
+
+
+@contextlib.contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Within the ``with`` block, this thread works on that phase.
+
+    >>> with phase("forward"):
+    ...     current()
+    'forward'
+    """
+    before, _phase.name = _phase.name, name
+    try:
+        yield
+    finally:
+        _phase.name = before

@@ -1,0 +1,70 @@
+"""What a device is asked to do, and how long that takes at given speeds.
+
+The model has one term for each cause: ``seconds = launches * launch + bytes / bandwidth + flops / rate``, with a
+rate for each class of kernels. It is linear, so work adds up and scales with a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """How fast a device is. Seconds for each unit; what has no class of its own has the common rate."""
+
+    launch: float = 0.0  # of one kernel
+    per_byte: float = 0.0  # of the device's memory, read or written
+    per_flop: float = 0.0
+    per_flop_of: Mapping[str, float] = field(default_factory=dict)  # by the class of kernels
+    transfer: float = 0.0  # of one copy between the host and the device, whatever its size
+    per_byte_up: float = 0.0  # from the host to the device
+    per_byte_down: float = 0.0
+
+    def upload(self, nbytes: float) -> float:
+        """Seconds of a copy from the host."""
+        return self.transfer + nbytes * self.per_byte_up
+
+    def download(self, nbytes: float) -> float:
+        """Seconds of a copy to the host."""
+        return self.transfer + nbytes * self.per_byte_down
+
+
+@dataclass
+class Work:
+    """Launches, bytes of operands and results, and floating point operations by class of kernels.
+
+    >>> (Work(1, 100.0) + Work(2, 50.0, {"conv": 8.0}) * 2).seconds(Speeds(1.0, 0.1, 0.5))
+    33.0
+    """
+
+    launches: float = 0.0
+    nbytes: float = 0.0
+    flops: dict[str, float] = field(default_factory=dict)
+
+    def count(self, kind: str, nbytes: float, flops: float) -> None:
+        """Add one launch of a kernel of a class."""
+        self.launches += 1
+        self.nbytes += nbytes
+        if flops:
+            self.flops[kind] = self.flops.get(kind, 0.0) + flops
+
+    def __add__(self, other: Work) -> Work:
+        kinds = self.flops.keys() | other.flops.keys()
+        flops = {kind: self.flops.get(kind, 0.0) + other.flops.get(kind, 0.0) for kind in kinds}
+        return Work(self.launches + other.launches, self.nbytes + other.nbytes, flops)
+
+    def __sub__(self, other: Work) -> Work:
+        return self + other * -1.0
+
+    def __mul__(self, factor: float) -> Work:
+        flops = {kind: count * factor for kind, count in self.flops.items()}
+        return Work(self.launches * factor, self.nbytes * factor, flops)
+
+    def seconds(self, speeds: Speeds) -> float:
+        """How long a device of these speeds takes."""
+        arithmetic = sum(
+            count * speeds.per_flop_of.get(kind, speeds.per_flop) for kind, count in self.flops.items()
+        )
+        return self.launches * speeds.launch + self.nbytes * speeds.per_byte + arithmetic
