@@ -1,7 +1,7 @@
 """What a device is asked to do, and how long that takes at given speeds.
 
-The model has one term for each cause: ``seconds = launches * launch + bytes / bandwidth + flops / rate``, with a
-rate for each class of kernels. It is linear, so work adds up and scales with a batch.
+The model has one term for each cause: ``seconds = launches * launch + bytes / bandwidth + flops / rate``,
+with a rate for each class of kernels. It is linear, so work adds up and scales with a batch.
 """
 
 from __future__ import annotations

@@ -147,11 +147,13 @@ class Device:
 
     def _track_host(self, buffer: Buffer, nbytes: int, tag: str) -> Storage:
         """Memory of the host, which goes back by itself."""
-        if self.simulated is not None and self.pool.stats.allocated + nbytes > self.info.memory:
-            raise OutOfMemoryError(
-                f"[{tag or 'allocate'}] {nbytes} bytes do not fit on {self.name}: {self.pool.stats.allocated} of "
-                f"{self.info.memory} are in use; use a smaller batch, or free tensors"
-            )
+        if self.simulated is not None:
+            used, memory = self.pool.stats.allocated, self.info.memory
+            if used + nbytes > memory:
+                raise OutOfMemoryError(
+                    f"[{tag or 'allocate'}] {nbytes} bytes do not fit on {self.name}: {used} of {memory} are "
+                    "in use; use a smaller batch, or free tensors"
+                )
         allocation = self.pool.adopt(nbytes, tag)
         if recorder.active is not None:
             recorder.active.allocation(self.name, nbytes, "driver")

@@ -18,7 +18,7 @@ class Event:
     """A point in a stream: what was submitted before it, and what that asked of the device, has been done.
 
     Args:
-        enable_timing: note when it comes, for :meth:`elapsed_time`. The stream then waits for its device there.
+        enable_timing: note when it comes, for :meth:`elapsed_time`. The stream waits for its device there.
 
     Example:
         >>> import dl4all as dl

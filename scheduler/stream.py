@@ -55,9 +55,9 @@ class _Queue:
 class Stream:
     """An in-order queue of functions that give work to a device, run by a thread of its own.
 
-    Tasks run one after the other in the order in which they were submitted; one of higher priority goes before
-    those that still wait. While the device works, the thread waits without holding up others. Streams of several
-    devices, or of one, run side by side.
+    Tasks run one after the other in the order in which they were submitted; one of higher priority goes
+    before those that still wait. While the device works, the thread waits without holding up others. Streams
+    of several devices, or of one, run side by side.
 
     Args:
         device: the device; within tasks, ``device="auto"`` means it.

@@ -17,8 +17,8 @@ State = Literal["waiting", "running", "finished", "failed", "cancelled", "hung"]
 class Task:
     """What :meth:`dl4all.Stream.submit` returns.
 
-    ``submitted``, ``begun`` and ``ended`` are seconds: of ``time.perf_counter``, or of the virtual clock for a
-    simulated device.
+    ``submitted``, ``begun`` and ``ended`` are seconds: of ``time.perf_counter``, or of the virtual clock for
+    a simulated device.
 
     Example:
         >>> import dl4all as dl

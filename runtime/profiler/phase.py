@@ -1,4 +1,4 @@
-"""Which phase of a training step a thread works on, for profiles and for the failures of simulated devices."""
+"""The phase of a training step that a thread works on, for profiles and for failures of simulated devices."""
 
 from __future__ import annotations
 

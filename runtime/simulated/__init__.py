@@ -1,1 +1,1 @@
-"""Devices that compute through the NumPy references, and take the time that others would take, on a virtual clock."""
+"""Devices on a virtual clock: they compute through the NumPy references, in the time that others would take."""

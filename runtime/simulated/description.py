@@ -9,7 +9,7 @@ from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.work import Speeds
 
 FailureKind = Literal["lost", "hang", "slow", "memory"]
-"""The driver gives it up; it never answers again; it becomes slower; it has no memory left for one request."""
+"""The driver gives it up; it never answers again; it becomes slower; it lacks memory for one request."""
 
 
 @dataclass(frozen=True)
