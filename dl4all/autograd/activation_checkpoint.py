@@ -43,7 +43,8 @@ class _Segment:
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self._function, self._args = function, args
-        self._random = generator.default_generator().get_state()
+        source = generator.default_generator()
+        self._random = source.at(source.get_state())
         self._dropped = 0  # number of tensors
         self._recomputed: dict[int, TensorBase] = {}  # by the order in which they were dropped
 
@@ -71,7 +72,11 @@ class _Segment:
                 tensors.append(detached)
             return lambda: detached  # never called: this graph is dropped
 
-        with tape.gradients(True), _recompute_hook(collect), generator.replayed(self._random):
+        with (
+            tape.gradients(True),
+            _recompute_hook(collect),
+            generator.drawing_from(self._random.at(self._random.get_state())),
+        ):
             self._function(*self._args)
         self._recomputed = dict(enumerate(tensors))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from dl4all.ops.core.tape import Edge, Gradient, Hook, Node
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, all_samples
 from dl4all.ops.elementwise.arithmetic import add, clone
+
+LeafReady = Callable[[TensorBase, TensorBase], None]
+"""Called with a leaf and its whole gradient while others are still computed."""
 
 Target = tuple[Any, int]
 """What a gradient belongs to: (node, output), or (None, the id of a leaf)."""
@@ -43,6 +47,10 @@ class _PendingGradients:
         grads = self._of_nodes[node]
         grads[edge.output] = _sum(grads[edge.output], gradient)
 
+    def take_leaf(self, leaf: TensorBase) -> Gradient:
+        """The gradient of a leaf, which is not kept here any longer."""
+        return self.of_leaves.pop(id(leaf), (None, None))[1]
+
     def pop(self) -> tuple[Node, list[Gradient]] | None:
         """The waiting node that was made last: every node that used its outputs was made later."""
         if not self._waiting:
@@ -63,11 +71,13 @@ def backpropagate(
     retain_graph: bool,
     create_graph: bool,
     targets: Sequence[TensorBase] | None = None,
+    leaf_ready: LeafReady | None = None,
 ) -> list[Gradient]:
     """Gradients of the roots, each weighted by its seed.
 
     Without `targets` they are added to the leaves' ``grad``; with, they are returned, None for a target
-    that the roots do not depend on.
+    that the roots do not depend on. With `leaf_ready` they are given to that function instead, each as soon
+    as it is complete.
 
     Raises:
         GradientError: the graph was freed, or what it needs was changed.
@@ -76,6 +86,7 @@ def backpropagate(
     results: dict[Target, Gradient] = dict.fromkeys(targets_of_grad)
     needed_nodes = None if targets is None else _nodes_before(results.keys(), roots)
     pending = _PendingGradients()
+    uses = Counter[int]() if leaf_ready is None else _uses_of_leaves(roots)
     with tape.gradients(create_graph):
         for root, seed in zip(roots, seeds, strict=True):
             pending.add(tape.edge_of(root), seed)
@@ -91,12 +102,16 @@ def backpropagate(
                 input_gradients = _input_gradients(node, grads, create_graph)
                 for edge, gradient in zip(node.edges, input_gradients, strict=True):
                     pending.add(edge, gradient)
+                if leaf_ready is not None:
+                    _give_complete(node, uses, pending, leaf_ready)
             if not retain_graph:
                 node.free()
         seed_storages = {id(seed.storage) for seed in seeds}
         for leaf, gradient in pending.of_leaves.values():
             gradient = _call_hooks(leaf.grad_meta.hooks.values(), gradient)
-            if targets is None:
+            if leaf_ready is not None:
+                leaf_ready(leaf, gradient)
+            elif targets is None:
                 _accumulate(leaf, gradient, seed_storages)
             elif (None, id(leaf)) in results:
                 results[None, id(leaf)] = gradient
@@ -107,6 +122,34 @@ def _target(edge: Edge | None) -> Target:
     if edge is None:
         raise GradientError("[grad] a tensor was given that does not require gradients; use requires_grad_()")
     return (edge.node, edge.output) if edge.leaf is None else (None, id(edge.leaf))
+
+
+def _uses_of_leaves(roots: Iterable[TensorBase]) -> Counter[int]:
+    """How many edges of the graph lead to each leaf, by its id."""
+    uses = Counter[int]()
+    seen: set[Node] = set()
+    stack = [tape.edge_of(root) for root in roots]
+    while stack:
+        edge = stack.pop()
+        if edge is None:
+            continue
+        if edge.leaf is not None:
+            uses[id(edge.leaf)] += 1
+        elif edge.node is not None and edge.node not in seen:
+            seen.add(edge.node)
+            stack += edge.node.edges
+    return uses
+
+
+def _give_complete(node: Node, uses: Counter[int], pending: _PendingGradients, leaf_ready: LeafReady) -> None:
+    """Give away the gradients of leaves that nothing more is added to, now that this node has run."""
+    for edge in node.edges:
+        if edge is not None and edge.leaf is not None:
+            uses[id(edge.leaf)] -= 1
+            if not uses[id(edge.leaf)]:
+                gradient = pending.take_leaf(edge.leaf)
+                if gradient is not None:
+                    leaf_ready(edge.leaf, _call_hooks(edge.leaf.grad_meta.hooks.values(), gradient))
 
 
 def _nodes_before(targets: Collection[Target], roots: Iterable[TensorBase]) -> set[Node]:

@@ -80,7 +80,7 @@ class _ChannelNorm(Module):
         )
 
 
-class _BatchNorm(_ChannelNorm):
+class BatchNorm(_ChannelNorm):
     """Batch normalization, whatever the number of axes."""
 
     def __init__(
@@ -99,11 +99,8 @@ class _BatchNorm(_ChannelNorm):
     def forward(self, x: Tensor) -> Tensor:
         self._check(x)
         batch_statistics = self.training or self.running_mean is None
-        momentum = 0.0 if self.momentum is None else self.momentum
         tracking = self.training and self.num_batches_tracked is not None
-        if tracking:
-            count = self._batches.next(self.num_batches_tracked)
-            momentum = 1 / count if self.momentum is None else momentum
+        momentum = self._next_momentum() if tracking else 0.0
         mean, var = (
             (self.running_mean, self.running_var) if tracking or not batch_statistics else (None, None)
         )
@@ -111,8 +108,13 @@ class _BatchNorm(_ChannelNorm):
             x, mean, var, self.weight, self.bias, batch_statistics, momentum, self.eps
         )
 
+    def _next_momentum(self) -> float:
+        """Count a batch; returns its share in the running statistics."""
+        count = self._batches.next(self.num_batches_tracked)
+        return 1 / count if self.momentum is None else self.momentum
 
-class BatchNorm1d(_BatchNorm):
+
+class BatchNorm1d(BatchNorm):
     """Batch normalization of vectors or sequences (Ioffe and Szegedy, arXiv:1502.03167).
 
     Training uses the mean and the variance of the batch, and moves the running statistics towards them;
@@ -138,7 +140,7 @@ class BatchNorm1d(_BatchNorm):
     ranks = (2, 3)
 
 
-class BatchNorm2d(_BatchNorm):
+class BatchNorm2d(BatchNorm):
     """Batch normalization of images, see :class:`BatchNorm1d`.
 
     Shape:
@@ -148,7 +150,7 @@ class BatchNorm2d(_BatchNorm):
     ranks = (4,)
 
 
-class BatchNorm3d(_BatchNorm):
+class BatchNorm3d(BatchNorm):
     """Batch normalization of volumes, see :class:`BatchNorm1d`.
 
     Shape:

@@ -82,8 +82,8 @@ def batch_norm(
         stats = batch_norm_stats(input)
         result = batch_norm_apply(input, stats[0], stats[1], weight, bias, eps=eps)
         if running_mean is not None:
-            _update_running(running_mean, stats[0], momentum)
-            _update_running(running_var, stats[1] * (count / (count - 1)), momentum)
+            update_running(running_mean, stats[0], momentum)
+            update_running(running_var, stats[1] * (count / (count - 1)), momentum)
 
     def backward(grads: Any, saved: tuple[Any, ...], needs: tuple[bool, ...]) -> list[Any]:
         g, (x, w, saved_stats) = grads[0], saved
@@ -145,8 +145,8 @@ def instance_norm(
         with tape.gradients(False):
             stats = batch_norm_stats(reshape(input, 1, samples * channels, count))
             average = sum_to(reshape(stats, 2, samples, channels), (2, 1, channels)) * (1 / samples)
-            _update_running(running_mean, average[0, 0], momentum)
-            _update_running(running_var, average[1, 0] * (count / (count - 1)), momentum)
+            update_running(running_mean, average[0, 0], momentum)
+            update_running(running_var, average[1, 0] * (count / (count - 1)), momentum)
     return result
 
 
@@ -328,6 +328,6 @@ def _check_operands(
         )
 
 
-def _update_running(running: Any, value: Any, momentum: float) -> None:
+def update_running(running: Any, value: Any, momentum: float) -> None:
     """Moves running statistics towards a value, in place."""
     copy_(running, running * (1 - momentum) + value * momentum)

@@ -98,6 +98,52 @@ class Generator:
             self._offset = (offset + ceil_div(words, 4)) % 2**64
             return self._seed, offset
 
+    def at(self, state: State) -> Generator:
+        """A generator of this kind that continues from a state."""
+        generator = Generator()
+        generator.set_state(state)
+        return generator
+
+
+class MisalignedShard(Exception):
+    """The numbers of a shard do not begin at a counter: it must begin at another row."""
+
+
+class ShardGenerator(Generator):
+    """The random numbers that rows of a batch get where one device computes the whole batch.
+
+    A draw for these rows takes the numbers of all rows, and computes those of its own. What draws as many
+    numbers whatever the batch gets the same ones everywhere.
+
+    Args:
+        state: of the generator that the whole batch would draw from.
+        start, rows: the rows of this shard.
+        total: the rows of the batch.
+    """
+
+    def __init__(self, state: State, start: int, rows: int, total: int) -> None:
+        super().__init__()
+        self.set_state(state)
+        self._start, self._rows, self._total = start, rows, total
+
+    def draw(self, words: int, *, every_sample: bool = False) -> State:
+        """As :meth:`Generator.draw`, for the rows of this shard.
+
+        Raises:
+            MisalignedShard: the first of them is in the middle of a counter's four words.
+        """
+        if words % self._rows:
+            return super().draw(words, every_sample=every_sample)
+        per_row = words // self._rows
+        first, inside = divmod(self._start * per_row, 4)
+        if inside:
+            raise MisalignedShard
+        seed, offset = super().draw(per_row * self._total, every_sample=every_sample)
+        return seed, (offset + first) % 2**64
+
+    def at(self, state: State) -> Generator:
+        return ShardGenerator(state, self._start, self._rows, self._total)
+
 
 def _checked_state(name: str, state: Any) -> State:
     try:
@@ -131,15 +177,18 @@ def default_generator() -> Generator:
 
 
 @contextlib.contextmanager
-def replayed(state: State) -> Iterator[None]:
-    """Within, this thread repeats the random numbers that follow a state of the default generator."""
-    generator = Generator()
-    generator.set_state(state)
+def drawing_from(generator: Generator) -> Iterator[None]:
+    """Within, this thread draws from a generator where none is given."""
     before, _thread.generator = _thread.generator, generator
     try:
         yield
     finally:
         _thread.generator = before
+
+
+def replayed(state: State) -> contextlib.AbstractContextManager[None]:
+    """Within, this thread repeats the random numbers that follow a state of the default generator."""
+    return drawing_from(default_generator().at(state))
 
 
 def state_words(seed: int, offset: int) -> tuple[int, int, int, int]:

@@ -1,0 +1,136 @@
+"""How many rows of a batch each device of a group computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dl4all.scheduler.device import Device
+
+GAIN = 0.05  # a new split must be that much faster: other shapes cost new kernels and memory
+MEMORY_OF_MEASUREMENTS = 0.7  # the weight of what was known in a new estimate
+
+
+def split(rows: int, fixed: Sequence[float], per_row: Sequence[float], grain: int = 1) -> list[int]:
+    """Split a batch so that the slowest device is done as early as possible.
+
+    Args:
+        rows: of the batch.
+        fixed: seconds that each device needs whatever it gets, unless it gets nothing.
+        per_row: seconds that each device needs for a row.
+        grain: shares are multiples of it, except for the last one.
+
+    Returns:
+        The rows of each device.
+
+    >>> split(64, [0.0, 0.0, 0.0], [1.0, 2.0, 4.0])
+    [37, 18, 9]
+    >>> split(4, [0.0, 100.0], [1.0, 1.0])
+    [4, 0]
+    """
+    units = -(-rows // grain)
+    order = sorted(range(len(per_row)), key=lambda i: fixed[i] + per_row[i] * rows)
+    best: tuple[float, list[int]] | None = None
+    for count in range(1, len(order) + 1):
+        shares = _share(units, order[:count], fixed, [seconds * grain for seconds in per_row])
+        seconds = finish(shares, fixed, [seconds * grain for seconds in per_row])
+        if best is None or seconds < best[0] * (1 - 1e-9):
+            best = seconds, shares
+    assert best is not None
+    shares = [share * grain for share in best[1]]
+    last = max(i for i, share in enumerate(shares) if share) if any(shares) else 0
+    shares[last] -= sum(shares) - rows
+    return shares
+
+
+def _share(units: int, chosen: Sequence[int], fixed: Sequence[float], per_unit: Sequence[float]) -> list[int]:
+    """Shares of the chosen devices that end at nearly one time."""
+    rate = sum(1 / per_unit[i] for i in chosen)
+    end = (units + sum(fixed[i] / per_unit[i] for i in chosen)) / rate
+    shares = [0] * len(fixed)
+    for i in chosen:
+        shares[i] = max(0, int((end - fixed[i]) / per_unit[i] + 1e-9))
+    left = units - sum(shares)
+    while left:
+        step = 1 if left > 0 else -1
+        able = [i for i in chosen if step > 0 or shares[i]]
+        # The device that ends first afterwards gets one more, the one that ends last gives one back.
+        i = min(able, key=lambda i: step * (fixed[i] + per_unit[i] * (shares[i] + (step > 0))))
+        shares[i] += step
+        left -= step
+    return shares
+
+
+def finish(shares: Sequence[int], fixed: Sequence[float], per_row: Sequence[float]) -> float:
+    """When the last device is done.
+
+    >>> finish([37, 18, 9], [0.0, 0.0, 0.0], [1.0, 2.0, 4.0])
+    37.0
+    """
+    times = zip(shares, fixed, per_row, strict=True)
+    return max((f + p * share for share, f, p in times if share), default=0.0)
+
+
+@dataclass
+class Estimate:
+    """What is known of a device's speed with a model."""
+
+    fixed: float = 0.0  # seconds of a step, whatever the rows
+    per_row: float = 1.0
+    factor: float = 1.0  # by which steps took longer than that
+    most: int | None = None  # rows that its memory has room for
+    seen: set[int] = field(default_factory=set)  # shares that were measured before
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """Learn from a step. The first with a share does not count: kernels are compiled then."""
+        if rows not in self.seen:
+            self.seen.add(rows)
+            return
+        measured = seconds / (self.fixed + self.per_row * rows)
+        self.factor += (1 - MEMORY_OF_MEASUREMENTS) * (measured - self.factor)
+
+
+class Balance:
+    """The shares of a group's devices, by estimates that follow what is measured.
+
+    Args:
+        estimates: for each device.
+    """
+
+    def __init__(self, estimates: dict[Device, Estimate]) -> None:
+        self.estimates = estimates
+        self.grain = 1
+        self._last: dict[tuple[int, tuple[Device, ...]], list[int]] = {}
+
+    def shares(self, rows: int, devices: Sequence[Device]) -> list[int]:
+        """The rows of each device; those of the last batch as long as others would gain little."""
+        known = [self.estimates[device] for device in devices]
+        fixed = [estimate.fixed * estimate.factor for estimate in known]
+        per_row = [estimate.per_row * estimate.factor for estimate in known]
+        best = self._within_memory(split(rows, fixed, per_row, self.grain), known)
+        key = rows, tuple(devices)
+        last = self._last.get(key)
+        if last is not None and all(share % self.grain == 0 for share in last[:-1]):
+            fits = all(e.most is None or share <= e.most for share, e in zip(last, known, strict=True))
+            if fits and finish(best, fixed, per_row) > (1 - GAIN) * finish(last, fixed, per_row):
+                return last
+        self._last[key] = best
+        return best
+
+    def _within_memory(self, shares: list[int], known: list[Estimate]) -> list[int]:
+        """Move rows from devices without room to those with room, the fastest first."""
+        surplus = 0
+        for i, estimate in enumerate(known):
+            if estimate.most is not None and shares[i] > estimate.most:
+                kept = estimate.most // self.grain * self.grain
+                surplus += shares[i] - kept
+                shares[i] = kept
+        for i in sorted(range(len(known)), key=lambda i: known[i].per_row * known[i].factor):
+            most = known[i].most
+            room = surplus if most is None else max(0, most // self.grain * self.grain - shares[i])
+            taken = min(surplus, room)
+            shares[i] += taken
+            surplus -= taken
+        if surplus:  # it fits nowhere; whoever computes it will say so
+            shares[0] += surplus
+        return shares

@@ -1,0 +1,109 @@
+"""Keeps the parameters and buffers of replicas equal to the model's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from dl4all.errors import DeviceError
+from dl4all.multi_device.copies import Fetch, write
+from dl4all.multi_device.replica import Replica
+from dl4all.nn.module import Module
+from dl4all.nn.normalization import BatchNorm
+from dl4all.runtime.profiler.phase import phase
+from dl4all.runtime.simulated import clock
+from dl4all.tensor.tensor import Tensor
+
+
+class _Arrival:
+    """Contents that one thread fetches and others wait for."""
+
+    def __init__(self) -> None:
+        self._come = threading.Event()
+        self._array: Any = None
+        self._error: BaseException | None = None
+        self._time = 0.0
+
+    def put(self, array: Any) -> None:
+        self._array, self._time = array, clock.now()
+        self._come.set()
+
+    def fail(self, error: BaseException) -> None:
+        self._error = error
+        self._come.set()
+
+    def take(self, timeout: float) -> Any:
+        if not self._come.wait(timeout) or self._error is not None:
+            raise DeviceError("[parallel] the parameters did not come from the primary device")
+        clock.advance_to(self._time)
+        return self._array
+
+
+class Broadcast:
+    """Sends what has changed of a model to replicas, while they already compute.
+
+    A use of a parameter waits for its contents, so the first layers begin before the last have arrived.
+
+    Args:
+        model: whose tensors are sent; it lies on the primary device.
+        timeout: seconds that a replica waits for contents.
+    """
+
+    def __init__(self, model: Module, timeout: float) -> None:
+        self._timeout = timeout
+        self._statistics = {
+            id(tensor) for m in model.modules() if isinstance(m, BatchNorm) for tensor in m.buffers()
+        }
+        self._sent: dict[tuple[Replica, int], tuple[Any, int]] = {}  # storage and version
+
+    def begin(self, replicas: Sequence[Replica], *, training: bool) -> list[tuple[Tensor, _Arrival]]:
+        """Let what is stale in replicas wait for its contents; returns what :meth:`send` is to fetch."""
+        arrivals: dict[int, tuple[Tensor, _Arrival]] = {}
+        for replica in replicas:
+            for key, (source, made) in replica.pairs.items():
+                state = source.storage, source.storage.version
+                if source.device is made.device or self._sent.get((replica, key)) == state:
+                    continue
+                if training and key in self._statistics:
+                    continue  # training does not look at them
+                if key not in arrivals:
+                    arrivals[key] = source, _Arrival()
+                self._sent[replica, key] = state
+                self._await(replica, key, made, arrivals[key][1])
+        return list(arrivals.values())
+
+    def _await(self, replica: Replica, key: int, made: Tensor, arrival: _Arrival) -> None:
+        storage = made.storage
+
+        def arrive() -> None:
+            storage.pending = None  # writing looks at it, too
+            try:
+                with phase("upload"):
+                    write(made, arrival.take(self._timeout))
+            except BaseException:
+                storage.pending = arrive
+                self._sent.pop((replica, key), None)
+                raise
+
+        storage.pending = arrive
+        storage.version += 1
+
+    def send(self, arrivals: Sequence[tuple[Tensor, _Arrival]]) -> None:
+        """Fetch contents from the primary device, in the order of the layers.
+
+        Raises:
+            DeviceError: it has failed; the replicas stop waiting.
+        """
+        waiting = [(Fetch(source, "download"), arrival) for source, arrival in arrivals]
+        for number, (fetch, arrival) in enumerate(waiting):
+            try:
+                arrival.put(fetch.wait())
+            except BaseException as error:
+                for _, later in waiting[number:]:
+                    later.fail(error)
+                raise
+
+    def forget(self, replica: Replica) -> None:
+        """A replica is gone."""
+        self._sent = {key: state for key, state in self._sent.items() if key[0] is not replica}

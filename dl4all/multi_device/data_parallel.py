@@ -1,0 +1,236 @@
+"""Data parallelism: each device of a group computes some rows of every batch."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from dl4all.autograd import is_grad_enabled
+from dl4all.errors import ArgumentError, DeviceLostError, GradientError, OutOfMemoryError
+from dl4all.multi_device import sharded_step
+from dl4all.multi_device.balance import Balance, Estimate
+from dl4all.multi_device.batch_norm import ShardedBatchNorm
+from dl4all.multi_device.broadcast import Broadcast
+from dl4all.multi_device.buffers import Buffers
+from dl4all.multi_device.replica import Replica
+from dl4all.multi_device.sharded_step import Call, Part, ShardFailure
+from dl4all.multi_device.structure import map_tensors, tensors_of
+from dl4all.nn.module import Module, Parameter
+from dl4all.nn.normalization import BatchNorm
+from dl4all.ops.core import tape
+from dl4all.ops.random.generator import MisalignedShard, default_generator
+from dl4all.runtime.simulated.backend import Hang
+from dl4all.scheduler.cost_model import speeds
+from dl4all.scheduler.device import Device
+from dl4all.scheduler.group import DeviceGroup
+from dl4all.tensor.tensor import Tensor
+
+ALIGNED = 4  # rows: a counter of the random generator makes four words
+FLOPS_PER_ROW = 1e9  # for the first split, where only ratios count
+
+logger = logging.getLogger("dl4all")
+
+
+def parallel(
+    model: Module, group: DeviceGroup | Sequence[str | Device], *, sync_batch_norm: bool = True
+) -> DataParallel:
+    """Spread every batch that a model is called with over the devices of a group.
+
+    See :class:`DataParallel`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.parallel(dl.nn.Linear(3, 1), dl.DeviceGroup(["cpu", "cpu#1"]))
+        >>> net(dl.ones(5, 3, device="cpu")).sum().backward()
+        >>> net.module.weight.grad.tolist()
+        [[5.0, 5.0, 5.0]]
+    """
+    return DataParallel(model, group, sync_batch_norm=sync_batch_norm)
+
+
+class DataParallel(Module):
+    """A model whose batches several unlike devices compute together, as if one device did.
+
+    The model lies on the group's first device, where the optimizer works and results arrive. Every call
+    splits the batch along the first axis of its tensors, in proportion to what the devices were measured to
+    do. The backward pass runs on all of them, too, and adds the gradients up while it runs. Each is the
+    gradient of the whole batch's loss, so shards of any size count by their rows. What differs from one device
+    is the order in which float numbers are added.
+
+    Random numbers that belong to rows, such as dropout's, are those that one device would draw. A device that
+    fails or does not answer within ``group.timeout`` seconds is retired, and the others compute its rows. If
+    that is the first one, the parameters are lost with it, and DeviceLostError says so.
+
+    Args:
+        model: takes and returns tensors with the batch along their first axis, within tuples, lists and dicts;
+            it may also return single numbers that are means over the batch. Other tensors are given to all.
+        group: the devices; a list makes a group.
+        sync_batch_norm: whether batch normalization uses the statistics of the whole batch, as one device does.
+            Otherwise each device uses those of its rows, which waits for nobody, and the running statistics
+            are the first device's.
+
+    Raises:
+        ArgumentError: the model is not a module.
+
+    Example:
+        >>> import dl4all as dl
+        >>> group = dl.DeviceGroup(["cpu", "cpu#1"])
+        >>> net = dl.parallel(dl.models.mlp(2, [8], 1), group)
+        >>> optimizer = dl.optim.SGD(net.parameters(), lr=0.1)
+        >>> loss = net(dl.ones(6, 2, device="cpu")).square().mean()
+        >>> loss.backward()
+        >>> optimizer.step()
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        group: DeviceGroup | Sequence[str | Device],
+        *,
+        sync_batch_norm: bool = True,
+    ) -> None:
+        super().__init__()
+        if not isinstance(model, Module):
+            raise ArgumentError(f"[parallel] expected a module, got {type(model).__name__}")
+        self.group = group if isinstance(group, DeviceGroup) else DeviceGroup(group)
+        self.module = model.to(self.group.primary)
+        self.sync_batch_norm = sync_batch_norm
+        self._replicas: dict[Device, Replica] = {}
+        self._broadcast = Broadcast(model, self.group.timeout)
+        self.balance = Balance({device: _estimate(device) for device in self.group.devices})
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        """The model's outputs for the whole batch, on the group's first device."""
+        if len(self.group) == 1:
+            primary = self.group.primary
+            inputs, options = map_tensors((inputs, options), lambda tensor: tensor.to(primary))
+            return self.module(*inputs, **options)
+        tensors = tensors_of([inputs, options])
+        rows = next((tensor.shape[0] for tensor in tensors if tensor.ndim), 0)
+        if not rows:
+            raise ArgumentError("[parallel] expected tensors with the rows of a batch along axis 0, got none")
+        call = Call(inputs, options, default_generator().get_state(), is_grad_enabled(), rows)
+        parts = self._forward(call)
+        with tape.gradients(False):
+            for change in parts[0].shard.afterwards:
+                change()
+            outputs = sharded_step.joined(call, parts, self.group.primary)
+        default_generator().set_state(parts[0].random)
+        if call.gradients:
+            self._add_node(call, parts, outputs, [t for t in tensors if tape.wants_gradient(t)])
+        remaining = iter(outputs)
+        return map_tensors(parts[0].outputs, lambda _: next(remaining))
+
+    def _forward(self, call: Call, *, again: bool = False) -> list[Part]:
+        """Compute all rows, on other devices where some fail. With `again`, buffers stay as they are."""
+        while True:
+            shares = self._shares(call.rows)
+            for replica, _ in shares:
+                replica.follow()
+            elsewhere = [replica for replica, _ in shares if replica.device is not self.group.primary]
+            arrivals = self._broadcast.begin(elsewhere, training=self.module.training)
+            buffers = Buffers(self.module, shares[0][0])
+            try:
+                parts = sharded_step.forward(self.group, call, shares, lambda: self._broadcast.send(arrivals))
+            except ShardFailure as failure:
+                self._recover(failure)
+                buffers.restore()
+                continue
+            if again:
+                buffers.restore()
+            else:
+                buffers.keep()
+            return parts
+
+    def _shares(self, rows: int) -> list[tuple[Replica, int]]:
+        """The replicas that get rows of a batch, and how many."""
+        devices = self.group.alive
+        shares = self.balance.shares(rows, devices)
+        return [(self._replica(d), share) for d, share in zip(devices, shares, strict=True) if share]
+
+    def _replica(self, device: Device) -> Replica:
+        if device not in self._replicas:
+            self._replicas[device] = Replica(self.module, device, self._converted)
+        return self._replicas[device]
+
+    def _converted(self, source: Module, made: Module) -> Module:
+        if isinstance(source, BatchNorm) and isinstance(made, BatchNorm):
+            return ShardedBatchNorm(source, made, self.sync_batch_norm)
+        return made
+
+    def _recover(self, failure: ShardFailure) -> None:
+        """Arrange for another try.
+
+        Raises:
+            DeviceLostError: the primary device has failed, and the parameters with it.
+            Dl4allError: it was no device's failure.
+        """
+        device, error = failure.device, failure.error
+        if isinstance(error, MisalignedShard):
+            self.balance.grain = ALIGNED
+            return
+        if isinstance(error, OutOfMemoryError) and failure.rows > self.balance.grain:
+            estimate = self.balance.estimates[device]
+            estimate.most = failure.rows // 2
+            gc.collect()  # the error's traceback holds what the device had computed
+            logger.warning("[parallel] %s has no memory for %d rows: %s", device, failure.rows, error)
+            return
+        primary = device is self.group.primary
+        if not isinstance(error, (DeviceLostError, Hang)) and (
+            primary or not isinstance(error, OutOfMemoryError)
+        ):
+            raise error
+        self.group.retire(device, str(error))
+        replica = self._replicas.pop(device, None)
+        if replica is not None:
+            self._broadcast.forget(replica)
+        if primary:
+            raise DeviceLostError(
+                f"[parallel] {device}, on which the parameters are, has failed ({error}); move the model to "
+                "another device and load its last state, or let dl.Trainer(devices=...) do that"
+            ) from error
+
+    def _add_node(self, call: Call, parts: list[Part], outputs: list[Tensor], inputs: list[Tensor]) -> None:
+        parameters = list(self.module.parameters())
+        versions = [(p.storage, p.storage.version) for p in parameters]
+        held: list[list[Part]] = [parts]
+
+        def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
+            if tape.state.enabled:
+                raise GradientError(
+                    "[parallel] gradients of gradients are not computed across devices; call the module of one "
+                    "device instead"
+                )
+            if not held:
+                raise GradientError("[parallel] a second backward needs another forward")
+            if [(p.storage, p.storage.version) for p in parameters] != versions:
+                raise GradientError("[parallel] parameters were changed between forward and backward")
+            of_parameters, of_inputs = self._backward(call, held.pop(), grads, parameters, inputs)
+            return [*of_parameters, *of_inputs]
+
+        tape.add_node("parallel", [*parameters, *inputs], outputs, backward)
+
+    def _backward(
+        self,
+        call: Call,
+        parts: list[Part],
+        grads: Sequence[Tensor | None],
+        parameters: Sequence[Parameter],
+        inputs: Sequence[Tensor],
+    ) -> tuple[list[Tensor | None], list[Tensor | None]]:
+        while True:
+            try:
+                gradients = sharded_step.backward(self.group, call, parts, grads, parameters)
+                break
+            except ShardFailure as failure:
+                self._recover(failure)
+                parts = self._forward(call, again=True)
+        for part in parts:
+            self.balance.estimates[part.replica.device].observe(part.shard.rows, part.seconds)
+        return gradients, [sharded_step.input_gradient(call, parts, tensor) for tensor in inputs]
+
+
+def _estimate(device: Device) -> Estimate:
+    return Estimate(per_row=FLOPS_PER_ROW * speeds(device).per_flop)
