@@ -45,7 +45,10 @@ class Source(Protocol):
         """
 
     def open(self, index: int) -> Backend:
-        """Open the device that has this ``index``."""
+        """Open the device that has this ``index``.
+
+        A source may also have ``open_again(index, opening)``, where openings that share less need more.
+        """
 
 
 class Plugins(NamedTuple):

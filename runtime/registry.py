@@ -254,17 +254,28 @@ def open_device(name: str) -> Backend:
     with _lock:
         if canonical not in _opened:
             backend, _, digits = hardware_name(canonical).partition(":")
-            opened = plugins.load().sources[backend].open(int(digits or 0))
-            if not _opened:
-                # Not at import: exit functions run last in, first out, and the Vulkan instance
-                # that devices were found with must outlive them.
-                atexit.register(close_all)
+            source, opening = plugins.load().sources[backend], int(canonical.partition("#")[2] or 0)
+            open_again = getattr(source, "open_again", None)
+            if opening and open_again is not None:
+                opened = open_again(int(digits or 0), opening)
+            else:
+                opened = source.open(int(digits or 0))
+            # After each opening: exit functions run last in, first out, and the Vulkan instance that a device
+            # was found with must outlive it.
+            atexit.unregister(close_all)
+            atexit.register(close_all)
             _opened[canonical] = opened
         return _opened[canonical]
 
 
+before_close: list[Callable[[], object]] = []
+"""Called before devices are closed: whoever uses them in threads of its own ends those."""
+
+
 def close_all() -> None:
     """Close every device that :func:`open_device` opened; what lives on them is gone. Runs at exit."""
+    for end in before_close:
+        end()
     with _lock:
         while _opened:
             _opened.popitem()[1].close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import heapq
 import itertools
 import threading
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dl4all.errors import ArgumentError, DeviceError
+from dl4all.runtime import registry
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
 from dl4all.scheduler.current import device as open_device
@@ -228,7 +228,7 @@ JOIN_SECONDS = 5.0  # that a stream has to end its task when the process ends
 
 
 def close_all() -> None:
-    """Close every stream. Runs at exit, before the devices are closed."""
+    """Close every stream, before the devices are closed."""
     closing = list(streams)
     for stream in closing:
         stream.close()
@@ -237,4 +237,4 @@ def close_all() -> None:
         stream.join(max(0.0, until - time.monotonic()))
 
 
-atexit.register(close_all)
+registry.before_close.append(close_all)

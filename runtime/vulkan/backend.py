@@ -32,7 +32,7 @@ class VulkanBackend:
 
     On integrated and software devices buffers lie in memory that the host sees as well, and uploads
     and downloads are plain copies; elsewhere they go through staging buffers. ``zero_copy=False``
-    forces staging.
+    forces staging. Devices of different `opening` share nothing, where the driver lets them.
 
     Raises:
         UnknownDeviceError: there is no such device.
@@ -41,8 +41,8 @@ class VulkanBackend:
 
     name = "vulkan"
 
-    def __init__(self, index: int, *, zero_copy: bool = True) -> None:
-        found = {device.info.index: device for device in physical_devices()}
+    def __init__(self, index: int, *, zero_copy: bool = True, opening: int = 0) -> None:
+        found = {device.info.index: device for device in physical_devices(opening)}
         if index not in found:
             raise UnknownDeviceError(f"[vulkan] no device {index}; there are {sorted(found)}")
         physical = self._physical = found[index]
@@ -172,6 +172,15 @@ def open(index: int) -> VulkanBackend:
         DeviceError
     """
     return VulkanBackend(index)
+
+
+def open_again(index: int, opening: int) -> VulkanBackend:
+    """The same device once more, for the opening of that number.
+
+    Raises:
+        DeviceError
+    """
+    return VulkanBackend(index, opening=opening)
 
 
 def _create_device(physical: PhysicalDevice, wanted: frozenset[str], queues: int) -> Any:

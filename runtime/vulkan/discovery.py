@@ -52,14 +52,14 @@ class PhysicalDevice:
 _lock = threading.Lock()
 
 
-def physical_devices() -> tuple[PhysicalDevice, ...]:
-    """All devices with a compute queue, in the order the loader gives them.
+def physical_devices(opening: int = 0) -> tuple[PhysicalDevice, ...]:
+    """All devices with a compute queue, in the order the loader gives them; each `opening` has its own.
 
     Raises:
         BackendMissingError: there is no loader, no driver, or no device that any driver knows.
     """
     with _lock:  # functools.cache alone lets two threads that come first make an instance each
-        return _enumerate()
+        return _enumerate(opening)
 
 
 def check_memory(physical: PhysicalDevice) -> None:
@@ -75,8 +75,8 @@ def check_memory(physical: PhysicalDevice) -> None:
 
 
 @functools.cache
-def _enumerate() -> tuple[PhysicalDevice, ...]:
-    handles = _list("VkPhysicalDevice", _enumerate_handles)
+def _enumerate(opening: int) -> tuple[PhysicalDevice, ...]:
+    handles = _list("VkPhysicalDevice", functools.partial(_enumerate_handles, instance(opening)))
     if not len(handles):
         raise BackendMissingError(f"[vulkan] {NO_DEVICE}")
     found = []
@@ -91,8 +91,8 @@ def _enumerate() -> tuple[PhysicalDevice, ...]:
     return tuple(found)
 
 
-def _enumerate_handles(count: Any, into: Any) -> None:
-    result = api().lib.vkEnumeratePhysicalDevices(instance(), count, into)
+def _enumerate_handles(of: Any, count: Any, into: Any) -> None:
+    result = api().lib.vkEnumeratePhysicalDevices(of, count, into)
     if result == api().VK_ERROR_INITIALIZATION_FAILED:  # how some loaders say that there are none
         raise BackendMissingError(f"[vulkan] {NO_DEVICE}")
     check(result, "listing the devices")

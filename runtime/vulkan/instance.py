@@ -1,4 +1,4 @@
-"""The process's one Vulkan instance, and what its result codes mean."""
+"""The process's Vulkan instances, and what their result codes mean."""
 
 from __future__ import annotations
 
@@ -104,8 +104,11 @@ def layers() -> set[str]:
 
 
 @functools.cache
-def instance() -> Any:
-    """The VkInstance, created on first use and destroyed at exit.
+def instance(number: int = 0) -> Any:
+    """A VkInstance, created on first use and destroyed at exit.
+
+    Drivers share what belongs to a physical device, such as llvmpipe's threads, between the devices that are
+    opened through one instance: each further opening has an instance of its own.
 
     With ``DL4ALL_VALIDATION=1`` the Khronos validation layer checks every call; where it writes
     its messages is the layer's own setting.
