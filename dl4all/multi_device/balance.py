@@ -79,6 +79,7 @@ class Estimate:
     per_row: float = 1.0
     factor: float = 1.0  # by which steps took longer than that
     most: int | None = None  # rows that its memory has room for
+    given: int = 0  # rows of the last batch
     seen: set[int] = field(default_factory=set)  # shares that were measured before
 
     def observe(self, rows: int, seconds: float) -> None:
@@ -104,6 +105,12 @@ class Balance:
 
     def shares(self, rows: int, devices: Sequence[Device]) -> list[int]:
         """The rows of each device; those of the last batch as long as others would gain little."""
+        shares = self._shares(rows, devices)
+        for device, share in zip(devices, shares, strict=True):
+            self.estimates[device].given = share
+        return shares
+
+    def _shares(self, rows: int, devices: Sequence[Device]) -> list[int]:
         known = [self.estimates[device] for device in devices]
         fixed = [estimate.fixed * estimate.factor for estimate in known]
         per_row = [estimate.per_row * estimate.factor for estimate in known]

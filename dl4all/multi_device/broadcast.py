@@ -102,6 +102,7 @@ class Broadcast:
             except BaseException as error:
                 for _, later in waiting[number:]:
                     later.fail(error)
+                self._sent.clear()  # all of it again
                 raise
 
     def forget(self, replica: Replica) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 from collections.abc import Sequence
@@ -56,20 +57,21 @@ class DataParallel(Module):
     The model lies on the group's first device, where the optimizer works and results arrive. Every call
     splits the batch along the first axis of its tensors, in proportion to what the devices were measured to
     do. The backward pass runs on all of them, too, and adds the gradients up while it runs. Each is the
-    gradient of the whole batch's loss, so shards of any size count by their rows. What differs from one device
-    is the order in which float numbers are added.
+    gradient of the whole batch's loss, so shards of any size count by their rows. What differs from one
+    device is the order in which float numbers are added.
 
     Random numbers that belong to rows, such as dropout's, are those that one device would draw. A device that
     fails or does not answer within ``group.timeout`` seconds is retired, and the others compute its rows. If
     that is the first one, the parameters are lost with it, and DeviceLostError says so.
 
     Args:
-        model: takes and returns tensors with the batch along their first axis, within tuples, lists and dicts;
-            it may also return single numbers that are means over the batch. Other tensors are given to all.
+        model: takes and returns tensors with the batch along their first axis, within tuples, lists and
+            dicts; it may also return single numbers that are means over the batch. Other tensors are given to
+            all devices.
         group: the devices; a list makes a group.
-        sync_batch_norm: whether batch normalization uses the statistics of the whole batch, as one device does.
-            Otherwise each device uses those of its rows, which waits for nobody, and the running statistics
-            are the first device's.
+        sync_batch_norm: whether batch normalization uses the statistics of the whole batch, as one device
+            does. Otherwise each device uses those of its rows, which waits for nobody, and the running
+            statistics are the first device's.
 
     Raises:
         ArgumentError: the model is not a module.
@@ -132,8 +134,9 @@ class DataParallel(Module):
             elsewhere = [replica for replica, _ in shares if replica.device is not self.group.primary]
             arrivals = self._broadcast.begin(elsewhere, training=self.module.training)
             buffers = Buffers(self.module, shares[0][0])
+            send = functools.partial(self._broadcast.send, arrivals)
             try:
-                parts = sharded_step.forward(self.group, call, shares, lambda: self._broadcast.send(arrivals))
+                parts = sharded_step.forward(self.group, call, shares, send)
             except ShardFailure as failure:
                 self._recover(failure)
                 buffers.restore()
@@ -172,8 +175,7 @@ class DataParallel(Module):
             self.balance.grain = ALIGNED
             return
         if isinstance(error, OutOfMemoryError) and failure.rows > self.balance.grain:
-            estimate = self.balance.estimates[device]
-            estimate.most = failure.rows // 2
+            self.balance.estimates[device].most = failure.rows // 2
             gc.collect()  # the error's traceback holds what the device had computed
             logger.warning("[parallel] %s has no memory for %d rows: %s", device, failure.rows, error)
             return
@@ -192,6 +194,11 @@ class DataParallel(Module):
                 "another device and load its last state, or let dl.Trainer(devices=...) do that"
             ) from error
 
+    def relieve(self, device: Device) -> None:
+        """Give a device half of the rows from now on, so that more of its memory is free."""
+        estimate = self.balance.estimates[device]
+        estimate.most = max(self.balance.grain, (estimate.most or max(estimate.given, 2)) // 2)
+
     def _add_node(self, call: Call, parts: list[Part], outputs: list[Tensor], inputs: list[Tensor]) -> None:
         parameters = list(self.module.parameters())
         versions = [(p.storage, p.storage.version) for p in parameters]
@@ -200,8 +207,8 @@ class DataParallel(Module):
         def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
             if tape.state.enabled:
                 raise GradientError(
-                    "[parallel] gradients of gradients are not computed across devices; call the module of one "
-                    "device instead"
+                    "[parallel] gradients of gradients are not computed across devices; call the module of "
+                    "one device instead"
                 )
             if not held:
                 raise GradientError("[parallel] a second backward needs another forward")

@@ -274,6 +274,8 @@ def _run(
     late = [part for part, task in zip(parts, tasks, strict=True) if not _ended(group, task)]
     if meeting.error is None and late:
         meeting.fail(late[0].shard.party, Hang(f"it did not answer within {group.timeout:g} seconds"))
+    if isinstance(failure, ShardFailure):  # the cause of what the others met with
+        raise failure
     if meeting.error is None:
         return
     if meeting.failed is None:

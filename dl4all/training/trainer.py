@@ -1,4 +1,4 @@
-"""The training loop: epochs, validation, checkpoints, early stopping."""
+"""The training loop: epochs, validation, checkpoints, early stopping, on one device or several."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +15,23 @@ import numpy.typing as npt
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.io.checkpoint import best_step, checkpoints, load_checkpoint, mark_best, save_checkpoint
+from dl4all.multi_device.data_parallel import DataParallel
 from dl4all.nn.module import Module
 from dl4all.nn.utils import clip_grad_norm_
 from dl4all.ops.random.generator import default_generator
+from dl4all.runtime.profiler.phase import phase
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
+from dl4all.scheduler.group import DeviceGroup
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 from dl4all.training.history import History, Row
 from dl4all.training.metrics import METRICS, Metric
 from dl4all.training.progress import Bar, bar
+from dl4all.training.recovery import Recovery
 from dl4all.training.totals import Totals
+
+T = TypeVar("T")
 
 Callback = Callable[["Trainer", Row], None]
 
@@ -43,6 +49,10 @@ class Trainer:
             targets and returns a number, which is averaged over the samples. A number that is a tensor of
             one element is read when the epoch ends: nothing waits for it before.
         device: the device to train on.
+        devices: several devices that compute every batch together, see :func:`dl4all.parallel`: a list of
+            names, a :class:`dl4all.DeviceGroup`, or ``"all"``. Where one fails, the others go on from the
+            last consistent state, which is kept on the host with the batches since.
+        sync_batch_norm: with several devices, whether batch normalization uses the whole batch's statistics.
         scheduler: a learning-rate scheduler; one whose ``step`` takes a value (``ReduceLROnPlateau``) gets
             the validation loss, or the loss without validation.
         scheduler_interval: whether the scheduler steps after every ``"epoch"``, or after every ``"step"`` of
@@ -84,6 +94,8 @@ class Trainer:
         metrics: Sequence[str] | Mapping[str, Metric] = (),
         device: str | Device = "auto",
         *,
+        devices: DeviceGroup | Sequence[str | Device] | Literal["all"] | None = None,
+        sync_batch_norm: bool = True,
         scheduler: Any = None,
         scheduler_interval: Literal["epoch", "step"] = "epoch",
         accumulate: int = 1,
@@ -110,8 +122,18 @@ class Trainer:
                 f"[Trainer] checkpoint_every {checkpoint_every} must be at least 1, and needs a folder"
             )
         self.metrics = dict(metrics) if isinstance(metrics, Mapping) else _known_metrics(metrics)
-        self.device = open_device(device)
-        self.model = model.to(self.device)
+        self.group: DeviceGroup | None = None
+        self.model = model
+        self._network: Module = model
+        self._recovery: Recovery | None = None
+        if devices is None:
+            self.device = open_device(device)
+            model.to(self.device)
+        else:
+            self.group = devices if isinstance(devices, DeviceGroup) else DeviceGroup(devices)
+            self.device = self.group.primary
+            network = self._network = DataParallel(model, self.group, sync_batch_norm=sync_batch_norm)
+            self._recovery = Recovery(self, network)
         self.loss, self.optimizer, self.scheduler, self.ema = loss, optimizer, scheduler, ema
         self.scheduler_interval = scheduler_interval
         self.accumulate, self.clip_norm, self.stop_on_nan = accumulate, clip_norm, stop_on_nan
@@ -122,6 +144,9 @@ class Trainer:
         self.epoch = 0  # how many epochs are complete
         self.step = 0  # how many steps the optimizer has made
         self._interrupted = Totals()  # the sums of an epoch that a checkpoint has interrupted
+        self._totals = Totals()  # those of this epoch
+        self._pending = 0  # batches whose gradients wait for a step
+        self._last_loss = 0.0
 
     # Training
 
@@ -168,8 +193,7 @@ class Trainer:
             while self.epoch < epochs and not self._out_of_patience(monitored, patience):
                 row: Row = {"epoch": self.epoch + 1, **self._train_epoch(train, shown)}
                 if validation is not None:
-                    with nullcontext() if self.ema is None else self.ema.averaged():
-                        row |= {f"val_{name}": value for name, value in self.evaluate(validation).items()}
+                    row |= self._safely(lambda: self._validate(validation))
                 if monitored not in row:
                     raise ArgumentError(f"[Trainer] nothing is called {monitored!r}; there are {sorted(row)}")
                 if self.scheduler_interval == "epoch":
@@ -177,12 +201,16 @@ class Trainer:
                 self.epoch += 1
                 self.history.add(row)
                 if self.folder is not None:
-                    save_checkpoint(self.folder, self.step, self._state(train, Totals()), self.keep)
+                    self._safely(lambda: self._save(train, Totals()))
                     self._mark_best(monitored)
                 for callback in self.callbacks:
                     callback(self, row)
                 shown.epoch(self.epoch, row)
         return self.history
+
+    def _validate(self, validation: Iterable[Any]) -> Row:
+        with nullcontext() if self.ema is None else self.ema.averaged():
+            return {f"val_{name}": value for name, value in self._evaluate(validation).items()}
 
     def _mark_best(self, monitored: str) -> None:
         """Mark the last complete epoch's checkpoint as the best if no epoch was better."""
@@ -198,28 +226,47 @@ class Trainer:
 
     def _train_epoch(self, train: Iterable[Any], shown: Bar) -> dict[str, float]:
         self.model.train()
-        totals, self._interrupted = self._interrupted, Totals()
+        self._totals, self._interrupted = self._interrupted, Totals()
+        self._pending = 0
         self._zero_gradients()
-        pending = 0
+        if self._recovery is not None:
+            self._recovery.begin()
         for inputs, targets in train:
-            inputs, targets = self._on_device(inputs), self._on_device(targets)
-            outputs = self.model(inputs)
-            loss = self.loss(outputs, targets)
-            value = self._check_finite(loss, totals.batches)
-            (loss * (1.0 / self.accumulate) if self.accumulate > 1 else loss).backward()
-            pending += 1
-            self._measure(totals, value, outputs, targets)
-            if pending == self.accumulate:
-                self._update(value)
-                pending = 0
-                self._save_within(train, totals)
+            if self._recovery is None:
+                self._train_batch(inputs, targets)
+            else:
+                self._recovery.batch(inputs, targets)
+            if not self._pending:
+                self._safely(lambda: self._save_within(train, self._totals))
             shown.batch()
-        if pending:
-            self._scale_gradients(self.accumulate / pending)
-            self._update(value)
-        if not totals.samples:
+        if not self._totals.samples:
             raise ArgumentError("[Trainer] there is no batch to train on")
-        return totals.means()
+        return self._finish_epoch() if self._recovery is None else self._recovery.end(self._finish_epoch)
+
+    def _safely(self, function: Callable[[], T]) -> T:
+        """Call a function, again from the last consistent state where a device of several is lost."""
+        return function() if self._recovery is None else self._recovery.call(function)
+
+    def _train_batch(self, inputs: Any, targets: Any) -> None:
+        """Compute gradients, and make a step of the optimizer when there are enough."""
+        outputs, targets = self._outputs(inputs), self._on_device(targets)
+        loss = self.loss(outputs, targets)
+        value = self._check_finite(loss, self._totals.batches)
+        (loss * (1.0 / self.accumulate) if self.accumulate > 1 else loss).backward()
+        self._pending += 1
+        self._measure(self._totals, value, outputs, targets)
+        self._last_loss = value
+        if self._pending == self.accumulate:
+            self._update(value)
+            self._pending = 0
+
+    def _finish_epoch(self) -> dict[str, float]:
+        """Make a step with the gradients that are left; returns the means over the epoch."""
+        if self._pending:
+            self._scale_gradients(self.accumulate / self._pending)
+            self._update(self._last_loss)
+            self._pending = 0
+        return self._totals.means()
 
     @no_grad()
     def _scale_gradients(self, factor: float) -> None:
@@ -230,9 +277,10 @@ class Trainer:
                     parameter.grad.mul_(factor)
 
     def _update(self, loss: float) -> None:
-        if self.clip_norm is not None:
-            clip_grad_norm_(self.model.parameters(), self.clip_norm)
-        self.optimizer.step()
+        with phase("update"):
+            if self.clip_norm is not None:
+                clip_grad_norm_(self.model.parameters(), self.clip_norm)
+            self.optimizer.step()
         self._zero_gradients()
         self.step += 1
         if self.ema is not None:
@@ -287,12 +335,14 @@ class Trainer:
         Raises:
             ArgumentError: there is no batch.
         """
+        return self._safely(lambda: self._evaluate(batches))
+
+    def _evaluate(self, batches: Iterable[Any]) -> dict[str, float]:
         self.model.eval()
         totals = Totals()
         with no_grad():
             for inputs, targets in batches:
-                inputs, targets = self._on_device(inputs), self._on_device(targets)
-                outputs = self.model(inputs)
+                outputs, targets = self._outputs(inputs), self._on_device(targets)
                 self._measure(totals, self.loss(outputs, targets), outputs, targets)
         if not totals.samples:
             raise ArgumentError("[Trainer] there is no batch to evaluate")
@@ -305,10 +355,16 @@ class Trainer:
         with no_grad():
             for batch in batches:
                 inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
-                outputs.append(self.model(self._on_device(inputs)).numpy())
+                outputs.append(self._safely(lambda: self._outputs(inputs).numpy()))  # noqa: B023  # called at once
         if not outputs:
             raise ArgumentError("[Trainer] there is no batch to predict")
         return np.concatenate(outputs)
+
+    def _outputs(self, inputs: Any) -> Any:
+        """What the model returns. Of several devices each takes its rows from where the inputs are."""
+        if self.group is None or len(self.group) == 1:
+            return self._network(self._on_device(inputs))
+        return self._network(from_numpy(inputs, "cpu") if isinstance(inputs, np.ndarray) else inputs)
 
     def _on_device(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -356,7 +412,11 @@ class Trainer:
                 f"DataLoader, not {type(train).__name__}"
             )
         if totals.batches < len(train):  # after the last batch the epoch's own checkpoint follows
-            save_checkpoint(self.folder, self.step, self._state(train, totals), self.keep)
+            self._save(train, totals)
+
+    def _save(self, train: Any, totals: Totals) -> None:
+        assert self.folder is not None
+        save_checkpoint(self.folder, self.step, self._state(train, totals), self.keep)
 
     def _resume(self, train: Any) -> None:
         if self.folder is None:

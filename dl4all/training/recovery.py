@@ -1,0 +1,173 @@
+"""The last consistent state of a training run on the host, for when the device that trains is lost."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError
+from dl4all.multi_device.data_parallel import DataParallel
+from dl4all.ops.core.tensor_base import TensorBase, from_host
+from dl4all.ops.random.generator import State, default_generator
+from dl4all.runtime.simulated.backend import Hang
+from dl4all.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from dl4all.training.trainer import Trainer
+
+T = TypeVar("T")
+
+EVERY = 32  # batches after which a state is taken: more cost more to compute again, fewer more copies
+
+TRIES = 3  # where the primary device's memory does not suffice
+
+
+class Recovery:
+    """Takes states of a trainer, and goes back to the last one when the primary device of its group is lost.
+
+    The batches since then are computed again, with the same random numbers, on the devices that are left. So
+    the run goes on as if nothing had happened.
+
+    Args:
+        trainer: what to take states of.
+        network: its model on several devices.
+    """
+
+    def __init__(self, trainer: Trainer, network: DataParallel) -> None:
+        self._trainer, self._network, self._group = trainer, network, network.group
+        self._state: dict[str, Any] = {}
+        self._since: list[tuple[Any, Any, State]] = []  # batches on the host, and random states before them
+
+    def begin(self) -> None:
+        """Take the state in which an epoch begins."""
+        if self._state:
+            self._state |= self._of_host()
+            self._state["optimizer"]["param_groups"] = self._trainer.optimizer.state_dict()["param_groups"]
+        self._guard(self._take)
+
+    def end(self, finish: Callable[[], T]) -> T:
+        """Finish an epoch, and take the state behind it."""
+
+        def finish_and_take() -> T:
+            result = finish()
+            self._take(clear=False)
+            return result
+
+        result = self._guard(finish_and_take, computed=len(self._since))
+        self._since.clear()
+        return result
+
+    def batch(self, inputs: Any, targets: Any) -> None:
+        """Train with a batch."""
+        inputs, targets = _on_host(inputs), _on_host(targets)
+        self._since.append((inputs, targets, default_generator().get_state()))
+
+        def train() -> None:
+            self._trainer._train_batch(inputs, targets)
+            if len(self._since) >= EVERY and not self._trainer._pending:
+                self._take()
+
+        self._guard(train, computed=len(self._since) - 1)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Do something else with the trainer's devices."""
+        return self._guard(function, computed=len(self._since))
+
+    def _guard(self, function: Callable[[], T], computed: int = 0) -> T:
+        """Call a function; where the primary device is lost meanwhile, go back and call it again.
+
+        Args:
+            function: may be called several times.
+            computed: how many of the batches since the last state were computed before.
+        """
+        failed, failures = False, 0
+        random = default_generator().get_state()
+        while True:
+            primary = self._group.primary
+            try:
+                if failed:
+                    self._restore()
+                    for inputs, targets, state in self._since[:computed]:
+                        default_generator().set_state(state)
+                        self._trainer._train_batch(inputs, targets)
+                    default_generator().set_state(random)
+                return function()
+            except (DeviceLostError, Hang) as error:
+                if not self._state:
+                    raise
+                if self._group.primary is primary:
+                    self._group.retire(primary, str(error))
+            except OutOfMemoryError:
+                failures += 1
+                if not self._state or failures > TRIES:
+                    raise
+                self._network.relieve(primary)
+            failed = True
+            if not len(self._group):
+                raise DeviceError("[Trainer] no device is left to train on")
+            gc.collect()  # errors' tracebacks hold what was computed
+
+    def _take(self, *, clear: bool = True) -> None:
+        """Copy the state to the host. Only between two steps of the optimizer."""
+        trainer = self._trainer
+        self._state = {
+            "model": {name: np.array(tensor.numpy()) for name, tensor in trainer.model.state_dict().items()},
+            "optimizer": _copied(trainer.optimizer.state_dict()),
+            "ema": None if trainer.ema is None else _copied(trainer.ema.state_dict()),
+            **self._of_host(),
+        }
+        if clear:
+            self._since.clear()
+
+    def _of_host(self) -> dict[str, Any]:
+        """The part of the state that is on the host anyway."""
+        trainer = self._trainer
+        return {
+            "scheduler": None if trainer.scheduler is None else _copied(trainer.scheduler.state_dict()),
+            "totals": trainer._totals.state_dict(),
+            "step": trainer.step,
+        }
+
+    def _restore(self) -> None:
+        trainer, state = self._trainer, self._state
+        trainer.device = self._group.primary
+        own = trainer.model.state_dict()
+        for name, array in state["model"].items():
+            _move(own[name], array, trainer.device)
+        trainer._zero_gradients()
+        trainer.optimizer.load_state_dict(state["optimizer"])
+        for part in ("scheduler", "ema"):
+            if state[part] is not None:
+                getattr(trainer, part).load_state_dict(state[part])
+        trainer._totals.load_state_dict(state["totals"])
+        trainer._pending, trainer.step = 0, state["step"]
+        trainer.model.train()
+
+
+def _move(tensor: Tensor, array: Any, device: Any) -> None:
+    """Give a tensor object new memory, without a look at the old."""
+    made = from_host(Tensor, array, device, copy=True)
+    tensor.storage, tensor.device = made.storage, device
+    tensor.strides, tensor.offset = made.strides, 0
+    tensor.grad = None
+
+
+def _on_host(value: Any) -> Any:
+    """A batch whose tensors survive the loss of a device."""
+    if isinstance(value, TensorBase) and (not value.device.is_host or value.device.simulated is not None):
+        return np.array(value.on_host())
+    return value
+
+
+def _copied(value: Any) -> Any:
+    """The same structure with arrays in place of tensors."""
+    if isinstance(value, TensorBase):
+        return np.array(value.on_host())
+    if isinstance(value, dict):
+        return {key: _copied(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_copied(part) for part in value)
+    return value
