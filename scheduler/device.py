@@ -322,9 +322,10 @@ class Device:
                 return arrived(self.name, data)
             return Download(self.name, nbytes, link.send(self.simulated, nbytes), lambda: data)
         if recorder.active is not None or not self.asynchronous or not nbytes:
-            out = np.empty(nbytes, np.uint8)
-            self.download(storage, out, start)
-            return arrived(self.name, out)
+            skew = start % 4  # backends copy from whole words on
+            out = np.empty(skew + nbytes, np.uint8)
+            self.download(storage, out, start - skew)
+            return arrived(self.name, out[skew:])
         self._transfers.device_busy = True
         source = Span(storage.buffer, storage.span.offset + start, nbytes)
         return self._beside.download_beside(storage, source) if beside else self._beside.download(source)
