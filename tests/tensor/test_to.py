@@ -105,9 +105,7 @@ def test_elements_arrive(source: dl.Device, target: dl.Device, non_blocking: boo
 
 
 @pytest.mark.parametrize("non_blocking", [False, True])
-def test_the_source_may_be_changed_at_once(
-    source: dl.Device, target: dl.Device, non_blocking: bool
-) -> None:
+def test_the_source_may_be_changed_at_once(source: dl.Device, target: dl.Device, non_blocking: bool) -> None:
     x = dl.tensor(numbers(), device=source)
     moved = []
     for _ in range(5):
@@ -149,7 +147,8 @@ def test_a_chain_of_devices(staging: dl.Device) -> None:
     need("kompute:0")
     x = dl.tensor(numbers(), device="cpu")
     expected = numbers()
-    for i, place in enumerate(("vulkan:0", staging, "cpu", staging, "vulkan:0#1", "kompute:0", "vulkan:0", "cpu")):
+    places: list[str | dl.Device] = ["vulkan:0", staging, "cpu", staging, "vulkan:0#1", "kompute:0", "cpu"]
+    for i, place in enumerate(places):
         x = x.to(place, non_blocking=True)
         if i % 2:
             x += 1.0
@@ -213,8 +212,13 @@ def test_it_returns_before_and_uses_wait(
     moved = x.to(elsewhere, non_blocking=True)
     del x
     began = threading.Event()
+
+    def using() -> Any:
+        began.set()
+        return use(moved)
+
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(lambda: (began.set(), use(moved))[1])
+        found = pool.submit(using)
         assert began.wait(SECONDS)
         (dl.ones(3, device=elsewhere) + 1).numpy()  # others go on
         assert not found.done()
@@ -262,9 +266,11 @@ def test_errors_come_to_whoever_uses_it(
     with monkeypatch.context() as patched:
         patched.setattr(Download, "wait", lose)
         moved = x.to(elsewhere, non_blocking=True)
-        for use in (*USES.values(), lambda x: x.fill_(0.0)):
+        for use in USES.values():
             with pytest.raises(DeviceLostError, match="it is gone"):
                 use(moved)
+        with pytest.raises(DeviceLostError, match="it is gone"):
+            moved.fill_(0.0)
         elsewhere.synchronize()
     np.testing.assert_array_equal((x + 1).numpy(), numbers() + 1)
     np.testing.assert_array_equal(x.to(elsewhere, non_blocking=True).numpy(), numbers())
@@ -380,11 +386,14 @@ def test_every_thread_waits_for_a_download() -> None:
     """On its own clock, whichever comes first."""
     place = simulated_device(**EASY)
     there = (dl.zeros(4, device=place) + 1).to("cpu", non_blocking=True)
+
+    def used() -> tuple[Any, float]:
+        clock.set_to(0.0)
+        return there.sum().item(), clock.now()
+
     with ThreadPoolExecutor(1) as pool:
         for _ in range(2):
-            assert pool.submit(lambda: (clock.set_to(0.0), there.sum().item(), clock.now())[1:]).result(
-                SECONDS
-            ) == (4.0, 17.0)
+            assert pool.submit(used).result(SECONDS) == (4.0, 17.0)
     assert clock.now() == 0.0
     assert there.sum().item() == 4.0
     assert clock.now() == 17.0
@@ -451,9 +460,10 @@ def test_moving_a_network_takes_its_time() -> None:
     place = simulated_device(**EASY)
     with dl.device("cpu"):
         model = dl.nn.Linear(3, 2).to(place)  # six floats, and two
-    model.weight + 0.0
+    weight, bias = model.parameters()
+    weight + 0.0
     assert kernels_until(place) == 24.0 + 1.0
-    model.bias + 0.0
+    bias + 0.0
     assert kernels_until(place) == 32.0 + 1.0
 
 
