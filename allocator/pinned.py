@@ -16,7 +16,7 @@ class HostView:
 
     Args:
         span: the allocation.
-        owner: is kept alive too: whoever gives the memory back.
+        owner: is kept alive too: whoever gives the memory back, or the backend whose memory it is.
         release: called with the buffer when the last array is gone.
     """
 
@@ -38,12 +38,14 @@ class HostView:
         return np.asarray(self)
 
 
-def pinned_span(array: npt.NDArray[Any]) -> Span | None:
-    """Where a contiguous array lies in pinned memory, None if it does not."""
+def pinned_span(array: npt.NDArray[Any], backend: object) -> Span | None:
+    """Where a contiguous array lies in pinned memory of a backend, None if it does not."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
-    if not isinstance(base, HostView) or base._release is None or not array.flags.c_contiguous:
+    if not isinstance(base, HostView) or base._release is None or base._owner is not backend:
+        return None
+    if not array.flags.c_contiguous:
         return None
     start = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
     return Span(base.span.buffer, base.span.offset + start, array.nbytes)

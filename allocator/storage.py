@@ -40,7 +40,8 @@ class Storage:
         self.version = 0  # counts changes in place, which gradients must know of
         self.history_version = 0  # counts those of them that gradients flow through
         self.shown = False  # to the host, which may change it without being counted
-        self.pending: Callable[[], None] | None = None  # waits for contents that are still on their way
+        # Waits for contents that are still on their way; True means that later uses have to wait, too.
+        self.pending: Callable[[], bool | None] | None = None
         self.allocation = allocation
         self._release = release
 
@@ -55,8 +56,8 @@ class Storage:
         Raises:
             DeviceError: they cannot come any more.
         """
-        if self.pending is not None:
-            self.pending()
+        pending = self.pending  # another thread may be here, too
+        if pending is not None and pending() is not True:
             self.pending = None
 
     def __del__(self) -> None:

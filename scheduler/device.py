@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from dl4all import config
@@ -33,8 +36,12 @@ from dl4all.runtime.protocols import (
     Stream,
 )
 from dl4all.runtime.simulated.backend import SimulatedBackend
+from dl4all.scheduler import link
 from dl4all.scheduler.cost_model import rates
+from dl4all.scheduler.download import Download, arrived
 from dl4all.scheduler.programs import Launch, Programs
+from dl4all.scheduler.task import Task
+from dl4all.scheduler.transfer_streams import TransferStreams
 from dl4all.scheduler.transfers import Transfers, bytes_of
 
 SLAB_BYTES = 1 << 16  # added to the room for many tensors: small ones lie in a slab
@@ -68,13 +75,17 @@ class Device:
         self.pool = Allocator(
             backend,
             lambda driver: choose(driver, alignment, forced),
-            self.synchronize,
+            self._finish,
             self._event_of,
             self._stream,
             name=name,
             guard=GUARD if self._debug else 0,
         )
         self._transfers = Transfers(name, backend, self.pool, self._lock, guarded=self._debug)
+        self.asynchronous = backend.capabilities.asynchronous  # copies may run beside commands
+        self._beside = TransferStreams(name, backend, self.pool, self._lock)
+        self.pool.caches.append(self._beside.staging.clear)
+        self._copies: deque[Task] = deque()  # to and from other devices, by threads
 
     def __repr__(self) -> str:
         return f"device({self.name!r})"
@@ -164,7 +175,7 @@ class Device:
         return self._event_of(self._stream)
 
     def _event_of(self, stream: Stream) -> Event:
-        with self._lock:
+        with self._beside.lock_of(stream):
             return stream.record_event()
 
     def launch(self, launch: Launch, *storages: Storage) -> None:
@@ -175,14 +186,15 @@ class Device:
             ArgumentError: the grid is too large.
             ShaderError: the shader's interface is not what the launch says.
         """
+        for storage in storages:  # before the lock is taken: a thread that brings contents may need it
+            if storage.pending is not None:
+                storage.settle()
         with self._lock:
             program = self._programs.find(launch, len(storages))
             limit = self.info.limits.storage_buffer_range
             nbytes = 0
             for storage in storages:
                 nbytes += storage.nbytes
-                if storage.pending is not None:
-                    storage.settle()
                 if storage.nbytes > limit:
                     raise TooLargeError(
                         f"[{launch.shader.path}] an operand of {storage.nbytes} bytes is more than "
@@ -212,7 +224,7 @@ class Device:
 
     def upload(self, array: npt.NDArray[Any]) -> Storage:
         """Copy a host array to the device; the array may be changed at once afterwards."""
-        pinned = pinned_span(array) if self._transfers.staged else None
+        pinned = pinned_span(array, self._backend) if self._transfers.staged else None
         if pinned is not None and pinned.nbytes and recorder.active is None:
             return self._transfers.upload_pinned(pinned)
         storage = self.allocate(array.nbytes, "upload")
@@ -227,6 +239,103 @@ class Device:
             storage.settle()
             with self._lock:
                 self._transfers.download(Span(storage.buffer, storage.span.offset + start, out.nbytes), out)
+
+    # Without a wait
+
+    def upload_later(self, array: npt.NDArray[Any]) -> Storage:
+        """Copy a host array to the device beside what it computes; the array may be changed at once.
+
+        Commands that use the storage wait for the copy, on the device; errors of the copy are raised there.
+
+        Raises:
+            OutOfMemoryError
+        """
+        if recorder.active is not None and not self.is_host:
+            return self.upload(array)
+        storage = self.reserve(array.nbytes)
+        storage.pending = self.deliver(storage, array)
+        if self.simulated is not None:
+            link.receive_later(self.simulated, storage)
+        return storage
+
+    def reserve(self, nbytes: int, tag: str = "upload") -> Storage:
+        """Memory with undefined contents, for :meth:`deliver`: no command of the device may still use it.
+
+        Raises:
+            OutOfMemoryError
+        """
+        if not self.asynchronous or not nbytes:
+            return self.allocate(nbytes, tag)
+        storage = self._beside.reserve(nbytes, tag)
+        if self._debug:
+            with self._lock:
+                set_guard(self._stream, storage)
+        return storage
+
+    def host_memory(self, storage: Storage) -> Bytes | None:
+        """Memory from :meth:`reserve` itself, to write to; None where the host does not see it."""
+        if not self.is_host and not self.asynchronous:
+            return None  # its commands may use the memory
+        mapped, offset = storage.buffer.mapped, storage.span.offset
+        return None if mapped is None else mapped[offset : offset + storage.nbytes]
+
+    def deliver(self, storage: Storage, array: npt.NDArray[Any]) -> Callable[[], None] | None:
+        """Copy a host array to a storage of its size from :meth:`reserve`; it may be changed at once.
+
+        Returns:
+            For :attr:`Storage.pending`: lets the device's later commands wait for the copy; None when done.
+        """
+        memory = self.host_memory(storage)
+        if memory is not None:
+            memory.view(array.dtype).reshape(array.shape)[...] = array
+        elif self.asynchronous:
+            return functools.partial(self._wait_for, self._beside.deliver(storage, array))
+        elif array.nbytes:
+            with self._lock:
+                self._transfers.write(storage, array)
+        return None
+
+    def _wait_for(self, event: Event) -> None:
+        with self._lock:
+            self._stream.wait_event(event)
+            self._transfers.device_busy = True
+
+    def download_later(
+        self, storage: Storage, nbytes: int, start: int = 0, *, beside: bool = False
+    ) -> Download:
+        """Bytes of a storage from `start` on, as the commands so far leave them; it does not wait for them.
+
+        Args:
+            storage: its contents. It may be written or freed at once.
+            nbytes: how many.
+            start: the first.
+            beside: copy beside the commands that follow, which must not write the storage.
+
+        Raises:
+            OutOfMemoryError: there is no host memory for them.
+            DeviceLostError
+        """
+        storage.settle()
+        if self.is_host:
+            data = storage.buffer.data[start : start + nbytes].copy()
+            if self.simulated is None:
+                return arrived(self.name, data)
+            return Download(self.name, nbytes, link.send(self.simulated, nbytes), lambda: data)
+        if recorder.active is not None or not self.asynchronous or not nbytes:
+            skew = start % 4  # backends copy from whole words on
+            out = np.empty(skew + nbytes, np.uint8)
+            self.download(storage, out, start - skew)
+            return arrived(self.name, out[skew:])
+        self._transfers.device_busy = True
+        source = Span(storage.buffer, storage.span.offset + start, nbytes)
+        return self._beside.download_beside(storage, source) if beside else self._beside.download(source)
+
+    def note_copy(self, task: Task) -> None:
+        """Let :meth:`synchronize` wait for a copy to or from another device."""
+        with self._lock:
+            while self._copies and self._copies[0].done():
+                self._copies.popleft()
+            self._copies.append(task)
 
     def write(self, storage: Storage, array: npt.NDArray[Any]) -> None:
         """Copy a host array over the start of a storage, when what uses that is done."""
@@ -263,10 +372,19 @@ class Device:
         return self._track_host(CpuBuffer(bytes_of(array)), array.nbytes, tag)
 
     def synchronize(self) -> None:
-        """Wait until everything that was asked of this device is done."""
+        """Wait until everything that was asked of this device is done, copies from and to others included."""
+        with self._lock:
+            copies = tuple(self._copies)
+        for task in copies:
+            task.wait()
         if self.simulated is not None:
             self.simulated.synchronize()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Wait until no command of this device runs."""
         with self._lock:
+            self._beside.synchronize()
             self._transfers.synchronize()
 
 

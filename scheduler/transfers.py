@@ -121,7 +121,7 @@ class Transfers:
         """A copy of a host array in memory that the device copies from by itself."""
         self._free_unpinned()
         buffer = self._backend.allocate(array.nbytes or 1, "host")
-        view = HostView(Span(buffer, 0, buffer.nbytes), release=self._unpinned.append)
+        view = HostView(Span(buffer, 0, buffer.nbytes), self._backend, self._unpinned.append)
         pinned = view.bytes()[: array.nbytes].view(array.dtype).reshape(array.shape)
         pinned[...] = array
         return pinned

@@ -118,14 +118,23 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
 
     A test that must see memory as the allocator gives it overrides this fixture.
     """
-    allocate = Device.allocate
+    allocate, reserve = Device.allocate, Device.reserve
 
-    def poisoning(self: Device, nbytes: int, tag: str = "") -> Storage:
-        storage = allocate(self, nbytes, tag)
+    def poison(self: Device, storage: Storage) -> Storage:
         with self._lock:
             self._stream.upload(storage.span, np.full(storage.span.nbytes, 0xFF, np.uint8))
             if self._debug:
                 set_guard(self._stream, storage)
         return storage
 
+    def poisoning(self: Device, nbytes: int, tag: str = "") -> Storage:
+        return poison(self, allocate(self, nbytes, tag))
+
+    def reserving(self: Device, nbytes: int, tag: str = "upload") -> Storage:
+        storage = poison(self, reserve(self, nbytes, tag))
+        with self._lock:
+            self._stream.synchronize()  # no command may use the storage
+        return storage
+
     monkeypatch.setattr(Device, "allocate", poisoning)
+    monkeypatch.setattr(Device, "reserve", reserving)

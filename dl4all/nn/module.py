@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError, WeightsError
 from dl4all.nn.summary import Summary, summary
-from dl4all.ops.core.tensor_base import DTypeLike, TensorBase, from_host
+from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
+from dl4all.ops.memory.transfer import upload
 from dl4all.scheduler.device import Device
 from dl4all.tensor.arguments import DeviceLike, device_and_dtype
 from dl4all.tensor.tensor import Tensor
@@ -421,6 +422,6 @@ def _numbers(name: str, value: object) -> npt.NDArray[Any]:
 
 def _replace(tensor: Tensor, array: npt.NDArray[Any], device: Device) -> None:
     """Give a tensor object new memory on a device, so that all references to it see the new contents."""
-    copy = from_host(Tensor, array, device, copy=True)
+    copy = upload(Tensor, array, device, copy=True)
     tensor.storage, tensor.device, tensor.dtype = copy.storage, device, copy.dtype
     tensor.strides, tensor.offset = copy.strides, 0

@@ -15,6 +15,7 @@ from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fill_with, fresh_copy
+from dl4all.ops.memory.transfer import upload
 from dl4all.scheduler.current import device as open_device
 from dl4all.tensor.arguments import ArrayLike, DeviceLike, check_dtype, checked_dtype, checked_shape
 from dl4all.tensor.interop import array_from_dlpack
@@ -199,7 +200,8 @@ def _filled(name: str, size: tuple[Any, ...], value: npt.NDArray[Any], device: D
     check_dtype(value.dtype)
     if target.is_host:
         array = np.full(shape, value) if value.any() else np.zeros(shape, value.dtype)  # the latter is lazy
-        return _from_array(array, target, copy=False)
+        made: Tensor = from_host(Tensor, array, target, copy=False)
+        return made
     result: Tensor = empty_tensor(Tensor, shape, value.dtype, target)
     fill_with(result, value)
     return result
@@ -211,7 +213,7 @@ def _with_grad(tensor: Tensor, requires_grad: bool) -> Tensor:
 
 def _from_array(array: npt.NDArray[Any], device: DeviceLike, *, copy: bool) -> Tensor:
     check_dtype(array.dtype)
-    result: Tensor = from_host(Tensor, array, open_device(device), copy=copy)
+    result: Tensor = upload(Tensor, array, open_device(device), copy=copy)
     return result
 
 

@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from dl4all.errors import DTypeError, GradientError
 from dl4all.ops.core import tape
-from dl4all.ops.core.tensor_base import TensorBase, from_host
+from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import fresh_copy
+from dl4all.ops.memory.transfer import download, upload
 from dl4all.scheduler.current import device as open_device
 
 T = TypeVar("T", bound=TensorBase)
@@ -59,7 +60,7 @@ def reduce(tensor: TensorBase) -> tuple[Any, ...]:
     """
     _check_leaf("pickle", tensor)
     requires_grad = tensor.grad_meta is not None and tensor.grad_meta.requires_grad
-    array = np.ascontiguousarray(tensor.on_host()).reshape(tensor.shape)
+    array = np.ascontiguousarray(download(tensor)).reshape(tensor.shape)
     return rebuild, (type(tensor), array, str(tensor.device), requires_grad)
 
 
@@ -69,7 +70,7 @@ def rebuild(cls: type[TensorBase], array: npt.NDArray[Any], device: str, require
     Raises:
         UnknownDeviceError, BackendMissingError: this machine does not have its device.
     """
-    result = _as_class(cls, from_host(cls.result_class, array, open_device(device), copy=True))
+    result = _as_class(cls, upload(cls.result_class, array, open_device(device), copy=True))
     if requires_grad:
         result.grad_meta = tape.GradMeta()
         result.grad_meta.requires_grad = True

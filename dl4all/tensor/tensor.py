@@ -15,8 +15,9 @@ from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.op import empty as empty_tensor
-from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, TensorBase, from_host
+from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, TensorBase
 from dl4all.ops.elementwise.comparison import eq, ne
+from dl4all.ops.memory import transfer
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.random.distributions import bernoulli_
 from dl4all.ops.random.generator import Generator
@@ -133,10 +134,10 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
     def numpy(self) -> npt.NDArray[Any]:
         """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy."""
-        return self.on_host()
+        return transfer.download(self)
 
     def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        array = self.on_host()
+        array = transfer.download(self)
         return np.array(array, dtype) if copy or not self.device.is_host else np.asarray(array, dtype)
 
     def __buffer__(self, flags: int) -> memoryview:
@@ -145,7 +146,7 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
-        return self.on_host().tolist()
+        return transfer.download(self).tolist()
 
     def item(self) -> int | float | bool:
         """The only element as a Python number.
@@ -155,7 +156,7 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         """
         if self.numel() != 1:
             raise ArgumentError(f"[item] expected one element, the shape is {self.shape}")
-        value: int | float | bool = self.on_host().item()
+        value: int | float | bool = transfer.download(self).item()
         return value
 
     def to(
@@ -171,7 +172,9 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         Args:
             targets: a device, a dtype, both, or a tensor whose device and dtype are taken.
             device, dtype: the same by name.
-            non_blocking: has no effect; the copy is complete when the call returns.
+            non_blocking: return before the elements have come to another device. Whatever uses the result
+                waits for them, and gets the error if they cannot come. The tensor itself may be changed at
+                once. While a profile is active, copies are waited for.
             copy: return a new tensor even if nothing changes.
 
         Example:
@@ -188,9 +191,13 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         if target_dtype != self.dtype:
             result = ops.cast(result, target_dtype.name)
         if target is not self.device:
-            moved = self._from_host(result.on_host(), target, copy=True)
             source = self.device
-            tape.add_node("to", [result], [moved], lambda grads, saved, needs: [grads[0].to(source)])
+
+            def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
+                return [grads[0].to(source, non_blocking=non_blocking)]
+
+            moved = transfer.move(result, target, non_blocking=non_blocking)
+            tape.add_node("to", [result], [moved], backward)
             result = moved
         return self.clone() if copy and result is self else result
 
@@ -199,7 +206,7 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         return self.to("cpu")
 
     def _from_host(self, array: npt.NDArray[Any], device: Device, *, copy: bool = False) -> Tensor:
-        result: Tensor = from_host(type(self).result_class, array, device, copy=copy)
+        result: Tensor = transfer.upload(type(self).result_class, array, device, copy=copy)
         return result
 
     # Views
@@ -365,7 +372,7 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         Raises:
             DTypeError: the data are no numbers, or tensors cannot have the dtype.
         """
-        array = data.on_host() if isinstance(data, TensorBase) else np.asarray(data)
+        array = transfer.download(data) if isinstance(data, TensorBase) else np.asarray(data)
         result_dtype = np.dtype(self.dtype if dtype is None else dtype)
         if array.dtype.kind not in "biuf" or result_dtype not in DTYPES:
             raise DTypeError(f"[new_tensor] expected numbers of one of {', '.join(map(str, DTYPES))}")

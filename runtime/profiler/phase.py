@@ -32,3 +32,13 @@ def phase(name: str) -> Iterator[None]:
         yield
     finally:
         _phase.name = before
+
+
+def default_phase(name: str) -> contextlib.AbstractContextManager[None]:
+    """:func:`phase` where this thread is in none yet.
+
+    >>> with phase("forward"), default_phase("upload"):
+    ...     current()
+    'forward'
+    """
+    return contextlib.nullcontext() if _phase.name else phase(name)

@@ -14,6 +14,7 @@ from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.cpu.recording import CpuRecording, refuse_programs
 from dl4all.runtime.cpu.stream import CpuStream
 from dl4all.runtime.profiler import phase
+from dl4all.runtime.profiler.phase import default_phase
 from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.description import Description, Failure
@@ -68,21 +69,28 @@ class SimulatedBackend:
         self.computed_until = max(self.computed_until, clock.now()) + seconds
         self.busy += seconds
 
-    def upload(self, nbytes: int) -> float:
-        """Let bytes come from the host; returns when they are there. Kernels do not wait for them."""
-        with self._lock:
+    def upload(self, nbytes: int, since: float = 0.0) -> float:
+        """Let bytes come from the host, which has them from `since` on; returns when they are there.
+
+        Kernels do not wait for them.
+        """
+        with default_phase("upload"), self._lock:
             self._enter()
-            seconds = self.speeds.upload(nbytes) * self._slowness
-            self._uploaded_until = max(self._uploaded_until, clock.now()) + seconds
+            begun = max(self._uploaded_until, clock.now(), since)
+            self._uploaded_until = begun + self.speeds.upload(nbytes) * self._slowness
             return self._uploaded_until
 
     def download(self, nbytes: int, ready: float | None = None) -> None:
         """Let bytes go to the host, which waits; by default when all kernels so far have run."""
-        with self._lock:
+        clock.advance_to(self.download_later(nbytes, ready))
+
+    def download_later(self, nbytes: int, ready: float | None = None) -> float:
+        """:meth:`download` without a wait; returns when they are there."""
+        with default_phase("download"), self._lock:
             self._enter()
             begun = max(self.computed_until if ready is None else ready, self._downloaded_until, clock.now())
             self._downloaded_until = begun + self.speeds.download(nbytes) * self._slowness
-            clock.advance_to(self._downloaded_until)
+            return self._downloaded_until
 
     def wait_until(self, seconds: float) -> None:
         """Let later kernels begin no sooner."""
@@ -90,9 +98,9 @@ class SimulatedBackend:
             self.computed_until = max(self.computed_until, seconds)
 
     def synchronize(self) -> None:
-        """Let this thread wait for all kernels."""
+        """Let this thread wait for all kernels and copies."""
         self._check()
-        clock.advance_to(self.computed_until)
+        clock.advance_to(max(self.computed_until, self._uploaded_until, self._downloaded_until))
 
     # Failures
 

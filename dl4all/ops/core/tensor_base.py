@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -101,20 +102,29 @@ class TensorBase:
         """The elements as a NumPy array, which shares the memory on the CPU and is a copy elsewhere."""
         if 0 in self.shape:  # NumPy refuses an offset past the end of empty memory
             return np.empty(self.shape, self.dtype)
-        itemsize, start = self.dtype.itemsize, 0
         if self.device.is_host:
             self.storage.settle()
-            data = self.storage.buffer.data
-        else:
-            extents = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
-            start = (self.offset + sum(extent for extent in extents if extent < 0)) * itemsize // 4 * 4
-            stop = (self.offset + sum(extent for extent in extents if extent > 0) + 1) * itemsize
-            data = np.empty(stop - start, np.uint8)
-            self.device.download(self.storage, data, start)
-        return np.ndarray(
+            return self.strided()(self.storage.buffer.data)
+        start, stop = self.byte_range()
+        data = np.empty(stop - start, np.uint8)
+        self.device.download(self.storage, data, start)
+        return self.strided(start)(data)
+
+    def byte_range(self) -> tuple[int, int]:
+        """The first byte of the storage that the elements lie in, at the start of a word, and the end."""
+        extents = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
+        first = self.offset + sum(extent for extent in extents if extent < 0)
+        last = self.offset + sum(extent for extent in extents if extent > 0)
+        itemsize = self.dtype.itemsize
+        return first * itemsize // 4 * 4, (last + 1) * itemsize
+
+    def strided(self, start: int = 0) -> Callable[[npt.NDArray[np.uint8]], npt.NDArray[Any]]:
+        """What shows the elements in the storage's bytes from `start` on; it does not keep the storage."""
+        itemsize = self.dtype.itemsize
+        return functools.partial(
+            np.ndarray,
             self.shape,
             self.dtype,
-            buffer=data,
             offset=self.offset * itemsize - start,
             strides=tuple(stride * itemsize for stride in self.strides),
         )

@@ -20,6 +20,7 @@ from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, all_samples
 from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
+from dl4all.ops.memory.transfer import move
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.programs import Launch
 
@@ -64,7 +65,7 @@ def copy_into(target: TensorBase, source: TensorBase) -> None:
         source = source.samples_for(target)
     target = all_samples(target)
     if source.device is not target.device:
-        source = from_host(type(source).result_class, source.on_host(), target.device, copy=True)
+        source = move(source, target.device)
     source = broadcast_view(source, target.shape)
     if target.device.is_host:
         _assign_on_host(target, source.on_host())

@@ -1,0 +1,158 @@
+"""Copies that run beside what a device computes, or that nobody waits for yet.
+
+Uploads have a stream of their own, with memory of its own that no command of the main stream may still use;
+the main stream waits for a copy when it first uses what was copied. Downloads go to staging memory: in their
+place among the commands of the main stream, or on a stream of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.allocator.allocation import aligned
+from dl4all.allocator.allocator import Allocator
+from dl4all.allocator.pinned import HostView
+from dl4all.allocator.staging import Ring
+from dl4all.allocator.staging_pool import StagingPool
+from dl4all.allocator.storage import Storage
+from dl4all.errors import DeviceError
+from dl4all.runtime.protocols import Backend, Buffer, Bytes, Copy, Event, Span, Stream
+from dl4all.scheduler.download import Download
+
+
+class _SideStream:
+    """A stream beside the main one, made when it is first used, with a lock of its own."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._stream: Stream | None = None
+        self.lock = threading.RLock()
+
+    def get(self) -> Stream:
+        """The stream. Whoever uses it holds the lock."""
+        with self.lock:
+            if self._stream is None:
+                self._stream = self._backend.new_stream()
+            return self._stream
+
+    def owns(self, stream: Stream) -> bool:
+        return stream is self._stream
+
+    def synchronize(self) -> None:
+        """Wait for its copies."""
+        with self.lock:
+            if self._stream is not None:
+                self._stream.synchronize()
+
+
+class TransferStreams:
+    """The streams of one asynchronous device, and their memory on the host.
+
+    Methods may be called from any thread. A side stream's lock may be asked for while the allocator's or the
+    device's is held, never the other way round.
+    """
+
+    def __init__(self, name: str, backend: Backend, pool: Allocator, lock: threading.RLock) -> None:
+        self._name = name
+        self._backend = backend
+        self._pool = pool
+        self._main = backend.stream
+        self._lock = lock  # of the device, and so of the main stream
+        self._up, self._down = _SideStream(backend), _SideStream(backend)
+        self._ring: Ring | None = None  # of the stream for uploads, made for its first copy
+        self.staging = StagingPool(backend)
+
+    def lock_of(self, stream: Stream) -> threading.RLock:
+        """What to hold while `stream` is used."""
+        return next((side.lock for side in (self._up, self._down) if side.owns(stream)), self._lock)
+
+    def synchronize(self) -> None:
+        """Wait for all copies beside the main stream."""
+        self._up.synchronize()
+        self._down.synchronize()
+
+    # Up
+
+    def reserve(self, nbytes: int, tag: str) -> Storage:
+        """Memory that no command of the main stream uses yet, for :meth:`deliver`.
+
+        Raises:
+            OutOfMemoryError
+        """
+        allocation = self._pool.allocate(nbytes, tag, self._up.get())
+        storage = Storage(allocation.span, nbytes, allocation, self._pool.release)
+        storage.used_on(self._main)
+        return storage
+
+    def deliver(self, storage: Storage, array: npt.NDArray[Any]) -> Event:
+        """Copy an array, which may be changed at once, to a new storage; returns what its users wait for."""
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        with self._up.lock:
+            stream = self._up.get()
+            if self._ring is None:
+                self._ring = Ring(self._backend, stream)
+            self._ring.upload(storage.span, data)
+            return stream.record_event()
+
+    # Down
+
+    def download(self, source: Span) -> Download:
+        """Copy a span behind what was asked of the device so far, and before what will be."""
+        copy, skew = self._staged(source)
+        with self._lock:
+            self._main.copy(copy)
+            event = self._main.record_event()
+        return self._download(copy.target, event, skew, source.nbytes)
+
+    def download_beside(self, storage: Storage, source: Span) -> Download:
+        """Copy a span of a storage that nobody writes, beside what the device is asked for from now on."""
+        with self._lock:
+            computed = self._main.record_event()
+        if source.buffer.mapped is not None:
+            fetch = functools.partial(_copied, self._name, storage, source)
+            return Download(self._name, source.nbytes, computed, fetch)
+        copy, skew = self._staged(source)
+        with self._down.lock:
+            stream = self._down.get()
+            storage.used_on(stream)
+            stream.wait_event(computed)
+            stream.copy(copy)
+            event = stream.record_event()
+        return self._download(copy.target, event, skew, source.nbytes)
+
+    def _staged(self, source: Span) -> tuple[Copy, int]:
+        """The copy of a span to staging memory in whole words, and how many bytes of it lie in front."""
+        skew = source.offset % 4
+        nbytes = aligned(skew + source.nbytes, 4)
+        target = Span(self.staging.take(nbytes), 0, nbytes)
+        return Copy(Span(source.buffer, source.offset - skew, nbytes), target), skew
+
+    def _download(self, staged: Span, event: Event, skew: int, nbytes: int) -> Download:
+        # From here on the memory goes back when nobody can read it any more, be it unread.
+        view = HostView(staged, self._backend, functools.partial(self.staging.give, event))
+        return Download(self._name, nbytes, event, functools.partial(_shown, self._name, view, skew, nbytes))
+
+
+def _shown(name: str, view: HostView, skew: int, nbytes: int) -> Bytes:
+    _check_open(name, view.span.buffer, nbytes)
+    return view.bytes()[skew : skew + nbytes]
+
+
+def _copied(name: str, storage: Storage, source: Span) -> Bytes:
+    """A copy of a part of a storage, which is alive until then."""
+    _check_open(name, storage.buffer, source.nbytes)
+    part: Bytes = source.buffer.mapped[source.offset : source.offset + source.nbytes]
+    return part.copy()
+
+
+def _check_open(name: str, buffer: Buffer, nbytes: int) -> None:
+    """Raise DeviceError if the memory went with its device."""
+    if buffer.mapped is None:
+        raise DeviceError(
+            f"[Download] {name} was closed before its {nbytes} bytes were read; read them before that"
+        )
