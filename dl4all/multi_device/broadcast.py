@@ -57,9 +57,12 @@ class Broadcast:
         }
         self._sent: dict[tuple[Replica, int], tuple[Any, int]] = {}  # storage and version
 
-    def begin(self, replicas: Sequence[Replica], *, training: bool) -> list[tuple[Tensor, _Arrival]]:
-        """Let what is stale in replicas wait for its contents; returns what :meth:`send` is to fetch."""
-        arrivals: dict[int, tuple[Tensor, _Arrival]] = {}
+    def begin(self, replicas: Sequence[Replica], *, training: bool) -> list[tuple[Fetch, _Arrival]]:
+        """Let what is stale in replicas wait for its contents; returns what :meth:`send` is to bring.
+
+        The primary device begins to send before it gets other work.
+        """
+        arrivals: dict[int, tuple[Fetch, _Arrival]] = {}
         for replica in replicas:
             for key, (source, made) in replica.pairs.items():
                 state = source.storage, source.storage.version
@@ -68,7 +71,7 @@ class Broadcast:
                 if training and key in self._statistics:
                     continue  # training does not look at them
                 if key not in arrivals:
-                    arrivals[key] = source, _Arrival()
+                    arrivals[key] = Fetch(source, "download", self._timeout), _Arrival()
                 self._sent[replica, key] = state
                 self._await(replica, key, made, arrivals[key][1])
         return list(arrivals.values())
@@ -89,18 +92,17 @@ class Broadcast:
         storage.pending = arrive
         storage.version += 1
 
-    def send(self, arrivals: Sequence[tuple[Tensor, _Arrival]]) -> None:
-        """Fetch contents from the primary device, in the order of the layers.
+    def send(self, arrivals: Sequence[tuple[Fetch, _Arrival]]) -> None:
+        """Bring contents from the primary device, in the order of the layers.
 
         Raises:
             DeviceError: it has failed; the replicas stop waiting.
         """
-        waiting = [(Fetch(source, "download"), arrival) for source, arrival in arrivals]
-        for number, (fetch, arrival) in enumerate(waiting):
+        for number, (fetch, arrival) in enumerate(arrivals):
             try:
                 arrival.put(fetch.wait())
             except BaseException as error:
-                for _, later in waiting[number:]:
+                for _, later in arrivals[number:]:
                     later.fail(error)
                 self._sent.clear()  # all of it again
                 raise

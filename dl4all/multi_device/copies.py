@@ -1,4 +1,4 @@
-"""Copies between the host and the devices of a group, with their place in time."""
+"""Copies between the host and the devices of a group."""
 
 from __future__ import annotations
 
@@ -10,28 +10,39 @@ import numpy.typing as npt
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.runtime.profiler.phase import phase
+from dl4all.runtime.simulated import clock
+from dl4all.scheduler.device import Device
 
 
 class Fetch:
-    """A tensor on its way to the host. The device goes on with what it is given meanwhile.
+    """A tensor on its way to the host, beside what its device goes on to compute.
 
     Args:
         tensor: nobody may write it until :meth:`wait` has returned.
         name: the phase that this is a part of.
+        timeout: seconds after which the device is given up.
     """
 
-    def __init__(self, tensor: TensorBase, name: str) -> None:
-        self._tensor, self._phase = contiguous(tensor), name
-        simulated = tensor.device.simulated
-        self._ready = None if simulated is None else simulated.computed_until
+    def __init__(self, tensor: TensorBase, name: str, timeout: float | None = None) -> None:
+        tensor = contiguous(tensor)
+        self._shape, self._dtype, self._timeout, self._phase = tensor.shape, tensor.dtype, timeout, name
+        device = tensor.device
+        self._array: npt.NDArray[Any] | None = None
+        if device.is_host and device.simulated is None:
+            self._array = tensor.on_host()
+            return
+        itemsize = tensor.dtype.itemsize
+        with phase(name):
+            self._download = device.download_later(
+                tensor.storage, tensor.numel() * itemsize, tensor.offset * itemsize, beside=True
+            )
 
     def wait(self) -> npt.NDArray[Any]:
         """The elements; on the CPU the tensor's own memory."""
-        tensor, simulated = self._tensor, self._tensor.device.simulated
-        with phase(self._phase):
-            if simulated is not None:
-                simulated.download(tensor.numel() * tensor.dtype.itemsize, self._ready)
-            return tensor.on_host()
+        if self._array is None:
+            with phase(self._phase):
+                self._array = self._download.wait(self._timeout).view(self._dtype).reshape(self._shape)
+        return self._array
 
 
 def write(tensor: TensorBase, array: npt.NDArray[Any]) -> None:
@@ -42,3 +53,12 @@ def write(tensor: TensorBase, array: npt.NDArray[Any]) -> None:
         if not device.simulated.computes:
             return
     device.write(tensor.storage, np.ascontiguousarray(array))
+
+
+def wait_for_commands(device: Device) -> None:
+    """Wait for what a device computes, but not for copies beside that."""
+    event = device.record_event()
+    if device.simulated is not None:
+        device.simulated.check()
+        clock.advance_to(device.simulated.computed_until)
+    event.synchronize()

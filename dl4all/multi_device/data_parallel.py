@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dl4all.autograd import is_grad_enabled
-from dl4all.errors import ArgumentError, DeviceLostError, GradientError, OutOfMemoryError
+from dl4all.errors import ArgumentError, DeviceError, DeviceLostError, GradientError, OutOfMemoryError
 from dl4all.multi_device import sharded_step
 from dl4all.multi_device.balance import Balance, Estimate
 from dl4all.multi_device.batch_norm import ShardedBatchNorm
@@ -132,10 +132,10 @@ class DataParallel(Module):
             for replica, _ in shares:
                 replica.follow()
             elsewhere = [replica for replica, _ in shares if replica.device is not self.group.primary]
-            arrivals = self._broadcast.begin(elsewhere, training=self.module.training)
             buffers = Buffers(self.module, shares[0][0])
-            send = functools.partial(self._broadcast.send, arrivals)
             try:
+                arrivals = self._begin_broadcast(elsewhere)
+                send = functools.partial(self._broadcast.send, arrivals)
                 parts = sharded_step.forward(self.group, call, shares, send)
             except ShardFailure as failure:
                 self._recover(failure)
@@ -146,6 +146,13 @@ class DataParallel(Module):
             else:
                 buffers.keep()
             return parts
+
+    def _begin_broadcast(self, replicas: list[Replica]) -> Any:
+        try:
+            return self._broadcast.begin(replicas, training=self.module.training)
+        except DeviceError as error:
+            primary = self.group.primary
+            raise ShardFailure(primary, self.balance.estimates[primary].given, error) from error
 
     def _shares(self, rows: int) -> list[tuple[Replica, int]]:
         """The replicas that get rows of a batch, and how many."""

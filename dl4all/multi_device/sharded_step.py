@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dl4all.autograd.engine import backpropagate
 from dl4all.errors import ArgumentError, DeviceError
-from dl4all.multi_device.copies import Fetch
+from dl4all.multi_device.copies import Fetch, wait_for_commands
 from dl4all.multi_device.reduction import Collector, buckets_of, reduce
 from dl4all.multi_device.rendezvous import Rendezvous
 from dl4all.multi_device.replica import Replica
@@ -148,7 +148,7 @@ def _forward_shard(part: Part, call: Call, on_host: Arrays, *, fetch: bool) -> N
             )
     if fetch:
         part.fetched = [Fetch(output.detach(), "download").wait() for output in tensors_of(part.outputs)]
-    shard.device.synchronize()
+    wait_for_commands(shard.device)
     part.seconds = shard.seconds() - begun - shard.waited
 
 
@@ -231,7 +231,7 @@ def _backward_shard(
                     seeds.append(seed if output.ndim else seed * (shard.rows / call.rows))
         backpropagate(roots, seeds, retain_graph=False, create_graph=False, leaf_ready=collector.add)
         collector.finish()
-        shard.device.synchronize()
+        wait_for_commands(shard.device)
     part.seconds += shard.seconds() - begun - (shard.waited - waited)
 
 

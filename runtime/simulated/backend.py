@@ -25,6 +25,10 @@ SMALL_BYTES = 1 << 20
 """Results that nothing computes are 0 up to this size: numbers that programs look at, such as a loss."""
 
 
+BETWEEN_BYTES = 1 << 16
+"""Copies up to this size go between the packets of larger ones, and do not wait for their ends."""
+
+
 class Hang(DeviceError):
     """The device does not answer. A queue that meets this leaves its task unfinished for ever."""
 
@@ -76,9 +80,10 @@ class SimulatedBackend:
         """
         with default_phase("upload"), self._lock:
             self._enter()
-            begun = max(self._uploaded_until, clock.now(), since)
-            self._uploaded_until = begun + self.speeds.upload(nbytes) * self._slowness
-            return self._uploaded_until
+            seconds = self.speeds.upload(nbytes) * self._slowness
+            ready = max(clock.now(), since)
+            self._uploaded_until = max(self._uploaded_until, ready) + seconds
+            return ready + seconds if nbytes <= BETWEEN_BYTES else self._uploaded_until
 
     def download(self, nbytes: int, ready: float | None = None) -> None:
         """Let bytes go to the host, which waits; by default when all kernels so far have run."""
@@ -88,9 +93,10 @@ class SimulatedBackend:
         """:meth:`download` without a wait; returns when they are there."""
         with default_phase("download"), self._lock:
             self._enter()
-            begun = max(self.computed_until if ready is None else ready, self._downloaded_until, clock.now())
-            self._downloaded_until = begun + self.speeds.download(nbytes) * self._slowness
-            return self._downloaded_until
+            seconds = self.speeds.download(nbytes) * self._slowness
+            ready = max(self.computed_until if ready is None else ready, clock.now())
+            self._downloaded_until = max(self._downloaded_until, ready) + seconds
+            return ready + seconds if nbytes <= BETWEEN_BYTES else self._downloaded_until
 
     def wait_until(self, seconds: float) -> None:
         """Let later kernels begin no sooner."""
@@ -99,7 +105,7 @@ class SimulatedBackend:
 
     def synchronize(self) -> None:
         """Let this thread wait for all kernels and copies."""
-        self._check()
+        self.check()
         clock.advance_to(max(self.computed_until, self._uploaded_until, self._downloaded_until))
 
     # Failures
@@ -111,7 +117,7 @@ class SimulatedBackend:
 
     def _enter(self) -> None:
         """Refuse a command of a device that failed, or that fails now."""
-        self._check()
+        self.check()
         if not self._left:
             return
         now = phase.current()
@@ -125,7 +131,7 @@ class SimulatedBackend:
             del self._left[due]
             self._happen(due)
 
-    def _check(self) -> None:
+    def check(self) -> None:
         if self._state == "lost":
             raise DeviceLostError(f"[simulated] {self.info.hardware} was lost; what was on it is gone")
         if self._state == "hang":
@@ -140,7 +146,7 @@ class SimulatedBackend:
             self._state = failure.kind
             if failure.kind == "hang":
                 self.computed_until = math.inf
-            self._check()
+            self.check()
 
     # The rest of a backend
 
@@ -148,7 +154,7 @@ class SimulatedBackend:
         return CpuStream()
 
     def allocate(self, nbytes: int, kind: MemoryKind = "device") -> CpuBuffer:
-        self._check()
+        self.check()
         if not self.computes and nbytes <= SMALL_BYTES:
             return CpuBuffer(np.zeros(nbytes, np.uint8))
         return CpuBuffer.empty(nbytes)
