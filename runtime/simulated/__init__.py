@@ -1,1 +1,1 @@
-"""Devices on a virtual clock: they compute through the NumPy references, in the time that others would take."""
+"""Devices on a virtual clock: they compute through NumPy references, in the time that others would take."""

@@ -91,7 +91,7 @@ class SimulatedBackend:
 
     def synchronize(self) -> None:
         """Let this thread wait for all kernels."""
-        self._check()
+        self.check()
         clock.advance_to(self.computed_until)
 
     # Failures
@@ -103,7 +103,7 @@ class SimulatedBackend:
 
     def _enter(self) -> None:
         """Refuse a command of a device that failed, or that fails now."""
-        self._check()
+        self.check()
         if not self._left:
             return
         now = phase.current()
@@ -117,7 +117,12 @@ class SimulatedBackend:
             del self._left[due]
             self._happen(due)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Refuse a device that failed.
+
+        Raises:
+            DeviceLostError, Hang
+        """
         if self._state == "lost":
             raise DeviceLostError(f"[simulated] {self.info.hardware} was lost; what was on it is gone")
         if self._state == "hang":
@@ -132,7 +137,7 @@ class SimulatedBackend:
             self._state = failure.kind
             if failure.kind == "hang":
                 self.computed_until = math.inf
-            self._check()
+            self.check()
 
     # The rest of a backend
 
@@ -140,7 +145,7 @@ class SimulatedBackend:
         return CpuStream()
 
     def allocate(self, nbytes: int, kind: MemoryKind = "device") -> CpuBuffer:
-        self._check()
+        self.check()
         if not self.computes and nbytes <= SMALL_BYTES:
             return CpuBuffer(np.zeros(nbytes, np.uint8))
         return CpuBuffer.empty(nbytes)
