@@ -264,7 +264,7 @@ class InferenceQueue:
     def _dispatch(self) -> None:
         """Give batches to devices while there are both."""
         while True:
-            alive = [replica for replica in self._replicas if replica.device in self.group.alive]
+            alive = self.group.alive
             if not alive:
                 self._fail_all()
                 return
@@ -272,7 +272,7 @@ class InferenceQueue:
             # when each device is free is known.
             if self._virtual and self._running:
                 return
-            free = [replica for replica in alive if replica not in self._running]
+            free = [r for r in self._replicas if r not in self._running and r.device in alive]
             if not free or not self._begin_one(free):
                 return
 
@@ -300,7 +300,7 @@ class InferenceQueue:
         requests, ready = self._buckets.pop(key, replica.largest)
         begun = max(replica.free_at, ready) if self._virtual else clock.now()
         self._free_places(len(requests), begun)
-        taken = [request for request in requests if _at(begun, request.begin) is not None]
+        taken = _at(begun, lambda: [request for request in requests if request.begin() is not None])
         if taken:
             self._begin(replica, _Batch(taken, ready if self._virtual else clock.now()))
 

@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.tensor_base import DTYPES
+from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.task import State, Task
-from dl4all.tensor.creation import tensor
+from dl4all.tensor.creation import from_numpy, tensor
 from dl4all.tensor.tensor import Tensor
 
 Key: TypeAlias = tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
@@ -76,6 +78,8 @@ def host_array(value: Any) -> npt.NDArray[Any]:
     Raises:
         DTypeError: it is nothing that a tensor can be made of.
     """
+    if isinstance(value, np.ndarray) and value.dtype in DTYPES:
+        return np.array(value)
     return tensor(value.detach() if isinstance(value, Tensor) else value, device="cpu").numpy()
 
 
@@ -103,5 +107,5 @@ def rows(output: Any, count: int) -> list[Any]:
             f"[InferenceQueue] expected outputs whose first axis is the batch of {count}, got {got}; have "
             "the model return a row for each input"
         )
-    array = output.detach().numpy()
-    return [tensor(array[i], device="cpu") for i in range(count)]
+    array, host = output.detach().numpy(), open_device("cpu")
+    return [from_numpy(np.array(array[i]), host) for i in range(count)]
