@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import click
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
@@ -25,7 +26,7 @@ SIZES = (1, 8, 32)
 GROUPS = ("cpu", "vulkan:0", "cpu,vulkan:0")
 
 
-def one_by_one(device: str, images: list[np.ndarray]) -> float:
+def one_by_one(device: str, images: list[npt.NDArray[np.float32]]) -> float:
     """Requests a second without a queue."""
     model = dl.models.LeNet().eval().to(device)
     begun = time.perf_counter()
@@ -36,7 +37,7 @@ def one_by_one(device: str, images: list[np.ndarray]) -> float:
 
 
 def through_queue(
-    devices: list[str], images: list[np.ndarray], threads: int, size: int
+    devices: list[str], images: list[npt.NDArray[np.float32]], threads: int, size: int
 ) -> tuple[float, InferenceStats]:
     """Requests a second, and what the queue says."""
     with dl.InferenceQueue(dl.models.LeNet(), dl.DeviceGroup(devices), max_batch=size) as queue:
