@@ -24,6 +24,7 @@ from dl4all.autograd import (
 from dl4all.calibration import calibrate
 from dl4all.errors import Dl4allError
 from dl4all.memory import pin
+from dl4all.multi_device.inference_queue import InferenceQueue
 from dl4all.multi_device.data_parallel import parallel
 from dl4all.ops.random.generator import Generator
 from dl4all.runtime.registry import devices
@@ -56,6 +57,7 @@ __all__ = [
     "Dl4allError",
     "Event",
     "Generator",
+    "InferenceQueue",
     "Stream",
     "Tensor",
     "Trainer",

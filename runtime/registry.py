@@ -243,6 +243,9 @@ def _known() -> str:
 _opened: dict[str, Backend] = {}
 _lock = threading.Lock()
 
+before_closing: list[Callable[[], None]] = []
+"""What :func:`close_all` calls first: threads that give work to devices end here."""
+
 
 def open_device(name: str) -> Backend:
     """The backend of device `name`, opened at the first call and closed when the process ends.
@@ -268,14 +271,10 @@ def open_device(name: str) -> Backend:
         return _opened[canonical]
 
 
-before_close: list[Callable[[], object]] = []
-"""Called before devices are closed: whoever uses them in threads of its own ends those."""
-
-
 def close_all() -> None:
     """Close every device that :func:`open_device` opened; what lives on them is gone. Runs at exit."""
-    for end in before_close:
-        end()
+    for function in before_closing:
+        function()
     with _lock:
         while _opened:
             _opened.popitem()[1].close()

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dl4all.errors import ArgumentError
 from dl4all.runtime.simulated import clock
+from dl4all.runtime.simulated.backend import Hang
 from dl4all.scheduler.device import Device
 
 if TYPE_CHECKING:
     from dl4all.scheduler.stream import Stream
     from dl4all.scheduler.task import Task
+
+
+class Point(NamedTuple):
+    """How far the device had come when a stream came to an event. The result of the event's task."""
+
+    reached: Any  # the backend's event, or the virtual time of a simulated device
+    seconds: float | None  # when that was, if it was asked for
 
 
 class Event:
@@ -30,11 +38,8 @@ class Event:
     """
 
     def __init__(self, enable_timing: bool = False) -> None:
-        self.task: Task | None = None  # reaches the point in its stream
+        self.task: Task | None = None  # reaches the point in its stream, which is its result
         self._timed = enable_timing
-        self._device: Device | None = None
-        self._reached: Any = None  # the backend's event, or the virtual time of a simulated device
-        self._seconds: float | None = None
 
     def record(self, stream: Stream) -> None:
         """Make this the point that a stream has reached now."""
@@ -44,50 +49,83 @@ class Event:
         """Let what a stream is given from now on begin when the event has come."""
         stream.wait_event(self)
 
-    def stamp(self, device: Device) -> None:
+    def stamp(self, device: Device) -> Point:
         """Called by the stream when it has come to this point."""
-        self._device = device
+        if device.simulated is not None:
+            device.simulated.check()
+            reached = device.simulated.computed_until
+            return Point(reached, max(reached, clock.now()) if self._timed else None)
         if self._timed:
             device.synchronize()
-            self._seconds = time.perf_counter() if device.simulated is None else clock.now()
-        self._reached = device.record_event() if device.simulated is None else device.simulated.computed_until
+        seconds = time.perf_counter() if self._timed else None
+        return Point(device.record_event(), seconds)
 
     def query(self) -> bool:
-        """Whether it has come; an event that was never recorded has."""
+        """Whether it has come; an event that was never recorded has.
+
+        On a virtual clock: whether it is known when it comes, and then this thread is there.
+        """
         if self.task is None:
             return True
         if not self.task.done():
             return False
-        self.task.result()
-        return isinstance(self._reached, float) or bool(self._reached.query())
+        reached = self.task.result().reached
+        if isinstance(reached, float):
+            clock.advance_to(reached)
+            return True
+        return bool(reached.query())
 
     def synchronize(self, timeout: float | None = None) -> bool:
-        """Wait for it, at most `timeout` seconds; returns whether it has come.
+        """Wait for it, at most `timeout` seconds of its stream's clock; returns whether it has come.
 
         Raises:
             CancelledError: the stream was closed before.
             DeviceLostError
         """
-        if self.task is None:
+        task = self.task
+        if task is None:
             return True
-        begun = time.perf_counter()
-        if not self.task.wait(timeout):
+        until = None if timeout is None else task.seconds() + timeout
+        if not task.wait(timeout):
             return False
-        self.task.result()
-        if isinstance(self._reached, float):
-            clock.advance_to(self._reached)
-            return True
-        left = None if timeout is None else max(0.0, timeout - (time.perf_counter() - begun))
-        return bool(self._reached.synchronize(left))
+        reached = task.result().reached
+        if not isinstance(reached, float):
+            return bool(reached.synchronize(None if until is None else max(0.0, until - task.seconds())))
+        clock.advance_to(reached if until is None else min(reached, until))
+        return until is None or reached <= until
 
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds from this event to a later one, both made with ``enable_timing``.
 
         Raises:
-            ArgumentError: one of them is not timed, or was not recorded.
+            ArgumentError: one of them is not timed or not recorded, or only one is of a simulated device.
         """
-        for event in (self, end):
-            event.synchronize()
-        if self._seconds is None or end._seconds is None:
+        begun, ended = self._seconds(), end._seconds()
+        if begun is None or ended is None:
             raise ArgumentError("[Event] both events must be recorded, and made with enable_timing=True")
-        return (end._seconds - self._seconds) * 1e3
+        if begun[1] != ended[1]:
+            raise ArgumentError("[Event] one event is on the virtual clock of simulated devices, one is not")
+        return (ended[0] - begun[0]) * 1e3
+
+    def _seconds(self) -> tuple[float, bool] | None:
+        """When it came, and whether that is on the virtual clock."""
+        self.synchronize()
+        seconds = None if self.task is None else self.task.result().seconds
+        return None if self.task is None or seconds is None else (seconds, self.task.on_virtual_clock)
+
+
+def wait_for(task: Task) -> None:
+    """Wait for the point that a task reaches. Run by a stream, which hangs if the other one does.
+
+    Raises:
+        CancelledError: the other stream was closed before.
+        DeviceLostError
+    """
+    task.settle()
+    if task.state == "hung":
+        raise Hang(f"[Stream] {task.name} of another stream's device does not come")
+    reached = task.result().reached
+    if isinstance(reached, float):
+        clock.advance_to(reached)
+    else:
+        reached.synchronize()

@@ -97,14 +97,29 @@ class DeviceGroup:
         return alive[0]
 
     def stream(self, device: Device) -> Stream:
-        """The group's stream of one of its devices."""
+        """The group's stream of one of its devices.
+
+        Raises:
+            ArgumentError: the device is not one of the group's.
+            DeviceError: the group goes on without it.
+        """
+        self._check(device)
         with self._lock:
+            if device in self.retired:
+                raise DeviceError(
+                    f"[DeviceGroup] {device} is retired ({self.retired[device]}); use another one"
+                )
             if device not in self._streams:
                 self._streams[device] = Stream(device, name=f"{device} of a group")
             return self._streams[device]
 
     def retire(self, device: Device, reason: str) -> None:
-        """Go on without a device. What its stream still has to do is cancelled."""
+        """Go on without a device. What its stream still has to do is cancelled.
+
+        Raises:
+            ArgumentError: the device is not one of the group's.
+        """
+        self._check(device)
         with self._lock:
             if device in self.retired:
                 return
@@ -115,8 +130,12 @@ class DeviceGroup:
         left = ", ".join(map(str, self.alive)) or "no device"
         logger.warning("[DeviceGroup] %s is retired (%s); %s goes on", device, reason, left)
 
+    def _check(self, device: Device) -> None:
+        if device not in self.devices:
+            raise ArgumentError(f"[DeviceGroup] {device} is not one of {', '.join(map(str, self.devices))}")
+
     def close(self) -> None:
-        """End the streams' threads. The devices stay open."""
+        """Cancel what the streams still have to do, and end their threads. The devices stay open."""
         with self._lock:
             for stream in self._streams.values():
                 stream.close()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import heapq
 import itertools
+import math
 import threading
 import time
 import weakref
-from collections import Counter
+from collections import deque
 from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 from dl4all.errors import ArgumentError, DeviceError
@@ -17,10 +21,11 @@ from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
-from dl4all.scheduler.event import Event
-from dl4all.scheduler.task import Task
+from dl4all.scheduler.event import Event, wait_for
+from dl4all.scheduler.task import State, Task
 
 LIMIT = 1024  # tasks that wait in a stream, by default
+LAST = math.inf  # sorts behind every priority
 
 _numbers = itertools.count()
 
@@ -28,36 +33,158 @@ _numbers = itertools.count()
 class _Queue:
     """The tasks of a stream and the state of its thread. The thread holds this, not the stream."""
 
-    def __init__(self, device: Device, limit: int) -> None:
+    def __init__(self, device: Device, limit: int, name: str) -> None:
         self.device = device
-        self.limit = limit
-        self.heap: list[tuple[int, int, Task]] = []
-        self.priorities: Counter[int] = Counter()  # of what is in the heap
+        self.name = name
+        # In the order of (section, priority, number). Events divide the sections: none moves across them.
+        self.heap: list[tuple[int, float, int, Task]] = []
+        self.section = 0
+        self.number = 0  # of the last task
+        self.places = deque([0.0] * limit)  # free ones, by the virtual times at which they became free
+        self.enough = limit // 4  # free places, for which blocked threads are worth waking
+        self.debt = 0  # tasks that had to come in without one
+        self.blocked = 0  # threads that wait for a place
         self.running: Task | None = None
         self.closed = False
+        self.abandoned = False  # nobody can submit any more
+        self.idle = False  # the thread waits for a signal
         self.changed = threading.Condition()
+        self.signals: SimpleQueue[None] = SimpleQueue()
         self.thread: threading.Thread | None = None
+        self.owner = 0  # the thread's number
+        self.hang: Hang | None = None
         self.virtual_until = 0.0
         self.busy = 0.0  # seconds in which tasks ran
         self.finished = 0  # tasks
+
+    # For those who submit
+
+    def put(self, task: Task, timeout: float | None = None, *, last: bool = False) -> bool:
+        """Add a task when there is a place; returns whether one came within `timeout` real seconds.
+
+        `last`: behind all that waits, and before all that comes.
+        """
+        with self.changed:
+            if not self.places and threading.get_ident() != self.owner and not self._wait_for_place(timeout):
+                return False
+            if self.closed:
+                raise DeviceError(f"[Stream] {self.name} is closed; make another one")
+            if self.thread is None:
+                self._start()
+            if self.places:
+                clock.advance_to(self.places.popleft())
+            else:
+                self.debt += 1
+            task.send()
+            self.number = task.number = self.number + 1
+            heapq.heappush(self.heap, (self.section, LAST if last else -task.priority, task.number, task))
+            self.section += last
+            if self.idle:
+                self.idle = False
+                self.signals.put(None)
+        return True
+
+    def _wait_for_place(self, timeout: float | None) -> bool:
+        self.blocked += 1
+        try:
+            return self.changed.wait_for(lambda: bool(self.places) or self.closed, timeout)
+        finally:
+            self.blocked -= 1
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=_serve, args=(self,), name=self.name, daemon=True)
+        thread.start()  # waits until it runs, or raises
+        self.thread = thread
+        _serving.add(self)
 
     def close(self) -> None:
         """Cancel what waits, and let the thread end after what runs."""
         with self.changed:
             self.closed = True
-            for _, _, task in self.heap:
-                task.cancel()
+            waiting = [task for *_, task in self.heap]
             self.heap.clear()
-            self.priorities.clear()
             self.changed.notify_all()
+        self.signals.put(None)
+        for task in waiting:
+            task.cancel()
+
+    def abandon(self) -> None:
+        """Let the thread end after what waits. Garbage collection calls this anywhere: it takes no lock."""
+        self.abandoned = True
+        self.signals.put(None)
+
+    # For the thread
+
+    def take(self) -> Task | None:
+        """The next task, when there is one; None when there will be none any more."""
+        while True:
+            with self.changed:
+                self.running = None
+                if self.heap:
+                    task = self.running = heapq.heappop(self.heap)[3]
+                    if self.debt:
+                        self.debt -= 1
+                    else:
+                        self.places.append(max(self.virtual_until, task.virtual_submitted))
+                    if self.blocked and (len(self.places) >= self.enough or not self.heap):
+                        self.changed.notify_all()
+                    return task
+                if self.closed or self.abandoned:
+                    return None
+                self.idle = True
+            self.signals.get()
+
+    def run(self, task: Task) -> None:
+        """Run a task, unless it was cancelled."""
+        clock.set_to(max(self.virtual_until, task.virtual_submitted))
+        work = task.begin()
+        if work is None:
+            return
+        if self.hang is not None:
+            task.end("hung", self.hang)
+            return
+        state, outcome = _call(work)
+        if state == "hung":
+            self.hang = outcome
+        self.virtual_until = clock.now()
+        self.busy += task.seconds() - task.begun
+        self.finished += 1
+        task.end(state, outcome)
+
+
+def _call(work: Callable[[], Any]) -> tuple[State, Any]:
+    """What comes of a function. Apart, so that an error's traceback does not hold the task that holds it."""
+    try:
+        return "finished", work()
+    except Hang as error:
+        return "hung", error
+    except BaseException as error:  # noqa: BLE001  # whoever asks for the result gets it
+        return "failed", error
+
+
+def _serve(queue: _Queue) -> None:
+    """Run tasks until the queue is closed, or nobody can give it any more."""
+    queue.owner = threading.get_ident()
+    try:
+        with queue.device:
+            while (task := queue.take()) is not None:
+                queue.run(task)
+                del task  # or it would keep its result alive until the next one comes
+    finally:
+        _serving.discard(queue)
+
+
+_serving: set[_Queue] = set()
+"""Those with a thread that runs."""
 
 
 class Stream:
     """An in-order queue of functions that give work to a device, run by a thread of its own.
 
     Tasks run one after the other in the order in which they were submitted; one of higher priority goes
-    before those that still wait. While the device works, the thread waits without holding up others. Streams
-    of several devices, or of one, run side by side.
+    before those that still wait, but not across an event. While the device works, the thread waits without
+    holding up others. Streams of several devices, or of one, run side by side. A stream that nobody holds any
+    more ends when it has done what it was given.
 
     Args:
         device: the device; within tasks, ``device="auto"`` means it.
@@ -82,10 +209,10 @@ class Stream:
             raise ArgumentError(f"[Stream] limit must be at least 1, got {limit}")
         self.device = open_device(device)
         self.name = name or f"stream {next(_numbers)} of {self.device}"
-        self._queue = _Queue(self.device, limit)
+        self._virtual = self.device.simulated is not None
+        self._queue = _Queue(self.device, limit, self.name)
         streams.add(self)
-        self._finalizer = weakref.finalize(self, self._queue.close)
-        self._finalizer.atexit = False  # close_all does it, and waits
+        weakref.finalize(self, self._queue.abandon).atexit = False  # close_all does it, and waits
 
     def __repr__(self) -> str:
         return f"<{self.name}: {len(self)} tasks>"
@@ -94,7 +221,7 @@ class Stream:
         """How many tasks wait or run."""
         queue = self._queue
         with queue.changed:
-            return len(queue.heap) + (queue.running is not None)
+            return len(queue.heap) + (queue.running is not None and not queue.running.done())
 
     @property
     def busy(self) -> float:
@@ -111,47 +238,38 @@ class Stream:
     ) -> Task:
         """Run ``function(*args, **options)`` when its turn comes.
 
-        Waits while the stream has no room, unless called by a task of this stream.
+        Waits while the stream has no room, unless called by a task of this stream. Threads that submit to
+        each other's full streams wait for each other for ever: let the work flow one way.
 
         Raises:
             DeviceError: the stream is closed.
         """
-        task = Task(
-            lambda: function(*args, **options),
-            name or getattr(function, "__name__", ""),
-            priority,
-            next(_numbers),
-            on_virtual_clock=self.device.simulated is not None,
-        )
-        self._put(task)
+        work = partial(function, *args, **options) if args or options else function
+        task = Task(work, name or getattr(function, "__name__", ""), priority, on_virtual_clock=self._virtual)
+        self._queue.put(task)
         return task
-
-    def _put(self, task: Task) -> None:
-        queue = self._queue
-        with queue.changed:
-            if threading.current_thread() is not queue.thread:
-                queue.changed.wait_for(lambda: len(queue.heap) < queue.limit or queue.closed)
-            if queue.closed:
-                raise DeviceError(f"[Stream] {self.name} is closed; make another one")
-            heapq.heappush(queue.heap, (-task.priority, task.number, task))
-            queue.priorities[task.priority] += 1
-            if queue.thread is None:
-                queue.thread = threading.Thread(target=_serve, args=(queue,), name=self.name, daemon=True)
-                queue.thread.start()
-            queue.changed.notify_all()
 
     def record_event(self, event: Event | None = None) -> Event:
         """The point behind everything that was submitted so far, and behind what that asked of the device."""
         event = Event() if event is None else event
-        queue = self._queue
-        with queue.changed:
-            lowest = min((p for p, count in queue.priorities.items() if count), default=0)
-        event.task = self.submit(event.stamp, self.device, priority=lowest, name="record_event")
+        self._record(event)
         return event
 
+    def _record(self, event: Event, timeout: float | None = None) -> bool:
+        task = Task(partial(event.stamp, self.device), "record_event", on_virtual_clock=self._virtual)
+        recorded = self._queue.put(task, timeout, last=True)
+        if recorded:
+            event.task = task
+        return recorded
+
     def wait_event(self, event: Event) -> None:
-        """Let what is submitted from now on begin when an event has come, of any device."""
-        self.submit(event.synchronize, name="wait_event")
+        """Let what is submitted from now on begin when an event has come, of any device.
+
+        What counts is where the event is recorded now; one that is not recorded is not waited for.
+        """
+        if event.task is not None:
+            task = Task(partial(wait_for, event.task), "wait_event", on_virtual_clock=self._virtual)
+            self._queue.put(task, last=True)
 
     def wait_stream(self, other: Stream) -> None:
         """Let what is submitted from now on begin when another stream has done what it was given so far."""
@@ -159,11 +277,22 @@ class Stream:
 
     def query(self) -> bool:
         """Whether everything that was submitted has run."""
-        return not len(self)
+        return not len(self) and self._queue.hang is None
 
     def synchronize(self, timeout: float | None = None) -> bool:
-        """Wait for everything that was submitted, and for the device; returns whether that has come."""
-        return self.record_event().synchronize(timeout)
+        """Wait for everything that was submitted, and for the device; returns whether that has come.
+
+        Raises:
+            DeviceError: the stream is closed, or the caller is one of its tasks.
+        """
+        if threading.get_ident() == self._queue.owner:
+            raise DeviceError(f"[Stream] a task of {self.name} waits for itself; let another thread wait")
+        event = Event()
+        if timeout is None or self._virtual:
+            self._record(event)
+            return event.synchronize(timeout)
+        until = time.perf_counter() + timeout
+        return self._record(event, timeout) and event.synchronize(max(0.0, until - time.perf_counter()))
 
     def close(self) -> None:
         """Cancel what waits; what runs is finished. Further submissions raise DeviceError."""
@@ -171,70 +300,33 @@ class Stream:
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the thread of a closed stream; returns whether it has ended."""
-        thread = self._queue.thread
-        if thread is None or thread is threading.current_thread():
-            return True
-        thread.join(timeout)
-        return not thread.is_alive()
+        return _join(self._queue, timeout)
 
 
 streams: weakref.WeakSet[Stream] = weakref.WeakSet()
 """All that are alive."""
 
 
-def _serve(queue: _Queue) -> None:
-    """Run tasks until the queue is closed."""
-    with queue.device:
-        while (task := _next(queue)) is not None:
-            _run(queue, task)
-            with queue.changed:
-                queue.running = None
-                queue.changed.notify_all()
-            del task  # or it would keep its result alive until the next one comes
+def _join(queue: _Queue, timeout: float | None) -> bool:
+    thread = queue.thread
+    if thread is None or thread is threading.current_thread():
+        return True
+    thread.join(timeout)
+    return not thread.is_alive()
 
 
-def _next(queue: _Queue) -> Task | None:
-    with queue.changed:
-        queue.changed.wait_for(lambda: queue.heap or queue.closed)
-        if queue.closed:
-            return None
-        task = heapq.heappop(queue.heap)[2]
-        queue.priorities[task.priority] -= 1
-        queue.running = task
-        queue.changed.notify_all()
-        return task
-
-
-def _run(queue: _Queue, task: Task) -> None:
-    clock.set_to(max(queue.virtual_until, task.submitted if task.on_virtual_clock else 0.0))
-    work = task.begin()
-    if work is None:  # cancelled
-        return
-    begun = task.begun
-    try:
-        result = work()
-    except Hang as error:
-        task.end("hung", error)
-    except BaseException as error:  # noqa: BLE001  # whoever asks for the result gets it
-        task.end("failed", error)
-    else:
-        task.end("finished", result)
-    queue.virtual_until = clock.now()
-    queue.busy += task.seconds() - begun
-    queue.finished += 1
-
-
-JOIN_SECONDS = 5.0  # that a stream has to end its task when the process ends
+JOIN_SECONDS = 5.0  # that streams have to end their tasks when the process ends
 
 
 def close_all() -> None:
-    """Close every stream, before the devices are closed."""
-    closing = list(streams)
-    for stream in closing:
-        stream.close()
+    """Close every stream. Runs at exit, before the devices are closed."""
+    closing = list(_serving)
+    for queue in closing:
+        queue.close()
     until = time.monotonic() + JOIN_SECONDS
-    for stream in closing:
-        stream.join(max(0.0, until - time.monotonic()))
+    for queue in closing:
+        _join(queue, max(0.0, until - time.monotonic()))
 
 
-registry.before_close.append(close_all)
+registry.before_closing.append(close_all)
+atexit.register(close_all)  # where no device is closed at exit, as none was opened

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -12,6 +13,9 @@ from dl4all.errors import CancelledError, DeviceError
 from dl4all.runtime.simulated import clock
 
 State = Literal["waiting", "running", "finished", "failed", "cancelled", "hung"]
+
+_NEVER = threading.Lock()
+_NEVER.acquire()  # who waits for it waits as for a device that does not answer
 
 
 class Task:
@@ -27,24 +31,25 @@ class Task:
         3.0
     """
 
+    # There are many, so that they have no lock: what must happen once is the pop of a list.
     __slots__ = (
-        "_changed", "_outcome", "_work", "begun", "ended", "name", "number", "on_virtual_clock", "priority",
-        "state", "submitted",
+        "_outcome", "_waiters", "_work", "begun", "ended", "name", "number", "on_virtual_clock", "priority",
+        "state", "submitted", "virtual_ended", "virtual_submitted",
     )  # fmt: skip
 
     def __init__(
-        self, work: Callable[[], Any], name: str, priority: int, number: int, *, on_virtual_clock: bool
+        self, work: Callable[[], Any], name: str = "", priority: int = 0, *, on_virtual_clock: bool = False
     ) -> None:
         self.name = name
         self.priority = priority
-        self.number = number
+        self.number = 0  # in its stream
         self.on_virtual_clock = on_virtual_clock
         self.state: State = "waiting"
-        self.submitted = self.seconds()
-        self.begun = self.ended = math.nan
-        self._work: Callable[[], Any] | None = work
-        self._outcome: Any = None  # the result, or the error
-        self._changed = threading.Condition()
+        self.begun = self.ended = self.virtual_ended = math.nan
+        self._work = [work]  # whoever takes it out runs the task, or has cancelled it
+        self._waiters: list[threading.Lock] = []
+        self._outcome: Any = None  # the result, or the error and its traceback
+        self.send()
 
     def __repr__(self) -> str:
         return f"<task {self.name or self.number} {self.state}>"
@@ -59,29 +64,38 @@ class Task:
 
     def cancel(self) -> bool:
         """Keep the task from running; returns whether that was still possible."""
-        with self._changed:
-            if self.state != "waiting":
-                return self.state == "cancelled"
-            self._settle("cancelled", None)
-            return True
+        if not self._take():
+            return self.state == "cancelled"
+        self.end("cancelled", None)
+        return True
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the task is done, at most `timeout` seconds of its clock; returns whether it is."""
-        begun = self.seconds()
-        with self._changed:
-            # A virtual clock stands still while threads wait: what counts there is the time of the outcome.
-            real = None if self.on_virtual_clock else timeout
-            self._changed.wait_for(lambda: self.done() or self._is_late(timeout), real)
-            if not self.done() or (timeout is not None and self.ended > begun + timeout):
-                if self.on_virtual_clock and timeout is not None:
-                    clock.advance_to(begun + timeout)
+        if timeout is not None and self.on_virtual_clock:
+            # A virtual clock stands still while threads wait: what counts is the time of the outcome.
+            until = clock.now() + timeout
+            if not self.settle() or self.ended > until:
+                clock.advance_to(until)
                 return False
-        if self.on_virtual_clock:
-            clock.advance_to(self.ended)
+        elif not self.done():
+            until = math.inf if timeout is None else time.perf_counter() + timeout
+            if not self.settle(timeout):
+                _NEVER.acquire(timeout=_allowed(until - time.perf_counter()))
+                return False
+        clock.advance_to(self.virtual_ended)
         return True
 
-    def _is_late(self, timeout: float | None) -> bool:
-        return self.state == "hung" and self.on_virtual_clock and timeout is not None
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait, in real seconds, until the task is done or known to hang; returns whether it is done."""
+        if self.state in ("waiting", "running"):
+            own = threading.Lock()
+            own.acquire()
+            self._waiters.append(own)
+            if self.state in ("waiting", "running"):  # or it has ended meanwhile, and wakes only others
+                own.acquire(timeout=_allowed(math.inf if timeout is None else timeout))
+            with contextlib.suppress(ValueError):
+                self._waiters.remove(own)
+        return self.done()
 
     def result(self, timeout: float | None = None) -> Any:
         """What the function returned, when it has.
@@ -95,28 +109,52 @@ class Task:
             raise DeviceError(f"[Task] {self.name or self.number} was not done within {timeout} seconds")
         if self.state == "cancelled":
             raise CancelledError(f"[Task] {self.name or self.number} was cancelled")
-        if self.state == "failed":
-            raise self._outcome
-        return self._outcome
+        if self.state != "failed":
+            return self._outcome
+        error, traceback = self._outcome
+        try:
+            raise error.with_traceback(traceback)  # without the frames of those who asked before
+        finally:
+            del self, error, traceback  # the error's traceback holds this frame, and this frame would hold it
 
-    # For the stream that runs it
+    # For what runs it
+
+    def send(self) -> None:
+        """It is submitted now."""
+        self.virtual_submitted = clock.now()
+        self.submitted = self.virtual_submitted if self.on_virtual_clock else time.perf_counter()
 
     def begin(self) -> Callable[[], Any] | None:
         """The function, if it is still to be run."""
-        with self._changed:
-            if self.state != "waiting":
-                return None
-            self.state = "running"
-            self.begun = self.seconds()
-            return self._work
+        taken = self._take()
+        if not taken:
+            return None
+        self.begun = self.seconds()
+        self.state = "running"
+        return taken[0]
 
     def end(self, state: State, outcome: Any) -> None:
-        """Keep what came of it."""
-        with self._changed:
-            self._settle(state, outcome)
-
-    def _settle(self, state: State, outcome: Any) -> None:
-        self.state, self._outcome, self._work = state, outcome, None
+        """Keep what came of it, and wake those who wait."""
+        if state == "failed":
+            outcome = outcome, outcome.__traceback__
+        self._outcome = outcome
         if state != "hung":
-            self.ended = self.seconds()
-        self._changed.notify_all()
+            self.virtual_ended = clock.now()
+            self.ended = self.virtual_ended if self.on_virtual_clock else time.perf_counter()
+        self.state = state  # last: who sees it reads the rest
+        waiters = self._waiters
+        while waiters:
+            with contextlib.suppress(IndexError):  # one has given up meanwhile
+                waiters.pop().release()
+
+    def _take(self) -> list[Callable[[], Any]]:
+        """The function, for the one who comes first."""
+        try:
+            return [self._work.pop()]
+        except IndexError:
+            return []
+
+
+def _allowed(seconds: float) -> float:
+    """A timeout that locks take."""
+    return min(max(0.0, seconds), threading.TIMEOUT_MAX)

@@ -22,6 +22,7 @@ from dl4all.allocator.guard import set_guard
 from dl4all.allocator.storage import Storage
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
+from tests.support.deadline import deadline as deadline
 from tests.support.subcases import FULL
 from tests.support.validation import write_layer_settings as write_layer_settings
 

@@ -132,6 +132,11 @@ class SimulatedBackend:
             self._happen(due)
 
     def check(self) -> None:
+        """Refuse a device that failed.
+
+        Raises:
+            DeviceLostError, Hang
+        """
         if self._state == "lost":
             raise DeviceLostError(f"[simulated] {self.info.hardware} was lost; what was on it is gone")
         if self._state == "hang":
