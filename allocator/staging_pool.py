@@ -1,7 +1,8 @@
-"""Host memory that the device copies to, kept for one copy after the other.
+"""Host memory that the device copies from and to, kept for one copy after the other.
 
-A copy to the host that nobody waits for yet holds its memory until somebody has read it, for how long is
-unknown: so these buffers are taken and given back in any order, where those of a ring are used in turns.
+A copy to the host that nobody waits for yet holds its memory until somebody has read it, and one from the
+host may be behind others. For how long is unknown: so these buffers are taken and given back in any order,
+where those of a ring are used in turns and waited for.
 """
 
 from __future__ import annotations

@@ -288,7 +288,7 @@ class Device:
         memory = self.host_memory(storage)
         if memory is not None:
             memory.view(array.dtype).reshape(array.shape)[...] = array
-        elif self.asynchronous:
+        elif self.asynchronous and array.nbytes:
             return functools.partial(self._wait_for, self._beside.deliver(storage, array))
         elif array.nbytes:
             with self._lock:

@@ -1,8 +1,8 @@
 """Copies that run beside what a device computes, or that nobody waits for yet.
 
 Uploads have a stream of their own, with memory of its own that no command of the main stream may still use;
-the main stream waits for a copy when it first uses what was copied. Downloads go to staging memory: in their
-place among the commands of the main stream, or on a stream of their own.
+the main stream waits for a copy when it first uses what was copied. Downloads take their place among the
+commands of the main stream, or have a stream of their own. Both go through staging memory.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import functools
 import threading
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from dl4all.allocator.allocation import aligned
 from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.pinned import HostView
-from dl4all.allocator.staging import Ring
 from dl4all.allocator.staging_pool import StagingPool
 from dl4all.allocator.storage import Storage
 from dl4all.errors import DeviceError
@@ -64,7 +62,6 @@ class TransferStreams:
         self._main = backend.stream
         self._lock = lock  # of the device, and so of the main stream
         self._up, self._down = _SideStream(backend), _SideStream(backend)
-        self._ring: Ring | None = None  # of the stream for uploads, made for its first copy
         self.staging = StagingPool(backend)
 
     def lock_of(self, stream: Stream) -> threading.RLock:
@@ -91,13 +88,16 @@ class TransferStreams:
 
     def deliver(self, storage: Storage, array: npt.NDArray[Any]) -> Event:
         """Copy an array, which may be changed at once, to a new storage; returns what its users wait for."""
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        nbytes = aligned(array.nbytes, 4)
+        buffer = self.staging.take(nbytes)
+        assert buffer.mapped is not None
+        buffer.mapped[: array.nbytes].view(array.dtype).reshape(array.shape)[...] = array
         with self._up.lock:
             stream = self._up.get()
-            if self._ring is None:
-                self._ring = Ring(self._backend, stream)
-            self._ring.upload(storage.span, data)
-            return stream.record_event()
+            stream.copy(Copy(Span(buffer, 0, nbytes), Span(storage.buffer, storage.span.offset, nbytes)))
+            event = stream.record_event()
+        self.staging.give(event, buffer)
+        return event
 
     # Down
 

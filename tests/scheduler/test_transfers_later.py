@@ -15,6 +15,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.allocator import staging_pool
+from dl4all.allocator.staging import CHUNK
 from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.description import Failure
@@ -380,6 +381,27 @@ def test_the_main_stream_waits_at_the_first_use_and_not_before(
     x = x + y + y
     assert len(waits) == 1
     np.testing.assert_array_equal(x.numpy(), numbers(0) + 1 + numbers(1) + numbers(1))
+
+
+@pytest.mark.vulkan
+def test_large_uploads_do_not_wait_for_earlier_ones(
+    staging: dl.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up = staging._beside._up.get()
+    arrays = [numbers(i, 3 * CHUNK // 4) for i in range(3)]
+    with monkeypatch.context() as patched:
+        held = hold_next(up, patched)
+        storages = [staging.upload_later(array) for array in arrays]
+        assert len(held) == 3
+        assert not any(event.waiting.is_set() for event in held)
+    for event in held:
+        event.let_go.set()
+    up.synchronize()
+    for array, storage in zip(arrays, storages, strict=True):
+        out = np.empty_like(array)
+        storage.pending = None  # what it would wait for is no event of the backend's
+        staging.download(storage, out)
+        np.testing.assert_array_equal(out, array)
 
 
 def test_freed_before_it_has_come(place: dl.Device) -> None:
