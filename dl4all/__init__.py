@@ -24,6 +24,7 @@ from dl4all.autograd import (
 from dl4all.calibration import calibrate
 from dl4all.errors import Dl4allError
 from dl4all.memory import pin
+from dl4all.multi_device.pipeline import Pipeline, pipeline
 from dl4all.ops.random.generator import Generator
 from dl4all.runtime.registry import devices
 from dl4all.scheduler.current import device, set_default_device, synchronize
@@ -55,6 +56,7 @@ __all__ = [
     "Dl4allError",
     "Event",
     "Generator",
+    "Pipeline",
     "Stream",
     "Tensor",
     "Trainer",
@@ -83,6 +85,7 @@ __all__ = [
     "no_grad",
     "optim",
     "pin",
+    "pipeline",
     "profile",
     "set_default_device",
     "set_grad_enabled",

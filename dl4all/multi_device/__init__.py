@@ -1,0 +1,1 @@
+"""Modules on several devices at once."""
