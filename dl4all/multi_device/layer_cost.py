@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dl4all.autograd import backward, enable_grad
 from dl4all.errors import ArgumentError
 from dl4all.multi_device.chain import Layer
+from dl4all.multi_device.stage import entrance_of
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops.core.op import empty
 from dl4all.ops.random.generator import default_generator, replayed
@@ -34,7 +35,7 @@ class LayerCost:
     backward: Work
     learned: int  # parameters with gradients
     constant: int  # other parameters, and buffers
-    kept: int  # for the way back, the result included
+    kept: int  # for the way back, with the result, and without the input if only the result is needed
     temporary: int  # beside that, at most
     output: int  # the result
 
@@ -58,11 +59,14 @@ def layer_costs(chain: Sequence[Layer], micro_batch: Tensor) -> list[LayerCost]:
     copies: dict[int, Any] = {}
     hollow = [_hollow(layer.call, device, copies) for layer in chain]
     x: Any = micro_batch.detach().to(device)
-    costs = []
+    costs: list[LayerCost] = []
     with enable_grad(), replayed(default_generator().get_state()):
-        for number, (layer, call) in enumerate(zip(chain, hollow, strict=True)):
+        for layer, call in zip(chain, hollow, strict=True):
             try:
-                cost, x = _measure(layer.name, call, x, device, first=number == 0)
+                cost = _measure(layer.name, call, x.detach(), device, first=not costs)
+                before = device.pool.stats.allocated
+                x = call(x)
+                cost = replace(cost, kept=device.pool.stats.allocated - before)
             except Exception as error:
                 raise ArgumentError(
                     f"[pipeline] {layer.name!r} cannot be measured where nothing is computed ({error}); "
@@ -72,16 +76,15 @@ def layer_costs(chain: Sequence[Layer], micro_batch: Tensor) -> list[LayerCost]:
     return costs
 
 
-def _measure(name: str, call: Any, x: Tensor, device: Device, *, first: bool) -> tuple[LayerCost, Tensor]:
-    """The cost of a layer, and its result."""
+def _measure(name: str, call: Any, x: Tensor, device: Device, *, first: bool) -> LayerCost:
+    """The cost of a layer by itself, which keeps all of its result."""
     assert device.simulated is not None
     parameters = [p for p in call.parameters() if p.requires_grad] if isinstance(call, Module) else []
     learned = sum(map(_size, parameters))
     state = call.state_dict().values() if isinstance(call, Module) else ()
     constant = sum(map(_size, {id(tensor): tensor for tensor in state}.values())) - learned
-    x = x.detach()
     if x.dtype.kind == "f" and not first:
-        x.requires_grad_()
+        _, x = entrance_of(x)
     pool = device.pool
     before, begun = pool.stats.allocated, device.simulated.work * 1.0
     pool.reset_peak()
@@ -96,7 +99,7 @@ def _measure(name: str, call: Any, x: Tensor, device: Device, *, first: bool) ->
     for p in parameters:
         p.grad = None
     forward, back = turned - begun, device.simulated.work - turned
-    return LayerCost(name, forward, back, learned, constant, kept, temporary, _size(y)), y.detach()
+    return LayerCost(name, forward, back, learned, constant, kept, temporary, _size(y))
 
 
 def _size(tensor: Tensor) -> int:

@@ -16,6 +16,7 @@ from dl4all.scheduler.device import Device
 from dl4all.tensor.tensor import Tensor
 
 OPTIMIZER_TENSORS = 2  # that an optimizer keeps for each parameter: Adam's; others keep fewer
+LOSS_TENSORS = 2  # of the size of the outputs: cross entropy's probabilities and gradient
 
 StageBytes = Callable[[int, int, int], int]
 """``stage_bytes(start, stop, after)``: what a stage of these layers needs, with so many stages after it."""
@@ -103,7 +104,11 @@ def check_memory(
 def memory_of(
     costs: Sequence[LayerCost], micro_batch: Tensor, micro_batches: int, schedule: str, *, checkpoint: bool
 ) -> StageBytes:
-    """What stages need for parameters, gradients, an optimizer, and activations."""
+    """What stages need for parameters, gradients, an optimizer, and activations; targets come on top.
+
+    While the gradients of one micro-batch are computed, the sum of those before it is kept, too.
+    """
+    copies = 1 + min(micro_batches, 2) + OPTIMIZER_TENSORS  # of each parameter
 
     @functools.cache
     def alive(after: int) -> int:
@@ -112,14 +117,16 @@ def memory_of(
     @functools.cache
     def stage_bytes(start: int, stop: int, after: int) -> int:
         layers = costs[start:stop]
-        parameters = sum(cost.learned * (2 + OPTIMIZER_TENSORS) + cost.constant for cost in layers)
+        parameters = sum(cost.learned * copies + cost.constant for cost in layers)
         kept = sum(cost.kept for cost in layers)
         temporary = max(cost.temporary for cost in layers)
         if start:  # one more may have arrived
             inputs = costs[start - 1].output * (alive(after) + 1)
         else:  # all are there from the beginning
             inputs = micro_batch.numel() * micro_batch.dtype.itemsize * micro_batches
-        activations = kept if checkpoint else kept * alive(after)
-        return parameters + inputs + activations + temporary
+        outputs = layers[-1].output * alive(after)  # their gradients may have arrived
+        activations = kept + outputs if checkpoint else kept * alive(after)
+        loss = 0 if after else LOSS_TENSORS * outputs
+        return parameters + inputs + activations + temporary + loss
 
     return stage_bytes

@@ -112,7 +112,7 @@ def compute(
         ArgumentError: the result is no tensor.
         GradientError: with `checkpoint`, a layer has changed `x` in place.
     """
-    source, entry = _leaf(x) if input_gradient and x.dtype.kind == "f" else (None, x)
+    source, entry = entrance_of(x) if input_gradient and x.dtype.kind == "f" else (None, x)
     runs = 0
 
     def run(x: Any) -> Any:
@@ -144,25 +144,27 @@ def compute(
     return source, result
 
 
-def _leaf(x: Tensor) -> tuple[Tensor, Tensor]:
-    """A leaf for the gradient of `x`, and the tensor that layers get: it may be changed in place."""
-    source = x.detach().requires_grad_()
-    entry: Any = tape.alias(source)
+def entrance_of(x: Tensor) -> tuple[Tensor, Tensor]:
+    """A leaf for the gradient of `x`, and the tensor that layers get: they may change it in place."""
+    source = _without_elements(x).requires_grad_()
+    entry: Any = tape.alias(x)
     tape.add_node("stage", (source,), (entry,), lambda grads, saved, needs: grads)
     return source, entry
 
 
 def tail_of(result: Tensor) -> Tensor | None:
-    """A tensor from which gradients flow back to `result`, and which does not hold its elements.
-
-    None where no gradient is wanted.
-    """
+    """A tensor from which gradients flow back to `result`; None where no gradient is wanted."""
     if not result.requires_grad:
         return None
-    element: Tensor = empty(Tensor, (), result.dtype, result.device, "stage")
-    tail = element.expand(result.shape)
+    tail = _without_elements(result)
     tape.add_node("stage", (result,), (tail,), lambda grads, saved, needs: grads)
     return tail
+
+
+def _without_elements(tensor: Tensor) -> Tensor:
+    """A tensor of the same shape that takes a place in the graph, and does not hold the memory."""
+    element: Tensor = empty(Tensor, (), tensor.dtype, tensor.device, "stage")
+    return element.expand(tensor.shape)
 
 
 @contextlib.contextmanager
