@@ -108,9 +108,9 @@ class Passage:
         finally:
             self._end_tasks(tasks)
         if self._failure is not None:
-            error, stage = self._failure
-            self._retire(error, stage)
-            raise error
+            cause, where = self._failure
+            self._retire(cause, where)
+            raise cause
 
     def _watch(self) -> None:
         """Wait for the last step, unless a device does not finish one in time."""
@@ -147,9 +147,9 @@ class Passage:
     def _retire(self, error: BaseException, stage: Stage | None) -> None:
         """Let the group go on without devices that are lost, or do not answer."""
         gone = {stage.device for stage in self._given_up}
-        if stage is not None and isinstance(error, DeviceLostError):  # a copy's source or target, maybe
+        if stage is not None and isinstance(error, (DeviceLostError, Hang)):  # maybe of a copy's target
             around = self.stages[max(0, stage.index - 1) : stage.index + 2]
-            gone |= {near.device for near in around if _is_lost(near.device)}
+            gone |= {near.device for near in around if _is_gone(near.device)}
         for device in gone:
             self.group.retire(device, str(error))
 
@@ -164,7 +164,7 @@ class Passage:
                 result = way(stage, step.micro_batch, value)
                 del value
                 if stage.device.simulated is not None:
-                    stage.device.simulated.synchronize()  # or this thread would be ahead of its device
+                    clock.advance_to(stage.device.simulated.computed_until)  # not ahead of its device
                     if clock.now() > begun + self.group.timeout:
                         raise self._too_late(stage)
                 handed = self._send(stage, step, result)
@@ -199,8 +199,6 @@ class Passage:
                 self._failure = error, stage
             if stage is not None:
                 self._busy.pop(stage, None)
-                if isinstance(error, Hang):
-                    self._given_up.add(stage)
             self._changed.notify_all()
 
     def _forward(self, stage: Stage, number: int, x: Tensor | None) -> Tensor:
@@ -243,11 +241,9 @@ def _begin(device: Device) -> float:
     return clock.now() if device.simulated is None else max(clock.now(), device.simulated.computed_until)
 
 
-def _is_lost(device: Device) -> bool:
+def _is_gone(device: Device) -> bool:
     try:
         device.synchronize()
-    except DeviceLostError:
+    except (DeviceLostError, Hang):
         return True
-    except DeviceError:
-        return False
     return False

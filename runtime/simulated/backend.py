@@ -17,6 +17,7 @@ from dl4all.runtime.profiler import phase
 from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.description import Description, Failure
+from dl4all.runtime.simulated.timetable import Timetable
 from dl4all.runtime.spirv import Module
 from dl4all.runtime.work import Work
 
@@ -31,8 +32,8 @@ class Hang(DeviceError):
 class SimulatedBackend:
     """The device that `description` describes.
 
-    Kernels run in order on the device, beside copies up and copies down, which are in order each. They
-    begin at the virtual time of the thread that asks, or when the device is done with what came before.
+    Kernels run in order on the device, beside copies up and copies down, of which there is one of each at a
+    time. They begin at the virtual time of the thread that asks, or when the device, or the link, is free.
     """
 
     features: frozenset[str] = frozenset()
@@ -46,7 +47,8 @@ class SimulatedBackend:
         self.stream = CpuStream()
         self.work = Work()  # all that was done
         self.busy = 0.0  # virtual seconds of kernels
-        self.computed_until = self._uploaded_until = self._downloaded_until = 0.0
+        self.computed_until = 0.0
+        self._uploads, self._downloads = Timetable(), Timetable()
         self._slowness = 1.0
         self._left = {failure: failure.after for failure in description.failures}
         self._state = ""  # why it does nothing any more
@@ -72,17 +74,14 @@ class SimulatedBackend:
         """Let bytes come from the host; returns when they are there. Kernels do not wait for them."""
         with self._lock:
             self._enter()
-            seconds = self.speeds.upload(nbytes) * self._slowness
-            self._uploaded_until = max(self._uploaded_until, clock.now()) + seconds
-            return self._uploaded_until
+            return self._uploads.book(clock.now(), self.speeds.upload(nbytes) * self._slowness)
 
     def download(self, nbytes: int, ready: float | None = None) -> None:
         """Let bytes go to the host, which waits; by default when all kernels so far have run."""
         with self._lock:
             self._enter()
-            begun = max(self.computed_until if ready is None else ready, self._downloaded_until, clock.now())
-            self._downloaded_until = begun + self.speeds.download(nbytes) * self._slowness
-            clock.advance_to(self._downloaded_until)
+            begun = max(self.computed_until if ready is None else ready, clock.now())
+            clock.advance_to(self._downloads.book(begun, self.speeds.download(nbytes) * self._slowness))
 
     def wait_until(self, seconds: float) -> None:
         """Let later kernels begin no sooner."""

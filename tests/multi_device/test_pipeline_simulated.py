@@ -93,9 +93,9 @@ def test_steps_take_the_same_virtual_time_however_threads_run() -> None:
     model, (inputs, targets) = linears(6), batch(32)
     with dl.DeviceGroup(devices_of(3, computes=False)) as group:
         piped = dl.pipeline(model, group, split=[2, 4])
-        times = {round(step_seconds(piped, inputs, targets), 12) for _ in range(5)}
-        piped.model.zero_grad()
-    assert len(times) <= 2  # the first one has no gradients to add to
+        piped.train_step(inputs, targets, MSE)  # the others have gradients to add to
+        times = [step_seconds(piped, inputs, targets) for _ in range(5)]
+    assert max(times) < 1.01 * min(times)
 
 
 # Memory
