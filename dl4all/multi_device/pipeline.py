@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from dl4all.errors import ArgumentError, DeviceError, GradientError, ShapeError
-from dl4all.multi_device.balance import Part
 from dl4all.multi_device.chain import Layer, Split, chain_of, inseparable, starts_by_hand
 from dl4all.multi_device.micro_batches import Passage
-from dl4all.multi_device.partition import check_memory, partition
 from dl4all.multi_device.schedule import only, schedule_of
 from dl4all.multi_device.stage import Stage
+from dl4all.multi_device.stage_balance import Part
+from dl4all.multi_device.stage_partition import check_memory, partition
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops import cat
 from dl4all.ops.core import tape

@@ -12,7 +12,7 @@ class Timetable:
     on, so that nobody waits for what comes later.
 
     >>> link = Timetable()
-    >>> link.book(since=5.0, seconds=1.0), link.book(since=1.0, seconds=2.0), link.book(since=4.5, seconds=1.0)
+    >>> link.book(since=5.0, seconds=1.0), link.book(since=1.0, seconds=2.0), link.book(since=4.5, seconds=1)
     (6.0, 3.0, 7.0)
     """
 

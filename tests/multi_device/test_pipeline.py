@@ -98,15 +98,18 @@ def accumulated(
     """The same on one device, with the gradients of micro-batches added up."""
 
     def step() -> dl.Tensor:
-        total, begin = None, 0
+        values: list[dl.Tensor] = []
+        begin = 0
         for part in filter(len, np.array_split(np.arange(len(inputs)), micro_batches)):
             x, y = inputs[begin : begin + len(part)], targets[begin : begin + len(part)]
             begin += len(part)
             loss = CROSS_ENTROPY(model(x), y)
             loss = loss if len(part) == len(inputs) else loss * (len(part) / len(inputs))
             loss.backward()
-            total = loss.detach() if total is None else total + loss.detach()
-        assert total is not None
+            values.append(loss.detach())
+        total = values[0]
+        for value in values[1:]:
+            total = total + value
         return total
 
     return trained(model, step, steps)
@@ -295,7 +298,7 @@ def test_a_loss_that_is_a_sum_is_added_up() -> None:
 @time_limit(SECONDS)
 def test_layers_that_do_not_learn(frozen: list[str]) -> None:
     inputs, targets = rows(6)
-    found = []
+    found: list[dict[str, Any]] = []
     for model in (mlp(), mlp()):
         for name in frozen:
             model.get_submodule(name).requires_grad_(False)

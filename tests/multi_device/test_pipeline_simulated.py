@@ -12,8 +12,9 @@ import dl4all as dl
 from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError, ShapeError
 from dl4all.multi_device.chain import chain_of
 from dl4all.multi_device.layer_cost import layer_costs
-from dl4all.multi_device.partition import memory_of
+from dl4all.multi_device.stage_partition import memory_of
 from dl4all.runtime.simulated import clock
+from dl4all.runtime.simulated.backend import SimulatedBackend
 from dl4all.runtime.simulated.description import Failure
 from dl4all.scheduler.simulation import simulated_device
 from tests.support.time_limit import time_limit
@@ -38,6 +39,11 @@ def devices_of(count: int, **facts: Any) -> list[dl.Device]:
     return [simulated_device(**{**slow, **facts}) for _ in range(count)]
 
 
+def backend_of(device: dl.Device) -> SimulatedBackend:
+    assert device.simulated is not None
+    return device.simulated
+
+
 def step_seconds(piped: dl.Pipeline, inputs: dl.Tensor, targets: dl.Tensor) -> float:
     begun = clock.now()
     piped.train_step(inputs, targets, MSE)
@@ -53,8 +59,7 @@ def step_seconds(piped: dl.Pipeline, inputs: dl.Tensor, targets: dl.Tensor) -> f
 def test_a_step_takes_what_the_bubble_formula_says(schedule: Any, stages: int, micro_batches: int) -> None:
     model, (inputs, targets) = linears(8), batch(64)
     devices = devices_of(stages, computes=False)
-    assert devices[0].simulated is not None
-    speeds = devices[0].simulated.speeds
+    speeds = backend_of(devices[0]).speeds
     costs = layer_costs(chain_of(model), inputs[: 64 // micro_batches])
     stage = sum((cost.forward + cost.backward).seconds(speeds) for cost in costs) / stages
     nbytes = costs[0].output
@@ -204,8 +209,7 @@ def test_a_lost_device(stage: int, phase: str, after: int) -> None:
         piped = dl.pipeline(model, group, split=[2, 4])
         piped.train_step(inputs, targets, MSE)
         gradients = {id(p): p.grad for p in model.parameters()}
-        assert devices[stage].simulated is not None
-        devices[stage].simulated.fail(Failure("lost", phase, after))
+        backend_of(devices[stage]).fail(Failure("lost", phase, after))
         with pytest.raises(DeviceLostError, match="was lost"):
             piped.train_step(inputs, targets, MSE)
         assert all(gradients[id(p)] is p.grad for p in model.parameters())
@@ -225,8 +229,7 @@ def test_a_device_that_does_not_answer_in_time(kind: Any, phase: str) -> None:
     with dl.DeviceGroup(devices, timeout=1.0) as group:
         piped = dl.pipeline(model, group, split=[2, 4])
         assert step_seconds(piped, inputs, targets) < 0.1
-        assert devices[1].simulated is not None
-        devices[1].simulated.fail(Failure(kind, phase, after=3, factor=1e5))
+        backend_of(devices[1]).fail(Failure(kind, phase, after=3, factor=1e5))
         with pytest.raises(DeviceError, match=r"does not answer|<stage 1 .*> did not finish .* within 1.0"):
             piped.train_step(inputs, targets, MSE)
         assert group.alive == (devices[0], devices[2])
@@ -259,8 +262,7 @@ def test_memory_that_runs_out_once() -> None:
     devices = devices_of(2)
     with dl.DeviceGroup(devices) as group:
         piped = dl.pipeline(model, group, split=[2])
-        assert devices[1].simulated is not None
-        devices[1].simulated.fail(Failure("memory", "backward"))
+        backend_of(devices[1]).fail(Failure("memory", "backward"))
         with pytest.raises(OutOfMemoryError):
             piped.train_step(inputs, targets, MSE)
         assert all(p.grad is None for p in model.parameters())
@@ -300,8 +302,7 @@ def test_modules_have_their_shared_parameters_again_after_a_failure() -> None:
     devices = devices_of(2)
     with dl.DeviceGroup(devices) as group:
         piped = dl.pipeline(network, group, split=["lm_head"])
-        assert devices[1].simulated is not None
-        devices[1].simulated.fail(Failure("lost", "backward"))
+        backend_of(devices[1]).fail(Failure("lost", "backward"))
         with pytest.raises(DeviceLostError):
             piped.train_step(dl.randint(0, 11, (4, 5)), dl.zeros(4, 5, 11), MSE)
     assert network.lm_head.weight is network.get_parameter("transformer.wte.weight")

@@ -45,7 +45,7 @@ def finish_times(schedule: Schedule, forward: float, backward: float) -> dict[tu
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("stages", "micro_batches"), SIZES)
 def test_every_micro_batch_goes_through_once(name: str, stages: int, micro_batches: int) -> None:
-    every = sorted(Step(kind, i) for kind in ("forward", "backward") for i in range(micro_batches))  # type: ignore[arg-type]
+    every = sorted(Step(kind, i) for kind in ("forward", "backward") for i in range(micro_batches))
     schedule = schedule_of(name, stages, micro_batches)
     assert [sorted(steps) for steps in schedule] == [every] * stages
 

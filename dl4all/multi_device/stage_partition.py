@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from dl4all.allocator.allocator import amount
 from dl4all.errors import OutOfMemoryError
-from dl4all.multi_device.balance import Part, balance
 from dl4all.multi_device.chain import Layer, inseparable
 from dl4all.multi_device.layer_cost import LayerCost, layer_costs
 from dl4all.multi_device.schedule import most_alive, schedule_of
+from dl4all.multi_device.stage_balance import Part, balance
 from dl4all.scheduler.cost_model import speeds
 from dl4all.scheduler.device import Device
 from dl4all.tensor.tensor import Tensor

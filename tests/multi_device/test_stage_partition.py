@@ -11,9 +11,9 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
-from dl4all.multi_device.balance import Part, balance
 from dl4all.multi_device.chain import chain_of, inseparable, starts_by_hand
 from dl4all.multi_device.layer_cost import layer_costs
+from dl4all.multi_device.stage_balance import Part, balance
 from dl4all.ops.random.generator import default_generator
 from dl4all.runtime.work import Work
 from dl4all.scheduler.simulation import simulated_device
