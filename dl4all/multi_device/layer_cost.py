@@ -53,7 +53,7 @@ def layer_costs(chain: Sequence[Layer], micro_batch: Tensor) -> list[LayerCost]:
         >>> for cost in layer_costs(chain_of(network), dl.ones(2, 4)):
         ...     print(cost.name, cost.learned, cost.kept, cost.output)
         0 160 64 64
-        1 0 64 64
+        1 0 0 64
     """
     device = simulated_device(computes=False, memory=UNLIMITED)
     copies: dict[int, Any] = {}
