@@ -139,7 +139,7 @@ class Passage:
             if self._failure is not None:
                 task.cancel()
             if stage not in self._given_up or task.on_virtual_clock:
-                task.wait(self.group.timeout)
+                task.wait(None if self._failure is None else self.group.timeout)
         if self._failure is not None:
             self._kept.clear()
             self._handed.clear()

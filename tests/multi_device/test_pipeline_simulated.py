@@ -103,6 +103,18 @@ def test_steps_take_the_same_virtual_time_however_threads_run() -> None:
     assert max(times) < 1.01 * min(times)
 
 
+@time_limit(SECONDS)
+def test_the_timeout_is_of_one_micro_batch_on_one_device() -> None:
+    model, (inputs, targets) = linears(6), batch(32)
+    times = []
+    for timeout in (100.0, 0.001):
+        with dl.DeviceGroup(devices_of(3, computes=False), timeout=timeout) as group:
+            times.append(step_seconds(dl.pipeline(model, group, split=[2, 4]), inputs, targets))
+        model.zero_grad()
+    assert times[0] > 0.002
+    assert times[1] == pytest.approx(times[0], rel=0.01)
+
+
 # Memory
 
 
