@@ -24,6 +24,7 @@ from dl4all.autograd import (
 from dl4all.calibration import calibrate
 from dl4all.errors import Dl4allError
 from dl4all.memory import pin
+from dl4all.multi_device.pipeline import Pipeline, pipeline
 from dl4all.multi_device.inference_queue import InferenceQueue
 from dl4all.multi_device.data_parallel import parallel
 from dl4all.ops.random.generator import Generator
@@ -58,6 +59,7 @@ __all__ = [
     "Event",
     "Generator",
     "InferenceQueue",
+    "Pipeline",
     "Stream",
     "Tensor",
     "Trainer",
@@ -87,6 +89,7 @@ __all__ = [
     "optim",
     "parallel",
     "pin",
+    "pipeline",
     "profile",
     "set_default_device",
     "set_grad_enabled",

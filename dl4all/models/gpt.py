@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dl4all import nn
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.models.init import Layer
 from dl4all.nn import init
 from dl4all.nn.functional import dropout, gelu, scaled_dot_product_attention
 from dl4all.ops import cat, reshape
@@ -84,6 +85,26 @@ class Block(nn.Module):
         return y
 
 
+class _Embeddings(nn.Module):
+    """The embeddings of a network as one layer, which has no parameters of its own."""
+
+    def __init__(
+        self, wte: nn.Embedding, wpe: nn.Embedding, rate: float, check: Callable[[Tensor], None]
+    ) -> None:
+        super().__init__()
+        self.wte, self.wpe, self.rate, self._check = wte, wpe, rate, check
+
+    def forward(self, idx: Tensor) -> Tensor:
+        self._check(idx)
+        return dropout(_embed(self.wte, self.wpe, idx, 0), self.rate, self.wte.training)
+
+
+def _embed(wte: nn.Embedding, wpe: nn.Embedding, idx: Tensor, start: int) -> Tensor:
+    """The features of tokens at positions from `start` on."""
+    x: Tensor = wte(idx) + wpe.weight[start : start + idx.shape[1]]
+    return x
+
+
 class GPT(nn.Module):
     """Predicts the next token of a sequence.
 
@@ -149,14 +170,28 @@ class GPT(nn.Module):
             ShapeError: the sequences are too long.
             ArgumentError: a token is out of range.
         """
-        if idx.ndim != 2 or idx.shape[1] > self.block_size:
-            raise ShapeError(f"[GPT] expected ints of shape (N, up to {self.block_size}), got {idx.shape}")
+        self._check(idx)
         scores: Tensor = self.lm_head(self._features(idx, 0, [None] * len(self._part("h"))))
         return scores
 
+    def layers(self) -> list[tuple[str, Layer]]:
+        """What ``forward`` calls one after the other, by name: what a pipeline can be cut between."""
+        embedding = _Embeddings(self._part("wte"), self._part("wpe"), self.rate, self._check)
+        blocks = ((f"transformer.h.{name}", block) for name, block in self._part("h").named_children())
+        return [
+            ("transformer.wte", embedding),
+            *blocks,
+            ("transformer.ln_f", self._part("ln_f")),
+            ("lm_head", self.lm_head),
+        ]
+
+    def _check(self, idx: Tensor) -> None:
+        if idx.ndim != 2 or idx.shape[1] > self.block_size:
+            raise ShapeError(f"[GPT] expected ints of shape (N, up to {self.block_size}), got {idx.shape}")
+
     def _features(self, idx: Tensor, start: int, caches: Sequence[KeyValueCache | None]) -> Any:
         """The inputs of the last layer, for tokens at positions from `start` on."""
-        x = self._part("wte")(idx) + self._part("wpe").weight[start : start + idx.shape[1]]
+        x = _embed(self._part("wte"), self._part("wpe"), idx, start)
         x = dropout(x, self.rate, self.training)
         for block, cache in zip(self._part("h"), caches, strict=True):
             x = block(x, cache)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
 
 from dl4all import nn
+
+Layer: TypeAlias = Callable[[Any], Any]
+"""A module, or a function without parameters, that takes what the one before it returned."""
 
 
 def initialize(network: nn.Module, mode: Literal["fan_in", "fan_out"], linear_std: float | None) -> None:

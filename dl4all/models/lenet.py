@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dl4all import nn
+from dl4all.models.init import Layer
 from dl4all.tensor.tensor import Tensor
 
 
@@ -40,3 +41,20 @@ class LeNet(nn.Module):
         x = self.pool(self.relu(self.conv1(x)))
         x = self.pool(self.relu(self.conv2(x))).flatten(1)
         return self.fc3(self.relu(self.fc2(self.relu(self.fc1(x)))))  # type: ignore[no-any-return]
+
+    def layers(self) -> list[tuple[str, Layer]]:
+        """What ``forward`` calls one after the other, by name: what a pipeline can be cut between."""
+        return [
+            ("conv1", self.conv1),
+            ("relu1", self.relu),
+            ("pool1", self.pool),
+            ("conv2", self.conv2),
+            ("relu2", self.relu),
+            ("pool2", self.pool),
+            ("flatten", nn.Flatten()),
+            ("fc1", self.fc1),
+            ("relu3", self.relu),
+            ("fc2", self.fc2),
+            ("relu4", self.relu),
+            ("fc3", self.fc3),
+        ]

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from dl4all import nn
 from dl4all.errors import ArgumentError
+from dl4all.models.init import Layer
 from dl4all.tensor.tensor import Tensor
 
 
@@ -48,5 +49,13 @@ class MLP(nn.Sequential):
         super().__init__(*layers, nn.Linear(sizes[-2], num_classes))
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = super().forward(x.flatten(1) if len(x.shape) > 2 else x)
+        y: Tensor = super().forward(_flattened(x))
         return y
+
+    def layers(self) -> list[tuple[str, Layer]]:
+        """What ``forward`` calls one after the other, by name: what a pipeline can be cut between."""
+        return [("flatten", _flattened), *self.named_children()]
+
+
+def _flattened(x: Tensor) -> Tensor:
+    return x.flatten(1) if len(x.shape) > 2 else x

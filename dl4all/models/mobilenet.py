@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dl4all import nn
-from dl4all.models.init import initialize
+from dl4all.models.init import Layer, initialize
 from dl4all.tensor.tensor import Tensor
 
 STAGES = (  # of each: expansion factor, output channels, number of blocks, stride of the first block
@@ -88,6 +88,15 @@ class MobileNetV2(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.avgpool(self.features(x)).flatten(1))  # type: ignore[no-any-return]
+
+    def layers(self) -> list[tuple[str, Layer]]:
+        """What ``forward`` calls one after the other, by name: what a pipeline can be cut between."""
+        return [
+            ("features", self.features),
+            ("avgpool", self.avgpool),
+            ("flatten", nn.Flatten()),
+            ("classifier", self.classifier),
+        ]
 
 
 def _round_channels(channels: float) -> int:

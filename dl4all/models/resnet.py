@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from dl4all import nn
 from dl4all.errors import ArgumentError
-from dl4all.models.init import initialize
+from dl4all.models.init import Layer, initialize
 from dl4all.nn.utils import fuse_conv_bn_eval
 from dl4all.tensor.tensor import Tensor
 
@@ -129,6 +129,11 @@ class ResNet(nn.Module):
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(self.avgpool(x).flatten(1))  # type: ignore[no-any-return]
+
+    def layers(self) -> list[tuple[str, Layer]]:
+        """What ``forward`` calls one after the other, by name: what a pipeline can be cut between."""
+        names = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool")
+        return [*((name, getattr(self, name)) for name in names), ("flatten", nn.Flatten()), ("fc", self.fc)]
 
     def fold_batch_norm(self) -> ResNet:
         """Fold every batch normalization into the convolution before it, for inference, in place.

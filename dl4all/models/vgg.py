@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dl4all import nn
-from dl4all.models.init import initialize
+from dl4all.models.init import Layer, initialize
 from dl4all.tensor.tensor import Tensor
 
 STAGES = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3)}
@@ -63,6 +63,15 @@ class VGG(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.avgpool(self.features(x)).flatten(1))  # type: ignore[no-any-return]
+
+    def layers(self) -> list[tuple[str, Layer]]:
+        """What ``forward`` calls one after the other, by name: what a pipeline can be cut between."""
+        return [
+            ("features", self.features),
+            ("avgpool", self.avgpool),
+            ("flatten", nn.Flatten()),
+            ("classifier", self.classifier),
+        ]
 
 
 def vgg11(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:

@@ -18,12 +18,12 @@ from dl4all.runtime.profiler.phase import default_phase
 from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.description import Description, Failure
+from dl4all.runtime.simulated.timetable import Timetable
 from dl4all.runtime.spirv import Module
 from dl4all.runtime.work import Work
 
 SMALL_BYTES = 1 << 20
 """Results that nothing computes are 0 up to this size: numbers that programs look at, such as a loss."""
-
 
 BETWEEN_BYTES = 1 << 16
 """Copies up to this size go between the packets of larger ones, and do not wait for their ends."""
@@ -36,8 +36,8 @@ class Hang(DeviceError):
 class SimulatedBackend:
     """The device that `description` describes.
 
-    Kernels run in order on the device, beside copies up and copies down, which are in order each. They
-    begin at the virtual time of the thread that asks, or when the device is done with what came before.
+    Kernels run in order on the device, beside copies up and copies down, of which there is one of each at a
+    time. They begin at the virtual time of the thread that asks, or when the device, or the link, is free.
     """
 
     features: frozenset[str] = frozenset()
@@ -51,7 +51,8 @@ class SimulatedBackend:
         self.stream = CpuStream()
         self.work = Work()  # all that was done
         self.busy = 0.0  # virtual seconds of kernels
-        self.computed_until = self._uploaded_until = self._downloaded_until = 0.0
+        self.computed_until = 0.0
+        self._uploads, self._downloads = Timetable(), Timetable()
         self._slowness = 1.0
         self._left = {failure: failure.after for failure in description.failures}
         self._state = ""  # why it does nothing any more
@@ -80,10 +81,9 @@ class SimulatedBackend:
         """
         with default_phase("upload"), self._lock:
             self._enter()
+            begun = max(clock.now(), since)
             seconds = self.speeds.upload(nbytes) * self._slowness
-            ready = max(clock.now(), since)
-            self._uploaded_until = max(self._uploaded_until, ready) + seconds
-            return ready + seconds if nbytes <= BETWEEN_BYTES else self._uploaded_until
+            return begun + seconds if nbytes <= BETWEEN_BYTES else self._uploads.book(begun, seconds)
 
     def download(self, nbytes: int, ready: float | None = None) -> None:
         """Let bytes go to the host, which waits; by default when all kernels so far have run."""
@@ -93,10 +93,9 @@ class SimulatedBackend:
         """:meth:`download` without a wait; returns when they are there."""
         with default_phase("download"), self._lock:
             self._enter()
+            begun = max(self.computed_until if ready is None else ready, clock.now())
             seconds = self.speeds.download(nbytes) * self._slowness
-            ready = max(self.computed_until if ready is None else ready, clock.now())
-            self._downloaded_until = max(self._downloaded_until, ready) + seconds
-            return ready + seconds if nbytes <= BETWEEN_BYTES else self._downloaded_until
+            return begun + seconds if nbytes <= BETWEEN_BYTES else self._downloads.book(begun, seconds)
 
     def wait_until(self, seconds: float) -> None:
         """Let later kernels begin no sooner."""
@@ -106,7 +105,7 @@ class SimulatedBackend:
     def synchronize(self) -> None:
         """Let this thread wait for all kernels and copies."""
         self.check()
-        clock.advance_to(max(self.computed_until, self._uploaded_until, self._downloaded_until))
+        clock.advance_to(max(self.computed_until, self._uploads.until, self._downloads.until))
 
     # Failures
 

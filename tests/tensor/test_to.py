@@ -453,7 +453,7 @@ def test_ops_take_none_of_it() -> None:
     assert clock.now() == 0.0
     assert kernels_until(place) < 20.0
     assert place.simulated is not None
-    assert place.simulated._uploaded_until == place.simulated._downloaded_until == 0.0
+    assert place.simulated._uploads.until == place.simulated._downloads.until == 0.0
 
 
 def test_moving_a_network_takes_its_time() -> None:
