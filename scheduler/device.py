@@ -33,6 +33,7 @@ from dl4all.runtime.protocols import (
     Stream,
 )
 from dl4all.runtime.simulated.backend import SimulatedBackend
+from dl4all.scheduler import profile_events
 from dl4all.scheduler.cost_model import rates
 from dl4all.scheduler.programs import Launch, Programs
 from dl4all.scheduler.transfers import Transfers, bytes_of
@@ -264,6 +265,13 @@ class Device:
 
     def synchronize(self) -> None:
         """Wait until everything that was asked of this device is done."""
+        if recorder.active is None or (self.is_host and self.simulated is None):
+            self._synchronize()
+            return
+        with profile_events.wait_for_device(self):
+            self._synchronize()
+
+    def _synchronize(self) -> None:
         if self.simulated is not None:
             self.simulated.synchronize()
         with self._lock:

@@ -6,7 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dl4all.errors import ArgumentError
+from dl4all.runtime.profiler import recorder
 from dl4all.runtime.simulated import clock
+from dl4all.scheduler import profile_events
 from dl4all.scheduler.device import Device
 
 if TYPE_CHECKING:
@@ -70,10 +72,16 @@ class Event:
         """
         if self.task is None:
             return True
+        if recorder.active is None:
+            return self._synchronize(self.task, timeout)
+        with profile_events.wait("event", self.task, "" if self._device is None else self._device.name):
+            return self._synchronize(self.task, timeout)
+
+    def _synchronize(self, task: Task, timeout: float | None) -> bool:
         begun = time.perf_counter()
-        if not self.task.wait(timeout):
+        if not task.wait(timeout):
             return False
-        self.task.result()
+        task.result()
         if isinstance(self._reached, float):
             clock.advance_to(self._reached)
             return True

@@ -15,6 +15,7 @@ from typing import Any
 from dl4all.errors import ArgumentError, DeviceError
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
+from dl4all.scheduler import profile_events
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.event import Event
@@ -211,6 +212,7 @@ def _run(queue: _Queue, task: Task) -> None:
     if work is None:  # cancelled
         return
     begun = task.begun
+    task.note_end = profile_events.begin(task, queue.device)
     try:
         result = work()
     except Hang as error:

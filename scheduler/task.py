@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from dl4all.errors import CancelledError, DeviceError
+from dl4all.runtime.profiler import phase, recorder
 from dl4all.runtime.simulated import clock
+from dl4all.scheduler import profile_events
 
 State = Literal["waiting", "running", "finished", "failed", "cancelled", "hung"]
 
@@ -28,8 +30,8 @@ class Task:
     """
 
     __slots__ = (
-        "_changed", "_outcome", "_work", "begun", "ended", "name", "number", "on_virtual_clock", "priority",
-        "state", "submitted",
+        "_changed", "_outcome", "_work", "begun", "ended", "name", "note_end", "number",
+        "on_virtual_clock", "phase", "priority", "state", "submitted", "thread",
     )  # fmt: skip
 
     def __init__(
@@ -41,10 +43,12 @@ class Task:
         self.on_virtual_clock = on_virtual_clock
         self.state: State = "waiting"
         self.submitted = self.seconds()
+        self.thread, self.phase = threading.get_ident(), phase.current()  # that it was submitted in
         self.begun = self.ended = math.nan
         self._work: Callable[[], Any] | None = work
         self._outcome: Any = None  # the result, or the error
         self._changed = threading.Condition()
+        self.note_end: Callable[[Task], None] | None = None  # told before anybody who waits
 
     def __repr__(self) -> str:
         return f"<task {self.name or self.number} {self.state}>"
@@ -67,6 +71,12 @@ class Task:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the task is done, at most `timeout` seconds of its clock; returns whether it is."""
+        if recorder.active is None or self.done():
+            return self._wait(timeout)
+        with profile_events.wait(self.name, self):
+            return self._wait(timeout)
+
+    def _wait(self, timeout: float | None) -> bool:
         begun = self.seconds()
         with self._changed:
             # A virtual clock stands still while threads wait: what counts there is the time of the outcome.
@@ -119,4 +129,6 @@ class Task:
         self.state, self._outcome, self._work = state, outcome, None
         if state != "hung":
             self.ended = self.seconds()
+        if self.note_end is not None:
+            self.note_end(self)
         self._changed.notify_all()

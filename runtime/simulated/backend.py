@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.cpu.recording import CpuRecording, refuse_programs
 from dl4all.runtime.cpu.stream import CpuStream
-from dl4all.runtime.profiler import phase
+from dl4all.runtime.profiler import phase, recorder
 from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.description import Description, Failure
@@ -46,6 +46,7 @@ class SimulatedBackend:
         self.stream = CpuStream()
         self.work = Work()  # all that was done
         self.busy = 0.0  # virtual seconds of kernels
+        self.moved = {"upload": 0, "download": 0}  # bytes
         self.computed_until = self._uploaded_until = self._downloaded_until = 0.0
         self._slowness = 1.0
         self._left = {failure: failure.after for failure in description.failures}
@@ -62,18 +63,29 @@ class SimulatedBackend:
             speeds = self.speeds
             seconds = speeds.launch + nbytes * speeds.per_byte
             seconds += flops * speeds.per_flop_of.get(kind, speeds.per_flop)
-            self._run(seconds * self._slowness)
+            begun = self._run(seconds * self._slowness)
+            active = recorder.active
+            if active is not None:
+                name, ended = self.info.names[0], self.computed_until
+                active.virtual(
+                    "kernel", kind or "kernel", name, begun, ended, nbytes=int(nbytes), flops=int(flops)
+                )
 
-    def _run(self, seconds: float) -> None:
-        self.computed_until = max(self.computed_until, clock.now()) + seconds
+    def _run(self, seconds: float) -> float:
+        """Let the device compute for some time; returns when that begins."""
+        begun = max(self.computed_until, clock.now())
+        self.computed_until = begun + seconds
         self.busy += seconds
+        return begun
 
     def upload(self, nbytes: int) -> float:
         """Let bytes come from the host; returns when they are there. Kernels do not wait for them."""
         with self._lock:
             self._enter()
             seconds = self.speeds.upload(nbytes) * self._slowness
-            self._uploaded_until = max(self._uploaded_until, clock.now()) + seconds
+            begun = max(self._uploaded_until, clock.now())
+            self._uploaded_until = begun + seconds
+            self._moved("upload", nbytes, begun, self._uploaded_until)
             return self._uploaded_until
 
     def download(self, nbytes: int, ready: float | None = None) -> None:
@@ -82,7 +94,15 @@ class SimulatedBackend:
             self._enter()
             begun = max(self.computed_until if ready is None else ready, self._downloaded_until, clock.now())
             self._downloaded_until = begun + self.speeds.download(nbytes) * self._slowness
+            self._moved("download", nbytes, begun, self._downloaded_until)
             clock.advance_to(self._downloaded_until)
+
+    def _moved(self, kind: Literal["upload", "download"], nbytes: int, begun: float, ended: float) -> None:
+        """Count a copy."""
+        self.moved[kind] += nbytes
+        active = recorder.active
+        if active is not None:
+            active.virtual(kind, kind, self.info.names[0], begun, ended, nbytes=nbytes)
 
     def wait_until(self, seconds: float) -> None:
         """Let later kernels begin no sooner."""
