@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import heapq
 import itertools
+import math
 import threading
 import time
 import weakref
@@ -15,7 +16,8 @@ from typing import Any
 from dl4all.errors import ArgumentError, DeviceError
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
-from dl4all.scheduler import profile_events
+from dl4all.scheduler import profile_events, publisher
+from dl4all.scheduler.counters import streams
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.event import Event
@@ -85,6 +87,7 @@ class Stream:
         self.name = name or f"stream {next(_numbers)} of {self.device}"
         self._queue = _Queue(self.device, limit)
         streams.add(self)
+        publisher.start()
         self._finalizer = weakref.finalize(self, self._queue.close)
         self._finalizer.atexit = False  # close_all does it, and waits
 
@@ -101,6 +104,13 @@ class Stream:
     def busy(self) -> float:
         """Seconds in which tasks ran, on the clock of the device."""
         return self._queue.busy
+
+    def busy_until_now(self) -> float:
+        """:attr:`busy` with the part of the task that runs."""
+        running = self._queue.running
+        if running is None or running.done() or math.isnan(running.begun):
+            return self.busy
+        return self.busy + running.seconds() - running.begun
 
     @property
     def finished(self) -> int:
@@ -177,10 +187,6 @@ class Stream:
             return True
         thread.join(timeout)
         return not thread.is_alive()
-
-
-streams: weakref.WeakSet[Stream] = weakref.WeakSet()
-"""All that are alive."""
 
 
 def _serve(queue: _Queue) -> None:

@@ -287,8 +287,13 @@ class Op(Generic[P]):
         if active is not None and first.device.simulated is None:  # whose kernel is in the profile already
             where = first.device.name if first.device.is_host else "cpu"
             body = active.on_host(self.name, body, where)
-        with np.errstate(all="ignore"):  # inf and nan come out quietly, as on every other device
-            result = np.asarray(body(*arrays, **arguments), dtype)
+        counters = first.device.counters
+        counters.host_kernels += 1
+        try:
+            with np.errstate(all="ignore"):  # inf and nan come out quietly, as on every other device
+                result = np.asarray(body(*arrays, **arguments), dtype)
+        finally:
+            counters.host_finished += 1
         if result.shape != shape:
             raise AssertionError(f"[{self.name}] inferred {shape}, computed {result.shape}")
         # A body may return a view of its operand, which must not share memory with the result.
