@@ -106,9 +106,9 @@ class Stream:
         return self._queue.busy
 
     def busy_until_now(self) -> float:
-        """:attr:`busy` with the part of the task that runs."""
+        """:attr:`busy`, on a real clock with the part of the task that runs."""
         running = self._queue.running
-        if running is None or running.done() or math.isnan(running.begun):
+        if running is None or running.done() or running.on_virtual_clock or math.isnan(running.begun):
             return self.busy
         return self.busy + running.seconds() - running.begun
 

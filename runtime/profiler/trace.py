@@ -39,7 +39,7 @@ class Slice:
     start: float
     end: float
     entry: dict[str, Any]
-    arrows: list[dict[str, Any]] = field(default_factory=list)  # which begin or end where the slice begins
+    arrows: list[dict[str, Any]] = field(default_factory=list)  # their ends where the slice begins
 
 
 def trace(events: Iterable[Event]) -> dict[str, Any]:
@@ -62,10 +62,10 @@ def trace(events: Iterable[Event]) -> dict[str, Any]:
                 submissions.append((_submission(event, thread, shift), shown))
         elif event.kind == "wait":
             waits.append((event, shown))
-    late = _connect(submissions, [(tasks[e.awaits], shown) for e, shown in waits if e.awaits in tasks])
+    pairs = [(tasks[event.awaits], shown) for event, shown in waits if event.awaits in tasks]
+    begins, ends = _connect(submissions, pairs)
     slices += [submission for submission, _ in submissions]
-    body = _sorted(_side_by_side(slices), late)
-    return {"traceEvents": body, "displayTimeUnit": "ms"}
+    return {"traceEvents": _sorted(_side_by_side(slices), begins, ends), "displayTimeUnit": "ms"}
 
 
 def _microseconds(seconds: float) -> float:
@@ -125,11 +125,12 @@ def _submission(event: Event, thread: int, shift: float) -> Slice:
 # Arrows
 
 Pairs = list[tuple[Slice, Slice]]
+Ends = list[tuple[Slice, dict[str, Any]]]
 
 
-def _connect(submissions: Pairs, waits: Pairs) -> list[tuple[Slice, dict[str, Any]]]:
-    """Give the slices their arrows; returns those ends that lie where a slice ends, with the slice."""
-    number, late = 0, []
+def _connect(submissions: Pairs, waits: Pairs) -> tuple[Ends, Ends]:
+    """Give the slices their arrows; returns the beginnings and the ends of arrows where slices end."""
+    number, begins, ends = 0, Ends(), Ends()
     for submission, task in submissions:
         number += 1
         submission.arrows.append(_arrow("s", number, "submit", submission.start))
@@ -138,9 +139,13 @@ def _connect(submissions: Pairs, waits: Pairs) -> list[tuple[Slice, dict[str, An
         if source.track.process.endswith(VIRTUAL) != wait.track.process.endswith(VIRTUAL):
             continue  # their times have nothing to do with each other
         number += 1
-        source.arrows.append(_arrow("s", number, "wait", source.start))
-        late.append((wait, _arrow("f", number, "wait", max(wait.end, source.start))))
-    return late
+        begin = _arrow("s", number, "wait", source.end)
+        if source.start == source.end:
+            source.arrows.append(begin)
+        else:
+            begins.append((source, begin))
+        ends.append((wait, _arrow("f", number, "wait", wait.end)))
+    return begins, ends
 
 
 def _arrow(kind: str, number: int, category: str, moment: float) -> dict[str, Any]:
@@ -177,22 +182,38 @@ def _has_room(ends: list[float], shown: Slice) -> bool:
     return not ends or shown.end <= ends[-1]
 
 
-def _sorted(slices: list[Slice], late: list[tuple[Slice, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """All entries with the numbers of their processes and tracks, whose names come first."""
+def _sorted(slices: list[Slice], begins: Ends, ends: Ends) -> list[dict[str, Any]]:
+    """All entries with the numbers of their processes and tracks, whose names come first.
+
+    At one time, arrows that begin where a slice ends come before the slices that begin there, and arrows that
+    end come last: viewers give an arrow to the slice that is open when they read it.
+    """
     tracks = list(dict.fromkeys(shown.track for shown in slices))
-    processes = {name: i for i, name in enumerate(dict.fromkeys(track.process for track in tracks), 1)}
+    names = sorted(dict.fromkeys(track.process for track in tracks), key=lambda name: not _is_host(name))
+    processes = {name: i for i, name in enumerate(names, 1)}
     tracks.sort(key=lambda track: (processes[track.process], RANKS.index(track.name.split()[0])))
     numbers = {track: {"pid": processes[track.process], "tid": i} for i, track in enumerate(tracks, 1)}
     body = []
     for shown in slices:
-        entries = [shown.entry, *shown.arrows]
-        body.append((shown, [{**numbers[shown.track], **entry} for entry in entries]))
-    # Viewers nest what begins at one time in the order of the file, so the longer one comes first.
-    body.sort(key=lambda group: (group[0].start, -group[0].entry.get("dur", 0.0)))
-    entries = [entry for _, group in body for entry in group]
-    entries += [{**numbers[shown.track], **arrow} for shown, arrow in late]
+        group = [shown.entry, *shown.arrows]
+        body.append((shown, [{**numbers[shown.track], **entry} for entry in group]))
+    # Viewers nest what begins at one time in the order of the file, so the longer one comes first; and tracks
+    # of the host, or a task that begins when it is submitted would come before its arrow.
+    body.sort(key=lambda group: (group[0].start, *_order(group[0])))
+    entries = [{**numbers[shown.track], **arrow} for shown, arrow in begins]
+    entries += [entry for _, group in body for entry in group]
+    entries += [{**numbers[shown.track], **arrow} for shown, arrow in ends]
     entries.sort(key=lambda entry: entry["ts"])
     return [*_names(processes, numbers), *entries]
+
+
+def _order(shown: Slice) -> tuple[bool, float]:
+    """Of slices that begin at one time."""
+    return not _is_host(shown.track.process), -shown.entry.get("dur", 0.0)
+
+
+def _is_host(process: str) -> bool:
+    return process in (HOST, HOST + VIRTUAL)
 
 
 def _names(processes: dict[str, int], numbers: dict[Track, dict[str, int]]) -> Iterator[dict[str, Any]]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from click.testing import CliRunner
 
 from dl4all.cli import cli
 from dl4all.scheduler import published, publisher
+
+module: Any = import_module("dl4all.cli.top")  # the package has the command under this name
 
 COMMAND = Path(sys.executable).with_name("dl4all")
 REPOSITORY = Path(__file__).parents[2]
@@ -56,7 +61,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where this test's processes write."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("DL4ALL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))  # of the processes that tests start
     return tmp_path / "dl4all"
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    """The next line that a process prints; it is killed if it takes too long."""
+    assert process.stdout is not None
+    guard = threading.Timer(SECONDS, process.kill)
+    guard.start()
+    try:
+        return process.stdout.readline()
+    finally:
+        guard.cancel()
 
 
 class Programs:
@@ -70,14 +87,13 @@ class Programs:
         """A program that has said that it is ready."""
         process = subprocess.Popen(
             [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "DL4ALL_TOP": setting},
+            env={**os.environ, "DL4ALL_TOP": setting},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         self.started.append(process)
-        assert process.stdout is not None
-        ready, watched = process.stdout.readline().split()
+        ready, watched = line_of(process).split()
         assert ready == "ready"
         self.watched.append(watched == "True")
         return process
@@ -307,12 +323,31 @@ def test_it_goes_on_until_it_is_interrupted(folder: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    for _ in range(3):
-        assert json.loads(process.stdout.readline()) == {"processes": []}
-    process.send_signal(2)
-    _, errors = process.communicate(timeout=SECONDS)
+    try:
+        lines = [line_of(process) for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+    finally:
+        _, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, errors) == (0, "")
+    assert [json.loads(line) for line in lines] == [{"processes": []}] * 3
+
+
+def test_a_terminal_has_the_table_drawn_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(folder, json.dumps(facts()))
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        put(folder, json.dumps(facts(queued=100 + len(slept))))
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.time, "sleep", sleep)
+    environment = {"FORCE_COLOR": "1", "COLUMNS": "200"}
+    done = CliRunner().invoke(cli, ["top", "--interval", "2"], catch_exceptions=False, env=environment)
+    assert done.exit_code == 0
+    assert slept == [2.0] * 3
+    assert [number in done.stdout for number in ("101", "102", "103")] == [True, True, False]
 
 
 @pytest.mark.parametrize("arguments", [["--interval", "0"], ["--interval", "x"], ["more"]])

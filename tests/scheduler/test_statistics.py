@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 import time
 import warnings
@@ -276,6 +277,7 @@ def test_a_process_that_was_forked_publishes_for_itself(published: Path) -> None
         warnings.simplefilter("ignore", DeprecationWarning)  # of 3.12 on: this process has threads
         child = os.fork()
     if child == 0:
+        signal.alarm(int(SECONDS))
         publisher.stop()  # not the parent's
         publisher.start()
         os._exit(len(threads()))

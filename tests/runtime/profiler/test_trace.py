@@ -8,12 +8,15 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dl4all as dl
 from dl4all.errors import FileFormatError
+from dl4all.runtime.profiler.phase import phase
 from dl4all.runtime.profiler.recorder import Event
 from dl4all.runtime.profiler.trace import trace
+from dl4all.scheduler.simulation import simulated_device
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -118,6 +121,47 @@ def test_a_real_profile(device: str, tmp_path: Path) -> None:
     assert first["args"]["shapes"] == [[33, 33], [33, 33]]
 
 
+def test_one_trace_over_several_devices(device: str, tmp_path: Path) -> None:
+    """Queues, kernels, waits and transfers of a device and of a simulated one, with arrows between them."""
+    simulated = simulated_device()
+    first, second = dl.Stream(device, name="first"), dl.Stream(simulated, name="second")
+    x = dl.rand(8, 8, device=device)
+
+    def work() -> None:
+        with phase("forward"):
+            assert np.isfinite((x @ x).numpy()).all()
+
+    with dl.profile() as p:
+        tasks = [first.submit(work, name="step")]
+        second.wait_stream(first)
+        tasks.append(second.submit(lambda: dl.ones(8, 8, device=simulated).relu(), name="behind"))
+        for task in tasks:
+            task.result(60.0)
+        assert second.synchronize(60.0)
+    p.save(tmp_path / "trace.json")
+    entries = read(tmp_path / "trace.json")["traceEvents"]
+    tracks = check(entries)
+    virtual = f"{simulated} (virtual clock)"
+    assert {(device, "queue of first"), (virtual, "queue of second"), (virtual, "stream")} <= tracks.keys()
+    assert next(e["args"]["name"] for e in entries if e["name"] == "process_name") == "host"
+    names = [e["name"] for e in tracks[device, "queue of first"] if e["ph"] == "X"]
+    assert names == ["step", "record_event"]
+    (kernel,) = [
+        e for es in tracks.values() for e in es if e["cat"] == "kernel" and e["args"]["op"] == "matmul"
+    ]
+    assert kernel["args"]["phase"] == "forward"
+    assert ("transfers down" in [track for process, track in tracks if process == device]) == (
+        device != "cpu"
+    )
+    assert [e["name"] for e in tracks[virtual, "stream"]][-1] == "relu"
+    submitted = [
+        e["name"]
+        for e in tracks["host (virtual clock)", "thread 1"]
+        if e["cat"] == "submit" and e["ph"] == "X"
+    ]
+    assert submitted[:2] == ["submit wait_event", "submit behind"]
+
+
 def test_times_are_microseconds_and_the_longer_span_comes_first() -> None:
     events = [
         Event("op", "inner", "cpu", 7, 0.001, 0.002),
@@ -189,8 +233,8 @@ def test_arrows_lead_from_submissions_to_tasks_and_from_events_to_waits() -> Non
     arrows = sorted([cat, *sorted(pair, reverse=True)] for (cat, _), pair in ends.items())
     assert arrows == [
         ["submit", ("s", "host", "ops of thread 1", 5e5), ("f", "vulkan:0", "queue of one", 1e6)],
-        ["wait", ("s", "cpu", "queue of two", 2e6), ("f", "host", "ops of thread 1", 3.25e6)],
-        ["wait", ("s", "vulkan:0", "queue of one", 1e6), ("f", "cpu", "waits of two", 2.5e6)],
+        ["wait", ("s", "cpu", "queue of two", 3e6), ("f", "host", "ops of thread 1", 3.25e6)],
+        ["wait", ("s", "vulkan:0", "queue of one", 1.5e6), ("f", "cpu", "waits of two", 2.5e6)],
     ]
     names = [e["name"] for e in tracks["host", "ops of thread 1"] if e["ph"] == "X"]
     assert names == ["submit record_event", "wait for step"]
