@@ -24,9 +24,9 @@ from dl4all.autograd import (
 from dl4all.calibration import calibrate
 from dl4all.errors import Dl4allError
 from dl4all.memory import pin
-from dl4all.multi_device.pipeline import Pipeline, pipeline
-from dl4all.multi_device.inference_queue import InferenceQueue
 from dl4all.multi_device.data_parallel import parallel
+from dl4all.multi_device.inference_queue import InferenceQueue
+from dl4all.multi_device.pipeline import Pipeline, pipeline
 from dl4all.ops.random.generator import Generator
 from dl4all.runtime.registry import devices
 from dl4all.scheduler.current import device, set_default_device, synchronize

@@ -121,6 +121,23 @@ def memory_debug() -> bool:
     return value == "1"
 
 
+def top_setting() -> Literal["never", "when_shared", "always"]:
+    """When a process tells ``dl4all top`` what its devices do.
+
+    The default is ``when_shared``: when it has a group of devices or a stream, or trains. ``DL4ALL_TOP=0``
+    means ``never``, and ``DL4ALL_TOP=1`` ``always``: as soon as it has opened a device.
+
+    Raises:
+        ConfigError: the variable has another value.
+    """
+    value = os.environ.get("DL4ALL_TOP", "")
+    if value == "":
+        return "when_shared"
+    if value not in ("0", "1"):
+        raise ConfigError(f"DL4ALL_TOP must be 0, 1 or empty, not {value!r}")
+    return "always" if value == "1" else "never"
+
+
 def _file() -> tuple[dict[str, Any], str]:
     """The settings in the file, and its name; both empty if there is no file."""
     for folder in (Path.cwd(), platformdirs.user_config_path("dl4all")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from dl4all.runtime import registry
 from dl4all.scheduler.device import Device, entered
@@ -10,6 +11,9 @@ from dl4all.scheduler.device import Device, entered
 _devices: dict[str, Device] = {}
 _devices_lock = threading.Lock()
 _default: Device | None = None  # of all threads
+
+when_opened: Callable[[], None] | None = None
+"""Called when a device was opened; :mod:`dl4all.scheduler.publisher` puts itself here."""
 
 
 def set_default_device(name: str | Device | None) -> None:
@@ -60,6 +64,8 @@ def device(name: str | Device = "auto") -> Device:
     with _devices_lock:
         if canonical not in _devices:
             _devices[canonical] = Device(canonical, registry.open_device(canonical))
+            if when_opened is not None:
+                when_opened()
         return _devices[canonical]
 
 

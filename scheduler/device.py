@@ -36,8 +36,9 @@ from dl4all.runtime.protocols import (
     Stream,
 )
 from dl4all.runtime.simulated.backend import SimulatedBackend
-from dl4all.scheduler import link
+from dl4all.scheduler import link, profile_events
 from dl4all.scheduler.cost_model import rates
+from dl4all.scheduler.counters import Counters
 from dl4all.scheduler.download import Download, arrived
 from dl4all.scheduler.programs import Launch, Programs
 from dl4all.scheduler.task import Task
@@ -68,6 +69,7 @@ class Device:
         self._rates = rates(name, backend.info)
         self._programs = Programs(backend)
         self.tables: dict[str, Any] = {}  # what kernels look up, made once by those who need it
+        self.counters = Counters()
         self._debug = config.memory_debug() and backend.capabilities.data
         alignment, forced = backend.capabilities.offset_alignment, config.allocator_setting()
         # Of spans over several storages; 0 where each is bound by itself, as each guard is looked at.
@@ -211,6 +213,7 @@ class Device:
                 seconds = launch.flops * self._rates.per_flop + nbytes * self._rates.per_byte
                 command = Dispatch(program, spans, launch.groups, launch.push, seconds)
                 self._transfers.device_busy = True
+                self.counters.launches += 1
                 active = recorder.active
                 if active is None:
                     self._stream.dispatch(command)
@@ -224,6 +227,7 @@ class Device:
 
     def upload(self, array: npt.NDArray[Any]) -> Storage:
         """Copy a host array to the device; the array may be changed at once afterwards."""
+        self.counters.uploaded += array.nbytes
         pinned = pinned_span(array, self._backend) if self._transfers.staged else None
         if pinned is not None and pinned.nbytes and recorder.active is None:
             return self._transfers.upload_pinned(pinned)
@@ -235,6 +239,7 @@ class Device:
 
     def download(self, storage: Storage, out: npt.NDArray[Any], start: int = 0) -> None:
         """Copy what `storage` holds from byte `start` on into the contiguous array `out`, when computed."""
+        self.counters.downloaded += out.nbytes
         if out.nbytes:
             storage.settle()
             with self._lock:
@@ -339,6 +344,7 @@ class Device:
 
     def write(self, storage: Storage, array: npt.NDArray[Any]) -> None:
         """Copy a host array over the start of a storage, when what uses that is done."""
+        self.counters.uploaded += array.nbytes
         if array.nbytes:
             storage.settle()
             with self._lock:
@@ -371,8 +377,27 @@ class Device:
         """On the CPU, use a contiguous array's own memory as a storage, without a copy."""
         return self._track_host(CpuBuffer(bytes_of(array)), array.nbytes, tag)
 
+    def in_flight(self) -> bool | None:
+        """Whether the device computes at this moment; None where its backend does not tell without waiting.
+
+        Any thread may ask, and nothing waits for the answer.
+        """
+        if self.is_host:
+            return self.counters.host_kernels != self.counters.host_finished
+        ask = getattr(
+            self._stream, "in_flight", None
+        )  # of streams whose commands return before they have run
+        return None if ask is None else bool(ask())
+
     def synchronize(self) -> None:
         """Wait until everything that was asked of this device is done, copies from and to others included."""
+        if recorder.active is None or (self.is_host and self.simulated is None):
+            self._synchronize()
+            return
+        with profile_events.wait_for_device(self):
+            self._synchronize()
+
+    def _synchronize(self) -> None:
         with self._lock:
             copies = tuple(self._copies)
         for task in copies:

@@ -6,8 +6,10 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dl4all.errors import ArgumentError
+from dl4all.runtime.profiler import recorder
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
+from dl4all.scheduler import profile_events
 from dl4all.scheduler.device import Device
 
 if TYPE_CHECKING:
@@ -85,6 +87,12 @@ class Event:
         task = self.task
         if task is None:
             return True
+        if recorder.active is None:
+            return self._synchronize(task, timeout)
+        with profile_events.wait("event", task, task.device):
+            return self._synchronize(task, timeout)
+
+    def _synchronize(self, task: Task, timeout: float | None) -> bool:
         until = None if timeout is None else task.seconds() + timeout
         if not task.wait(timeout):
             return False

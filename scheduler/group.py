@@ -10,6 +10,8 @@ from typing import Literal
 
 from dl4all.errors import ArgumentError, DeviceError
 from dl4all.runtime import registry
+from dl4all.scheduler import publisher
+from dl4all.scheduler.counters import groups
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.stream import Stream
@@ -64,6 +66,8 @@ class DeviceGroup:
         """Devices that the group goes on without, and why."""
         self._streams: dict[Device, Stream] = {}
         self._lock = threading.Lock()
+        groups.add(self)
+        publisher.start()
 
     def __repr__(self) -> str:
         return f"DeviceGroup({[str(device) for device in self.devices]})"

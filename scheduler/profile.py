@@ -18,13 +18,14 @@ from dl4all.runtime.profiler import recorder
 from dl4all.runtime.profiler.recorder import Event, Recorder
 from dl4all.runtime.profiler.table import table
 from dl4all.runtime.profiler.trace import trace
+from dl4all.runtime.profiler.utilisation import Utilisation, utilisation
 from dl4all.scheduler.current import synchronize
 
 WIDTH = 140  # of a printed table where there is no terminal
 
 
 def profile() -> Profile:
-    """Record every op, kernel, transfer and allocation of a ``with`` block, of all threads.
+    """Record every op, kernel, transfer, allocation, task and wait of a ``with`` block, of all threads.
 
     Kernels are timed by the device itself where it can, one at a time: while a profile is active a
     device overlaps nothing, and transfers are waited for. So a kernel's time is its own, and the
@@ -52,6 +53,7 @@ class Profile:
         self._begun = 0.0
         self.seconds = 0.0
         """How long the block took, with the wait for the devices at its end."""
+        self._virtual_end = 0.0
 
     def __enter__(self) -> Profile:
         if recorder.active is None:  # otherwise start() refuses, and there is nothing to wait for
@@ -64,6 +66,8 @@ class Profile:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         recorder.stop()
+        if self._recorder is not None:
+            self._virtual_end = self._recorder.virtual_now()
         try:
             synchronize()  # streams tell when the last kernels ran
         except DeviceError:
@@ -77,13 +81,39 @@ class Profile:
         """Everything that was recorded, in the order in which it began on the host."""
         return [] if self._recorder is None else self._recorder.events
 
+    @property
+    def virtual_seconds(self) -> float:
+        """How long the block took on the virtual clock of simulated devices; 0 where there are none."""
+        events = [event for event in self.events if event.clock == "virtual"]
+        ended = max([event.end for event in events], default=0.0)
+        begun = min([event.start for event in events], default=0.0)  # other threads may be behind this one
+        return max(self._virtual_end, ended) - min(0.0, begun)
+
+    def utilisation(self) -> dict[str, Utilisation]:
+        """The shares of the time in which each device computed, copied and waited, by its name.
+
+        A device is busy while at least one of its kernels runs. Those of simulated devices are shares of the
+        time on the virtual clock.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.rand(200, 200, device="cpu")
+            >>> with dl.profile() as p:
+            ...     y = x @ x
+            >>> use = p.utilisation()["cpu"]
+            >>> use.kernels, 0 < use.busy <= 1, use.transfers
+            (1, True, 0.0)
+        """
+        return utilisation(self.events, self.seconds, self.virtual_seconds)
+
     def table(self) -> Table:
         """Calls, time, bandwidth and arithmetic of each kernel, the slowest first, for ``rich``.
 
         GB/s counts all memory that is bound to a kernel once; GFLOP/s is there for ops that declare
-        how many operations they need.
+        how many operations they need. Below the table are transfers and allocations, and the
+        :meth:`utilisation` where several devices took part.
         """
-        return table(self.events, self.seconds)
+        return table(self.events, self.seconds, self.virtual_seconds)
 
     def __str__(self) -> str:
         text = io.StringIO()

@@ -19,6 +19,8 @@ from dl4all.errors import ArgumentError, DeviceError
 from dl4all.runtime import registry
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
+from dl4all.scheduler import profile_events, publisher
+from dl4all.scheduler.counters import streams
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.event import Event, wait_for
@@ -39,7 +41,6 @@ class _Queue:
         # In the order of (section, priority, number). Events divide the sections: none moves across them.
         self.heap: list[tuple[int, float, int, Task]] = []
         self.section = 0
-        self.number = 0  # of the last task
         self.places = deque([0.0] * limit)  # free ones, by the virtual times at which they became free
         self.enough = limit // 4  # free places, for which blocked threads are worth waking
         self.debt = 0  # tasks that had to come in without one
@@ -76,7 +77,7 @@ class _Queue:
             else:
                 self.debt += 1
             task.send()
-            self.number = task.number = self.number + 1
+            task.number, task.device = next(_numbers), self.device.name
             heapq.heappush(self.heap, (self.section, LAST if last else -task.priority, task.number, task))
             self.section += last
             if self.idle:
@@ -140,6 +141,7 @@ class _Queue:
         work = task.begin()
         if work is None:
             return
+        task.note_end = profile_events.begin(task, self.device)
         if self.hang is not None:
             task.end("hung", self.hang)
             return
@@ -212,6 +214,7 @@ class Stream:
         self._virtual = self.device.simulated is not None
         self._queue = _Queue(self.device, limit, self.name)
         streams.add(self)
+        publisher.start()
         weakref.finalize(self, self._queue.abandon).atexit = False  # close_all does it, and waits
 
     def __repr__(self) -> str:
@@ -227,6 +230,13 @@ class Stream:
     def busy(self) -> float:
         """Seconds in which tasks ran, on the clock of the device."""
         return self._queue.busy
+
+    def busy_until_now(self) -> float:
+        """:attr:`busy`, on a real clock with the part of the task that runs."""
+        running = self._queue.running
+        if running is None or running.done() or running.on_virtual_clock or math.isnan(running.begun):
+            return self.busy
+        return self.busy + running.seconds() - running.begun
 
     @property
     def finished(self) -> int:
@@ -301,10 +311,6 @@ class Stream:
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the thread of a closed stream; returns whether it has ended."""
         return _join(self._queue, timeout)
-
-
-streams: weakref.WeakSet[Stream] = weakref.WeakSet()
-"""All that are alive."""
 
 
 def _join(queue: _Queue, timeout: float | None) -> bool:

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from dl4all.errors import CancelledError, DeviceError
+from dl4all.runtime.profiler import phase, recorder
 from dl4all.runtime.simulated import clock
+from dl4all.scheduler import profile_events
 
 State = Literal["waiting", "running", "finished", "failed", "cancelled", "hung"]
 
@@ -33,8 +35,9 @@ class Task:
 
     # There are many, so that they have no lock: what must happen once is the pop of a list.
     __slots__ = (
-        "_outcome", "_waiters", "_work", "begun", "ended", "name", "number", "on_virtual_clock", "priority",
-        "state", "submitted", "virtual_ended", "virtual_submitted",
+        "_outcome", "_waiters", "_work", "begun", "device", "ended", "name", "note_end", "number",
+        "on_virtual_clock", "phase", "priority", "state", "submitted", "thread", "virtual_ended",
+        "virtual_submitted",
     )  # fmt: skip
 
     def __init__(
@@ -42,13 +45,15 @@ class Task:
     ) -> None:
         self.name = name
         self.priority = priority
-        self.number = 0  # in its stream
+        self.number = 0  # given by its stream, as the name of the device is
+        self.device = ""
         self.on_virtual_clock = on_virtual_clock
         self.state: State = "waiting"
         self.begun = self.ended = self.virtual_ended = math.nan
         self._work = [work]  # whoever takes it out runs the task, or has cancelled it
         self._waiters: list[threading.Lock] = []
         self._outcome: Any = None  # the result, or the error and its traceback
+        self.note_end: Callable[[Task, State], None] | None = None  # told before anybody who waits
         self.send()
 
     def __repr__(self) -> str:
@@ -71,6 +76,12 @@ class Task:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the task is done, at most `timeout` seconds of its clock; returns whether it is."""
+        if recorder.active is None or self.done():
+            return self._wait(timeout)
+        with profile_events.wait(self.name, self):
+            return self._wait(timeout)
+
+    def _wait(self, timeout: float | None) -> bool:
         if timeout is not None and self.on_virtual_clock:
             # A virtual clock stands still while threads wait: what counts is the time of the outcome.
             until = clock.now() + timeout
@@ -121,6 +132,7 @@ class Task:
 
     def send(self) -> None:
         """It is submitted now."""
+        self.thread, self.phase = threading.get_ident(), phase.current()
         self.virtual_submitted = clock.now()
         self.submitted = self.virtual_submitted if self.on_virtual_clock else time.perf_counter()
 
@@ -141,6 +153,8 @@ class Task:
         if state != "hung":
             self.virtual_ended = clock.now()
             self.ended = self.virtual_ended if self.on_virtual_clock else time.perf_counter()
+        if self.note_end is not None:
+            self.note_end(self, state)
         self.state = state  # last: who sees it reads the rest
         waiters = self._waiters
         while waiters:

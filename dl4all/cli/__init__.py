@@ -8,6 +8,7 @@ from dl4all.cli.devices import devices
 from dl4all.cli.doctor import doctor
 from dl4all.cli.profile import profile
 from dl4all.cli.run import run
+from dl4all.cli.top import top
 from dl4all.cli.train import train
 from dl4all.cli.tune import tune
 
@@ -21,6 +22,7 @@ def cli() -> None:
 cli.add_command(devices)
 cli.add_command(doctor)
 cli.add_command(profile)
+cli.add_command(top)
 cli.add_command(train)
 cli.add_command(tune)
 

@@ -20,6 +20,7 @@ from dl4all.nn.module import Module
 from dl4all.nn.utils import clip_grad_norm_
 from dl4all.ops.random.generator import default_generator
 from dl4all.runtime.profiler.phase import phase
+from dl4all.scheduler import publisher
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.group import DeviceGroup
@@ -187,6 +188,7 @@ class Trainer:
                 f"[Trainer] {self.folder} holds the checkpoints of an earlier run; pass resume=True to go on "
                 "with it, or another folder"
             )
+        publisher.start()
         monitored = monitor or ("loss" if validation is None else "val_loss")
         self._mark_best(monitored)  # a killed run may have stopped before this
         with bar(self.progress, train, epochs, self.epoch) as shown:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +18,12 @@ from typing import Any, Literal
 import numpy as np
 
 from dl4all.errors import ArgumentError
+from dl4all.runtime.profiler import phase
 from dl4all.runtime.protocols import Clock, Ran
+from dl4all.runtime.simulated import clock
 from dl4all.runtime.spirv import Shader
 
-Kind = Literal["op", "kernel", "upload", "download", "allocation"]
+Kind = Literal["op", "kernel", "upload", "download", "allocation", "task", "wait"]
 LONGEST_VALUE = 40  # characters of a define that a kernel's name shows
 
 
@@ -28,12 +31,17 @@ LONGEST_VALUE = 40  # characters of a define that a kernel's name shows
 class Event:
     """Something that happened in a profile. Times are seconds since the profile began.
 
+    On a simulated device they are seconds of the virtual clock since the profile began, and ``clock`` is
+    ``"virtual"``: nothing relates them to the times of other events.
+
     * ``op``: the call of an op on the host; on devices that run by themselves, the time to record it.
     * ``kernel``: one dispatch, or on the CPU one run of an op's NumPy body. ``clock`` says where its
       times come from: the device's timestamps, the host's clock around something that was waited
       for, or nowhere, in which case they only say when it was recorded.
     * ``upload``, ``download``: a copy between host and device, without the wait for it to begin.
     * ``allocation``: ``name`` says whether memory came from the ``pool`` or from the ``driver``.
+    * ``task``: what a :class:`dl4all.Stream` ran, from begin to end.
+    * ``wait``: a stream, or the host where ``stream`` is empty, waited for an event, a task or a device.
     """
 
     kind: Kind
@@ -47,7 +55,13 @@ class Event:
     nbytes: int = 0  # of all operands that are bound, or moved, or allocated
     flops: int = 0  # floating point operations, where the op declares them
     shader: str = ""  # of a kernel: file and all defines
-    clock: Clock | Literal["none"] = "host"
+    clock: Clock | Literal["none", "virtual"] = "host"
+    phase: str = ""  # of the training step, as :mod:`dl4all.runtime.profiler.phase` names it
+    stream: str = ""  # that ran the task, or that waited
+    number: int = -1  # of the task
+    awaits: int = -1  # number of the task that was waited for
+    submitted: float = 0.0  # when the task was
+    state: str = ""  # how the task ended
 
     @property
     def seconds(self) -> float:
@@ -132,11 +146,16 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self._origin = time.perf_counter()
+        self._virtual_origin = clock.now()
         self._local = threading.local()
 
     def now(self) -> float:
         """Seconds since the beginning."""
         return time.perf_counter() - self._origin
+
+    def virtual_now(self) -> float:
+        """Seconds since the beginning on the virtual clock of this thread."""
+        return clock.now() - self._virtual_origin
 
     @property
     def _spans(self) -> list[Span]:
@@ -148,6 +167,7 @@ class Recorder:
 
     def _add(self, kind: Kind, name: str, device: str, **facts: Any) -> Event:
         now = self.now()
+        facts = {"phase": phase.current()} | facts
         spans = self._spans
         if spans:
             inside = spans[-1].event
@@ -181,12 +201,12 @@ class Recorder:
 
         return ran
 
-    def on_host(self, name: str, body: Callable[..., Any]) -> Callable[..., Any]:
-        """An op's NumPy body, made to record itself as a kernel of the CPU."""
+    def on_host(self, name: str, body: Callable[..., Any], device: str = "cpu") -> Callable[..., Any]:
+        """An op's NumPy body, made to record itself as a kernel of a device in host memory."""
 
         @functools.wraps(body)
         def recorded(*arrays: Any, **arguments: Any) -> Any:
-            event = self._add("kernel", name, "cpu")
+            event = self._add("kernel", name, device)
             if self._spans:
                 self._spans[-1].kernels.append((event, None))
             try:
@@ -206,6 +226,63 @@ class Recorder:
             yield
         finally:
             event.end = self.now()
+
+    def virtual(
+        self,
+        kind: Literal["kernel", "upload", "download"],
+        name: str,
+        device: str,
+        start: float,
+        end: float,
+        *,
+        nbytes: int,
+        flops: int = 0,
+    ) -> None:
+        """What a simulated device does, at these seconds of the virtual clock."""
+        event = self._add(kind, name, device, nbytes=nbytes, flops=flops, clock="virtual")
+        event.start, event.end = start - self._virtual_origin, end - self._virtual_origin
+        if kind == "kernel":
+            event.name = event.op or name
+
+    def task(self, name: str, device: str, stream: str, thread: int, begun: float, **facts: Any) -> Event:
+        """A task that a stream begins, to be ended by :meth:`end_task`; `thread` submitted it.
+
+        Times are on the device's clock: ``time.perf_counter``, or the virtual one with ``clock="virtual"``.
+        """
+        event = self._add("task", name, device, stream=stream, **facts)
+        event.thread, origin = thread, self._origin_of(event)
+        event.start = event.end = begun - origin
+        event.submitted -= origin
+        return event
+
+    def end_task(self, event: Event, ended: float, state: str) -> None:
+        """Say how a task ended, and when."""
+        event.state = state
+        if math.isfinite(ended):  # a task that hangs never does
+            event.end = ended - self._origin_of(event)
+
+    def _origin_of(self, event: Event) -> float:
+        return self._virtual_origin if event.clock == "virtual" else self._origin
+
+    @contextlib.contextmanager
+    def wait(self, name: str, device: str, stream: str, awaits: int, *, virtual: bool) -> Iterator[None]:
+        """A stream or the host waiting, on its own clock. What it calls to wait does not count once more."""
+        if getattr(self._local, "waits", False):
+            yield
+            return
+        now = self.virtual_now if virtual else self.now
+        event = self._add("wait", name, device, stream=stream, awaits=awaits)
+        event.start = event.end = now()
+        if virtual:
+            event.clock = "virtual"
+        self._local.waits = True
+        try:
+            yield
+        finally:
+            self._local.waits = False
+            ended = now()
+            if math.isfinite(ended):  # not where a simulated device hangs
+                event.end = ended
 
     def allocation(self, device: str, nbytes: int, source: Literal["pool", "driver"]) -> None:
         """Memory that a device's pool handed out, and where the pool had it from."""

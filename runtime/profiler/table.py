@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from rich.table import Table
 from rich.text import Text
 
+from dl4all.runtime.profiler import utilisation
 from dl4all.runtime.profiler.recorder import Event, Kind
 
 HEADINGS = ("calls", "total ms", "mean ms", "share", "GB/s", "GFLOP/s")
@@ -19,6 +20,7 @@ class Row:
 
     kernel: str
     device: str
+    virtual: bool = False  # the seconds are those of the virtual clock
     ops: set[str] = field(default_factory=set)
     calls: int = 0
     seconds: float = 0.0
@@ -34,7 +36,7 @@ def rows(events: Iterable[Event]) -> list[Row]:
             continue
         # The name shown may be shortened; kernels that differ in anything have rows of their own.
         key = (event.device, event.shader or event.name)
-        row = found.setdefault(key, Row(event.name, event.device))
+        row = found.setdefault(key, Row(event.name, event.device, event.clock == "virtual"))
         row.ops.add(event.op)
         row.calls += 1
         row.seconds += event.seconds
@@ -43,15 +45,21 @@ def rows(events: Iterable[Event]) -> list[Row]:
     return sorted(found.values(), key=lambda row: -row.seconds)
 
 
-def table(events: list[Event], seconds: float) -> Table:
-    """The table that ``print`` shows of a profile that took `seconds`."""
-    shown = Table(caption="\n".join(notes(events, seconds)), caption_justify="left")
+def table(events: list[Event], seconds: float, virtual_seconds: float = 0.0) -> Table:
+    """The table that ``print`` shows of a profile that took `seconds`, and so many on the virtual clock.
+
+    A kernel's share is that of the time of all kernels on its clock.
+    """
+    below = notes(events, seconds, virtual_seconds)
+    shown = Table(caption="\n".join(below), caption_justify="left")
     for heading in ("kernel", "op", "device"):
         shown.add_column(heading, overflow="fold")
     for heading in HEADINGS:
         shown.add_column(heading, justify="right", no_wrap=True)
     listed = rows(events)
-    total = sum(row.seconds for row in listed)
+    total = {
+        virtual: sum(row.seconds for row in listed if row.virtual == virtual) for virtual in (False, True)
+    }
     for row in listed:
         shown.add_row(
             Text(row.kernel),  # not markup, whatever an expression holds
@@ -60,7 +68,7 @@ def table(events: list[Event], seconds: float) -> Table:
             str(row.calls),
             f"{row.seconds * 1e3:.2f}" if row.seconds else "-",
             f"{row.seconds / row.calls * 1e3:.3f}" if row.seconds else "-",
-            f"{row.seconds / total:.1%}" if row.seconds else "-",
+            f"{row.seconds / total[row.virtual]:.1%}" if row.seconds else "-",
             rate(row.nbytes, row.seconds),
             rate(row.flops, row.seconds),
         )
@@ -76,11 +84,24 @@ def rate(amount: int, seconds: float) -> str:
     return f"{amount / seconds / 1e9:.1f}" if amount and seconds else "-"
 
 
-def notes(events: list[Event], seconds: float) -> list[str]:
-    """What the rows do not say."""
-    kernels = [event for event in events if event.kind == "kernel"]
-    busy = sum(event.seconds for event in kernels)
-    lines = [f"Kernels: {len(kernels)}, {busy * 1e3:.2f} ms; the profile: {seconds * 1e3:.2f} ms."]
+def notes(events: list[Event], seconds: float, virtual_seconds: float = 0.0) -> list[str]:
+    """What the rows do not say. What ran on the virtual clock has lines of its own."""
+    virtual = [event for event in events if event.clock == "virtual"]
+    real = [event for event in events if event.clock != "virtual"]
+    lines = _notes_of_clock(real, seconds)
+    if virtual:
+        lines += [f"Virtual time: {line}" for line in _notes_of_clock(virtual, virtual_seconds)]
+    lines += _other_notes(real)
+    used = utilisation.utilisation(events, seconds, virtual_seconds)
+    return [*lines, *utilisation.lines(used)] if len(used) > 1 else lines
+
+
+def _notes_of_clock(events: list[Event], seconds: float) -> list[str]:
+    """Kernels and transfers."""
+    busy = sum(event.seconds for event in events if event.kind == "kernel")
+    lines = [
+        f"Kernels: {_count(events, 'kernel')}, {busy * 1e3:.2f} ms; the profile: {seconds * 1e3:.2f} ms."
+    ]
     for kind in ("upload", "download"):
         if count := _count(events, kind):
             taken = sum(event.seconds for event in events if event.kind == kind)
@@ -89,13 +110,20 @@ def notes(events: list[Event], seconds: float) -> list[str]:
                 f"{kind.capitalize()}s: {count}, {nbytes / 1e6:.3f} MB in {taken * 1e3:.2f} ms, "
                 f"{rate(nbytes, taken)} GB/s."
             )
+    return lines
+
+
+def _other_notes(events: list[Event]) -> list[str]:
+    """Allocations, and what is not known exactly."""
+    lines = []
+    kernels = [event for event in events if event.kind == "kernel"]
     if count := _count(events, "allocation"):
         new = [event.nbytes for event in events if event.kind == "allocation" and event.name == "driver"]
         lines.append(
             f"Allocations: {count}, {_bytes(events, 'allocation') / 1e6:.3f} MB; "
             f"{len(new)} of them, {sum(new) / 1e6:.3f} MB, from a driver, the others from a pool."
         )
-    waited = sorted({e.device for e in kernels if e.clock == "host" and e.device != "cpu"})
+    waited = sorted({e.device for e in kernels if e.clock == "host" and not in_host_memory(e.device)})
     if waited:
         lines.append(
             f"Times on {', '.join(waited)} are the host's around each submission, which was waited for."
@@ -104,6 +132,15 @@ def notes(events: list[Event], seconds: float) -> list[str]:
     if unknown:
         lines.append(f"Some kernels on {', '.join(unknown)} were not timed.")
     return lines
+
+
+def in_host_memory(device: str) -> bool:
+    """Whether a device's kernels are NumPy bodies, which run where they are called.
+
+    >>> in_host_memory("cpu#1"), in_host_memory("vulkan:0")
+    (True, False)
+    """
+    return device.partition("#")[0] == "cpu"
 
 
 def _count(events: list[Event], kind: Kind) -> int:

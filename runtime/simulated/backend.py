@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.cpu.recording import CpuRecording, refuse_programs
 from dl4all.runtime.cpu.stream import CpuStream
-from dl4all.runtime.profiler import phase
+from dl4all.runtime.profiler import phase, recorder
 from dl4all.runtime.profiler.phase import default_phase
 from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.simulated import clock
@@ -51,6 +51,7 @@ class SimulatedBackend:
         self.stream = CpuStream()
         self.work = Work()  # all that was done
         self.busy = 0.0  # virtual seconds of kernels
+        self.moved = {"upload": 0, "download": 0}  # bytes
         self.computed_until = 0.0
         self._uploads, self._downloads = Timetable(), Timetable()
         self._slowness = 1.0
@@ -68,11 +69,20 @@ class SimulatedBackend:
             speeds = self.speeds
             seconds = speeds.launch + nbytes * speeds.per_byte
             seconds += flops * speeds.per_flop_of.get(kind, speeds.per_flop)
-            self._run(seconds * self._slowness)
+            begun = self._run(seconds * self._slowness)
+            active = recorder.active
+            if active is not None:
+                name, ended = self.info.names[0], self.computed_until
+                active.virtual(
+                    "kernel", kind or "kernel", name, begun, ended, nbytes=int(nbytes), flops=int(flops)
+                )
 
-    def _run(self, seconds: float) -> None:
-        self.computed_until = max(self.computed_until, clock.now()) + seconds
+    def _run(self, seconds: float) -> float:
+        """Let the device compute for some time; returns when that begins."""
+        begun = max(self.computed_until, clock.now())
+        self.computed_until = begun + seconds
         self.busy += seconds
+        return begun
 
     def upload(self, nbytes: int, since: float = 0.0) -> float:
         """Let bytes come from the host, which has them from `since` on; returns when they are there.
@@ -83,7 +93,7 @@ class SimulatedBackend:
             self._enter()
             begun = max(clock.now(), since)
             seconds = self.speeds.upload(nbytes) * self._slowness
-            return begun + seconds if nbytes <= BETWEEN_BYTES else self._uploads.book(begun, seconds)
+            return self._copy("upload", self._uploads, nbytes, begun, seconds)
 
     def download(self, nbytes: int, ready: float | None = None) -> None:
         """Let bytes go to the host, which waits; by default when all kernels so far have run."""
@@ -95,7 +105,18 @@ class SimulatedBackend:
             self._enter()
             begun = max(self.computed_until if ready is None else ready, clock.now())
             seconds = self.speeds.download(nbytes) * self._slowness
-            return begun + seconds if nbytes <= BETWEEN_BYTES else self._downloads.book(begun, seconds)
+            return self._copy("download", self._downloads, nbytes, begun, seconds)
+
+    def _copy(
+        self, kind: Literal["upload", "download"], link: Timetable, nbytes: int, since: float, seconds: float
+    ) -> float:
+        """Count a copy; returns when it ends."""
+        ended = since + seconds if nbytes <= BETWEEN_BYTES else link.book(since, seconds)
+        self.moved[kind] += nbytes
+        active = recorder.active
+        if active is not None:
+            active.virtual(kind, kind, self.info.names[0], ended - seconds, ended, nbytes=nbytes)
+        return ended
 
     def wait_until(self, seconds: float) -> None:
         """Let later kernels begin no sooner."""

@@ -182,6 +182,10 @@ class VulkanStream:
         self._awaited = {t: e for t, e in self._awaited.items() if t is not event.timeline and not e.query()}
         self._awaited[event.timeline] = event
 
+    def in_flight(self) -> bool:
+        """Whether something that was submitted still runs. Any thread may ask; nothing waits."""
+        return not self._timeline.query(self._timeline.submitted)
+
     def synchronize(self) -> None:
         self._submit()
         while self._running:

@@ -283,9 +283,17 @@ class Op(Generic[P]):
                 return empty(type(first).result_class, shape, dtype, first.device, self.name)
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
         active = recorder.active
-        body: Callable[..., Any] = self.body if active is None else active.on_host(self.name, self.body)
-        with np.errstate(all="ignore"):  # inf and nan come out quietly, as on every other device
-            result = np.asarray(body(*arrays, **arguments), dtype)
+        body: Callable[..., Any] = self.body
+        if active is not None and first.device.simulated is None:  # whose kernel is in the profile already
+            where = first.device.name if first.device.is_host else "cpu"
+            body = active.on_host(self.name, body, where)
+        counters = first.device.counters
+        counters.host_kernels += 1
+        try:
+            with np.errstate(all="ignore"):  # inf and nan come out quietly, as on every other device
+                result = np.asarray(body(*arrays, **arguments), dtype)
+        finally:
+            counters.host_finished += 1
         if result.shape != shape:
             raise AssertionError(f"[{self.name}] inferred {shape}, computed {result.shape}")
         # A body may return a view of its operand, which must not share memory with the result.

@@ -75,10 +75,32 @@ def test_the_notes() -> None:
         "Allocations: 2, 0.004 MB; 1 of them, 0.001 MB, from a driver, the others from a pool.",
         "Times on kompute:0 are the host's around each submission, which was waited for.",
         "Some kernels on vulkan:1 were not timed.",
+        "vulkan:0: busy 50.0%, transfers 10.0%, waiting 0.0% of 10000.00 ms; 3 kernels.",
+        "kompute:0: busy 10.0%, transfers 0.0%, waiting 0.0% of 10000.00 ms; 1 kernels.",
+        "vulkan:1: busy 0.0%, transfers 0.0%, waiting 0.0% of 10000.00 ms; 1 kernels.",
     ]
     assert notes([kernel("relu", 0, 1, device="cpu", clock="host")], 2.0) == [
         "Kernels: 1, 1000.00 ms; the profile: 2000.00 ms."
     ]
+
+
+def test_virtual_and_real_times_are_not_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [
+        kernel("a", 0.0, 1.0),
+        kernel("b", 0.0, 3.0, device="simulated:0", clock="virtual"),
+        kernel("c", 3.0, 4.0, device="simulated:0", clock="virtual"),
+        Event("download", "download", "simulated:0", 1, 4.0, 5.0, nbytes=10**9, clock="virtual"),
+    ]
+    assert notes(events, 10.0, 8.0) == [
+        "Kernels: 1, 1000.00 ms; the profile: 10000.00 ms.",
+        "Virtual time: Kernels: 2, 4000.00 ms; the profile: 8000.00 ms.",
+        "Virtual time: Downloads: 1, 1000.000 MB in 1000.00 ms, 1.0 GB/s.",
+        "vulkan:0: busy 10.0%, transfers 0.0%, waiting 0.0% of 10000.00 ms; 1 kernels.",
+        "simulated:0: busy 50.0%, transfers 12.5%, waiting 0.0% of 8000.00 ms of virtual time; 2 kernels.",
+    ]
+    lines = shown(events, 10.0, monkeypatch)
+    shares = [line.split("│")[7].strip() for line in lines if line.startswith("│")]
+    assert shares == ["75.0%", "100.0%", "25.0%"]
 
 
 def test_a_real_profile(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
