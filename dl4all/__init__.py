@@ -26,6 +26,7 @@ from dl4all.errors import Dl4allError
 from dl4all.memory import pin
 from dl4all.ops.random.generator import Generator
 from dl4all.runtime.registry import devices
+from dl4all.scheduler import fallback
 from dl4all.scheduler.current import device, set_default_device, synchronize
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.profile import profile
@@ -60,6 +61,7 @@ __all__ = [
     "devices",
     "enable_grad",
     "errors",
+    "fallback",
     "float16",
     "float32",
     "float64",

@@ -18,7 +18,7 @@ from dl4all.allocator.planner import Arena, Lifetime, plan
 from dl4all.allocator.storage import Storage
 from dl4all.allocator.strategies.best_fit import GRAIN
 from dl4all.allocator.strategies.by_size import choose
-from dl4all.errors import ArgumentError, OutOfMemoryError, TooLargeError
+from dl4all.errors import ArgumentError, OutOfMemoryError, PipelineError, TooLargeError
 from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.profiler import recorder
@@ -161,6 +161,7 @@ class Device:
             TooLargeError: an operand is larger than the device can bind.
             ArgumentError: the grid is too large.
             ShaderError: the shader's interface is not what the launch says.
+            PipelineError: the driver does not build the shader, now or earlier.
         """
         with self._lock:
             program = self._programs.find(launch, len(storages))
@@ -185,12 +186,16 @@ class Device:
                 command = Dispatch(program, spans, launch.groups, launch.push, seconds)
                 self._transfers.device_busy = True
                 active = recorder.active
-                if active is None:
-                    self._stream.dispatch(command)
-                else:
-                    nbytes = sum(storage.nbytes for storage in set(storages))
-                    ran = active.kernel(self.name, launch.shader, nbytes, storages[-1])
-                    self._stream.dispatch(command, ran)
+                try:
+                    if active is None:
+                        self._stream.dispatch(command)
+                    else:
+                        nbytes = sum(storage.nbytes for storage in set(storages))
+                        ran = active.kernel(self.name, launch.shader, nbytes, storages[-1])
+                        self._stream.dispatch(command, ran)
+                except PipelineError as error:  # of backends that build pipelines when they first run
+                    self._programs.refuse(launch, error)
+                    raise
                 if self._debug:
                     for storage in storages:
                         check_guard(self._stream, storage, launch.shader.name)

@@ -20,7 +20,7 @@ from dl4all.errors import ArgumentError
 from dl4all.runtime.protocols import Clock, Ran
 from dl4all.runtime.spirv import Shader
 
-Kind = Literal["op", "kernel", "upload", "download", "allocation"]
+Kind = Literal["op", "kernel", "upload", "download", "allocation", "fallback"]
 LONGEST_VALUE = 40  # characters of a define that a kernel's name shows
 
 
@@ -34,6 +34,7 @@ class Event:
       for, or nowhere, in which case they only say when it was recorded.
     * ``upload``, ``download``: a copy between host and device, without the wait for it to begin.
     * ``allocation``: ``name`` says whether memory came from the ``pool`` or from the ``driver``.
+    * ``fallback``: the host computed for a device, for want of a kernel; ``nbytes`` were moved for that.
     """
 
     kind: Kind
@@ -47,6 +48,7 @@ class Event:
     nbytes: int = 0  # of all operands that are bound, or moved, or allocated
     flops: int = 0  # floating point operations, where the op declares them
     shader: str = ""  # of a kernel: file and all defines
+    reason: str = ""  # of a fallback
     clock: Clock | Literal["none"] = "host"
 
     @property
@@ -210,3 +212,12 @@ class Recorder:
     def allocation(self, device: str, nbytes: int, source: Literal["pool", "driver"]) -> None:
         """Memory that a device's pool handed out, and where the pool had it from."""
         self._add("allocation", source, device, nbytes=nbytes)
+
+    @contextlib.contextmanager
+    def fallback(self, op: str, device: str, reason: str) -> Iterator[Event]:
+        """What the host does for an op because the device cannot; the caller sets the event's bytes."""
+        event = self._add("fallback", op, device, op=op, reason=reason)
+        try:
+            yield event
+        finally:
+            event.end = self.now()

@@ -36,7 +36,7 @@ def trace(events: Iterable[Event]) -> dict[str, Any]:
 
 def _track(event: Event, thread: int) -> tuple[str, str]:
     """The process and the track in it that show an event."""
-    if event.kind in ("op", "allocation"):
+    if event.kind in ("op", "allocation", "fallback"):
         return HOST, f"ops of thread {thread}"
     if event.kind in ("upload", "download"):
         return event.device, "transfers"
@@ -46,7 +46,7 @@ def _track(event: Event, thread: int) -> tuple[str, str]:
 def _entry(event: Event) -> dict[str, Any]:
     start = round(event.start * 1e6, 3)
     args: dict[str, Any] = {"device": event.device}
-    for name in ("op", "shapes", "nbytes", "flops", "shader"):
+    for name in ("op", "shapes", "nbytes", "flops", "shader", "reason"):
         if value := getattr(event, name):
             args[name] = value
     if event.kind == "kernel":
@@ -54,6 +54,8 @@ def _entry(event: Event) -> dict[str, Any]:
     entry = {"name": event.name, "cat": event.kind, "ts": start, "args": args}
     if event.kind == "allocation":
         return {**entry, "name": f"allocation from the {event.name}", "ph": "i", "s": "t"}
+    if event.kind == "fallback":
+        entry["name"] = f"{event.name} on the CPU"
     # From rounded ends: what touches still touches, and what lies inside still does.
     return {**entry, "ph": "X", "dur": round(round(event.end * 1e6, 3) - start, 3)}
 
