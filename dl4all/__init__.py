@@ -29,6 +29,7 @@ from dl4all.multi_device.inference_queue import InferenceQueue
 from dl4all.multi_device.pipeline import Pipeline, pipeline
 from dl4all.ops.random.generator import Generator
 from dl4all.runtime.registry import devices
+from dl4all.scheduler import fallback
 from dl4all.scheduler.current import device, set_default_device, synchronize
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.event import Event
@@ -71,6 +72,7 @@ __all__ = [
     "devices",
     "enable_grad",
     "errors",
+    "fallback",
     "float16",
     "float32",
     "float64",

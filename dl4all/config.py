@@ -7,6 +7,7 @@ first one that exists counts. An environment variable overrides the file::
     device = "vulkan:0"     # what device="auto" means; environment: DL4ALL_DEVICE
     calibrate = false       # do not measure GPUs when "auto" first needs it; DL4ALL_CALIBRATE=0
     tune = true             # find the fastest kernels while computing; DL4ALL_TUNE=lazy
+    fallback = "error"      # what runs on the CPU for want of a kernel raises; DL4ALL_FALLBACK=error
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import platformdirs
 
@@ -29,7 +30,9 @@ KNOWN = {  # type of each setting's value, and the type in words
     "device": (str, 'text such as "vulkan:0"'),
     "calibrate": (bool, "true or false"),
     "tune": (bool, "true or false"),
+    "fallback": (str, '"warn", "silent" or "error"'),
 }
+FallbackMode = Literal["warn", "silent", "error"]
 
 
 class Setting(NamedTuple):
@@ -83,6 +86,23 @@ def tune_setting() -> Literal["off", "kept", "lazy"]:
         return "off" if value == "0" else "lazy"
     tunes = _file()[0].get("tune")
     return "kept" if tunes is None else "lazy" if tunes else "off"
+
+
+def fallback_setting() -> FallbackMode:
+    """What an op does that a device has no kernel for; ``warn`` by default.
+
+    Raises:
+        ConfigError: DL4ALL_FALLBACK or the file has an unusable value.
+    """
+    value, source = os.environ.get("DL4ALL_FALLBACK", ""), "DL4ALL_FALLBACK"
+    if not value:
+        values, file = _file()
+        value, source = values.get("fallback", "warn"), f"{file}: fallback"
+    modes: tuple[FallbackMode, ...] = get_args(FallbackMode)
+    for mode in modes:
+        if value == mode:
+            return mode
+    raise ConfigError(f"{source} must be {', '.join(modes[:-1])} or {modes[-1]}, not {value!r}")
 
 
 def least_limits() -> bool:

@@ -7,7 +7,9 @@
     │   ├── BackendMissingError    a library, driver or package is absent
     │   ├── DeviceLostError        the driver gave the device up
     │   ├── CancelledError         a task was cancelled before it ran
-    │   └── OutOfMemoryError       no device memory is left            (also a MemoryError)
+    │   ├── OutOfMemoryError       no device memory is left            (also a MemoryError)
+    │   ├── FallbackError          an op would run on the CPU, which the policy forbids
+    │   └── PipelineError          a driver does not build a kernel    (also a ShaderError)
     ├── ShaderError            GLSL does not compile, or SPIR-V does not match its declaration
     ├── ShapeError             shapes do not fit the op                (also a ValueError)
     ├── DTypeError             element types do not fit the op         (also a TypeError)
@@ -32,9 +34,11 @@ __all__ = [
     "DeviceError",
     "DeviceLostError",
     "Dl4allError",
+    "FallbackError",
     "FileFormatError",
     "GradientError",
     "OutOfMemoryError",
+    "PipelineError",
     "ShaderError",
     "ShapeError",
     "TooLargeError",
@@ -75,8 +79,16 @@ class OutOfMemoryError(DeviceError, MemoryError):
     """No device memory is left."""
 
 
+class FallbackError(DeviceError):
+    """An op would run on the CPU for want of a kernel, and ``dl.fallback.policy("error")`` forbids that."""
+
+
 class ShaderError(Dl4allError, RuntimeError):
     """GLSL does not compile, or SPIR-V does not match its declaration."""
+
+
+class PipelineError(DeviceError, ShaderError):
+    """A driver does not build a kernel. Most ops are computed on the host then."""
 
 
 class ShapeError(Dl4allError, ValueError):

@@ -35,16 +35,14 @@ def check_interface(
         ShaderError: the bindings are not 0, 1, 2, ..., the device's limits are exceeded, or the
             shader needs a feature that was not enabled.
     """
+    check_bindings(module)
     interface = module.interface
     for capability in interface.capabilities:
         if capability not in CORE and FEATURES.get(capability) not in features:
             raise ShaderError(f"[{module.name}] needs {capability}, which is not enabled on the device")
-    indices = [binding.index for binding in interface.bindings]
-    if indices != list(range(len(indices))):
-        raise ShaderError(f"[{module.name}] bindings must be 0, 1, 2, ... without gaps, got {indices}")
-    allowed = min(MAX_BINDINGS, limits.storage_buffers)
-    if len(indices) > allowed:
-        raise ShaderError(f"[{module.name}] binds {len(indices)} buffers, the device allows {allowed}")
+    allowed, count = min(MAX_BINDINGS, limits.storage_buffers), len(interface.bindings)
+    if count > allowed:
+        raise ShaderError(f"[{module.name}] binds {count} buffers, the device allows {allowed}")
     if interface.push_bytes > limits.push_constants:
         raise ShaderError(
             f"[{module.name}] takes {interface.push_bytes} bytes of push constants, "
@@ -65,3 +63,14 @@ def check_interface(
             f"[{module.name}] has workgroups of {size}, the device allows {limits.workgroup_size} "
             f"and {limits.workgroup_invocations} invocations in all"
         )
+
+
+def check_bindings(module: Module) -> None:
+    """Refuse a shader that is wrong on every device.
+
+    Raises:
+        ShaderError: the bindings are not 0, 1, 2, ...
+    """
+    indices = [binding.index for binding in module.interface.bindings]
+    if indices != list(range(len(indices))):
+        raise ShaderError(f"[{module.name}] bindings must be 0, 1, 2, ... without gaps, got {indices}")

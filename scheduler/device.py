@@ -21,7 +21,7 @@ from dl4all.allocator.planner import Arena, Lifetime, plan
 from dl4all.allocator.storage import Storage
 from dl4all.allocator.strategies.best_fit import GRAIN
 from dl4all.allocator.strategies.by_size import choose
-from dl4all.errors import ArgumentError, OutOfMemoryError, TooLargeError
+from dl4all.errors import ArgumentError, OutOfMemoryError, PipelineError, TooLargeError
 from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.profiler import recorder
@@ -187,6 +187,7 @@ class Device:
             TooLargeError: an operand is larger than the device can bind.
             ArgumentError: the grid is too large.
             ShaderError: the shader's interface is not what the launch says.
+            PipelineError: the driver does not build the shader, now or earlier.
         """
         for storage in storages:  # before the lock is taken: a thread that brings contents may need it
             if storage.pending is not None:
@@ -215,12 +216,16 @@ class Device:
                 self._transfers.device_busy = True
                 self.counters.launches += 1
                 active = recorder.active
-                if active is None:
-                    self._stream.dispatch(command)
-                else:
-                    nbytes = sum(storage.nbytes for storage in set(storages))
-                    ran = active.kernel(self.name, launch.shader, nbytes, storages[-1])
-                    self._stream.dispatch(command, ran)
+                try:
+                    if active is None:
+                        self._stream.dispatch(command)
+                    else:
+                        nbytes = sum(storage.nbytes for storage in set(storages))
+                        ran = active.kernel(self.name, launch.shader, nbytes, storages[-1])
+                        self._stream.dispatch(command, ran)
+                except PipelineError as error:  # of backends that build pipelines when they first run
+                    self._programs.refuse(launch, error)
+                    raise
                 if self._debug:
                     for storage in storages:
                         check_guard(self._stream, storage, launch.shader.name)

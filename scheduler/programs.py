@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dl4all.errors import ShaderError
+from dl4all.errors import PipelineError, ShaderError
 from dl4all.runtime import spirv
 from dl4all.runtime.protocols import Backend, Grid, Program
+from dl4all.runtime.requirements import check_bindings
+from dl4all.runtime.spirv import Module
 
 
 @dataclass(frozen=True)
@@ -24,28 +26,68 @@ class Launch:
     flops: int = 0
 
 
+Key = tuple[spirv.Shader, tuple[int, ...]]
+
+
 class Programs:
-    """Compiled programs by shader and constants, each made at its first launch."""
+    """Compiled programs by shader and constants, each made at its first launch.
+
+    What the driver did not build is remembered, and not tried again.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._compiled: dict[tuple[spirv.Shader, tuple[int, ...]], Program] = {}
+        self._compiled: dict[Key, Program] = {}
+        self._refused: dict[Key, str] = {}  # what the driver said
 
     def find(self, launch: Launch, bindings: int) -> Program:
         """The program of a launch that binds that number of buffers.
 
         Raises:
             ShaderError: the shader's interface is not what the launch says.
+            PipelineError: the driver does not build it, now or earlier.
         """
         key = (launch.shader, launch.constants)
         program = self._compiled.get(key)
         if program is None:
+            if key in self._refused:
+                raise PipelineError(self._refused[key])
             module = spirv.load(launch.shader)
-            program = self._compiled[key] = self._backend.program(module, launch.constants)
-        interface = program.module.interface
-        if interface.push_bytes != len(launch.push) or len(interface.bindings) != bindings:
-            raise ShaderError(
-                f"[{launch.shader.path}] expects {len(interface.bindings)} buffers and "
-                f"{interface.push_bytes} bytes of push constants, got {bindings} and {len(launch.push)}"
-            )
+            check_bindings(module)  # a mistake in the shader or the launch is no fault of the driver
+            _check_interface(launch, module, bindings)
+            program = self._compiled[key] = self._build(launch, module)
+        else:
+            _check_interface(launch, program.module, bindings)
         return program
+
+    def _build(self, launch: Launch, module: Module) -> Program:
+        """
+        Raises:
+            PipelineError: the driver does not build it.
+        """
+        try:
+            return self._backend.program(module, launch.constants)
+        except ShaderError as error:
+            self.refuse(launch, error)
+            raise PipelineError(self._refused[launch.shader, launch.constants]) from error
+
+    def refuse(self, launch: Launch, error: ShaderError) -> None:
+        """Raise a PipelineError from now on where this program is looked for."""
+        path, name = launch.shader.path, self._backend.info.hardware
+        self._compiled.pop((launch.shader, launch.constants), None)
+        self._refused[launch.shader, launch.constants] = (
+            f"{error} ({path} has no pipeline on {name}; update the driver or use another device)"
+        )
+
+
+def _check_interface(launch: Launch, module: Module, bindings: int) -> None:
+    """
+    Raises:
+        ShaderError: the shader's interface is not what the launch says.
+    """
+    interface = module.interface
+    if interface.push_bytes != len(launch.push) or len(interface.bindings) != bindings:
+        raise ShaderError(
+            f"[{launch.shader.path}] expects {len(interface.bindings)} buffers and "
+            f"{interface.push_bytes} bytes of push constants, got {bindings} and {len(launch.push)}"
+        )

@@ -20,6 +20,15 @@ from dl4all.runtime.profiler import recorder
 from dl4all.runtime.protocols import Backend, Buffer, Bytes, Copy, Span, Stream
 
 
+class Traffic(threading.local):
+    """How many bytes a thread has copied from devices and to them."""
+
+    down = up = 0
+
+
+traffic = Traffic()
+
+
 class Transfers:
     """The copies of one device. Whoever calls holds the device's lock, unless a method takes it itself."""
 
@@ -57,6 +66,7 @@ class Transfers:
             set_guard(self._stream, target)
 
     def _to_device(self, target: Span, data: Bytes) -> None:
+        traffic.up += data.size
         # A mapped buffer is written directly where that needs no wait, or where copying twice costs more.
         direct = target.buffer.mapped is not None and (not self.device_busy or data.size > CHUNK)
         if direct or not self._backend.capabilities.asynchronous:
@@ -74,6 +84,7 @@ class Transfers:
             if self._pinned_stream is None:
                 self._pinned_stream = self._backend.new_stream()
             stream = self._pinned_stream
+        traffic.up += source.nbytes
         allocation = self._pool.allocate(source.nbytes, "upload", stream)
         storage = Storage(allocation.span, source.nbytes, allocation, self._pool.release)
         with self._lock:
@@ -97,6 +108,7 @@ class Transfers:
                 self._to_host(source, bytes_of(out))
 
     def _to_host(self, source: Span, out: Bytes) -> None:
+        traffic.down += out.size
         if source.buffer.mapped is None and self._backend.capabilities.asynchronous:
             self._staging().download(source, out)
         else:

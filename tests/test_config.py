@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dl4all.config import KNOWN, calibrates_by_itself, device_setting, least_limits
+from dl4all.config import KNOWN, calibrates_by_itself, device_setting, fallback_setting, least_limits
 from dl4all.errors import ConfigError
 
 
@@ -19,7 +19,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     user.mkdir(parents=True)
     monkeypatch.chdir(here)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for variable in ("DL4ALL_DEVICE", "DL4ALL_CALIBRATE"):
+    for variable in ("DL4ALL_DEVICE", "DL4ALL_CALIBRATE", "DL4ALL_FALLBACK"):
         monkeypatch.delenv(variable, raising=False)
     return here / "dl4all.toml", user / "dl4all.toml"
 
@@ -68,6 +68,7 @@ def test_the_environment_comes_before_files(
         ("calibrate = 0\n", r"calibrate must be true or false, not 0$"),
         ('device = "cpu"\ncalibrate = "no"\n', r"calibrate must be true or false, not 'no'$"),
         ('device = "cpu"\ndevice = "cpu"\n', r"cannot be read: "),
+        ("fallback = false\n", r'fallback must be "warn", "silent" or "error", not False$'),
     ],
 )
 def test_a_file_with_a_mistake(folders: tuple[Path, Path], text: str, message: str) -> None:
@@ -125,3 +126,25 @@ def test_other_limits_are_refused(value: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("DL4ALL_LIMITS", value)
     with pytest.raises(ConfigError, match=rf"^DL4ALL_LIMITS must be minimum or empty, not '{value}'$"):
         least_limits()
+
+
+def test_what_a_fallback_does(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fallback_setting() == "warn"
+    folders[0].write_text('fallback = "error"\n')
+    assert fallback_setting() == "error"
+    monkeypatch.setenv("DL4ALL_FALLBACK", "silent")
+    assert fallback_setting() == "silent"
+    monkeypatch.setenv("DL4ALL_FALLBACK", "")
+    assert fallback_setting() == "error"
+
+
+def test_other_words_about_fallbacks_are_refused(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders[1].write_text('fallback = "loud"\n')
+    message = f"{folders[1]}: fallback must be warn, silent or error, not 'loud'"
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        fallback_setting()
+    monkeypatch.setenv("DL4ALL_FALLBACK", "Warn")
+    with pytest.raises(ConfigError, match=r"^DL4ALL_FALLBACK must be warn, silent or error, not 'Warn'$"):
+        fallback_setting()

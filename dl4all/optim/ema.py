@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.multi_tensor import Job, MultiTensor
+from dl4all.ops.core.multi_tensor import MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fresh_copy
-from dl4all.optim.optimizer import Kernels
+from dl4all.optim.optimizer import Kernels, no_kernel_of
+from dl4all.scheduler import fallback
 from dl4all.scheduler.device import Device
 from dl4all.tensor.tensor import Tensor
 
@@ -58,18 +59,26 @@ class EMA:
     def update(self) -> None:
         """Move the average towards the current parameters."""
         weight = 1.0 - self.decay
-        jobs_by_device: dict[Device, list[Job]] = {}
+        jobs_by_device: dict[Device, list[tuple[Tensor, Tensor]]] = {}
         for number, (p, mean) in enumerate(zip(self.params, self.shadow, strict=True)):
             if mean.device is not p.device:  # the network was moved
                 self.shadow[number] = mean = mean.to(p.device)
             if 0 in p.shape:
                 continue
-            if not p.device.is_host and p.dtype == np.float32 and p.is_contiguous():
-                jobs_by_device.setdefault(p.device, []).append((p, mean))
-            else:
+            cause = None if p.device.is_host else no_kernel_of(p, mean)
+            if cause is not None:
+                with fallback.on_host("EMA", p.device, cause):
+                    _move_on_host(mean, p, weight)
+            elif p.device.is_host:
                 _move_on_host(mean, p, weight)
+            else:
+                jobs_by_device.setdefault(p.device, []).append((p, mean))
         for device, jobs in jobs_by_device.items():
-            EMA_KERNELS.launch(device, jobs, (weight,), self._plans, device)
+            refused = EMA_KERNELS.launch(device, jobs, (weight,), self._plans, device)
+            for number, error in refused.items():
+                (p, mean), cause = jobs[number], fallback.refused(device, error, "float32")
+                with fallback.on_host("EMA", device, cause):
+                    _move_on_host(mean, p, weight)
         self.updates += 1
 
     def copy_to(self, params: Iterable[Tensor] | None = None) -> None:

@@ -21,13 +21,14 @@ import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
 from dl4all.autograd import enable_grad, no_grad
-from dl4all.errors import ArgumentError, GradientError
+from dl4all.errors import ArgumentError, GradientError, PipelineError
 from dl4all.ops.core.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.multi_tensor import Job, MultiTensor, Role, side_by_side
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.memory.views import contiguous
+from dl4all.scheduler import fallback
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
 from dl4all.tensor.tensor import Tensor
@@ -55,19 +56,45 @@ class Kernels:
 
     def launch(
         self, device: Device, jobs: Sequence[Job], constants: Constants, plans: MultiTensor, slot: Hashable
-    ) -> None:
-        """Update the last tensor of each job by the others: the gradient and, if there is one, the state."""
+    ) -> dict[int, PipelineError]:
+        """Update the last tensor of each job by the others: the gradient and, if there is one, the state.
+
+        Returns:
+            The numbers of the jobs that were not updated, because the driver builds no kernel for them.
+        """
         plan = plans.plan(jobs, self._roles, slot)
+        alone = list(plan.alone)
         for batch in plan.batches:
             push = pack(*batch.rows, *constants)
-            device.launch(Launch(self._multi, (batch.groups, 1, 1), push), batch.table, *batch.spans)
-        for number in plan.alone:
+            try:
+                device.launch(Launch(self._multi, (batch.groups, 1, 1), push), batch.table, *batch.spans)
+            except PipelineError:
+                alone += batch.jobs
+        refused: dict[int, PipelineError] = {}
+        for number in alone:
             job = jobs[number]
             push = pack(job[-1].numel(), job[-1].offset, job[0].offset, *constants)
-            run(self._single, strided_grid(job[-1].numel(), WORKGROUP), push, *job)
-        for job in jobs:
-            for tensor in job[1:]:
-                tensor.storage.version += 1
+            try:
+                run(self._single, strided_grid(job[-1].numel(), WORKGROUP), push, *job)
+            except PipelineError as error:
+                refused[number] = error.with_traceback(None)  # its frames hold the tensors
+        for number, job in enumerate(jobs):
+            if number not in refused:
+                for tensor in job[1:]:
+                    tensor.storage.version += 1
+        return refused
+
+
+def no_kernel_of(p: TensorBase, *others: TensorBase) -> fallback.Cause | None:
+    """Why kernels cannot update a parameter on a device, with its gradient and state; None if they can."""
+    device, dtype = p.device, p.dtype.name
+    if p.dtype != np.float32:
+        return fallback.no_dtype(device, dtype)
+    if not p.is_contiguous():
+        return fallback.no_layout(device, dtype)
+    if not device.binds(*(tensor.storage for tensor in (p, *others))):
+        return fallback.too_large(device, dtype)
+    return None
 
 
 class Optimizer:
@@ -216,27 +243,28 @@ class Optimizer:
                 )
         states = self._prepared_states([p for p, _ in with_gradients], names, initial)
         constants_by_step: dict[int, Constants] = {}
-        jobs_by_constants: dict[tuple[Device, Constants], list[Job]] = {}
+        jobs_by_constants: dict[tuple[Device, Constants], list[tuple[Tensor, ...]]] = {}
         for (p, g), state in zip(with_gradients, states, strict=True):
             step = state["step"] = state["step"] + 1
             constants = constants_by_step.get(step)
             if constants is None:
                 constants = constants_by_step[step] = self._constants(group, step)
             packed = [state[name] for name in names[:1]]  # the first tensor leads to all of the state
-            by_kernel = (
-                not p.device.is_host
-                and p.dtype == np.float32
-                and p.is_contiguous()
-                and p.device.binds(*(tensor.storage for tensor in (p, g, *packed)))
-            )
-            if by_kernel:
-                g = g if g.strides == p.strides else contiguous(g)
-                job = (g, *packed, p)
-                jobs_by_constants.setdefault((p.device, constants), []).append(job)
-            else:
+            cause = None if p.device.is_host else no_kernel_of(p, g, *packed)
+            if cause is not None:
+                with fallback.on_host(self._name, p.device, cause):
+                    self._on_host(p, g, [state[name] for name in names], group, constants)
+            elif p.device.is_host:
                 self._on_host(p, g, [state[name] for name in names], group, constants)
+            else:
+                g = g if g.strides == p.strides else contiguous(g)
+                jobs_by_constants.setdefault((p.device, constants), []).append((g, *packed, p))
         for slot, ((device, constants), jobs) in enumerate(jobs_by_constants.items()):
-            self._kernels(group).launch(device, jobs, constants, self._plans, (number, slot))
+            refused = self._kernels(group).launch(device, jobs, constants, self._plans, (number, slot))
+            for i, error in refused.items():
+                g, p = jobs[i][0], jobs[i][-1]
+                with fallback.on_host(self._name, device, fallback.refused(device, error, "float32")):
+                    self._on_host(p, g, [self.state[p][name] for name in names], group, constants)
 
     def _on_host(
         self, p: Tensor, g: Tensor, states: list[Tensor], group: dict[str, Any], constants: Constants

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
+from dl4all.ops.composite.host import computed_on_host
 from dl4all.ops.core import philox
 from dl4all.ops.core.strides import sizes
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, TensorBase
@@ -60,6 +61,7 @@ def permutation(n: int, dtype: DTypeLike, generator: Generator | None) -> npt.ND
     return order.astype(result_dtype)
 
 
+@computed_on_host("multinomial")
 def weighted_indices(
     input: TensorBase, num_samples: int, replacement: bool, generator: Generator | None
 ) -> npt.NDArray[np.int64]:

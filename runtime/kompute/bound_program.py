@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dl4all.errors import ArgumentError, DeviceError
+from dl4all.errors import ArgumentError, DeviceError, PipelineError
 from dl4all.runtime.kompute.buffer import KomputeBuffer
 from dl4all.runtime.kompute.library import kp, typed
 from dl4all.runtime.kompute.program import KomputeProgram
@@ -84,7 +84,7 @@ class Launch:
                 np.frombuffer(push, np.uint32),
             )
         except RuntimeError as error:
-            raise typed(error, f"building {program.module.name}") from None
+            raise typed(error, f"building {program.module.name}", PipelineError) from None
         for users in (program.users, *(buffer.users for buffer in buffers)):
             users.add(self)
 

@@ -84,8 +84,8 @@ def evaluate(sequence: Any, what: str) -> None:
         raise typed(error, what) from None
 
 
-def typed(error: RuntimeError, what: str) -> DeviceError:
-    """Kompute's RuntimeError as one of ours, which stay as they are."""
+def typed(error: RuntimeError, what: str, other: type[DeviceError] = DeviceError) -> DeviceError:
+    """Kompute's RuntimeError as one of ours, which stay as they are; `other` where nothing more is known."""
     if isinstance(error, DeviceError):
         return error
     text = str(error)
@@ -93,4 +93,4 @@ def typed(error: RuntimeError, what: str) -> DeviceError:
         return OutOfMemoryError(f"[kompute] {what}: {text}; free tensors or use a smaller batch")
     if "DeviceLost" in text:
         return DeviceLostError(f"[kompute] {what}: the driver gave the device up; data on the host is intact")
-    return DeviceError(f"[kompute] {what}: {text}")
+    return other(f"[kompute] {what}: {text}")

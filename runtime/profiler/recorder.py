@@ -23,7 +23,7 @@ from dl4all.runtime.protocols import Clock, Ran
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.spirv import Shader
 
-Kind = Literal["op", "kernel", "upload", "download", "allocation", "task", "wait"]
+Kind = Literal["op", "kernel", "upload", "download", "allocation", "task", "wait", "fallback"]
 LONGEST_VALUE = 40  # characters of a define that a kernel's name shows
 
 
@@ -42,6 +42,7 @@ class Event:
     * ``allocation``: ``name`` says whether memory came from the ``pool`` or from the ``driver``.
     * ``task``: what a :class:`dl4all.Stream` ran, from begin to end.
     * ``wait``: a stream, or the host where ``stream`` is empty, waited for an event, a task or a device.
+    * ``fallback``: the host computed for a device, for want of a kernel; ``nbytes`` were moved for that.
     """
 
     kind: Kind
@@ -55,6 +56,7 @@ class Event:
     nbytes: int = 0  # of all operands that are bound, or moved, or allocated
     flops: int = 0  # floating point operations, where the op declares them
     shader: str = ""  # of a kernel: file and all defines
+    reason: str = ""  # of a fallback
     clock: Clock | Literal["none", "virtual"] = "host"
     phase: str = ""  # of the training step, as :mod:`dl4all.runtime.profiler.phase` names it
     stream: str = ""  # that ran the task, or that waited
@@ -287,3 +289,12 @@ class Recorder:
     def allocation(self, device: str, nbytes: int, source: Literal["pool", "driver"]) -> None:
         """Memory that a device's pool handed out, and where the pool had it from."""
         self._add("allocation", source, device, nbytes=nbytes)
+
+    @contextlib.contextmanager
+    def fallback(self, op: str, device: str, reason: str) -> Iterator[Event]:
+        """What the host does for an op because the device cannot; the caller sets the event's bytes."""
+        event = self._add("fallback", op, device, op=op, reason=reason)
+        try:
+            yield event
+        finally:
+            event.end = self.now()

@@ -123,6 +123,13 @@ def _other_notes(events: list[Event]) -> list[str]:
             f"Allocations: {count}, {_bytes(events, 'allocation') / 1e6:.3f} MB; "
             f"{len(new)} of them, {sum(new) / 1e6:.3f} MB, from a driver, the others from a pool."
         )
+    if count := _count(events, "fallback"):
+        fallbacks = [event for event in events if event.kind == "fallback"]
+        causes = dict.fromkeys(f"{e.name} on {e.device} ({e.reason})" for e in fallbacks)
+        lines.append(
+            f"On the CPU for want of a kernel: {count}, {_bytes(events, 'fallback') / 1e6:.3f} MB moved, "
+            f"{sum(e.seconds for e in fallbacks) * 1e3:.2f} ms: {', '.join(causes)}."
+        )
     waited = sorted({e.device for e in kernels if e.clock == "host" and not in_host_memory(e.device)})
     if waited:
         lines.append(

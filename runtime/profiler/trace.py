@@ -80,7 +80,7 @@ def _slice(event: Event, thread: int, shift: float) -> Slice:
 def _track(event: Event, thread: int) -> Track:
     """The process and the track in it that show an event."""
     clock = VIRTUAL if event.clock == "virtual" else ""
-    if event.kind in ("op", "allocation") or (event.kind == "wait" and not event.stream):
+    if event.kind in ("op", "allocation", "fallback") or (event.kind == "wait" and not event.stream):
         return _track_of_thread(event, thread)
     process = event.device + clock
     if event.kind == "task":
@@ -102,7 +102,7 @@ def _track_of_thread(event: Event, thread: int) -> Track:
 
 def _entry(event: Event, start: float, end: float) -> dict[str, Any]:
     args: dict[str, Any] = {"device": event.device} if event.device else {}
-    for name in ("op", "phase", "shapes", "nbytes", "flops", "shader", "state"):
+    for name in ("op", "phase", "shapes", "nbytes", "flops", "shader", "reason", "state"):
         if value := getattr(event, name):
             args[name] = value
     if event.kind == "kernel" or event.clock == "virtual":
@@ -110,6 +110,8 @@ def _entry(event: Event, start: float, end: float) -> dict[str, Any]:
     entry = {"name": event.name, "cat": event.kind, "ts": start, "args": args}
     if event.kind == "allocation":
         return {**entry, "name": f"allocation from the {event.name}", "ph": "i", "s": "t"}
+    if event.kind == "fallback":
+        entry["name"] = f"{event.name} on the CPU"
     if event.kind == "wait":
         entry["name"] = f"wait for {event.name}"
     return {**entry, "ph": "X", "dur": round(end - start, 3)}

@@ -44,8 +44,8 @@ def version(number: int) -> str:
     return f"{(number >> 22) & 0x7F}.{(number >> 12) & 0x3FF}.{number & 0xFFF}"
 
 
-def check(result: int, what: str) -> None:
-    """Turn a VkResult other than success into the typed error.
+def check(result: int, what: str, other: type[DeviceError] = DeviceError) -> None:
+    """Turn a VkResult other than success into the typed error, `other` where nothing more is known.
 
     Raises:
         OutOfMemoryError, DeviceLostError, DeviceError
@@ -60,7 +60,7 @@ def check(result: int, what: str) -> None:
             f"[vulkan] {what}: the driver gave the device up (a hung or too long shader, or a reset); "
             "data on the host is intact, what was on the device is gone"
         )
-    raise DeviceError(f"[vulkan] {what} failed: {name}")
+    raise other(f"[vulkan] {what} failed: {name}")
 
 
 @functools.cache

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dl4all.errors import PipelineError
 from dl4all.runtime.requirements import check_interface
 from dl4all.runtime.spirv import Module
 from dl4all.runtime.vulkan.instance import api, check
@@ -54,7 +55,7 @@ class VulkanProgram:
         """The pipeline that may begin at another workgroup than the first; few programs ever need it.
 
         Raises:
-            OutOfMemoryError, DeviceError: it cannot be built.
+            OutOfMemoryError, DeviceLostError, PipelineError: it cannot be built.
         """
         with self._lock:  # streams of two threads may come to it at once
             if not self._tiled:
@@ -128,7 +129,7 @@ class VulkanProgram:
         result = vulkan.lib.vkCreateComputePipelines(
             device, self._backend.pipeline_cache.handle, 1, info, vulkan.ffi.NULL, pipeline
         )
-        check(result, f"building the pipeline of {self.module.name}")
+        check(result, f"building the pipeline of {self.module.name}", PipelineError)
         return pipeline[0]
 
     def free(self) -> None:

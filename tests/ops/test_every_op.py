@@ -285,7 +285,7 @@ def test_float_ops_refuse_mixed_dtypes(op: Op[...], device: str) -> None:
 
 
 def test_a_missing_kernel_is_logged_once(device: str, caplog: pytest.LogCaptureFixture) -> None:
-    fallback.warned.clear()
+    fallback.reset()
     x = dl.tensor([1, 2], device=device)
     with caplog.at_level(logging.WARNING, logger="dl4all"):
         assert (x + x).tolist() == [2, 4]

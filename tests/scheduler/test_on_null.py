@@ -74,7 +74,7 @@ def test_operands_past_the_limit_are_refused() -> None:
 def test_programs_past_the_limit_are_refused() -> None:
     _, place = make()
     storages = [place.allocate(4) for _ in range(8)]
-    with pytest.raises(ShaderError, match=r"^\[eight.comp\] binds 8 buffers, the device allows 4$"):
+    with pytest.raises(ShaderError, match=r"^\[eight.comp\] binds 8 buffers, the device allows 4 "):
         place.launch(Launch(Shader("eight.comp"), (1, 1, 1), PUSH), *storages)
 
 

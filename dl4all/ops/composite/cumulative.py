@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dl4all.ops.composite.binary import logaddexp
-from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
@@ -19,6 +19,7 @@ from dl4all.ops.reduce.reduction_kernel import one_axis
 
 @export("dl", "Tensor")
 @reads("input")
+@computed_on_host("cummax")
 def cummax(input: Array, dim: int) -> Extremes:
     """The cumulative maximum along an axis and its index, the last one of equal elements.
 
@@ -38,6 +39,7 @@ def cummax(input: Array, dim: int) -> Extremes:
 
 @export("dl", "Tensor")
 @reads("input")
+@computed_on_host("cummin")
 def cummin(input: Array, dim: int) -> Extremes:
     """The cumulative minimum along an axis and its index; everything else as for :func:`cummax`.
 

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Shape
@@ -66,6 +66,7 @@ def affine_grid(theta: Array, size: Sequence[int], align_corners: bool = False) 
 
 @export("F")
 @reads("grid")
+@computed_on_host("grid_sample")
 def grid_sample(
     input: Array,
     grid: Array,

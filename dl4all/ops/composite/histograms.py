@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.core.vmap_hook import reads
@@ -14,6 +14,7 @@ from dl4all.ops.indexing.indices import integer_indices
 
 @export("dl", "Tensor")
 @reads("input", "weights")
+@computed_on_host("bincount")
 def bincount(input: Array, weights: Array | None = None, minlength: int = 0) -> Array:
     """How often each integer from 0 on occurs in a 1-d tensor, or the sum of its weights.
 
@@ -39,6 +40,7 @@ def bincount(input: Array, weights: Array | None = None, minlength: int = 0) -> 
 
 @export("dl", "Tensor")
 @reads("input")
+@computed_on_host("histc")
 def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
     """The number of elements in each of equally wide bins; elements outside of them are not counted.
 

@@ -1,11 +1,48 @@
-"""Tensors from arrays that are computed on the host."""
+"""Tensors from arrays that are computed on the host, by functions that no device has a kernel for."""
 
 from __future__ import annotations
 
-from dl4all.ops.core.tensor_base import Array, from_host
+import functools
+import itertools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
 from dl4all.ops.indexing.indices import NDArray
+from dl4all.scheduler import fallback
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def to_device_of(like: Array, array: NDArray) -> Array:
     """The array as a tensor on the device of `like`; on the CPU it keeps the array's memory."""
     return from_host(type(like).result_class, array, like.device, copy=False)
+
+
+def computed_on_host(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Count the calls of a function as fallbacks, where its first tensor lives on a device.
+
+    >>> @computed_on_host("largest")
+    ... def largest(input):
+    ...     return float(input.on_host().max())
+    >>> import dl4all as dl
+    >>> largest(dl.tensor([1.0, 3.0], device="cpu"))
+    3.0
+    """
+
+    def declare(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def counted(*args: P.args, **kwargs: P.kwargs) -> R:
+            for operand in itertools.chain(args, kwargs.values()):
+                if isinstance(operand, TensorBase):
+                    device = operand.device
+                    if device.is_host:
+                        break
+                    with fallback.on_host(name, device, fallback.no_kernel(device, operand.dtype.name)):
+                        return function(*args, **kwargs)
+            return function(*args, **kwargs)
+
+        return counted
+
+    return declare

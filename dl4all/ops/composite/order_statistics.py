@@ -7,7 +7,7 @@ from typing import Literal, get_args, overload
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.composite.sort_and_search import Sorted, sort
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, TensorBase
@@ -54,6 +54,7 @@ def median(input: Array, dim: None = None, keepdim: bool = False) -> Array: ...
 def median(input: Array, dim: int, keepdim: bool = False) -> Sorted: ...
 @export("dl", "Tensor")
 @reads("input")
+@computed_on_host("median")
 def median(input: Array, dim: int | None = None, keepdim: bool = False) -> Array | Sorted:
     """The median, the lower one of two middle elements; nan if an element is nan.
 
@@ -82,6 +83,7 @@ def nanmedian(input: Array, dim: None = None, keepdim: bool = False) -> Array: .
 def nanmedian(input: Array, dim: int, keepdim: bool = False) -> Sorted: ...
 @export("dl", "Tensor")
 @reads("input")
+@computed_on_host("nanmedian")
 def nanmedian(input: Array, dim: int | None = None, keepdim: bool = False) -> Array | Sorted:
     """The median of the elements that are not nan, the lower one of two middle elements.
 
@@ -114,6 +116,7 @@ def _median_along(name: str, input: Array, dim: int, keepdim: bool) -> Sorted:
 
 @export("dl", "Tensor")
 @reads("input")
+@computed_on_host("kthvalue")
 def kthvalue(input: Array, k: int, dim: int = -1, keepdim: bool = False) -> Sorted:
     """The `k`-th smallest element along an axis, counted from 1; nan counts as the largest.
 
@@ -136,6 +139,7 @@ def kthvalue(input: Array, k: int, dim: int = -1, keepdim: bool = False) -> Sort
 
 @export("dl", "Tensor")
 @reads("input")
+@computed_on_host("mode")
 def mode(input: Array, dim: int = -1, keepdim: bool = False) -> Sorted:
     """The most frequent element along an axis, the smallest if several are, and its last index.
 

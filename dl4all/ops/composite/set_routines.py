@@ -7,7 +7,7 @@ from typing import overload
 import numpy as np
 
 from dl4all.errors import DTypeError
-from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
@@ -29,6 +29,7 @@ def unique(
 ) -> Array | tuple[Array, ...]: ...
 @export("dl", "Tensor")
 @reads("input")
+@computed_on_host("unique")
 def unique(
     input: Array,
     sorted: bool = True,
@@ -75,6 +76,7 @@ def unique_consecutive(
 ) -> Array | tuple[Array, ...]: ...
 @export("dl", "Tensor")
 @reads("input")
+@computed_on_host("unique_consecutive")
 def unique_consecutive(
     input: Array, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Array | tuple[Array, ...]:
@@ -123,6 +125,7 @@ def _with_inverse_and_counts(
 
 @export("dl")
 @reads("elements", "test_elements")
+@computed_on_host("isin")
 def isin(
     elements: Array | Scalar,
     test_elements: Array | Scalar,

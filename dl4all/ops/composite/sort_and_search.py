@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
@@ -34,6 +34,7 @@ class TopK(NamedTuple):
 
 @export("dl", "Tensor")
 @reads("input")
+@computed_on_host("sort")
 def sort(input: Array, dim: int = -1, descending: bool = False, stable: bool = False) -> Sorted:
     """The elements sorted along axis `dim`; the sort is stable, nan counts as the largest.
 
@@ -59,6 +60,7 @@ def sort(input: Array, dim: int = -1, descending: bool = False, stable: bool = F
 
 @export("dl", "Tensor")
 @reads("input")
+@computed_on_host("argsort")
 def argsort(input: Array, dim: int = -1, descending: bool = False, stable: bool = False) -> Array:
     """The indices that sort the elements along axis `dim`, as from :func:`sort`."""
     return to_device_of(input, _order("argsort", input, dim, descending))
@@ -102,6 +104,7 @@ def _gather_order(input: Array, order: NDArray, dim: int) -> Sorted:
 
 @export("dl", "Tensor")
 @reads("input")
+@computed_on_host("topk")
 def topk(input: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """The `k` largest elements along axis `dim`, sorted; equal elements keep their order.
 
@@ -139,6 +142,7 @@ def topk(input: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool
 
 @export("dl")
 @reads("sorted_sequence", "values")
+@computed_on_host("searchsorted")
 def searchsorted(sorted_sequence: Array, values: Array | Scalar, *, right: bool = False) -> Array:
     """The indices at which values can be inserted into a sorted sequence so that it stays sorted.
 

@@ -17,7 +17,7 @@ from typing import Any, Generic, ParamSpec
 
 import numpy as np
 
-from dl4all.errors import ArgumentError, DTypeError, TooLargeError
+from dl4all.errors import ArgumentError, DTypeError, PipelineError, TooLargeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
 from dl4all.ops.core.launch import NoKernel
@@ -39,7 +39,7 @@ NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 INPLACE = "inplace"
 """The last positional parameter of ops that PyTorch lets write into their first operand."""
 
-KERNEL_REFUSALS = (NoKernel, TooLargeError)
+KERNEL_REFUSALS = (NoKernel, PipelineError, TooLargeError)
 """Raised while a kernel is launched; the op's body computes then."""
 
 
@@ -231,20 +231,23 @@ class Op(Generic[P]):
         first = self.check_operands(operands)
         shape, dtype = self.infer(*operands, **arguments)
         kernel, device = self.kernel, first.device
-        if kernel is None or device.is_host:
+        if device.is_host:
             return self.run_on_host(first, operands, arguments, shape, dtype)
+        if kernel is None:
+            cause = fallback.no_kernel(device, dtype.name)
+            return self.run_on_host(first, operands, arguments, shape, dtype, cause)
         if dtype.name not in kernel.dtypes:
             if self.widens_float16(operands, dtype, kernel.dtypes):
                 return self.compute_in_float32(operands, arguments, dtype)
-            fallback.warn_missing_kernel(self.name, device, dtype.name)
-            return self.run_on_host(first, operands, arguments, shape, dtype)
+            cause = fallback.no_dtype(device, dtype.name)
+            return self.run_on_host(first, operands, arguments, shape, dtype, cause)
         out = empty(type(first).result_class, shape, dtype, device, self.name)
         if 0 not in shape:
             try:
                 kernel.run(out, *operands, **arguments)
             except KERNEL_REFUSALS as error:
-                fallback.warn_refused_kernel(self.name, device, error)
-                return self.run_on_host(first, operands, arguments, shape, dtype)
+                cause = fallback.refused(device, error, dtype.name)
+                return self.run_on_host(first, operands, arguments, shape, dtype, cause)
         return out
 
     @staticmethod
@@ -275,8 +278,18 @@ class Op(Generic[P]):
         arguments: dict[str, Any],
         shape: Shape,
         dtype: np.dtype[Any],
+        cause: fallback.Cause | None = None,
     ) -> Any:
-        """Run the NumPy body; operands are downloaded and the result is uploaded where that is needed."""
+        """Run the NumPy body; operands are downloaded and the result is uploaded where that is needed.
+
+        `cause` says why the operands' device does not compute; None on the CPU.
+
+        Raises:
+            FallbackError: there is a cause, and the policy forbids it.
+        """
+        if cause is not None:
+            with fallback.on_host(self.name, first.device, cause):
+                return self.run_on_host(first, operands, arguments, shape, dtype)
         if first.device.simulated is not None:
             self._simulate(first.device, operands, arguments, shape, dtype)
             if not first.device.simulated.computes:

@@ -276,15 +276,15 @@ class Elementwise(Op[P]):
         if resolution.variants is None:
             if self.widens_float16(operands, resolution.compute_dtype, self.by_dtype):
                 return self.compute_in_float32(operands, arguments, dtype)
-            fallback.warn_missing_kernel(self.name, device, resolution.compute_dtype.name)
-            return self.run_on_host(first, operands, arguments, shape, dtype)
+            cause = fallback.no_dtype(device, resolution.compute_dtype.name)
+            return self.run_on_host(first, operands, arguments, shape, dtype, cause)
         out = empty(type(first).result_class, shape, dtype, device, self.name)
         if 0 not in shape:
             try:
                 self._launch(resolution, out, operands, arguments)
             except KERNEL_REFUSALS as error:
-                fallback.warn_refused_kernel(self.name, device, error)
-                return self.run_on_host(first, operands, arguments, shape, dtype)
+                cause = fallback.refused(device, error, resolution.compute_dtype.name)
+                return self.run_on_host(first, operands, arguments, shape, dtype, cause)
         return out
 
     def _run(self, out: TensorBase, *operands: Any, **arguments: Any) -> None:

@@ -21,6 +21,7 @@ from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, f
 from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
+from dl4all.scheduler import fallback
 from dl4all.scheduler.programs import Launch
 
 # Axes of the kernels' index arithmetic, after merging. Operands with more axes are copied first. clone makes
@@ -309,9 +310,10 @@ def _pack(variant: Variant, values: Sequence[Any]) -> bytes:
 def _contiguous_copy(tensor: TensorBase) -> TensorBase:
     """The elements in row-major order, copied on the host where clone's kernels have too few axes."""
     axes, _ = merge_axes(tensor.shape, [tensor.strides])
-    copy: TensorBase = (
-        primitives.clone(tensor)
-        if len(axes) <= max(CLONE_RANKS)
-        else from_host(type(tensor).result_class, tensor.on_host(), tensor.device, copy=True)
-    )
+    copy: TensorBase
+    if len(axes) <= max(CLONE_RANKS):
+        copy = primitives.clone(tensor)
+    else:
+        with fallback.on_host("clone", tensor.device, fallback.no_layout(tensor.device, tensor.dtype.name)):
+            copy = from_host(type(tensor).result_class, tensor.on_host(), tensor.device, copy=True)
     return copy

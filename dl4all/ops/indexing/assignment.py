@@ -12,7 +12,7 @@ from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import NUMBERS, primitives
+from dl4all.ops.core.op import KERNEL_REFUSALS, NUMBERS, primitives
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.kernels import broadcast_view
@@ -238,7 +238,11 @@ def _write_advanced(view: TensorBase, index: AdvancedIndex, value: Any) -> None:
         )
         if by_kernel:
             target = permuted.as_strided((outer, inner), (inner, 1), permuted.offset)
-            write_rows(target, rows, Indices(flat).last_occurrences())
-        else:
-            replaced = put_rows(reshape(permuted, outer, inner), rows, Indices(flat))
-            copy_into(permuted, reshape(replaced, permuted.shape))
+            try:
+                write_rows(target, rows, Indices(flat).last_occurrences())
+            except KERNEL_REFUSALS:
+                pass  # nothing was written; put_rows computes on the host, and counts that
+            else:
+                return
+        replaced = put_rows(reshape(permuted, outer, inner), rows, Indices(flat))
+        copy_into(permuted, reshape(replaced, permuted.shape))

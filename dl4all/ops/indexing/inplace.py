@@ -17,7 +17,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import INPLACE, Op, primitives
+from dl4all.ops.core.op import INPLACE, KERNEL_REFUSALS, Op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import copy_into, fresh_copy, overlaps_itself, owns_words
@@ -246,11 +246,15 @@ def _compute_into(
         and target.device.binds(*(o.storage for o in (target, *others) if isinstance(o, TensorBase)))
     )
     if direct and op.kernel is not None:  # each invocation reads its own element and writes it
-        op.kernel.run(target, target, *others, **arguments)
-    else:
-        copy_into(
-            target,
-            op(before, *others, **arguments)
-            if isinstance(target, BatchedTensorBase)
-            else op.compute([before, *others], arguments),
-        )
+        try:
+            op.kernel.run(target, target, *others, **arguments)
+        except KERNEL_REFUSALS:
+            pass  # nothing was written; the op computes on the host, and counts that
+        else:
+            return
+    copy_into(
+        target,
+        op(before, *others, **arguments)
+        if isinstance(target, BatchedTensorBase)
+        else op.compute([before, *others], arguments),
+    )

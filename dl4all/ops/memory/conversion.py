@@ -17,6 +17,7 @@ from dl4all.ops.elementwise.kernels import (
     launch_elementwise,
 )
 from dl4all.ops.memory.views import contiguous
+from dl4all.scheduler import fallback
 
 # The result for floats out of int32's range, and for nan, is that of x86's conversion instruction, as in C.
 FLOAT_TO_INT = "x >= -2147483648.0 && x < 2147483648.0 ? int(x) : int(0x80000000u)"
@@ -58,12 +59,13 @@ def _run_cast(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
     if input.dtype == float16.HALF:
         input = float16.unpacked(input)
     if input.dtype.name not in CASTABLE_DTYPES:
-        with np.errstate(all="ignore"):
+        cause = fallback.no_dtype(out.device, input.dtype.name)
+        with fallback.on_host("cast", out.device, cause), np.errstate(all="ignore"):
             array = input.on_host().astype(target)
-        if out.dtype == float16.HALF:
-            out.device.write(out.storage, array)
-            return
-        input = from_host(type(out), array, out.device, copy=False)
+            if out.dtype == float16.HALF:
+                out.device.write(out.storage, array)
+                return
+            input = from_host(type(out), array, out.device, copy=False)
     if out.dtype == float16.HALF:
         float16.pack_into(out, contiguous(input if input.dtype == float16.FLOAT else cast(input, "float32")))
     else:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.launch import pack, shader, strided_grid
-from dl4all.ops.core.op import SHARED, Kernel, primitives
+from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, Kernel, primitives
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
@@ -22,6 +22,7 @@ from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
 from dl4all.ops.memory.transfer import move
 from dl4all.runtime.spirv import Shader
+from dl4all.scheduler import fallback
 from dl4all.scheduler.programs import Launch
 
 WORKGROUP_SIZE = 128
@@ -74,19 +75,28 @@ def copy_into(target: TensorBase, source: TensorBase) -> None:
         source = _cast_without_gradient(source, target.dtype)
     if source.storage is target.storage:  # one dispatch may not read what it writes
         source = fresh_copy(source)
+    cause = _copy_on_device(target, source)
+    if cause is not None:
+        with fallback.on_host("copy_", target.device, cause):
+            _copy_through_host(target, source)
+
+
+def _copy_on_device(target: TensorBase, source: TensorBase) -> fallback.Cause | None:
+    """Copy by a kernel; the result says why none can, or is None."""
+    device, dtype = target.device, target.dtype.name
+    if not device.binds(source.storage, target.storage):
+        return fallback.too_large(device, dtype)
     shape, strides = merge_axes(target.shape, [source.strides, target.strides])
-    if not target.device.binds(source.storage, target.storage):
-        _copy_through_host(target, source)
-    elif target.dtype.name in MOVABLE_DTYPES and len(shape) <= max(COPY_RANKS):
-        _launch_copy(target, source, shape, strides)
-    elif (
-        owns_words(target)
-        and target.dtype.name in _cast_kernel().dtypes
-        and min(source.strides, default=0) >= 0
-    ):
-        _cast_kernel().run(target, source, dtype=target.dtype.name)
-    else:
-        _copy_through_host(target, source)
+    try:
+        if dtype in MOVABLE_DTYPES and len(shape) <= max(COPY_RANKS):
+            _launch_copy(target, source, shape, strides)
+            return None
+        if owns_words(target) and dtype in _cast_kernel().dtypes and min(source.strides, default=0) >= 0:
+            _cast_kernel().run(target, source, dtype=dtype)
+            return None
+    except KERNEL_REFUSALS as error:
+        return fallback.refused(device, error, dtype)
+    return fallback.no_layout(device, dtype)
 
 
 def _cast_kernel() -> Kernel:

@@ -11,11 +11,12 @@ from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float, check_images
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import check_rounds, pack, run, shader, strided_grid
-from dl4all.ops.core.op import Kernel, Result, empty, example, op
+from dl4all.ops.core.op import KERNEL_REFUSALS, Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.pool import host
 from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes, adaptive, check_pooled, sliding
+from dl4all.scheduler import fallback
 from dl4all.scheduler.programs import Launch
 
 WORKGROUP = 64
@@ -82,11 +83,19 @@ def _device_indices(x: TensorBase, pooling: Pooling) -> TensorBase:
 
 def max_pool_indices(input: TensorBase, pooling: Pooling) -> TensorBase:
     """The index of each window's largest element in its image, as int64: row * W + column."""
-    if input.device.is_host or input.dtype != np.float32:
+    device, dtype, result_class = input.device, input.dtype.name, type(input).result_class
+    result: TensorBase
+    try:
+        if input.dtype == np.float32 and not device.is_host:
+            indices = _device_indices(contiguous(input), pooling).on_host().astype(np.int64)
+            result = from_host(result_class, indices, device, copy=False)
+            return result
+        cause = fallback.no_dtype(device, dtype)
+    except KERNEL_REFUSALS as error:
+        cause = fallback.refused(device, error, dtype)
+    with fallback.on_host("max_pool2d_with_indices", device, cause):
         indices = host.max_indices(input.on_host(), pooling)
-    else:
-        indices = _device_indices(contiguous(input), pooling).on_host().astype(np.int64)
-    result: TensorBase = from_host(type(input).result_class, indices, input.device, copy=False)
+        result = from_host(result_class, indices, device, copy=False)
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -12,12 +13,13 @@ from dl4all.errors import ArgumentError, DTypeError, GradientError
 from dl4all.ops.core import philox, tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
-from dl4all.ops.core.op import SHARED
+from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, primitives
 from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, overlaps_itself
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.random.generator import Generator, default_generator, state_words
 from dl4all.ops.vmap.batched_tensor import levels_of, unwrap
+from dl4all.scheduler import fallback
 from dl4all.scheduler.device import Device
 
 T = TypeVar("T", bound=TensorBase)
@@ -134,7 +136,7 @@ def bernoulli_(input: T, p: Array | float = 0.5, *, generator: Generator | None 
     def on_device(push: tuple[int, ...], out: TensorBase) -> None:
         x = contiguous(probabilities)
         if x.dtype != np.float32:
-            x = from_host(type(x).result_class, x.on_host().astype(np.float32), x.device, copy=False)
+            x = primitives.cast.compute([x], {"dtype": "float32"})
         groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP)
         run(BERNOULLI, groups, pack(*push, x.offset, int(isinstance(p, TensorBase))), x, out)
 
@@ -202,13 +204,31 @@ def _fill(
     seed, offset = source.draw(words, every_sample=bool(levels))
     if count == 0:
         return
-    device = out.device
-    if not device.is_host and out.is_contiguous() and out.dtype == np.float32 and device.binds(out.storage):
-        on_device((count, out.offset, *state_words(seed, offset)), out)
-    else:
-        numbers = on_host(seed, offset, count).reshape(out.shape).astype(out.dtype, copy=False)
-        copy_into(out, from_host(type(out).result_class, numbers, out.device, copy=False))
+    state = (count, out.offset, *state_words(seed, offset))
+    cause = None if out.device.is_host else _fill_on_device(on_device, state, out)
+    if out.device.is_host or cause is not None:
+        with contextlib.nullcontext() if cause is None else fallback.on_host(name, out.device, cause):
+            numbers = on_host(seed, offset, count).reshape(out.shape).astype(out.dtype, copy=False)
+            copy_into(out, from_host(type(out).result_class, numbers, out.device, copy=False))
     out.storage.version += 1
+
+
+def _fill_on_device(
+    on_device: Callable[[tuple[int, ...], TensorBase], None], state: tuple[int, ...], out: TensorBase
+) -> fallback.Cause | None:
+    """Fill a tensor by its kernel; the result says why that cannot be, or is None."""
+    device, dtype = out.device, out.dtype.name
+    if out.dtype != np.float32:
+        return fallback.no_dtype(device, dtype)
+    if not out.is_contiguous():
+        return fallback.no_layout(device, dtype)
+    if not device.binds(out.storage):
+        return fallback.too_large(device, dtype)
+    try:
+        on_device(state, out)
+    except KERNEL_REFUSALS as error:
+        return fallback.refused(device, error, dtype)
+    return None
 
 
 def _normal_table(device: Device) -> TensorBase:

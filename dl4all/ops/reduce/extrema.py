@@ -21,6 +21,7 @@ from dl4all.ops.memory.views import reshape
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, fill_from_host, one_axis, reduced_shape
 from dl4all.ops.reduce.row_kernels import RowShaders, run_rows
 from dl4all.ops.reduce.sums import AXES_EXAMPLES, expand_reduced, sum
+from dl4all.scheduler import fallback
 
 MAX_REDUCTION = Reduction("LARGEST", "s.value")
 MIN_REDUCTION = Reduction("SMALLEST", "s.value")
@@ -171,7 +172,8 @@ def _infer_index(name: str) -> Callable[..., Result]:
 def _index_kernel(name: str, reduction: Reduction) -> Kernel:
     def run(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool) -> None:
         if input.dtype != np.float32:
-            fill_from_host(out, _host_index(name, input.on_host(), dim, keepdim))
+            with fallback.on_host(name, out.device, fallback.no_dtype(out.device, input.dtype.name)):
+                fill_from_host(out, _host_index(name, input.on_host(), dim, keepdim))
         else:
             reduction(out, input, _index_axes(name, dim, len(input.shape)))
 

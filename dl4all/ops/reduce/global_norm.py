@@ -8,13 +8,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dl4all.errors import PipelineError
 from dl4all.ops.core import launch
 from dl4all.ops.core.launch import ceil_div, pack, run, shader
 from dl4all.ops.core.multi_tensor import MultiTensor, Plan, Role
-from dl4all.ops.core.op import SHARED
+from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.views import contiguous
+from dl4all.scheduler import fallback
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
 
@@ -42,9 +44,20 @@ def partial_square_sums(tensors: Sequence[TensorBase]) -> Any:
     """
     first = tensors[0]
     cls, device = type(first).result_class, first.device
-    if device.is_host or not device.binds(*(t.storage for t in tensors)):
+    cause = fallback.too_large(device, "float32")
+    if not device.is_host and device.binds(*(t.storage for t in tensors)):
+        try:
+            return _sums_on_device(tensors)
+        except KERNEL_REFUSALS as error:
+            cause = fallback.refused(device, error, "float32")
+    with fallback.on_host("partial_square_sums", device, cause):
         sums = [np.square(t.on_host()).sum(dtype=np.float32) for t in tensors]
         return from_host(cls, np.array(sums, np.float32), device, copy=False)
+
+
+def _sums_on_device(tensors: Sequence[TensorBase]) -> Any:
+    """The partial sums, by kernels."""
+    cls, device = type(tensors[0]).result_class, tensors[0].device
     nonempty = [contiguous(t) for t in tensors if t.numel()]
     if not nonempty:
         return from_host(cls, np.zeros(1, np.float32), device, copy=False)
@@ -75,7 +88,8 @@ def scale_in_place(tensors: Sequence[T], factor: TensorBase) -> list[T]:
         factor: a float32 tensor of one element.
 
     Returns:
-        The tensors that were not multiplied: alone in a buffer, or of other devices, dtypes or layouts.
+        The tensors that were not multiplied: alone in a buffer, of other devices, dtypes or layouts, or on a
+        device that does not build the kernel.
 
     >>> import dl4all as dl
     >>> x = dl.tensor([1.0, 2.0], device="cpu")
@@ -92,7 +106,11 @@ def scale_in_place(tensors: Sequence[T], factor: TensorBase) -> list[T]:
     plan = _plan(fitting, device, written=True)
     for batch in plan.batches:
         code = Launch(SCALE, (batch.groups, 1, 1), pack(*batch.rows))
-        device.launch(code, batch.table, factor.storage, *batch.spans)
+        try:
+            device.launch(code, batch.table, factor.storage, *batch.spans)
+        except PipelineError:
+            rest += [fitting[i] for i in batch.jobs]
+            continue
         for i in batch.jobs:
             fitting[i].storage.version += 1
     return rest + [fitting[i] for i in plan.alone]

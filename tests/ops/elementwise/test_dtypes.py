@@ -30,7 +30,7 @@ CAST_DTYPES = ("float32", "int32", "bool", "uint8")
 def test_integers_and_bools_stay_on_the_device(
     count: int, device: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fallback.warned.clear()
+    fallback.reset()
     rng = generator(count)
     a, b = (rng.integers(-9, 9, count).astype(np.int32) for _ in range(2))
     b[b == 0] = 4
