@@ -172,9 +172,11 @@ class Op(Generic[P]):
     ) -> Any:
         tensors = [operand for operand in operands if isinstance(operand, TensorBase)]
         device = str(tensors[0].device) if tensors else ""
-        with active.op(self.name, device, tuple(tensor.shape for tensor in tensors)) as span:
+        shapes = tuple(tensor.shape for tensor in tensors)
+        with active.op(self.name, device, shapes, self.family) as span:
             result = self._execute(operands, arguments)
-        span.finish(result.storage, 0 if self.flops is None else self.flops(*operands, **arguments))
+        nbytes, flops = self.bytes_and_flops(operands, arguments, result.shape, result.dtype)
+        span.finish(result.storage, flops, nbytes)
         return result
 
     def _execute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
@@ -302,13 +304,21 @@ class Op(Generic[P]):
     ) -> None:
         """Let the time pass that a simulated device takes for this op."""
         assert device.simulated is not None
-        nbytes = math.prod(shape) * dtype.itemsize
         for operand in operands:
             if isinstance(operand, TensorBase):
                 operand.storage.settle()
-                nbytes += operand.numel() * operand.dtype.itemsize
-        flops = 0 if self.flops is None else self.flops(*operands, **arguments)
+        nbytes, flops = self.bytes_and_flops(operands, arguments, shape, dtype)
         device.simulated.launch(self.family, nbytes, flops)
+
+    def bytes_and_flops(
+        self, operands: list[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
+    ) -> tuple[int, int]:
+        """The bytes of a call's operands and result, and its floating point operations, 0 if undeclared."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        for operand in operands:
+            if isinstance(operand, TensorBase):
+                nbytes += operand.numel() * operand.dtype.itemsize
+        return nbytes, 0 if self.flops is None else self.flops(*operands, **arguments)
 
     # Backward
 
