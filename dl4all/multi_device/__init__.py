@@ -1,0 +1,1 @@
+"""One model on several devices: data parallelism, pipelines, placement and serving."""
