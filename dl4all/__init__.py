@@ -24,6 +24,7 @@ from dl4all.autograd import (
 from dl4all.calibration import calibrate
 from dl4all.errors import Dl4allError
 from dl4all.memory import pin
+from dl4all.multi_device.placement import place
 from dl4all.ops.random.generator import Generator
 from dl4all.runtime.registry import devices
 from dl4all.scheduler.current import device, set_default_device, synchronize
@@ -83,6 +84,7 @@ __all__ = [
     "no_grad",
     "optim",
     "pin",
+    "place",
     "profile",
     "set_default_device",
     "set_grad_enabled",

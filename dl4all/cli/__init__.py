@@ -6,6 +6,7 @@ import click
 
 from dl4all.cli.devices import devices
 from dl4all.cli.doctor import doctor
+from dl4all.cli.place import place
 from dl4all.cli.profile import profile
 from dl4all.cli.run import run
 from dl4all.cli.train import train
@@ -20,6 +21,7 @@ def cli() -> None:
 
 cli.add_command(devices)
 cli.add_command(doctor)
+cli.add_command(place)
 cli.add_command(profile)
 cli.add_command(train)
 cli.add_command(tune)
