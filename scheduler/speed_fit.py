@@ -73,7 +73,9 @@ def fit(profile: Profile | Iterable[Event], device: Device) -> Speeds:
     ]
     known = [prior.launch, prior.per_byte, *(prior.per_flop for _ in families)]
     launch, per_byte, *per_flop = _robust(rows, [sample.seconds for sample in found], known)
-    speeds = replace(prior, launch=launch, per_byte=per_byte, per_flop_of=dict(zip(families, per_flop, strict=True)))
+    speeds = replace(
+        prior, launch=launch, per_byte=per_byte, per_flop_of=dict(zip(families, per_flop, strict=True))
+    )
     return _with_transfers(speeds, events, device)
 
 

@@ -19,6 +19,7 @@ from dl4all.multi_device.placement_picture import draw
 from dl4all.multi_device.speed_measurement import measure_speeds
 from dl4all.runtime.simulated.description import Description
 from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.speed_fit import keep
 from dl4all.training.config import MODELS, Factory, arguments, fits, nearest, readable
 
 if sys.version_info >= (3, 11):
@@ -31,7 +32,9 @@ PHOTOGRAPH = (1, 3, 224, 224)
 STATES = {"adam": 8.0, "momentum": 4.0, "sgd": 0.0}
 """Bytes that optimizers keep for each float32."""
 WIDE = 160  # of a table in a pipe
-FACTS = tuple(field.name for field in dataclasses.fields(Description) if field.name not in ("computes", "failures"))
+FACTS = tuple(
+    field.name for field in dataclasses.fields(Description) if field.name not in ("computes", "failures")
+)
 
 
 class Shape(click.ParamType):
@@ -73,8 +76,12 @@ class Facts(click.ParamType):
 @click.argument("model", metavar="MODEL")
 @click.option("--input", "shape", type=Shape(), help="The shape of a batch, such as 8,3,224,224.")
 @click.option("--batch", type=click.IntRange(min=1), help="Samples of a batch, in the place of the shape's.")
-@click.option("--classes", type=click.IntRange(min=1), help="Classes of the output, if not the network's usual.")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="An argument of the network, as in TOML.")
+@click.option(
+    "--classes", type=click.IntRange(min=1), help="Classes of the output, if not the network's usual."
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="An argument of the network, as in TOML."
+)
 @click.option("--devices", help="Names with commas between them; all devices by default.")
 @click.option(
     "--simulated",
@@ -83,9 +90,19 @@ class Facts(click.ParamType):
     help='A device that is not here, by its facts: "gflops=100,gb_per_s=20,memory=1e9". May be given again.',
 )
 @click.option("--training/--inference", default=True, help="What the network is for.")
-@click.option("--optimizer", type=click.Choice(sorted(STATES)), default="adam", show_default=True, help="For its memory.")
-@click.option("--micro-batches", type=click.IntRange(min=1), default=1, show_default=True, help="Parts of a batch.")
-@click.option("--measure", is_flag=True, help="Run the network on each real device first, and keep what is found.")
+@click.option(
+    "--optimizer",
+    type=click.Choice(sorted(STATES)),
+    default="adam",
+    show_default=True,
+    help="For its memory.",
+)
+@click.option(
+    "--micro-batches", type=click.IntRange(min=1), default=1, show_default=True, help="Parts of a batch."
+)
+@click.option(
+    "--measure", is_flag=True, help="Run the network on each real device first, and keep what is found."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--picture", metavar="FILE.svg", help="Draw when each device does what.")
 def place(
@@ -109,7 +126,9 @@ def place(
     computed: times are predicted from what each device was measured to reach, or declares.
     """
     if model not in MODELS:
-        raise ArgumentError(f"[place] no model {model!r}{nearest(model, MODELS)}; known are {', '.join(MODELS)}")
+        raise ArgumentError(
+            f"[place] no model {model!r}{nearest(model, MODELS)}; known are {', '.join(MODELS)}"
+        )
     sizes = shape or INPUTS.get(model, PHOTOGRAPH)
     sizes = sizes if batch is None else (batch, *sizes[1:])
     if len(sizes) < 2:
@@ -123,7 +142,7 @@ def place(
     if measure:
         for device in real:
             with Console(stderr=True).status(f"Measuring {device}"):
-                measure_speeds(network, device, example, training=training)
+                keep(measure_speeds(network, device, example, training=training), device)
     found = find_placement(
         network,
         group,

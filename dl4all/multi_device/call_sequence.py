@@ -30,7 +30,9 @@ class Call:
     backward: Work = field(default_factory=Work)
     saved: int = 0  # bytes that stay for the backward pass
     output: int = 0  # bytes of a module's results
-    workspace: int = 0  # bytes beside those
+    keeps_output: bool = True  # whether these stay, too; taken for granted where they are not known
+    peak: int = 0  # the most bytes that are in memory meanwhile, beside the network and its inputs
+    backward_peak: int = 0
 
 
 class CallSequence:
@@ -64,6 +66,10 @@ class CallSequence:
     def moved_on(self) -> None:
         """Another call has begun."""
 
+    def keeps(self, tensors: Iterable[TensorBase]) -> bool:
+        """Whether tensors stay in memory when the call that made them ends."""
+        return True
+
     def _begin(self, module: Module, inputs: Any) -> None:
         if self.follows:
             self._open.append((module, self._count))
@@ -74,6 +80,7 @@ class CallSequence:
         if self.follows:
             if module in self._leaves:
                 self.calls[-1].output = sum(map(nbytes_of, tensors_in(output)))
+                self.calls[-1].keeps_output = self.keeps(tensors_in(output))
             self._open.pop()
             self.move_on(self._paths[self._open[-1][0]] if self._open else "", None)
 
@@ -96,7 +103,9 @@ class DataFlow(CallSequence):
         self._spans: dict[int, list[int]] = {}  # of storages: the first and the last call that knows of it
         self._nbytes: dict[int, int] = {}  # of the largest tensor on it that a call has used
         self._alive: list[Any] = []  # a storage that were gone could have its identity taken by another one
-        self._added: dict[int, list[TensorBase]] = {}  # parameters and buffers by the first call that uses them
+        self._added: dict[
+            int, list[TensorBase]
+        ] = {}  # parameters and buffers by the first call that uses them
         for tensor in inputs:
             self._touch(tensor, -1)
 
@@ -172,7 +181,8 @@ class Ledger(CallSequence):
         # What is in memory anyway.
         self._known = {id(tensor.storage) for tensor in (*network.state_dict().values(), *inputs)}
         self._calls_of_nodes: dict[int, int] = {}  # by number
-        self._now: tuple[Call, bool, int] | None = None  # the call, whether backward, and bytes at its begin
+        self._now: tuple[Call, bool] | None = None  # the call, and whether it is its backward pass
+        self._there = device.pool.stats.allocated
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
@@ -203,16 +213,21 @@ class Ledger(CallSequence):
         self._settle()
         assert self._device.simulated is not None
         self._device.simulated.work = call.backward if backward else call.forward
-        self._now = call, backward, self._device.pool.stats.allocated
+        self._now = call, backward
         self._device.pool.reset_peak()
 
     def _settle(self) -> None:
         """Note the memory that the present call has taken."""
         if self._now is not None:
-            call, backward, before = self._now
-            # In the backward pass the gradient of what a call returned is there before it begins.
-            beside = call.output if backward else -call.saved
-            call.workspace = max(call.workspace, self._device.pool.stats.peak - before + beside)
+            call, backward = self._now
+            peak = self._device.pool.stats.peak - self._there
+            if backward:
+                call.backward_peak = max(call.backward_peak, peak)
+            else:
+                call.peak = max(call.peak, peak)
+
+    def keeps(self, tensors: Iterable[TensorBase]) -> bool:
+        return any(id(tensor.storage) in self._known for tensor in tensors)
 
     def _saves(self, tensor: TensorBase) -> None:
         if id(tensor.storage) not in self._known:

@@ -16,7 +16,7 @@ from dl4all.errors import ArgumentError, OutOfMemoryError
 from dl4all.multi_device.partition import Part, candidates
 from dl4all.multi_device.placement_plan import Alternative, Placement
 from dl4all.multi_device.schedule_times import length, schedule_times
-from dl4all.multi_device.stage_costs import StageCosts, times
+from dl4all.multi_device.stage_costs import StageCosts, times, usable_memory
 from dl4all.multi_device.units import units
 from dl4all.multi_device.work_trace import Loss, resized, samples_of, trace_work
 from dl4all.nn.module import Module
@@ -132,7 +132,7 @@ def _refused(number: int, costs: StageCosts) -> Alternative:
     """A device that cannot have the whole model."""
     device = costs.devices[number]
     use = costs.memory_use(Part(0, len(costs.chain), number), 0)
-    needed, there = _megabytes(use.total), _megabytes(device.info.memory)
+    needed, there = _megabytes(use.total), _megabytes(usable_memory(device))
     return Alternative((str(device),), None, f"too little memory alone: needs {needed}, has {there}")
 
 
@@ -154,9 +154,17 @@ def _too_large(name: str, costs: StageCosts) -> str:
     whole = costs.memory_use(Part(0, len(costs.chain), 0), 0)
     sizes = [costs.memory_use(Part(i, i + 1, 0), 0).total for i in range(len(costs.chain))]
     largest = max(range(len(sizes)), key=sizes.__getitem__)
-    have = ", ".join(f"{device} {_megabytes(device.info.memory)}" for device in costs.devices)
-    shared = "" if len(sizes) > 1 else "; it cannot be cut, since tensors or parameters are used across its modules"
-    part = f", of which {costs.chain[largest].name} alone needs {_megabytes(sizes[largest])}" if len(sizes) > 1 else ""
+    have = ", ".join(f"{device} {_megabytes(usable_memory(device))}" for device in costs.devices)
+    shared = (
+        ""
+        if len(sizes) > 1
+        else "; it cannot be cut, since tensors or parameters are used across its modules"
+    )
+    part = (
+        f", of which {costs.chain[largest].name} alone needs {_megabytes(sizes[largest])}"
+        if len(sizes) > 1
+        else ""
+    )
     return (
         f"[place] {name} needs {_megabytes(whole.total)} ({_megabytes(whole.activations)} for activations){part}, "
         f"and no split fits into {have}{shared}; use a smaller batch, more micro-batches, or more devices"

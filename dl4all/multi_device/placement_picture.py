@@ -35,7 +35,11 @@ def draw(placement: Placement, file: str | Path) -> None:
         moves = slot.kind == "transfer"
         bottom, height = (slot.stage + HEIGHT / 2, HEIGHT / 4) if moves else (slot.stage - HEIGHT / 2, HEIGHT)
         axes.broken_barh(
-            [(start, seconds)], (bottom, height), facecolors=COLOURS[slot.kind], edgecolors="white", linewidth=0.5
+            [(start, seconds)],
+            (bottom, height),
+            facecolors=COLOURS[slot.kind],
+            edgecolors="white",
+            linewidth=0.5,
         )
         if placement.micro_batches > 1 and not moves and slot.kind != "update":
             if slot.end - slot.start > LABELLED * placement.seconds:

@@ -132,7 +132,16 @@ class Placement:
         shown = Table(caption=self.summary(), caption_justify="left", caption_style="")
         for heading in ("device", "modules"):
             shown.add_column(heading, overflow="fold")
-        headings = ("forward ms", "backward ms", "update ms", "received MB", "transfer ms", "busy", "memory MB", "share")
+        headings = (
+            "forward ms",
+            "backward ms",
+            "update ms",
+            "received MB",
+            "transfer ms",
+            "busy",
+            "memory MB",
+            "share",
+        )
         for heading in headings:
             shown.add_column(heading, justify="right", no_wrap=True)
         for index, stage in enumerate(self.stages):

@@ -14,7 +14,7 @@ from dl4all.ops.core import tape
 from dl4all.runtime.work import Speeds
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.profile import profile
-from dl4all.scheduler.speed_fit import fit, keep
+from dl4all.scheduler.speed_fit import fit
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
@@ -23,9 +23,10 @@ VALUE = 0.01  # of all floats: neither so small that processors become slow, nor
 
 
 def measure_speeds(model: Module, device: Device, *example_inputs: Any, training: bool = True) -> Speeds:
-    """Run a copy of a model on a device, and keep the speeds that explain its ops for later predictions.
+    """Run a copy of a model on a device, and find the speeds that explain the times of its ops.
 
-    Neither the model nor its values are used, only its structure. The random numbers of dropout are drawn.
+    Of the model only the structure is used. Later predictions go by the speeds once
+    :func:`dl4all.scheduler.speed_fit.keep` has kept them.
 
     Args:
         model: on any device.
@@ -52,9 +53,7 @@ def measure_speeds(model: Module, device: Device, *example_inputs: Any, training
     with profile() as measured:
         for _ in range(STEPS):
             _step(network, inputs, training)
-    speeds = fit(measured, device)
-    keep(speeds, device)
-    return speeds
+    return fit(measured, device)
 
 
 def _step(network: Module, inputs: list[Any], training: bool) -> None:

@@ -14,6 +14,9 @@ from dl4all.multi_device.work_trace import WorkTrace
 from dl4all.scheduler.cost_model import speeds
 from dl4all.scheduler.device import Device
 
+RESERVE = 0.1
+"""The part of a real device's memory that is left for other programs, and for what kernels need beside operands."""
+
 
 class StageCosts:
     """The costs of a chain of units on devices.
@@ -33,6 +36,8 @@ class StageCosts:
         self._speeds = [speeds(device) for device in devices]
         # Bytes that come in at each unit: the model's input, and what the unit before hands on.
         self._received = [trace.input, *(unit.handed for unit in chain[:-1])]
+        # Of those, what the units behind do not count themselves.
+        self._beside = [trace.input, *(unit.handed * unit.keeps_handed for unit in chain[:-1])]
 
     def problem(self) -> Problem:
         """The costs as :func:`dl4all.multi_device.partition.candidates` takes them."""
@@ -48,7 +53,7 @@ class StageCosts:
             update - more,  # the first micro-batch has nothing to add to
             there + there.transpose(1, 0, 2) * self._training,
             [self._memory(count) for count in live],
-            [device.info.memory for device in self.devices],
+            list(map(usable_memory, self.devices)),
             m,
         )
 
@@ -69,7 +74,7 @@ class StageCosts:
             for end, unit in enumerate(self.chain[start:], start + 1):
                 peak = max(peak, saved + unit.peak)
                 static, saved = static + unit.static, saved + unit.saved
-                memory[start, end] = static + live * self._received[start] + (live - 1) * saved + peak
+                memory[start, end] = static + live * self._beside[start] + (live - 1) * saved + peak
         return memory
 
     def memory_use(self, part: Part, behind: int) -> MemoryUse:
@@ -115,6 +120,11 @@ def times(stages: Sequence[Stage]) -> list[StageTimes]:
     return [
         StageTimes(s.forward, s.backward, s.accumulation, s.update, s.receive, s.give_back) for s in stages
     ]
+
+
+def usable_memory(device: Device) -> float:
+    """Bytes of a device that a model may take."""
+    return device.info.memory * (1.0 if device.simulated is not None else 1 - RESERVE)
 
 
 def _is_host(device: Device) -> bool:

@@ -32,6 +32,8 @@ class Unit:
     """The most that the unit's activations and temporary results take at once."""
     handed: int
     """Bytes that go on to the next unit."""
+    keeps_handed: bool
+    """Whether they are among what is saved; otherwise those who use them count them."""
 
     @property
     def static(self) -> int:
@@ -85,6 +87,7 @@ def _unit(part: Sequence[ModuleWork], training: bool, optimizer_bytes: float) ->
         saved=saved,
         peak=peak,
         handed=part[-1].cut or 0,
+        keeps_handed=part[-1].keeps_output,
     )
 
 

@@ -32,7 +32,11 @@ from dl4all.tensor.tensor import Tensor
 Loss = Callable[..., Any]
 LOSS = "(loss)"
 ENDLESS = 1 << 62  # bytes: a trace is to find out how much a model needs
-USERS_MISTAKES = (ShapeError, DTypeError, OutOfMemoryError)  # inputs do not fit the model: no defect of the trace
+USERS_MISTAKES = (
+    ShapeError,
+    DTypeError,
+    OutOfMemoryError,
+)  # inputs do not fit the model: no defect of the trace
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,10 @@ class ModuleWork:
     """Bytes of activations that stay until the backward pass."""
     output: int = 0
     """Bytes of its results."""
+    keeps_output: bool = True
+    """Whether these are among what stays."""
     workspace: int = 0
-    """The most bytes that it needs meanwhile, beside what stays."""
+    """The most bytes that there are meanwhile, beside what stays: operands, results, temporary ones."""
     cut: int | None = None
     """Bytes that go on to the next module if the model is cut behind this one; None where it cannot be cut."""
 
@@ -143,6 +149,7 @@ def trace_work(
             ) from error
     cuts = [*flow.cuts(), None]
     modules = [_module_work(*each) for each in zip(ledger.calls, flow.added(), cuts, strict=True)]
+    modules = _with_workspace(modules, ledger.calls)
     kept = list(_without_empty(modules))
     end = len(kept) - 1 - (kept[-1].path == LOSS)
     kept[end] = replace(kept[end], cut=None)  # nothing of the model follows
@@ -236,9 +243,22 @@ def _module_work(call: Call, state: Sequence[TensorBase], cut: int | None) -> Mo
         sum(nbytes_of(tensor) for tensor in state if not isinstance(tensor, Parameter)),
         call.saved,
         call.output,
-        max(0, call.workspace - sum(trained)),
-        cut,
+        call.keeps_output,
+        cut=cut,
     )
+
+
+def _with_workspace(modules: Sequence[ModuleWork], calls: Sequence[Call]) -> list[ModuleWork]:
+    """What each call needs at its peaks, without what stays: activations of the calls so far, and gradients.
+
+    In its backward pass the activations of later calls are gone, and the gradients of their parameters are there.
+    """
+    saved = np.cumsum([module.saved for module in modules])
+    gradients = np.cumsum([sum(module.trained) for module in reversed(modules)])[::-1]
+    return [
+        replace(module, workspace=int(max(0, call.peak - before, call.backward_peak - before - behind)))
+        for module, call, before, behind in zip(modules, calls, saved, gradients, strict=True)
+    ]
 
 
 class Share(NamedTuple):
