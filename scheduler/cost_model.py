@@ -1,11 +1,12 @@
 """How long work will take on a device: as expected, for who chooses between devices, and at most.
 
-What is expected follows from the best that is known of a device: what a simulated one declares, what was fitted
-to a profile (:mod:`dl4all.scheduler.speed_fit`), what its calibration measured, or what is usual for its kind.
+What is expected follows from the best that is known of a device: what a simulated one declares, what was
+fitted to a profile (:mod:`dl4all.scheduler.speed_fit`), what its calibration measured, or what is usual for
+its kind.
 
-The bound is for launches, so that none keeps a device busy until its driver gives it up. It is rough and on the
-safe side: work and memory traffic at a fraction of the speed that was measured, or that the slowest devices of a
-kind have. Too much caution costs a submission more now and then.
+The bound is for launches, so that none keeps a device busy until its driver gives it up. It is rough and on
+the safe side: work and memory traffic at a fraction of the speed that was measured, or that the slowest
+devices of a kind have. Too much caution costs a submission more now and then.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The speeds of a device from what a profile measured there, by least squares.
 
-Each op of the profile is an equation: its seconds are those of one launch, of the bytes of its operands and its
-result, and of its floating point operations at the rate of its family. Equations are scaled so that relative
-errors count, and those that stand out are given less weight. What a profile does not determine stays close to
-what was known before.
+Each op of the profile is an equation: its seconds are those of one launch, of the bytes of its operands and
+its result, and of its floating point operations at the rate of its family. Equations are scaled so that
+relative errors count, and those that stand out are given less weight. What a profile does not determine stays
+close to what was known before.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def fit(profile: Profile | Iterable[Event], device: Device) -> Speeds:
     """The speeds that explain a profile best.
 
     Args:
-        profile: a finished profile, or its events. A step of training, run three times or more, has enough of them.
+        profile: a finished profile, or its events. A step of training, run three times or more, has enough of
+            them.
         device: the device whose events count.
 
     Raises:
@@ -63,7 +64,7 @@ def fit(profile: Profile | Iterable[Event], device: Device) -> Speeds:
     found = samples(events, device)
     if not found:
         raise ArgumentError(
-            f"[fit] nothing in the profile ran on {device}; profile a model that is on {device}, with its inputs"
+            f"[fit] nothing in the profile ran on {device}; profile a model that is there, with its inputs"
         )
     prior = calibrated(hardware_name(device.name), device.info)
     families = sorted({sample.family for sample in found if sample.flops})
@@ -87,8 +88,8 @@ def keep(speeds: Speeds, device: Device) -> None:
 def samples(events: Iterable[Event], device: Device) -> list[Sample]:
     """What the ops on a device took.
 
-    On a host it is the time of the call. Elsewhere an op takes the time of its kernels, or that to record them
-    if it is longer: then the device waits for the host.
+    On a host it is the time of the call. Elsewhere an op takes the time of its kernels, or that to record
+    them if it is longer: then the device waits for the host.
     """
     calls: dict[tuple[Any, ...], list[float]] = {}
     for op, kernels in _outermost(events, str(device)):
@@ -135,7 +136,7 @@ def _with_transfers(speeds: Speeds, events: Iterable[Event], device: Device) -> 
 
 
 def _robust(rows: Sequence[Sequence[float]], seconds: Sequence[float], known: Sequence[float]) -> list[float]:
-    """Factors of the columns, none negative, that explain the seconds; Huber's weights, by relative errors."""
+    """Factors of the columns, none negative, that explain the seconds: relative errors, Huber's weights."""
     scale = np.array([value or 1e-12 for value in known])
     equations = np.array(rows) / np.array(seconds)[:, None] * scale
     prior = PRIOR * np.eye(len(scale))

@@ -37,44 +37,41 @@ FACTS = tuple(
 )
 
 
-class Shape(click.ParamType):
-    """Sizes with commas between them."""
-
-    name = "SIZES"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            sizes = tuple(map(int, value.split(",")))
-        except ValueError:
-            sizes = ()
-        if not sizes or min(sizes) < 1:
-            self.fail(f"expected sizes such as 8,3,224,224, got {value!r}", param, ctx)
-        return sizes
+def _sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """The shape of a batch, from sizes with commas between them."""
+    try:
+        sizes = None if value is None else tuple(map(int, value.split(",")))
+    except ValueError:
+        sizes = ()
+    if sizes is not None and (len(sizes) < 2 or min(sizes) < 1):
+        raise click.BadParameter(f"expected sizes such as 8,3,224,224, samples first; got {value!r}")
+    return sizes
 
 
-class Facts(click.ParamType):
-    """Facts of a simulated device."""
+def _facts(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The facts of simulated devices, each from pairs of names and numbers."""
+    return [dict(map(_fact, filter(None, map(str.strip, text.split(","))))) for text in value]
 
-    name = "FACTS"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        facts: dict[str, Any] = {}
-        for part in filter(None, map(str.strip, value.split(","))):
-            name, _, number = part.partition("=")
-            try:
-                facts[name] = float(number)
-            except ValueError:
-                facts[name] = math.nan
-            if name not in FACTS or not facts[name] > 0:
-                self.fail(f"expected NAME=NUMBER with a name of {', '.join(FACTS)}, got {part!r}", param, ctx)
-        if "memory" in facts:
-            facts["memory"] = int(facts["memory"])
-        return facts
+def _fact(text: str) -> tuple[str, float]:
+    """One fact.
+
+    >>> _fact("memory=1e9"), _fact("gflops=0.5")
+    (('memory', 1000000000), ('gflops', 0.5))
+    """
+    name, _, digits = text.partition("=")
+    try:
+        number = float(digits)
+    except ValueError:
+        number = math.nan
+    if name not in FACTS or not 0 < number < math.inf:
+        raise click.BadParameter(f"expected NAME=NUMBER with a name of {', '.join(FACTS)}; got {text!r}")
+    return name, int(number) if name == "memory" else number
 
 
 @click.command()
 @click.argument("model", metavar="MODEL")
-@click.option("--input", "shape", type=Shape(), help="The shape of a batch, such as 8,3,224,224.")
+@click.option("--input", "shape", callback=_sizes, help="The shape of a batch, such as 8,3,224,224.")
 @click.option("--batch", type=click.IntRange(min=1), help="Samples of a batch, in the place of the shape's.")
 @click.option(
     "--classes", type=click.IntRange(min=1), help="Classes of the output, if not the network's usual."
@@ -85,7 +82,7 @@ class Facts(click.ParamType):
 @click.option("--devices", help="Names with commas between them; all devices by default.")
 @click.option(
     "--simulated",
-    type=Facts(),
+    callback=_facts,
     multiple=True,
     help='A device that is not here, by its facts: "gflops=100,gb_per_s=20,memory=1e9". May be given again.',
 )
@@ -112,7 +109,7 @@ def place(
     classes: int | None,
     settings: tuple[str, ...],
     devices: str | None,
-    simulated: tuple[dict[str, Any], ...],
+    simulated: list[dict[str, Any]],
     training: bool,
     optimizer: str,
     micro_batches: int,
@@ -122,8 +119,8 @@ def place(
 ) -> None:
     """Say on which devices the network MODEL would run fastest, which split it would have, and why.
 
-    MODEL is a name that dl4all train knows, such as resnet18. Nothing is trained, and without --measure nothing is
-    computed: times are predicted from what each device was measured to reach, or declares.
+    MODEL is a name that dl4all train knows, such as resnet18. Nothing is trained, and without --measure
+    nothing is computed: times are predicted from what each device was measured to reach, or declares.
     """
     if model not in MODELS:
         raise ArgumentError(
@@ -131,8 +128,6 @@ def place(
         )
     sizes = shape or INPUTS.get(model, PHOTOGRAPH)
     sizes = sizes if batch is None else (batch, *sizes[1:])
-    if len(sizes) < 2:
-        raise ArgumentError(f"[place] --input is the shape of a batch, samples first; got {sizes[0]} alone")
     group = _devices(devices, simulated)
     real = [device for device in group if device.simulated is None]
     # What it is made on needs no memory, and draws no initial values.
@@ -165,8 +160,8 @@ def place(
         print(line)
 
 
-def _devices(names: str | None, simulated: tuple[dict[str, Any], ...]) -> list[dl.Device]:
-    """The devices that were named, or all that there are unless some are simulated, and the simulated ones."""
+def _devices(names: str | None, simulated: list[dict[str, Any]]) -> list[dl.Device]:
+    """The devices that were named, by default all unless some are simulated, and the simulated ones."""
     chosen: list[dl.Device] = []
     if names is not None:
         chosen += dl.DeviceGroup([name.strip() for name in names.split(",")]).devices
@@ -190,7 +185,8 @@ def _arguments(
         name = name.strip()
         if name not in known:
             raise ArgumentError(
-                f"[place] {model} has no argument {name!r}{nearest(name, known)}; known are {', '.join(known)}"
+                f"[place] {model} has no argument {name!r}{nearest(name, known)}; known are "
+                f"{', '.join(known)}"
             )
         try:
             value = tomllib.loads(f"value = {text}")["value"]

@@ -1,8 +1,8 @@
 """A run of a network as a sequence of calls, with the tensors that go between them or the work of each.
 
-A call is that of a module without modules below it. What a module does between the calls of those below it, such
-as the sum of a residual block, is a call of its own, so that the sequence covers the run without gaps. Two runs of
-one network with inputs of the same shapes have the same sequence.
+A call is that of a module without modules below it. What a module does between the calls of those below it,
+such as the sum of a residual block, is a call of its own, so that the sequence covers the run without gaps.
+Two runs of one network with inputs of the same shapes have the same sequence.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class CallSequence:
 
 
 class DataFlow(CallSequence):
-    """The tensors that go from call to call: storages, which views share, and only those that lead to a node."""
+    """The tensors that go from call to call: storages, which views share, as far as nodes tell of them."""
 
     def __init__(self, network: Module, inputs: Iterable[TensorBase]) -> None:
         super().__init__(network)
@@ -121,7 +121,7 @@ class DataFlow(CallSequence):
                 self._touch(tensor, len(self.calls) - 1)
 
     def end(self, outputs: Iterable[TensorBase]) -> None:
-        """The outputs are used by whoever has called the network; what no call has used belongs to the first."""
+        """The outputs are used by the network's caller; what no call has used belongs to the first."""
         for tensor in outputs:
             self._touch(tensor, len(self.calls))
         for key, tensor in self._state.items():
@@ -139,15 +139,15 @@ class DataFlow(CallSequence):
         self._nbytes[key] = max(self._nbytes.get(key, 0), nbytes_of(tensor))
 
     def added(self) -> list[list[TensorBase]]:
-        """The parameters and buffers that each call is the first to use; at the end what follows the network."""
+        """The parameters and buffers that each call is the first to use; at the end, what follows it."""
         return [self._added.get(call, []) for call in range(len(self.calls) + 1)]
 
     def cuts(self) -> list[int | None]:
         """Bytes that go on behind each call if the network is cut there; None where it cannot be cut.
 
-        One tensor goes on behind a cut, and no parameter or buffer is used on both sides. The inside of a module
-        is cut only if it is a chain, which can be cut everywhere between the modules directly below it: residual
-        blocks stay whole.
+        One tensor goes on behind a cut, and no parameter or buffer is used on both sides. The inside of a
+        module is cut only if it is a chain, which can be cut everywhere between the modules directly below
+        it: residual blocks stay whole.
         """
         plain = [self._crossing(call) for call in range(len(self.calls))]
         whole: set[int] = set()  # calls of modules that are no chains

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from dl4all.errors import ArgumentError
 from dl4all.ops.core.op import Op
 from dl4all.runtime.work import Work
 from dl4all.scheduler.cost_model import speeds
 from dl4all.scheduler.device import Device
 
 
-def op_work(op: Op[...], *operands: Any, **arguments: Any) -> Work:
+def op_work(op: Callable[..., Any], *operands: Any, **arguments: Any) -> Work:
     """The work of a call, which is not made.
 
     Args:
@@ -18,13 +20,18 @@ def op_work(op: Op[...], *operands: Any, **arguments: Any) -> Work:
         operands, arguments: as for the call; of tensors only shapes and dtypes matter.
 
     Raises:
-        ShapeError, DTypeError, ArgumentError: as the call would.
+        ArgumentError: it is no op, but a function of ops; or as the call would.
+        ShapeError, DTypeError: as the call would.
 
     Example:
         >>> import dl4all as dl
         >>> op_work(dl.ops.matmul, dl.zeros(2, 3), dl.zeros(3, 5))
         Work(launches=1.0, nbytes=124.0, flops={'linalg': 60})
     """
+    if not isinstance(op, Op):
+        raise ArgumentError(
+            f"[op_work] expected an op, got {op!r}; take those that it calls, or trace a module that calls it"
+        )
     tensors, named = op.bind(operands, arguments)
     op.check_operands(tensors)
     shape, dtype = op.infer(*tensors, **named)
@@ -34,7 +41,7 @@ def op_work(op: Op[...], *operands: Any, **arguments: Any) -> Work:
     return work
 
 
-def op_seconds(op: Op[...], device: Device, *operands: Any, **arguments: Any) -> float:
+def op_seconds(op: Callable[..., Any], device: Device, *operands: Any, **arguments: Any) -> float:
     """How long a call is expected to take on a device, wherever its operands are now.
 
     Args:
@@ -42,7 +49,7 @@ def op_seconds(op: Op[...], device: Device, *operands: Any, **arguments: Any) ->
         device: any device; the operands are not moved there.
 
     Raises:
-        ShapeError, DTypeError, ArgumentError: as the call would.
+        ArgumentError, ShapeError, DTypeError: see :func:`op_work`.
 
     Example:
         >>> import dl4all as dl

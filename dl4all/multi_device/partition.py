@@ -1,8 +1,9 @@
 """Where to cut a chain of units, and which device gets which part: dynamic programming over the cuts.
 
-A part is what one device computes, consecutive units; each device has one part or none. With up to 8 devices every
-order of them is considered, exactly: for each set of devices and each of them as the first, the best way to place
-the units from each position on. With more, devices are used in one order, the fastest first, and any may be left out.
+A part is what one device computes, consecutive units; each device has one part or none. With up to 8 devices
+every order of them is considered, exactly: for each set of devices and each of them as the first, the best
+way to place the units from each position on. With more, devices are used in one order, the fastest first, and
+any may be left out.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Problem:
         seconds: (devices, units) of a micro-batch, forward and backward.
         once: (devices, units) in a step, whatever the number of micro-batches.
         moves: (devices, devices, units) of what goes to a unit from a device to another one, there and back.
-        memory: (units, units + 1) bytes of a part from a unit to before another one, which keeps the activations of
-            one micro-batch, of two, and so on.
+        memory: (units, units + 1) bytes of a part from a unit to before another one, which keeps the
+            activations of one micro-batch, of two, and so on.
         limits: bytes that each device has.
         micro_batches: how many there are in a step.
     """
@@ -67,9 +68,9 @@ class Problem:
 def candidates(problem: Problem) -> list[list[Part]]:
     """Partitions, one of which is the best; each device alone is among them if it has the memory.
 
-    One micro-batch goes from part to part, and the sum of the times counts: there is one best partition. Several are
-    worked on at once, and the slowest part counts most, yet a pipeline of many parts takes long to fill: so
-    partitions with the least sum are looked for under several bounds for the slowest part.
+    One micro-batch goes from part to part, and the sum of the times counts: there is one best partition.
+    Several are worked on at once, and the slowest part counts most, yet a pipeline of many parts takes long
+    to fill: so partitions with the least sum are looked for under several bounds for the slowest part.
     """
     alone = [device for device in range(problem.devices) if problem.fits(device, 0)[0, problem.units]]
     found = [[Part(0, problem.units, device)] for device in alone]
@@ -180,7 +181,7 @@ def _state(
     moves: Numbers,
     combine: Callable[..., Any],
 ) -> _State:
-    """Let a device compute a part, and the best of what may follow the rest; without that, all that is left."""
+    """Let a device compute a part, and the best of what may follow the rest; if nothing may, all of it."""
     units = len(allowed)
     if not following:
         return _State(allowed[:, units], np.full(units, units), following, np.zeros(units, int))

@@ -1,8 +1,9 @@
-"""Which device computes which modules of a model: the split with the least predicted time that fits the memory.
+"""Which device computes which modules of a model: the fastest split that fits the memory, as predicted.
 
 Where there is no compiled graph, modules are what can be placed. A model is traced without computing
-(:mod:`dl4all.multi_device.work_trace`), cut into units (:mod:`dl4all.multi_device.units`), and consecutive units are
-given to devices (:mod:`dl4all.multi_device.partition`) by the cost model (:mod:`dl4all.scheduler.cost_model`).
+(:mod:`dl4all.multi_device.work_trace`), cut into units (:mod:`dl4all.multi_device.units`), and consecutive
+units are given to devices (:mod:`dl4all.multi_device.partition`) by the cost model
+(:mod:`dl4all.scheduler.cost_model`).
 """
 
 from __future__ import annotations
@@ -42,18 +43,19 @@ def place(
 ) -> Placement:
     """Find the devices on which a model is predicted to run fastest. Nothing is computed, and nothing moved.
 
-    The time is that of a step: forward, in training backward and the optimizer, and the copies of activations and
-    their gradients between devices, through the host. The input's way to the first device does not count. Of devices
-    that are one piece of hardware only the first is considered.
+    The time is that of a step: forward, in training backward and the optimizer, and the copies of activations
+    and their gradients between devices, through the host. The input's way to the first device does not count.
+    Of devices that are one piece of hardware only the first is considered.
 
     Args:
         model: on any device.
         devices: a group, of which those that still work count, or names or devices.
         example_inputs: a batch; see :func:`dl4all.multi_device.work_trace.trace_work`.
         training: whether it is to be trained.
-        optimizer_bytes_per_parameter: what the optimizer keeps for each number that is trained: 0 for SGD, 4 with
-            momentum, 8 for Adam, in float32.
-        micro_batches: into how many parts the batch is cut. With more than one, stages work side by side (1F1B).
+        optimizer_bytes_per_parameter: what the optimizer keeps for each number that is trained: 0 for SGD, 4
+            with momentum, 8 for Adam, in float32.
+        micro_batches: into how many parts the batch is cut. With more than one, stages work side by side
+            (1F1B).
         loss, targets: ``loss(output, *targets)`` belongs to the step; without it, only the model.
 
     Raises:
@@ -166,7 +168,8 @@ def _too_large(name: str, costs: StageCosts) -> str:
         else ""
     )
     return (
-        f"[place] {name} needs {_megabytes(whole.total)} ({_megabytes(whole.activations)} for activations){part}, "
+        f"[place] {name} needs {_megabytes(whole.total)} ({_megabytes(whole.activations)} for activations)"
+        f"{part}, "
         f"and no split fits into {have}{shared}; use a smaller batch, more micro-batches, or more devices"
     )
 

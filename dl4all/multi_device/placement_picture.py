@@ -41,9 +41,9 @@ def draw(placement: Placement, file: str | Path) -> None:
             edgecolors="white",
             linewidth=0.5,
         )
-        if placement.micro_batches > 1 and not moves and slot.kind != "update":
-            if slot.end - slot.start > LABELLED * placement.seconds:
-                axes.text(
+        numbered = placement.micro_batches > 1 and slot.kind in ("forward", "backward")
+        if numbered and slot.end - slot.start > LABELLED * placement.seconds:
+            axes.text(
                     start + seconds / 2, slot.stage, str(slot.micro_batch), ha="center", va="center",
                     color="white", fontsize=8,
                 )  # fmt: skip

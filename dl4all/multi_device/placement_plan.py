@@ -1,4 +1,4 @@
-"""A placement: which device computes which modules, how long that is predicted to take, and why it was chosen."""
+"""A placement: which device computes which modules, how long that takes as predicted, and why."""
 
 from __future__ import annotations
 

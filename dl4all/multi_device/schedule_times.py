@@ -1,7 +1,8 @@
 """When the stages of a model work on which micro-batch, by how long each of them takes.
 
-The order is that of 1F1B (Narayanan et al., "PipeDream", SOSP 2019): a stage goes through as many micro-batches
-forward as there are stages behind it, then backward and forward by turns, so that it keeps the activations of few.
+The order is that of 1F1B (Narayanan et al., "PipeDream", SOSP 2019): a stage goes through as many
+micro-batches forward as there are stages behind it, then backward and forward by turns, so that it keeps the
+activations of few.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from dl4all.scheduler.cost_model import speeds
 from dl4all.scheduler.device import Device
 
 RESERVE = 0.1
-"""The part of a real device's memory that is left for other programs, and for what kernels need beside operands."""
+"""The part of a real device's memory that is left to other programs and to temporary buffers of kernels."""
 
 
 class StageCosts:
@@ -51,7 +51,7 @@ class StageCosts:
         return Problem(
             each + more,
             update - more,  # the first micro-batch has nothing to add to
-            there + there.transpose(1, 0, 2) * self._training,
+            there + there.transpose(1, 0, 2) * float(self._training),
             [self._memory(count) for count in live],
             list(map(usable_memory, self.devices)),
             m,

@@ -1,4 +1,4 @@
-"""The structure of a model on another device: the same modules, and tensors of the same shapes without values."""
+"""The structure of a model on another device: the same modules, and tensors without values."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from dl4all.runtime.work import Work
 
 @dataclass(frozen=True)
 class Unit:
-    """Consecutive modules that stay together. Work and activations are of one micro-batch, bytes of one copy."""
+    """Consecutive modules that stay together. Work and activations are of one micro-batch."""
 
     name: str
     modules: tuple[str, ...]

@@ -1,8 +1,9 @@
 """What each module of a model does in a step, found out without computing anything.
 
 The structure of the model runs on a simulated device that lets no op compute. There its launches are counted,
-for the module whose call they belong to; in the backward pass, for the module whose call made the node. A first
-run finds out which tensors go from one module to another, and with that where the model can be cut in two.
+for the module whose call they belong to; in the backward pass, for the module whose call made the node. A
+first run finds out which tensors go from one module to another, and with that where the model can be cut in
+two.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class ModuleWork:
     workspace: int = 0
     """The most bytes that there are meanwhile, beside what stays: operands, results, temporary ones."""
     cut: int | None = None
-    """Bytes that go on to the next module if the model is cut behind this one; None where it cannot be cut."""
+    """Bytes that go on if the model is cut behind this module; None where it cannot be cut."""
 
     @property
     def step(self) -> Work:
@@ -110,7 +111,8 @@ def trace_work(
 
     Args:
         model: on any device.
-        example_inputs: what the model is called with. Only the shapes of floats matter; ints keep their values.
+        example_inputs: what the model is called with. Only the shapes of floats matter; ints keep their
+            values.
         training: whether a backward pass follows; otherwise the model runs as after ``eval()``.
         loss: ``loss(output, *targets)`` is where the backward pass starts; without it, all outputs are given
             gradients.
@@ -145,7 +147,8 @@ def trace_work(
         except Exception as error:
             raise TraceError(
                 f"[trace_work] {type(model).__name__} does not run where nothing is computed "
-                f"({type(error).__name__}: {error}); if what it does depends on numbers, run it on a real device"
+                f"({type(error).__name__}: {error}); if what it does depends on numbers, it must run on a "
+                "real device"
             ) from error
     cuts = [*flow.cuts(), None]
     modules = [_module_work(*each) for each in zip(ledger.calls, flow.added(), cuts, strict=True)]
@@ -214,7 +217,7 @@ def _ledger(
 
 
 def _without_empty(modules: Sequence[ModuleWork]) -> Iterator[ModuleWork]:
-    """The calls without those that do nothing between modules; a cut behind these is behind what came before."""
+    """The calls without those that do nothing; a cut behind such a one is behind what came before."""
     kept: ModuleWork | None = None
     for module in modules:
         empty_call = not module.kind and not module.step.launches and not module.parameters + module.buffers
@@ -251,7 +254,8 @@ def _module_work(call: Call, state: Sequence[TensorBase], cut: int | None) -> Mo
 def _with_workspace(modules: Sequence[ModuleWork], calls: Sequence[Call]) -> list[ModuleWork]:
     """What each call needs at its peaks, without what stays: activations of the calls so far, and gradients.
 
-    In its backward pass the activations of later calls are gone, and the gradients of their parameters are there.
+    In its backward pass the activations of later calls are gone, and the gradients of their parameters are
+    there.
     """
     saved = np.cumsum([module.saved for module in modules])
     gradients = np.cumsum([sum(module.trained) for module in reversed(modules)])[::-1]
@@ -289,8 +293,8 @@ def batch_work(
     """How a model's work depends on the size of the batch, from a batch as given and one of twice the size.
 
     Args:
-        model, example_inputs, loss, targets: as for :func:`trace_work`. The first axis of every input and target
-            is the batch.
+        model, example_inputs, loss, targets: as for :func:`trace_work`. The first axis of every input and
+            target is the batch.
 
     Raises:
         ArgumentError: there is no input with samples.
@@ -299,7 +303,7 @@ def batch_work(
     Example:
         >>> import dl4all as dl
         >>> work = batch_work(dl.nn.Linear(4, 3), dl.zeros(2, 4, device="cpu"))
-        >>> work.inference.fixed.nbytes, work.inference.per_sample.nbytes  # parameters; an input and an output
+        >>> work.inference.fixed.nbytes, work.inference.per_sample.nbytes  # parameters; operands
         (60.0, 28.0)
         >>> work.inference.at(10).flops
         {'linalg': 240.0}
@@ -344,7 +348,8 @@ def samples_of(name: str, *values: Any) -> int:
     sizes = {tensor.shape[0] if tensor.shape else 0 for tensor in _leaves(values)}
     if len(sizes) != 1 or 0 in sizes:
         raise ArgumentError(
-            f"[{name}] expected inputs with the same number of samples along their first axes, got {sorted(sizes)}"
+            f"[{name}] expected inputs with the same number of samples along their first axes, got "
+            f"{sorted(sizes)}"
         )
     return int(sizes.pop())
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import dl4all as dl
-from dl4all.errors import ShapeError
+from dl4all.errors import ArgumentError, ShapeError
 from dl4all.multi_device.op_cost import op_seconds, op_work
 from dl4all.scheduler.cost_model import speeds
 from dl4all.scheduler.simulation import simulated_device
@@ -38,3 +38,8 @@ def test_a_simulated_device_takes_what_is_predicted(op: Any, shapes: Any, argume
 def test_wrong_operands_are_the_ops_own_error() -> None:
     with pytest.raises(ShapeError, match="matmul"):
         op_work(dl.ops.matmul, dl.zeros(2, 3, device="cpu"), dl.zeros(2, 3, device="cpu"))
+
+
+def test_functions_of_several_ops_are_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"\[op_work\] expected an op"):
+        op_work(dl.nn.functional.batch_norm, dl.zeros(2, 3, device="cpu"))

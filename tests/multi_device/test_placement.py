@@ -133,11 +133,9 @@ def test_a_split_costs_the_copies_there_and_back() -> None:
     one_way = 2 * (50e-6 + nbytes / 1e6)  # down to the host, and up
     before, after = found.stages
     assert (before.receive, before.give_back) == (0, 0)
-    assert (after.received, after.receive, after.give_back) == (
-        nbytes,
-        pytest.approx(one_way),
-        pytest.approx(one_way),
-    )
+    assert after.received == nbytes
+    assert after.receive == pytest.approx(one_way)
+    assert after.give_back == pytest.approx(one_way)
     computing = sum(s.forward + s.backward for s in found.stages)
     assert found.seconds >= computing + 2 * one_way
     assert place(chain(), [first, second], batch(), training=False).seconds < found.seconds

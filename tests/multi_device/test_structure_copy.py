@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dl4all as dl
 from dl4all import nn
 from dl4all.multi_device.structure_copy import structure_copy
@@ -19,7 +21,7 @@ class Net(nn.Module):
         self.last.weight = self.first.weight
         self.last.weight.requires_grad_(False)
         self.register_buffer("count", dl.ones(3, dtype="int64", device="cpu"))
-        self.listed = [nn.Linear(2, 1), (dl.ones(2, device="cpu"), "x")]
+        self.listed: list[Any] = [nn.Linear(2, 1), (dl.ones(2, device="cpu"), "x")]
         self.named = {"a": self.first}
 
 

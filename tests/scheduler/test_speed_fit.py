@@ -85,7 +85,8 @@ def test_of_the_same_call_the_median_counts(cpu: Device) -> None:
         for i, taken in enumerate(times)
     ]
     (sample,) = samples(events, cpu)
-    assert sample == ("activation", 400, 0, pytest.approx(2e-3))
+    assert sample[:3] == ("activation", 400, 0)
+    assert sample.seconds == pytest.approx(2e-3)
 
 
 def test_what_a_profile_does_not_say_stays_as_it_was(cpu: Device) -> None:
