@@ -1,9 +1,12 @@
 """The speeds of a device from what a profile measured there, by least squares.
 
 Each op of the profile is an equation: its seconds are those of one launch, of the bytes of its operands and
-its result, and of its floating point operations at the rate of its family. Equations are scaled so that
-relative errors count, and those that stand out are given less weight. What a profile does not determine stays
-close to what was known before.
+its result, and of its floating point operations at the rate of its class of kernels. Kernels of a class are
+not equally fast, and no rate suits all of them. So equations have the weights of a Poisson regression
+(McCullagh and Nelder, "Generalized Linear Models", chapter 9), under which the sum over all ops is that of
+the profile: a step like the one that was measured is predicted to take what it took. Of calls with the same
+operands the median counts, so that a call that was interrupted has no weight. What a profile does not
+determine stays close to what was known before.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ from dl4all.scheduler.device import Device
 from dl4all.scheduler.profile import Profile
 
 PRIOR = 1e-2  # the weight of what was known before, where an op has 1
-OUTLIER = 0.2  # a relative error from which on an equation loses weight
-ROUNDS = 10  # of weighting the equations anew
+LEAST = 1e-2  # the smallest share of an op's time that is taken for its prediction, in weights
+ROUNDS = 20  # of weighting the equations anew
 
 Matrix = npt.NDArray[np.float64]
 
@@ -35,10 +38,11 @@ Matrix = npt.NDArray[np.float64]
 class Sample(NamedTuple):
     """What one op took; of several calls with the same operands, the median."""
 
-    family: str
+    kind: str  # the class of kernels
     nbytes: float
     flops: float
     seconds: float
+    calls: int = 1
 
 
 def fit(profile: Profile | Iterable[Event], device: Device) -> Speeds:
@@ -58,7 +62,7 @@ def fit(profile: Profile | Iterable[Event], device: Device) -> Speeds:
         >>> with dl.profile() as p:
         ...     y = (x @ x).relu()
         >>> fit(p, dl.device("cpu")).per_flop_of.keys()
-        dict_keys(['linalg'])
+        dict_keys(['linalg.matmul'])
     """
     events = profile.events if isinstance(profile, Profile) else list(profile)
     found = samples(events, device)
@@ -67,15 +71,14 @@ def fit(profile: Profile | Iterable[Event], device: Device) -> Speeds:
             f"[fit] nothing in the profile ran on {device}; profile a model that is there, with its inputs"
         )
     prior = calibrated(hardware_name(device.name), device.info)
-    families = sorted({sample.family for sample in found if sample.flops})
+    kinds = sorted({sample.kind for sample in found if sample.flops})
     rows = [
-        [1.0, sample.nbytes, *(sample.flops * (family == sample.family) for family in families)]
-        for sample in found
+        [1.0, sample.nbytes, *(sample.flops * (kind == sample.kind) for kind in kinds)] for sample in found
     ]
-    known = [prior.launch, prior.per_byte, *(prior.per_flop for _ in families)]
-    launch, per_byte, *per_flop = _robust(rows, [sample.seconds for sample in found], known)
+    known = [prior.launch, prior.per_byte, *(prior.per_flop for _ in kinds)]
+    launch, per_byte, *per_flop = _factors(rows, [s.seconds for s in found], [s.calls for s in found], known)
     speeds = replace(
-        prior, launch=launch, per_byte=per_byte, per_flop_of=dict(zip(families, per_flop, strict=True))
+        prior, launch=launch, per_byte=per_byte, per_flop_of=dict(zip(kinds, per_flop, strict=True))
     )
     return _with_transfers(speeds, events, device)
 
@@ -89,15 +92,18 @@ def samples(events: Iterable[Event], device: Device) -> list[Sample]:
     """What the ops on a device took.
 
     On a host it is the time of the call. Elsewhere an op takes the time of its kernels, or that to record
-    them if it is longer: then the device waits for the host.
+    one if it is longer: then the device waits for the host. Recording takes what it usually takes, as some
+    calls wait until the device has done what it was given before.
     """
+    ran = _outermost(events, str(device))
+    usual = statistics.median(op.seconds for op, _ in ran) if ran else 0.0
     calls: dict[tuple[Any, ...], list[float]] = {}
-    for op, kernels in _outermost(events, str(device)):
-        seconds = op.seconds if device.is_host else max(op.seconds, sum(kernel.seconds for kernel in kernels))
-        calls.setdefault((op.name, op.family, op.shapes, op.nbytes, op.flops), []).append(seconds)
+    for op, kernels in ran:
+        seconds = op.seconds if device.is_host else max(usual, sum(kernel.seconds for kernel in kernels))
+        calls.setdefault((op.name, op.kernel_class, op.shapes, op.nbytes, op.flops), []).append(seconds)
     return [
-        Sample(family, nbytes, flops, statistics.median(seconds))
-        for (_, family, _, nbytes, flops), seconds in calls.items()
+        Sample(kind, nbytes, flops, statistics.median(seconds), len(seconds))
+        for (_, kind, _, nbytes, flops), seconds in calls.items()
         if statistics.median(seconds) > 0
     ]
 
@@ -119,34 +125,35 @@ def _outermost(events: Iterable[Event], device: str) -> list[tuple[Event, list[E
 
 def _with_transfers(speeds: Speeds, events: Iterable[Event], device: Device) -> Speeds:
     """The speeds with those of the profile's copies, if it has some."""
-    copies = [
-        event
-        for event in events
-        if event.kind in ("upload", "download") and event.device == str(device) and event.seconds > 0
-    ]
+    copies: dict[tuple[str, int], list[float]] = {}
+    for event in events:
+        if event.kind in ("upload", "download") and event.device == str(device) and event.seconds > 0:
+            copies.setdefault((event.kind, event.nbytes), []).append(event.seconds)
     if not copies:
         return speeds
-    rows = [
-        [1.0, event.nbytes * (event.kind == "upload"), event.nbytes * (event.kind == "download")]
-        for event in copies
-    ]
+    rows = [[1.0, nbytes * (kind == "upload"), nbytes * (kind == "download")] for kind, nbytes in copies]
     known = [speeds.transfer, speeds.per_byte_up, speeds.per_byte_down]
-    transfer, up, down = _robust(rows, [event.seconds for event in copies], known)
+    taken = list(copies.values())
+    transfer, up, down = _factors(rows, list(map(statistics.median, taken)), list(map(len, taken)), known)
     return replace(speeds, transfer=transfer, per_byte_up=up, per_byte_down=down)
 
 
-def _robust(rows: Sequence[Sequence[float]], seconds: Sequence[float], known: Sequence[float]) -> list[float]:
-    """Factors of the columns, none negative, that explain the seconds: relative errors, Huber's weights."""
+def _factors(
+    rows: Sequence[Sequence[float]], seconds: Sequence[float], calls: Sequence[int], known: Sequence[float]
+) -> list[float]:
+    """Factors of the columns, none negative, that give the seconds, by what is known too."""
     scale = np.array([value or 1e-12 for value in known])
-    equations = np.array(rows) / np.array(seconds)[:, None] * scale
+    measured, counts = np.array(seconds), np.array(calls, np.float64)
+    equations = np.array(rows) * scale
     prior = PRIOR * np.eye(len(scale))
-    weights = np.ones(len(equations))
+    predicted = measured
     for _ in range(ROUNDS):
+        # In units of the mean, so that the weight of what is known does not depend on how long ops take.
+        weights = np.sqrt(counts / np.maximum(predicted, LEAST * measured) / measured.mean())
         left = np.vstack([equations * weights[:, None], prior])
-        right = np.concatenate([weights, np.full(len(scale), PRIOR)])
+        right = np.concatenate([measured * weights, np.full(len(scale), PRIOR)])
         solution = _nonnegative(left, right)
-        errors = np.abs(equations @ solution - 1)
-        weights = np.sqrt(OUTLIER / np.maximum(errors, OUTLIER))
+        predicted = equations @ solution
     return [float(value) for value in solution * scale]
 
 

@@ -26,7 +26,7 @@ def op_work(op: Callable[..., Any], *operands: Any, **arguments: Any) -> Work:
     Example:
         >>> import dl4all as dl
         >>> op_work(dl.ops.matmul, dl.zeros(2, 3), dl.zeros(3, 5))
-        Work(launches=1.0, nbytes=124.0, flops={'linalg': 60})
+        Work(launches=1.0, nbytes=124.0, flops={'linalg.matmul': 60.0})
     """
     if not isinstance(op, Op):
         raise ArgumentError(
@@ -37,7 +37,7 @@ def op_work(op: Callable[..., Any], *operands: Any, **arguments: Any) -> Work:
     shape, dtype = op.infer(*tensors, **named)
     nbytes, flops = op.bytes_and_flops(tensors, named, shape, dtype)
     work = Work()
-    work.count(op.family, nbytes, flops)
+    work.count(op.kernel_class, nbytes, flops)
     return work
 
 

@@ -128,7 +128,7 @@ def trace_work(
         >>> net = dl.nn.Sequential(dl.nn.Linear(4, 3), dl.nn.ReLU())
         >>> trace = trace_work(net, dl.zeros(2, 4, device="cpu"))
         >>> [(m.path, m.kind, m.forward.flops, m.parameters, m.cut) for m in trace.modules]
-        [('0', 'Linear', {'linalg': 48}, 60, 24), ('1', 'ReLU', {}, 0, None)]
+        [('0', 'Linear', {'linalg.linear': 48.0}, 60, 24), ('1', 'ReLU', {}, 0, None)]
     """
     with _undisturbed():
         device = simulated_device(computes=False, memory=ENDLESS)
@@ -306,7 +306,7 @@ def batch_work(
         >>> work.inference.fixed.nbytes, work.inference.per_sample.nbytes  # parameters; operands
         (60.0, 28.0)
         >>> work.inference.at(10).flops
-        {'linalg': 240.0}
+        {'linalg.linear': 240.0}
     """
     batch = samples_of("batch_work", example_inputs, targets)
     doubled, more = resized(example_inputs, 2 * batch), resized(tuple(targets), 2 * batch)

@@ -47,7 +47,7 @@ class Event:
     nbytes: int = 0  # bound to a kernel, moved, or allocated; of an op, its operands and its result
     flops: int = 0  # floating point operations, where the op declares them
     shader: str = ""  # of a kernel: file and all defines
-    family: str = ""  # of an op
+    kernel_class: str = ""  # of an op: which of its kind are equally fast
     clock: Clock | Literal["none"] = "host"
 
     @property
@@ -159,10 +159,10 @@ class Recorder:
 
     @contextlib.contextmanager
     def op(
-        self, name: str, device: str, shapes: tuple[tuple[int, ...], ...], family: str = ""
+        self, name: str, device: str, shapes: tuple[tuple[int, ...], ...], kernel_class: str = ""
     ) -> Iterator[Span]:
         """An op from call to return, whether it succeeds or not."""
-        span = Span(self._add("op", name, device, shapes=shapes, family=family))
+        span = Span(self._add("op", name, device, shapes=shapes, kernel_class=kernel_class))
         spans = self._spans
         spans.append(span)
         try:

@@ -61,7 +61,7 @@ class SimulatedBackend:
             self.work.count(kind, nbytes, flops)
             speeds = self.speeds
             seconds = speeds.launch + nbytes * speeds.per_byte
-            seconds += flops * speeds.per_flop_of.get(kind, speeds.per_flop)
+            seconds += flops * speeds.per_flop_in(kind)
             self._run(seconds * self._slowness)
 
     def _run(self, seconds: float) -> None:

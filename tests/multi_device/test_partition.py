@@ -79,7 +79,7 @@ def test_stages_in_front_keep_more_micro_batches() -> None:
     """Of four units, two need the memory of two, or of four with another stage behind them."""
     p = problem(0, 4, 2, micro_batches=2, move=0.0)
     memory = np.array([[max(0.0, end - start) for end in range(5)] for start in range(4)], np.float64)
-    p = Problem(np.ones((2, 4)), np.zeros((2, 4)), p.moves * 0, [memory, 2 * memory], [3.0, 3.0], 2)
+    p = Problem(np.ones((2, 4)), np.zeros((2, 4)), p.moves * 0, [memory, memory * 2.0], [3.0, 3.0], 2)
     lengths = {tuple(part.end - part.start for part in partition) for partition in candidates(p)}
     assert lengths == {(1, 3)}
 

@@ -320,7 +320,7 @@ def test_measured_speeds_are_of_the_models_kernels() -> None:
     net = dl.models.LeNet()
     before = {name: tensor.storage for name, tensor in net.state_dict().items()}
     found = measure_speeds(net, dl.device("cpu"), dl.empty(4, 1, 28, 28, device="cpu"))
-    assert found.per_flop_of.keys() == {"conv", "linalg"}
+    assert {kind.partition(".")[0] for kind in found.per_flop_of} == {"conv", "linalg"}
     assert found.launch > 0
     assert {name: tensor.storage for name, tensor in net.state_dict().items()} == before
     assert all(parameter.grad is None for parameter in net.parameters())

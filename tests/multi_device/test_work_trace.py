@@ -115,9 +115,9 @@ def test_each_call_has_its_work() -> None:
     trace = trace_work(net, dl.rand(5, 4, device="cpu"))
     assert paths(trace) == ["0", "1", "2"]
     assert [m.kind for m in trace.modules] == ["Linear", "ReLU", "Linear"]
-    assert [m.forward.flops for m in trace.modules] == [{"linalg": 120}, {}, {"linalg": 60}]
+    assert [m.forward.flops for m in trace.modules] == [{"linalg.linear": 120}, {}, {"linalg.linear": 60}]
     # The first has no gradient of its input to compute.
-    assert [m.backward.flops for m in trace.modules] == [{"linalg": 120}, {}, {"linalg": 120}]
+    assert [m.backward.flops for m in trace.modules] == [{"linalg.matmul": 120}, {}, {"linalg.matmul": 120}]
     assert [m.output for m in trace.modules] == [60, 60, 40]
     assert [m.trained for m in trace.modules] == [(48, 12), (), (24, 8)]
     assert trace.input == 80
@@ -128,7 +128,7 @@ def test_a_frozen_layer_has_no_gradients() -> None:
     net.get_submodule("0").requires_grad_(False)
     first, second = trace_work(net, dl.rand(5, 4, device="cpu")).modules
     assert (first.trained, first.backward.launches, first.parameters) == ((), 0, 60)
-    assert second.backward.flops == {"linalg": 60}
+    assert second.backward.flops == {"linalg.matmul": 60}
     assert all(not p.requires_grad for p in net.get_submodule("0").parameters())
 
 
@@ -167,7 +167,7 @@ def test_a_checkpointed_block_works_twice_and_keeps_little() -> None:
     plain, again = (trace_work(nn.Sequential(nn.Linear(8, 8), Block(flag)), x) for flag in (False, True))
     assert_same_work(again.forward, plain.forward)
     repeated = again.backward - plain.backward
-    assert repeated.flops["linalg"] == 2 * (2 * 2 * 8 * 8)
+    assert repeated.flops["linalg.linear"] == 2 * (2 * 2 * 8 * 8)
     assert sum(m.saved for m in again.modules) < sum(m.saved for m in plain.modules)
 
 

@@ -107,6 +107,8 @@ class Op(Generic[P]):
         self.overwrites = overwrites or elementwise
         self.flops = flops
         self.family = body.__module__.split(".")[2] if body.__module__.startswith("dl4all.ops.") else ""
+        # Kernels of one family differ in how fast they compute, forward from backward more than any others.
+        self.kernel_class = self.family if flops is None else f"{self.family}.{self.name}"
         self._set_gradient(grad)
         self._result_rule: tuple[GradientRule, Callable[..., bool]] | None = None
         optional = {p.name: p.default for p in parameters if p.default is not p.empty}
@@ -173,7 +175,7 @@ class Op(Generic[P]):
         tensors = [operand for operand in operands if isinstance(operand, TensorBase)]
         device = str(tensors[0].device) if tensors else ""
         shapes = tuple(tensor.shape for tensor in tensors)
-        with active.op(self.name, device, shapes, self.family) as span:
+        with active.op(self.name, device, shapes, self.kernel_class) as span:
             result = self._execute(operands, arguments)
         nbytes, flops = self.bytes_and_flops(operands, arguments, result.shape, result.dtype)
         span.finish(result.storage, flops, nbytes)
@@ -308,7 +310,7 @@ class Op(Generic[P]):
             if isinstance(operand, TensorBase):
                 operand.storage.settle()
         nbytes, flops = self.bytes_and_flops(operands, arguments, shape, dtype)
-        device.simulated.launch(self.family, nbytes, flops)
+        device.simulated.launch(self.kernel_class, nbytes, flops)
 
     def bytes_and_flops(
         self, operands: list[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
