@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dl4all.multi_device.work_trace import LOSS, ModuleWork, WorkTrace
@@ -53,15 +53,19 @@ def units(trace: WorkTrace, optimizer_bytes_per_parameter: float) -> list[Unit]:
     return [_unit(part, trace.training, optimizer_bytes_per_parameter) for part in _parts(trace.modules)]
 
 
-def _parts(modules: Sequence[ModuleWork]) -> Iterator[list[ModuleWork]]:
-    part: list[ModuleWork] = []
-    for module in modules:
-        part.append(module)
-        if module.cut is not None:
-            yield part
-            part = []
-    if part:
-        yield part
+def _parts(modules: Sequence[ModuleWork]) -> list[list[ModuleWork]]:
+    """The modules between the cuts; what is done between calls of modules stays with the call before it."""
+    parts: list[list[ModuleWork]] = [[]]
+    for index, module in enumerate(modules):
+        parts[-1].append(module)
+        following = modules[index + 1] if index + 1 < len(modules) else None
+        later = following is not None and not following.kind and following.cut is not None
+        if module.cut is not None and not later and any(each.kind for each in parts[-1]):
+            parts.append([])
+    if len(parts) > 1 and not any(module.kind for module in parts[-1]):
+        behind = parts.pop()
+        parts[-1] += behind
+    return parts
 
 
 def _unit(part: Sequence[ModuleWork], training: bool, optimizer_bytes: float) -> Unit:

@@ -18,6 +18,7 @@ from dl4all.multi_device.placement_picture import draw
 from dl4all.multi_device.placement_plan import Placement
 from dl4all.multi_device.speed_measurement import measure_speeds
 from dl4all.scheduler.simulation import simulated_device
+from tests.conftest import need, parameter
 
 MLP = dl.models.MLP
 LAYERS = 6
@@ -316,10 +317,12 @@ def test_a_picture(split: Placement, tmp_path: Path) -> None:
 # Measuring
 
 
-def test_measured_speeds_are_of_the_models_kernels() -> None:
+@pytest.mark.parametrize("name", [parameter("cpu"), parameter("vulkan:0")])
+def test_measured_speeds_are_of_the_models_kernels(name: str) -> None:
+    need(name)
     net = dl.models.LeNet()
     before = {name: tensor.storage for name, tensor in net.state_dict().items()}
-    found = measure_speeds(net, dl.device("cpu"), dl.empty(4, 1, 28, 28, device="cpu"))
+    found = measure_speeds(net, dl.device(name), dl.empty(4, 1, 28, 28, device="cpu"))
     assert {kind.partition(".")[0] for kind in found.per_flop_of} == {"conv", "linalg"}
     assert found.launch > 0
     assert {name: tensor.storage for name, tensor in net.state_dict().items()} == before
