@@ -49,7 +49,7 @@ def place(
 
     Args:
         model: on any device.
-        devices: a group, of which those that still work count, or names or devices.
+        devices: a group, of which those that still work count, or names or devices, or ``"all"``.
         example_inputs: a batch; see :func:`dl4all.multi_device.work_trace.trace_work`.
         training: whether it is to be trained.
         optimizer_bytes_per_parameter: what the optimizer keeps for each number that is trained: 0 for SGD, 4
@@ -72,6 +72,8 @@ def place(
         >>> [(stage.device is fast, stage.units) for stage in placement.stages]
         [(True, ('0', '1', '2'))]
     """
+    if isinstance(devices, str):
+        devices = DeviceGroup(devices)  # which refuses all names but "all"
     given = devices.alive if isinstance(devices, DeviceGroup) else tuple(map(open_device, devices))
     if not given or micro_batches < 1:
         raise ArgumentError(

@@ -238,11 +238,12 @@ def test_a_model_that_cannot_be_cut_says_so() -> None:
     ("devices", "options", "match"),
     [
         ([], {}, "expected a device"),
+        ("cpu", {}, r"use \['cpu'\]"),
         (["cpu"], {"micro_batches": 0}, "at least one micro-batch"),
         (["cpu"], {"micro_batches": 40}, "32 samples are too few for 40"),
     ],
 )
-def test_bad_arguments(devices: list[str], options: Any, match: str) -> None:
+def test_bad_arguments(devices: list[str] | str, options: Any, match: str) -> None:
     with pytest.raises(ArgumentError, match=match):
         place(chain(), devices, batch(), **options)
 
