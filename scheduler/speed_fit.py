@@ -1,12 +1,16 @@
 """The speeds of a device from what a profile measured there, by least squares.
 
 Each op of the profile is an equation: its seconds are those of one launch, of the bytes of its operands and
-its result, and of its floating point operations at the rate of its class of kernels. Kernels of a class are
-not equally fast, and no rate suits all of them. So equations have the weights of a Poisson regression
-(McCullagh and Nelder, "Generalized Linear Models", chapter 9), under which the sum over all ops is that of
-the profile: a step like the one that was measured is predicted to take what it took. Of calls with the same
-operands the median counts, so that a call that was interrupted has no weight. What a profile does not
-determine stays close to what was known before.
+its result, and of its floating point operations at the rate of its class of kernels. Launch and bandwidth
+follow from the ops that declare no operations, and the rates from what these leave of the others: solved for
+together, slow products with large operands would pass for a slow memory.
+
+Kernels of a class are not equally fast, and no rate suits all of them. With the one that is taken the class
+takes, in all, what it took in the profile: a step like the one that was measured is predicted well. For the
+same reason launch and bandwidth come from least squares with the weights of a Poisson regression (McCullagh
+and Nelder, "Generalized Linear Models", chapter 9). Of calls with the same operands the median counts, so
+that a call that was interrupted has no weight. What a profile does not determine stays close to what was
+known before.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from dl4all.scheduler.device import Device
 from dl4all.scheduler.profile import Profile
 
 PRIOR = 1e-2  # the weight of what was known before, where an op has 1
-LEAST = 1e-2  # the smallest share of an op's time that is taken for its prediction, in weights
+LEAST = 1e-2  # the smallest share of a time that operations have, and that counts as predicted in weights
 ROUNDS = 20  # of weighting the equations anew
 
 Matrix = npt.NDArray[np.float64]
@@ -71,16 +75,24 @@ def fit(profile: Profile | Iterable[Event], device: Device) -> Speeds:
             f"[fit] nothing in the profile ran on {device}; profile a model that is there, with its inputs"
         )
     prior = calibrated(hardware_name(device.name), device.info)
-    kinds = sorted({sample.kind for sample in found if sample.flops})
-    rows = [
-        [1.0, sample.nbytes, *(sample.flops * (kind == sample.kind) for kind in kinds)] for sample in found
-    ]
-    known = [prior.launch, prior.per_byte, *(prior.per_flop for _ in kinds)]
-    launch, per_byte, *per_flop = _factors(rows, [s.seconds for s in found], [s.calls for s in found], known)
-    speeds = replace(
-        prior, launch=launch, per_byte=per_byte, per_flop_of=dict(zip(kinds, per_flop, strict=True))
-    )
-    return _with_transfers(speeds, events, device)
+    launch, per_byte = prior.launch, prior.per_byte
+    if plain := [sample for sample in found if not sample.flops]:
+        rows = [[1.0, sample.nbytes] for sample in plain]
+        launch, per_byte = _factors(rows, plain, [launch, per_byte])
+    computing: dict[str, list[Sample]] = {}
+    for sample in found:
+        if sample.flops:
+            computing.setdefault(sample.kind, []).append(sample)
+    per_flop = {kind: _rate(of_kind, launch, per_byte) for kind, of_kind in sorted(computing.items())}
+    fitted = replace(prior, launch=launch, per_byte=per_byte, per_flop_of=per_flop)
+    return _with_transfers(fitted, events, device)
+
+
+def _rate(found: Sequence[Sample], launch: float, per_byte: float) -> float:
+    """Seconds of an operation with which a class of kernels takes, in all, what its samples took."""
+    seconds = sum(sample.calls * sample.seconds for sample in found)
+    rest = seconds - sum(sample.calls * (launch + per_byte * sample.nbytes) for sample in found)
+    return max(rest, LEAST * seconds) / sum(sample.calls * sample.flops for sample in found)
 
 
 def keep(speeds: Speeds, device: Device) -> None:
@@ -133,17 +145,19 @@ def _with_transfers(speeds: Speeds, events: Iterable[Event], device: Device) -> 
         return speeds
     rows = [[1.0, nbytes * (kind == "upload"), nbytes * (kind == "download")] for kind, nbytes in copies]
     known = [speeds.transfer, speeds.per_byte_up, speeds.per_byte_down]
-    taken = list(copies.values())
-    transfer, up, down = _factors(rows, list(map(statistics.median, taken)), list(map(len, taken)), known)
+    taken = [
+        Sample(kind, nbytes, 0, statistics.median(times), len(times))
+        for (kind, nbytes), times in copies.items()
+    ]
+    transfer, up, down = _factors(rows, taken, known)
     return replace(speeds, transfer=transfer, per_byte_up=up, per_byte_down=down)
 
 
-def _factors(
-    rows: Sequence[Sequence[float]], seconds: Sequence[float], calls: Sequence[int], known: Sequence[float]
-) -> list[float]:
-    """Factors of the columns, none negative, that give the seconds, by what is known too."""
+def _factors(rows: Sequence[Sequence[float]], found: Sequence[Sample], known: Sequence[float]) -> list[float]:
+    """Factors of the columns, none negative, that give the samples' seconds, by what is known too."""
     scale = np.array([value or 1e-12 for value in known])
-    measured, counts = np.array(seconds), np.array(calls, np.float64)
+    measured = np.array([sample.seconds for sample in found])
+    counts = np.array([float(sample.calls) for sample in found])
     equations = np.array(rows) * scale
     prior = PRIOR * np.eye(len(scale))
     predicted = measured

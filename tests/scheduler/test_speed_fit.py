@@ -94,6 +94,20 @@ def test_the_sum_is_that_of_the_profile_though_kernels_of_a_class_are_unlike(cpu
     assert found.per_flop_of["linalg.matmul"] == pytest.approx(TRUE.per_flop_of["linalg.matmul"], rel=0.2)
 
 
+def test_slow_products_with_large_operands_are_no_slow_memory(cpu: Device) -> None:
+    """What is not in the profile, such as an optimizer's step, moves bytes at the memory's own speed."""
+    events, now = [], 0.0
+    for event in ops(90):
+        taken = event.seconds + 1e-8 * event.nbytes * (event.kernel_class == "conv.conv2d")
+        event.start, event.end, now = now, now + taken, now + 2 * taken
+        events.append(event)
+    found = fit(events, cpu)
+    assert found.launch == pytest.approx(TRUE.launch, rel=0.01)
+    assert found.per_byte == pytest.approx(TRUE.per_byte, rel=0.01)
+    assert found.per_flop_of["linalg.matmul"] == pytest.approx(TRUE.per_flop_of["linalg.matmul"], rel=0.01)
+    assert found.per_flop_of["conv.conv2d"] > 1.1 * TRUE.per_flop_of["conv.conv2d"]
+
+
 def test_of_the_same_call_the_median_counts(cpu: Device) -> None:
     times = (1e-3, 2e-3, 90e-3)  # a first call that compiles, say
     events = [
