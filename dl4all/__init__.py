@@ -27,6 +27,7 @@ from dl4all.memory import pin
 from dl4all.multi_device.data_parallel import parallel
 from dl4all.multi_device.inference_queue import InferenceQueue
 from dl4all.multi_device.pipeline import Pipeline, pipeline
+from dl4all.multi_device.placement import place
 from dl4all.ops.random.generator import Generator
 from dl4all.runtime.registry import devices
 from dl4all.scheduler import fallback
@@ -92,6 +93,7 @@ __all__ = [
     "parallel",
     "pin",
     "pipeline",
+    "place",
     "profile",
     "set_default_device",
     "set_grad_enabled",

@@ -16,6 +16,7 @@
     ├── ArgumentError          any other argument an op cannot take    (also a ValueError)
     │   └── TooLargeError          a tensor has more bytes than kernels of the device can reach
     ├── GradientError          a gradient cannot be computed
+    ├── TraceError             a model's work cannot be found out without computing
     ├── WeightsError           a state dict does not fit the module    (also a ValueError)
     └── FileFormatError        a file is unreadable, truncated or hostile (also a ValueError)
 
@@ -42,6 +43,7 @@ __all__ = [
     "ShaderError",
     "ShapeError",
     "TooLargeError",
+    "TraceError",
     "UnknownDeviceError",
     "WeightsError",
 ]
@@ -109,6 +111,10 @@ class TooLargeError(ArgumentError):
 
 class GradientError(Dl4allError, RuntimeError):
     """A gradient cannot be computed."""
+
+
+class TraceError(Dl4allError, RuntimeError):
+    """A model's work cannot be found out without computing: what it does depends on numbers."""
 
 
 class WeightsError(Dl4allError, ValueError):

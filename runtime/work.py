@@ -17,10 +17,20 @@ class Speeds:
     launch: float = 0.0  # of one kernel
     per_byte: float = 0.0  # of the device's memory, read or written
     per_flop: float = 0.0
-    per_flop_of: Mapping[str, float] = field(default_factory=dict)  # by the class of kernels
+    per_flop_of: Mapping[str, float] = field(default_factory=dict)  # by the class of kernels, or its family
     transfer: float = 0.0  # of one copy between the host and the device, whatever its size
     per_byte_up: float = 0.0  # from the host to the device
     per_byte_down: float = 0.0
+
+    def per_flop_in(self, kind: str) -> float:
+        """Seconds of an operation in kernels of a class: its own, its family's, or the common ones.
+
+        >>> speeds = Speeds(per_flop=3.0, per_flop_of={"conv": 2.0, "conv.conv_weight": 1.0})
+        >>> [speeds.per_flop_in(kind) for kind in ("conv.conv_weight", "conv.conv2d", "linalg.matmul")]
+        [1.0, 2.0, 3.0]
+        """
+        known = self.per_flop_of
+        return known[kind] if kind in known else known.get(kind.partition(".")[0], self.per_flop)
 
     def upload(self, nbytes: float) -> float:
         """Seconds of a copy from the host."""
@@ -64,7 +74,5 @@ class Work:
 
     def seconds(self, speeds: Speeds) -> float:
         """How long a device of these speeds takes."""
-        arithmetic = sum(
-            count * speeds.per_flop_of.get(kind, speeds.per_flop) for kind, count in self.flops.items()
-        )
+        arithmetic = sum(count * speeds.per_flop_in(kind) for kind, count in self.flops.items())
         return self.launches * speeds.launch + self.nbytes * speeds.per_byte + arithmetic

@@ -1,14 +1,19 @@
-"""How long a launch will take at most, so that none keeps a device busy until its driver gives it up.
+"""How long work will take on a device: as expected, for who chooses between devices, and at most.
 
-Rough and on the safe side: work and memory traffic at a fraction of the speed that was measured, or that the
-slowest devices of a kind have. Too much caution costs a submission more now and then.
+What is expected follows from the best that is known of a device: what a simulated one declares, what was
+fitted to a profile (:mod:`dl4all.scheduler.speed_fit`), what its calibration measured, or what is usual for
+its kind.
+
+The bound is for launches, so that none keeps a device busy until its driver gives it up. It is rough and on
+the safe side: work and memory traffic at a fraction of the speed that was measured, or that the slowest
+devices of a kind have. Too much caution costs a submission more now and then.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dl4all.runtime import measurements
+from dl4all.runtime import measurements, speed_records
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.registry import hardware_name
 from dl4all.runtime.work import Speeds
@@ -20,8 +25,6 @@ if TYPE_CHECKING:
 SLOW = {"discrete": (400.0, 40.0), "integrated": (20.0, 4.0), "virtual": (20.0, 4.0)}
 SLOWEST = (4.0, 1.0)
 CAUTION = 8.0  # kernels reach an eighth of what the best one of them reaches, or more
-
-
 LAUNCH = 30e-6  # seconds to record a kernel
 COPY = 100e-6  # seconds of a copy between host and device, whatever its size
 LINK = 4.0  # GB/s of such a copy
@@ -35,7 +38,7 @@ class Rates(NamedTuple):
 
 
 def speeds(device: Device) -> Speeds:
-    """What a device is expected to reach: declared, measured, or usual for its kind.
+    """What a device is expected to reach: declared, fitted to a profile, measured, or usual for its kind.
 
     >>> import dl4all as dl
     >>> speeds(dl.device("cpu")).per_flop > 0
@@ -43,9 +46,20 @@ def speeds(device: Device) -> Speeds:
     """
     if device.simulated is not None:
         return device.simulated.speeds
-    found = measurements.lookup(hardware_name(device.name), device.info)
+    name = hardware_name(device.name)
+    return speed_records.lookup(name, device.info) or calibrated(name, device.info)
+
+
+def calibrated(name: str, info: DeviceInfo) -> Speeds:
+    """The speeds of a device by its calibration alone, or what is usual for its kind.
+
+    >>> from dl4all.runtime.null.backend import describe
+    >>> round(1e-9 / calibrated("null:0", describe()).per_flop)
+    4
+    """
+    found = measurements.lookup(name, info)
     if found is None or found.problem or found.matmul_gflops <= 0 or found.copy_gb_per_s <= 0:
-        gflops, gigabytes = SLOW.get(device.info.type, SLOWEST)
+        gflops, gigabytes = SLOW.get(info.type, SLOWEST)
         return Speeds(LAUNCH, 1e-9 / gigabytes, 1e-9 / gflops, {}, COPY, 1e-9 / LINK, 1e-9 / LINK)
     return Speeds(
         launch=LAUNCH,

@@ -92,6 +92,8 @@ def backpropagate(
             pending.add(tape.edge_of(root), seed)
         while (step := pending.pop()) is not None:
             node, grads = step
+            if tape.state.observer is not None:
+                tape.state.observer.entered(node)
             for output, gradient in enumerate(grads):
                 if gradient is not None:
                     grads[output] = gradient = _call_hooks(node.hooks.get(output, {}).values(), gradient)

@@ -6,6 +6,7 @@ import click
 
 from dl4all.cli.devices import devices
 from dl4all.cli.doctor import doctor
+from dl4all.cli.place import place
 from dl4all.cli.profile import profile
 from dl4all.cli.run import run
 from dl4all.cli.top import top
@@ -21,6 +22,7 @@ def cli() -> None:
 
 cli.add_command(devices)
 cli.add_command(doctor)
+cli.add_command(place)
 cli.add_command(profile)
 cli.add_command(top)
 cli.add_command(train)

@@ -53,9 +53,10 @@ class Event:
     end: float
     op: str = ""  # the op that caused it
     shapes: tuple[tuple[int, ...], ...] = ()  # of that op's operands
-    nbytes: int = 0  # of all operands that are bound, or moved, or allocated
+    nbytes: int = 0  # bound to a kernel, moved, or allocated; of an op, its operands and its result
     flops: int = 0  # floating point operations, where the op declares them
     shader: str = ""  # of a kernel: file and all defines
+    kernel_class: str = ""  # of an op: which of its kind are equally fast
     reason: str = ""  # of a fallback
     clock: Clock | Literal["none", "virtual"] = "host"
     phase: str = ""  # of the training step, as :mod:`dl4all.runtime.profiler.phase` names it
@@ -127,12 +128,12 @@ class Span:
     event: Event
     kernels: list[tuple[Event, object]] = field(default_factory=list)
 
-    def finish(self, result: object, flops: int) -> None:
+    def finish(self, result: object, flops: int, nbytes: int) -> None:
         """Give the op's floating point operations to the kernels that wrote its result, evenly.
 
         What only prepares operands, such as the unrolling before a convolution's product, has none.
         """
-        self.event.flops = flops
+        self.event.flops, self.event.nbytes = flops, nbytes
         writers = [event for event, written in self.kernels if written is result]
         writers = writers or [event for event, _ in self.kernels]
         for i, event in enumerate(writers):
@@ -179,9 +180,11 @@ class Recorder:
         return event
 
     @contextlib.contextmanager
-    def op(self, name: str, device: str, shapes: tuple[tuple[int, ...], ...]) -> Iterator[Span]:
+    def op(
+        self, name: str, device: str, shapes: tuple[tuple[int, ...], ...], kernel_class: str = ""
+    ) -> Iterator[Span]:
         """An op from call to return, whether it succeeds or not."""
-        span = Span(self._add("op", name, device, shapes=shapes))
+        span = Span(self._add("op", name, device, shapes=shapes, kernel_class=kernel_class))
         spans = self._spans
         spans.append(span)
         try:

@@ -68,7 +68,7 @@ class SimulatedBackend:
             self.work.count(kind, nbytes, flops)
             speeds = self.speeds
             seconds = speeds.launch + nbytes * speeds.per_byte
-            seconds += flops * speeds.per_flop_of.get(kind, speeds.per_flop)
+            seconds += flops * speeds.per_flop_in(kind)
             begun = self._run(seconds * self._slowness)
             active = recorder.active
             if active is not None:

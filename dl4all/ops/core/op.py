@@ -107,6 +107,8 @@ class Op(Generic[P]):
         self.overwrites = overwrites or elementwise
         self.flops = flops
         self.family = body.__module__.split(".")[2] if body.__module__.startswith("dl4all.ops.") else ""
+        # Kernels of one family differ in how fast they compute, forward from backward more than any others.
+        self.kernel_class = self.family if flops is None else f"{self.family}.{self.name}"
         self._set_gradient(grad)
         self._result_rule: tuple[GradientRule, Callable[..., bool]] | None = None
         optional = {p.name: p.default for p in parameters if p.default is not p.empty}
@@ -172,9 +174,11 @@ class Op(Generic[P]):
     ) -> Any:
         tensors = [operand for operand in operands if isinstance(operand, TensorBase)]
         device = str(tensors[0].device) if tensors else ""
-        with active.op(self.name, device, tuple(tensor.shape for tensor in tensors)) as span:
+        shapes = tuple(tensor.shape for tensor in tensors)
+        with active.op(self.name, device, shapes, self.kernel_class) as span:
             result = self._execute(operands, arguments)
-        span.finish(result.storage, 0 if self.flops is None else self.flops(*operands, **arguments))
+        nbytes, flops = self.bytes_and_flops(operands, arguments, result.shape, result.dtype)
+        span.finish(result.storage, flops, nbytes)
         return result
 
     def _execute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
@@ -323,13 +327,21 @@ class Op(Generic[P]):
     ) -> None:
         """Let the time pass that a simulated device takes for this op."""
         assert device.simulated is not None
-        nbytes = math.prod(shape) * dtype.itemsize
         for operand in operands:
             if isinstance(operand, TensorBase):
                 operand.storage.settle()
+        nbytes, flops = self.bytes_and_flops(operands, arguments, shape, dtype)
+        device.simulated.launch(self.kernel_class, nbytes, flops)
+
+    def bytes_and_flops(
+        self, operands: list[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
+    ) -> tuple[int, int]:
+        """The bytes of a call's operands and result, and its floating point operations, 0 if undeclared."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        for operand in operands:
+            if isinstance(operand, TensorBase):
                 nbytes += operand.numel() * operand.dtype.itemsize
-        flops = 0 if self.flops is None else self.flops(*operands, **arguments)
-        device.simulated.launch(self.family, nbytes, flops)
+        return nbytes, 0 if self.flops is None else self.flops(*operands, **arguments)
 
     # Backward
 

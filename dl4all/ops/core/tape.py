@@ -13,7 +13,7 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from dl4all.errors import GradientError
 from dl4all.ops.core.tensor_base import Shape, TensorBase
@@ -29,6 +29,16 @@ Backward = Callable[..., Any]
 Hook = Callable[[Any], Any]
 
 
+class Observer(Protocol):
+    """Learns of the nodes of a thread, for those who ask which part of a network does what."""
+
+    def made(self, node: Node, inputs: Sequence[Any], outputs: Sequence[TensorBase]) -> None:
+        """An op has run and left a node."""
+
+    def entered(self, node: Node) -> None:
+        """The backward pass has come to a node."""
+
+
 class _State(threading.local):
     """Settings of a thread."""
 
@@ -37,6 +47,7 @@ class _State(threading.local):
     in_vmap = False  # a function runs for all samples of a vmap at once
     # For checkpoints: called with each tensor to save; may return a function that computes it again.
     recompute_hook: Callable[[TensorBase], Callable[[], TensorBase] | None] | None = None
+    observer: Observer | None = None
 
 
 state = _State()
@@ -216,6 +227,8 @@ def add_node(
         if output.dtype.kind == "f":
             output.grad_meta = GradMeta(node, index)
     node.save(backward, saved, outputs)
+    if state.observer is not None:
+        state.observer.made(node, inputs, outputs)
 
 
 @contextlib.contextmanager
