@@ -79,7 +79,7 @@ class DataParallel(Module):
     Example:
         >>> import dl4all as dl
         >>> group = dl.DeviceGroup(["cpu", "cpu#1"])
-        >>> net = dl.parallel(dl.models.mlp(2, [8], 1), group)
+        >>> net = dl.parallel(dl.models.MLP(2, [8], 1), group)
         >>> optimizer = dl.optim.SGD(net.parameters(), lr=0.1)
         >>> loss = net(dl.ones(6, 2, device="cpu")).square().mean()
         >>> loss.backward()

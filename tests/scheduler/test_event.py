@@ -126,7 +126,9 @@ def test_elapsed_time_is_in_milliseconds(device: str) -> None:
 
 
 def test_elapsed_time_is_exact_on_the_virtual_clock() -> None:
-    device = simulated_device(gflops=1.0, gb_per_s=1e9, launch_us=0.0)
+    device = simulated_device(
+        gflops=1.0, gb_per_s=1e9, launch_us=0.0, link_gb_per_s=float("inf"), link_us=0.0
+    )
     stream = Stream(device)
     begin, end = Event(enable_timing=True), Event(enable_timing=True)
     x = dl.ones(100, 100).to(device)
