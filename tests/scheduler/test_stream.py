@@ -317,8 +317,10 @@ def test_close_cancels_what_waits_and_the_thread_ends() -> None:
     stream = Stream("cpu")
     with Gate(stream) as gate:
         tasks = [stream.submit(int) for _ in range(5)]
+        assert not stream.closed
         stream.close()
         stream.close()
+        assert stream.closed
         assert not stream.join(0.01)  # something still runs
         assert [task.state for task in tasks] == ["cancelled"] * 5
         with pytest.raises(CancelledError):

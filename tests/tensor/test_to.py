@@ -309,6 +309,14 @@ def test_no_array_lies_in_between(origin: dl.Device, monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(tensor.numpy(), numbers())
 
 
+def test_streams_that_were_closed_are_made_anew(origin: dl.Device) -> None:
+    """As all are when the devices are closed, which may be opened again."""
+    x = dl.tensor(numbers(), device=origin)
+    for _ in range(2):
+        np.testing.assert_array_equal(x.to("cpu", non_blocking=True).numpy(), numbers())
+        transfer._streams[origin.name].close()
+
+
 def has_no_link(device: dl.Device) -> bool:
     """Whether its copies are the host's own."""
     return device.is_host and device.simulated is None
