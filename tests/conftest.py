@@ -20,6 +20,7 @@ import pytest
 from dl4all import Dl4allError, manual_seed
 from dl4all.allocator.guard import set_guard
 from dl4all.allocator.storage import Storage
+from dl4all.runtime.simulated import clock
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from tests.support.deadline import deadline as deadline
@@ -112,6 +113,12 @@ def device(request: pytest.FixtureRequest) -> str:
 def seeded(request: pytest.FixtureRequest) -> None:
     """The same random numbers for a test whichever ran before it, in this process or in another one."""
     manual_seed(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture(autouse=True)
+def midnight() -> None:
+    """The virtual clock of the tests' thread begins anew: late times have fewer digits for what passes."""
+    clock.set_to(0.0)
 
 
 @pytest.fixture(autouse=True)

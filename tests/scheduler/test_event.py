@@ -19,11 +19,6 @@ from tests.conftest import need
 pytestmark = pytest.mark.usefixtures("deadline")
 
 
-@pytest.fixture(autouse=True)
-def at_the_beginning() -> None:
-    clock.set_to(0.0)
-
-
 def test_an_event_that_was_never_recorded_has_come() -> None:
     event, stream = Event(), Stream("cpu")
     assert event.query()

@@ -19,12 +19,6 @@ from dl4all.scheduler.simulation import simulated_device
 SECONDS = 60.0  # that anything may take
 
 
-@pytest.fixture(autouse=True)
-def begin_at_zero() -> None:
-    """The virtual time of the tests' thread."""
-    clock.set_to(0.0)
-
-
 def of(p: Any, kind: str) -> list[Event]:
     return [event for event in p.events if event.kind == kind]
 

@@ -68,14 +68,6 @@ def place(request: pytest.FixtureRequest) -> dl.Device:
     return open_device(request.param)
 
 
-@pytest.fixture(autouse=True)
-def midnight() -> Iterator[None]:
-    """The virtual clock of this thread begins anew."""
-    clock.set_to(0.0)
-    yield
-    clock.set_to(0.0)
-
-
 def numbers(seed: int, n: int = N) -> npt.NDArray[np.float32]:
     return np.random.default_rng(seed).normal(size=n).astype(np.float32)
 

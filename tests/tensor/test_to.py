@@ -45,14 +45,6 @@ def staging() -> Iterator[dl.Device]:
     place._backend.close()
 
 
-@pytest.fixture(autouse=True)
-def midnight() -> Iterator[None]:
-    """The virtual clock of this thread begins anew."""
-    clock.set_to(0.0)
-    yield
-    clock.set_to(0.0)
-
-
 GPUS = ("vulkan:0", "vulkan:0#1", "staging", "kompute:0")
 KINDS = [*("cpu", "cpu#1", "simulated"), *(pytest.param(name, marks=pytest.mark.vulkan) for name in GPUS)]
 
