@@ -15,6 +15,7 @@ from dl4all.multi_device.balance import Balance, Estimate
 from dl4all.multi_device.batch_norm import ShardedBatchNorm
 from dl4all.multi_device.broadcast import Broadcast
 from dl4all.multi_device.buffers import Buffers
+from dl4all.multi_device.copies import give_memory
 from dl4all.multi_device.replica import Replica
 from dl4all.multi_device.sharded_step import Call, Part, ShardFailure
 from dl4all.multi_device.structure import map_tensors, tensors_of
@@ -24,6 +25,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.random.generator import MisalignedShard, default_generator
 from dl4all.runtime.simulated.backend import Hang
 from dl4all.scheduler.cost_model import speeds
+from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.group import DeviceGroup
 from dl4all.tensor.tensor import Tensor
@@ -97,11 +99,24 @@ class DataParallel(Module):
         if not isinstance(model, Module):
             raise ArgumentError(f"[parallel] expected a module, got {type(model).__name__}")
         self.group = group if isinstance(group, DeviceGroup) else DeviceGroup(group)
-        self.module = model.to(self.group.primary)
+        self.module = self._placed(model)
         self.sync_batch_norm = sync_batch_norm
         self._replicas: dict[Device, Replica] = {}
         self._broadcast = Broadcast(model, self.group.timeout)
         self.balance = Balance({device: _estimate(device) for device in self.group.devices})
+
+    def _placed(self, model: Module) -> Module:
+        """The model on the primary device, or on the next one where that fails meanwhile."""
+        tensors = [*model.parameters(), *model.buffers()]
+        arrays = [tensor.numpy() for tensor in tensors]
+        while True:
+            primary = self.group.primary
+            try:
+                return model.to(primary)
+            except (DeviceLostError, Hang, OutOfMemoryError) as error:
+                self.group.retire(primary, str(error))
+                for tensor, array in zip(tensors, arrays, strict=True):
+                    give_memory(tensor, array, open_device("cpu"))
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """The model's outputs for the whole batch, on the group's first device."""
