@@ -11,7 +11,13 @@ GAIN = 0.05  # a new split must be that much faster: other shapes cost new kerne
 MEMORY_OF_MEASUREMENTS = 0.7  # the weight of what was known in a new estimate
 
 
-def split(rows: int, fixed: Sequence[float], per_row: Sequence[float], grain: int = 1) -> list[int]:
+def split(
+    rows: int,
+    fixed: Sequence[float],
+    per_row: Sequence[float],
+    grain: int = 1,
+    least: Sequence[float] | None = None,
+) -> list[int]:
     """Split a batch so that the slowest device is done as early as possible.
 
     Args:
@@ -19,6 +25,7 @@ def split(rows: int, fixed: Sequence[float], per_row: Sequence[float], grain: in
         fixed: seconds that each device needs whatever it gets, unless it gets nothing.
         per_row: seconds that each device needs for a row.
         grain: shares are multiples of it, except for the last one.
+        least: seconds that a step takes at least if a device has a part in it beside others, for its link.
 
     Returns:
         The rows of each device.
@@ -27,13 +34,19 @@ def split(rows: int, fixed: Sequence[float], per_row: Sequence[float], grain: in
     [37, 18, 9]
     >>> split(4, [0.0, 100.0], [1.0, 1.0])
     [4, 0]
+    >>> split(4, [0.0, 0.0], [1.0, 1.0], least=[0.0, 100.0])
+    [4, 0]
     """
+    links = [0.0] * len(per_row) if least is None else least
     units = -(-rows // grain)
     order = sorted(range(len(per_row)), key=lambda i: fixed[i] + per_row[i] * rows)
     best: tuple[float, list[int]] | None = None
     for count in range(1, len(order) + 1):
         shares = _share(units, order[:count], fixed, [seconds * grain for seconds in per_row])
         seconds = finish(shares, fixed, [seconds * grain for seconds in per_row])
+        used = [i for i, share in enumerate(shares) if share]
+        if len(used) > 1:
+            seconds = max(seconds, *(links[i] for i in used))
         if best is None or seconds < best[0] * (1 - 1e-9):
             best = seconds, shares
     assert best is not None
@@ -76,6 +89,7 @@ class Estimate:
     """What is known of a device's speed with a model."""
 
     fixed: float = 0.0  # seconds of a step, whatever the rows
+    link: float = 0.0  # seconds in which parameters come and gradients go
     per_row: float = 1.0
     factor: float = 1.0  # by which steps took longer than that
     most: int | None = None  # rows that its memory has room for
@@ -114,7 +128,8 @@ class Balance:
         known = [self.estimates[device] for device in devices]
         fixed = [estimate.fixed * estimate.factor for estimate in known]
         per_row = [estimate.per_row * estimate.factor for estimate in known]
-        best = self._within_memory(split(rows, fixed, per_row, self.grain), known)
+        links = [estimate.link for estimate in known]
+        best = self._within_memory(split(rows, fixed, per_row, self.grain, links), known)
         key = rows, tuple(devices)
         last = self._last.get(key)
         if last is not None and all(share % self.grain == 0 for share in last[:-1]):

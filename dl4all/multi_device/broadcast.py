@@ -61,20 +61,29 @@ class Broadcast:
         """Let what is stale in replicas wait for its contents; returns what :meth:`send` is to bring.
 
         The primary device begins to send before it gets other work.
+
+        Raises:
+            DeviceError: the primary device has failed.
         """
-        arrivals: dict[int, tuple[Fetch, _Arrival]] = {}
+        stale: dict[int, list[tuple[Replica, Tensor]]] = {}
+        sources: dict[int, Tensor] = {}
         for replica in replicas:
             for key, (source, made) in replica.pairs.items():
-                state = source.storage, source.storage.version
-                if source.device is made.device or self._sent.get((replica, key)) == state:
-                    continue
-                if training and key in self._statistics:
-                    continue  # training does not look at them
-                if key not in arrivals:
-                    arrivals[key] = Fetch(source, "download", self._timeout), _Arrival()
-                self._sent[replica, key] = state
-                self._await(replica, key, made, arrivals[key][1])
-        return list(arrivals.values())
+                if source.device is made.device or (training and key in self._statistics):
+                    continue  # training does not look at the statistics
+                if self._sent.get((replica, key)) != (source.storage, source.storage.version):
+                    stale.setdefault(key, []).append((replica, made))
+                    sources[key] = source
+        # All of them first: what cannot be sent is not waited for.
+        fetches = {key: Fetch(source, "download", self._timeout) for key, source in sources.items()}
+        arrivals = []
+        for key, targets in stale.items():
+            arrival = _Arrival()
+            arrivals.append((fetches[key], arrival))
+            for replica, made in targets:
+                self._sent[replica, key] = sources[key].storage, sources[key].storage.version
+                self._await(replica, key, made, arrival)
+        return arrivals
 
     def _await(self, replica: Replica, key: int, made: Tensor, arrival: _Arrival) -> None:
         storage = made.storage

@@ -8,10 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.memory.transfer import upload
 from dl4all.ops.memory.views import contiguous
 from dl4all.runtime.profiler.phase import phase
 from dl4all.runtime.simulated import clock
 from dl4all.scheduler.device import Device
+from dl4all.tensor.tensor import Tensor
 
 
 class Fetch:
@@ -62,3 +64,11 @@ def wait_for_commands(device: Device) -> None:
         device.simulated.check()
         clock.advance_to(device.simulated.computed_until)
     event.synchronize()
+
+
+def give_memory(tensor: Tensor, array: npt.NDArray[Any], device: Device) -> None:
+    """Give a tensor object memory with the array's elements on a device, without a look at what it had."""
+    made = upload(Tensor, array, device, copy=True)
+    tensor.storage, tensor.device, tensor.dtype = made.storage, device, made.dtype
+    tensor.strides, tensor.offset = made.strides, 0
+    tensor.grad = None

@@ -9,25 +9,37 @@ from collections.abc import Sequence
 from typing import Any
 
 from dl4all.autograd import is_grad_enabled
-from dl4all.errors import ArgumentError, DeviceError, DeviceLostError, GradientError, OutOfMemoryError
+from dl4all.errors import (
+    ArgumentError,
+    DeviceError,
+    DeviceLostError,
+    Dl4allError,
+    GradientError,
+    OutOfMemoryError,
+)
 from dl4all.multi_device import sharded_step
 from dl4all.multi_device.balance import Balance, Estimate
 from dl4all.multi_device.batch_norm import ShardedBatchNorm
 from dl4all.multi_device.broadcast import Broadcast
 from dl4all.multi_device.buffers import Buffers
+from dl4all.multi_device.copies import give_memory
 from dl4all.multi_device.replica import Replica
 from dl4all.multi_device.sharded_step import Call, Part, ShardFailure
+from dl4all.multi_device.step_plan import StepPlan, estimate, parameters_of, predict
 from dl4all.multi_device.structure import map_tensors, tensors_of
+from dl4all.multi_device.work_trace import BatchWork, batch_work
 from dl4all.nn.module import Module, Parameter
 from dl4all.nn.normalization import BatchNorm
 from dl4all.ops.core import tape
 from dl4all.ops.random.generator import MisalignedShard, default_generator
 from dl4all.runtime.simulated.backend import Hang
 from dl4all.scheduler.cost_model import speeds
+from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.group import DeviceGroup
 from dl4all.tensor.tensor import Tensor
 
+TRACED_ROWS = 8  # work is linear in the rows: so many show it
 ALIGNED = 4  # rows: a counter of the random generator makes four words
 FLOPS_PER_ROW = 1e9  # for the first split, where only ratios count
 
@@ -97,11 +109,71 @@ class DataParallel(Module):
         if not isinstance(model, Module):
             raise ArgumentError(f"[parallel] expected a module, got {type(model).__name__}")
         self.group = group if isinstance(group, DeviceGroup) else DeviceGroup(group)
-        self.module = model.to(self.group.primary)
+        self.module = self._placed(model)
         self.sync_batch_norm = sync_batch_norm
         self._replicas: dict[Device, Replica] = {}
         self._broadcast = Broadcast(model, self.group.timeout)
         self.balance = Balance({device: _estimate(device) for device in self.group.devices})
+        self._work: BatchWork | None = None
+        self._traced = False  # whether that was tried
+
+    def plan(self, *inputs: Any) -> StepPlan:
+        """How a batch would be split among the devices now, and how long a step would take.
+
+        Args:
+            inputs: a batch; its numbers do not matter.
+
+        Raises:
+            TraceError: the model looks at numbers while it runs, so that its work is not known before.
+
+        Example:
+            >>> import dl4all as dl
+            >>> from dl4all.scheduler.simulation import simulated_device
+            >>> devices = [simulated_device(gflops=2.0), simulated_device(gflops=1.0)]
+            >>> net = dl.parallel(dl.models.mlp(256, [2048], 256), devices)
+            >>> net.plan(dl.zeros(96, 256, device="cpu")).rows
+            (62, 34)
+        """
+        if self._work is None:
+            self._work = batch_work(self.module, *inputs)
+            self._set_estimates()
+        tensors = tensors_of(list(inputs))
+        rows, devices = tensors[0].shape[0], self.group.alive
+        sizes = parameters_of(self.module, synchronized=self.sync_batch_norm)
+        row_nbytes = sum(tensor.numel() * tensor.dtype.itemsize for tensor in tensors) / rows
+        return predict(devices, self.balance.shares(rows, devices), self._work, sizes, row_nbytes)
+
+    def _trace(self, call: Call) -> None:
+        """Find out what the model does with a row, for the first split."""
+        self._traced = True
+        if self._work is None and not call.options:
+            rows = slice(0, min(call.rows, TRACED_ROWS))
+            inputs = map_tensors(call.inputs, lambda t: t.detach()[rows] if t.ndim else t.detach())
+            try:
+                self._work = batch_work(self.module, *inputs)
+            except Dl4allError as error:
+                logger.debug("[parallel] the first split is by the devices' speeds alone: %s", error)
+                return
+            self._set_estimates()
+
+    def _set_estimates(self) -> None:
+        assert self._work is not None
+        sizes = parameters_of(self.module, synchronized=self.sync_batch_norm)
+        for device in self.group.devices:
+            self.balance.estimates[device] = estimate(device, self._work, sizes)
+
+    def _placed(self, model: Module) -> Module:
+        """The model on the primary device, or on the next one where that fails meanwhile."""
+        tensors = [*model.parameters(), *model.buffers()]
+        arrays = [tensor.numpy() for tensor in tensors]
+        while True:
+            primary = self.group.primary
+            try:
+                return model.to(primary)
+            except (DeviceLostError, Hang, OutOfMemoryError) as error:
+                self.group.retire(primary, str(error))
+                for tensor, array in zip(tensors, arrays, strict=True):
+                    give_memory(tensor, array, open_device("cpu"))
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """The model's outputs for the whole batch, on the group's first device."""
@@ -114,6 +186,9 @@ class DataParallel(Module):
         if not rows:
             raise ArgumentError("[parallel] expected tensors with the rows of a batch along axis 0, got none")
         call = Call(inputs, options, default_generator().get_state(), is_grad_enabled(), rows)
+        if call.gradients and not self._traced:
+            with tape.gradients(False):
+                self._trace(call)
         parts = self._forward(call)
         with tape.gradients(False):
             for change in parts[0].shard.afterwards:

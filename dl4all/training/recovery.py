@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError
+from dl4all.multi_device.copies import give_memory
 from dl4all.multi_device.data_parallel import DataParallel
-from dl4all.ops.core.tensor_base import TensorBase, from_host
+from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.random.generator import State, default_generator
 from dl4all.runtime.simulated.backend import Hang
-from dl4all.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from dl4all.training.trainer import Trainer
@@ -34,18 +34,18 @@ class Recovery:
     Args:
         trainer: what to take states of.
         network: its model on several devices.
+        state: from :func:`state_of`, before the model was moved to them.
     """
 
-    def __init__(self, trainer: Trainer, network: DataParallel) -> None:
+    def __init__(self, trainer: Trainer, network: DataParallel, state: dict[str, Any]) -> None:
         self._trainer, self._network, self._group = trainer, network, network.group
-        self._state: dict[str, Any] = {}
+        self._state = state
         self._since: list[tuple[Any, Any, State]] = []  # batches on the host, and random states before them
 
     def begin(self) -> None:
         """Take the state in which an epoch begins."""
-        if self._state:
-            self._state |= self._of_host()
-            self._state["optimizer"]["param_groups"] = self._trainer.optimizer.state_dict()["param_groups"]
+        self._state |= _host_state_of(self._trainer)
+        self._state["optimizer"]["param_groups"] = self._trainer.optimizer.state_dict()["param_groups"]
         self._guard(self._take)
 
     def end(self, finish: Callable[[], T]) -> T:
@@ -96,13 +96,11 @@ class Recovery:
                     default_generator().set_state(random)
                 return function()
             except (DeviceLostError, Hang) as error:
-                if not self._state:
-                    raise
                 if self._group.primary is primary:
                     self._group.retire(primary, str(error))
             except OutOfMemoryError:
                 failures += 1
-                if not self._state or failures > TRIES:
+                if failures > TRIES:
                     raise
                 self._network.relieve(primary)
             failed = True
@@ -112,31 +110,16 @@ class Recovery:
 
     def _take(self, *, clear: bool = True) -> None:
         """Copy the state to the host. Only between two steps of the optimizer."""
-        trainer = self._trainer
-        self._state = {
-            "model": {name: np.array(tensor.numpy()) for name, tensor in trainer.model.state_dict().items()},
-            "optimizer": _copied(trainer.optimizer.state_dict()),
-            "ema": None if trainer.ema is None else _copied(trainer.ema.state_dict()),
-            **self._of_host(),
-        }
+        self._state = state_of(self._trainer)
         if clear:
             self._since.clear()
-
-    def _of_host(self) -> dict[str, Any]:
-        """The part of the state that is on the host anyway."""
-        trainer = self._trainer
-        return {
-            "scheduler": None if trainer.scheduler is None else _copied(trainer.scheduler.state_dict()),
-            "totals": trainer._totals.state_dict(),
-            "step": trainer.step,
-        }
 
     def _restore(self) -> None:
         trainer, state = self._trainer, self._state
         trainer.device = self._group.primary
         own = trainer.model.state_dict()
         for name, array in state["model"].items():
-            _move(own[name], array, trainer.device)
+            give_memory(own[name], array, trainer.device)
         trainer._zero_gradients()
         trainer.optimizer.load_state_dict(state["optimizer"])
         for part in ("scheduler", "ema"):
@@ -147,12 +130,23 @@ class Recovery:
         trainer.model.train()
 
 
-def _move(tensor: Tensor, array: Any, device: Any) -> None:
-    """Give a tensor object new memory, without a look at the old."""
-    made = from_host(Tensor, array, device, copy=True)
-    tensor.storage, tensor.device = made.storage, device
-    tensor.strides, tensor.offset = made.strides, 0
-    tensor.grad = None
+def state_of(trainer: Trainer) -> dict[str, Any]:
+    """What a run goes on from, on the host."""
+    return {
+        "model": {name: np.array(tensor.numpy()) for name, tensor in trainer.model.state_dict().items()},
+        "optimizer": _copied(trainer.optimizer.state_dict()),
+        "ema": None if trainer.ema is None else _copied(trainer.ema.state_dict()),
+        **_host_state_of(trainer),
+    }
+
+
+def _host_state_of(trainer: Trainer) -> dict[str, Any]:
+    """The part of the state that is on the host anyway."""
+    return {
+        "scheduler": None if trainer.scheduler is None else _copied(trainer.scheduler.state_dict()),
+        "totals": trainer._totals.state_dict(),
+        "step": trainer.step,
+    }
 
 
 def _on_host(value: Any) -> Any:

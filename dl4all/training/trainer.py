@@ -29,7 +29,7 @@ from dl4all.tensor.tensor import Tensor
 from dl4all.training.history import History, Row
 from dl4all.training.metrics import METRICS, Metric
 from dl4all.training.progress import Bar, bar
-from dl4all.training.recovery import Recovery
+from dl4all.training.recovery import Recovery, state_of
 from dl4all.training.totals import Totals
 
 T = TypeVar("T")
@@ -123,18 +123,7 @@ class Trainer:
                 f"[Trainer] checkpoint_every {checkpoint_every} must be at least 1, and needs a folder"
             )
         self.metrics = dict(metrics) if isinstance(metrics, Mapping) else _known_metrics(metrics)
-        self.group: DeviceGroup | None = None
         self.model = model
-        self._network: Module = model
-        self._recovery: Recovery | None = None
-        if devices is None:
-            self.device = open_device(device)
-            model.to(self.device)
-        else:
-            self.group = devices if isinstance(devices, DeviceGroup) else DeviceGroup(devices)
-            self.device = self.group.primary
-            network = self._network = DataParallel(model, self.group, sync_batch_norm=sync_batch_norm)
-            self._recovery = Recovery(self, network)
         self.loss, self.optimizer, self.scheduler, self.ema = loss, optimizer, scheduler, ema
         self.scheduler_interval = scheduler_interval
         self.accumulate, self.clip_norm, self.stop_on_nan = accumulate, clip_norm, stop_on_nan
@@ -148,6 +137,18 @@ class Trainer:
         self._totals = Totals()  # those of this epoch
         self._pending = 0  # batches whose gradients wait for a step
         self._last_loss = 0.0
+        self.group: DeviceGroup | None = None
+        self._network: Module = model
+        self._recovery: Recovery | None = None
+        if devices is None:
+            self.device = open_device(device)
+            model.to(self.device)
+        else:
+            state = state_of(self)
+            self.group = devices if isinstance(devices, DeviceGroup) else DeviceGroup(devices)
+            network = self._network = DataParallel(model, self.group, sync_batch_norm=sync_batch_norm)
+            self.device = self.group.primary
+            self._recovery = Recovery(self, network, state)
 
     # Training
 
