@@ -37,7 +37,8 @@ DEVICES = tuple(dict.fromkeys(("cpu", "vulkan:0", "kompute:0", *REQUIRED)))
 # What lies above the ops knows nothing of backends, and asks a device for nothing that ops' own tests do not.
 # Kompute runs the shaders of the vulkan backend, slowly on a software driver, for which it builds a pipeline
 # for each set of buffers; and the validation layers look at commands. So of the tests in these folders, a
-# layer's, an optimizer's, a training's and a network's go through both; all of them in a full run.
+# layer's, an optimizer's, a training's and a network's go through both; all of them in a full run. Not so
+# those in multi_device: there several threads, devices and instances are at work at once.
 VALIDATED = os.environ.get("DL4ALL_VALIDATION", "0") == "1"
 ABOVE_OPS = ("autograd", "examples", "models", "nn", "optim", "training")
 ONE_OF_EACH_KIND = {
