@@ -130,9 +130,9 @@ class DataParallel(Module):
             >>> import dl4all as dl
             >>> from dl4all.scheduler.simulation import simulated_device
             >>> devices = [simulated_device(gflops=2.0), simulated_device(gflops=1.0)]
-            >>> net = dl.parallel(dl.models.mlp(256, [2048], 256), devices)
+            >>> net = dl.parallel(dl.models.MLP(256, [2048], 256), devices)
             >>> net.plan(dl.zeros(96, 256, device="cpu")).rows
-            (62, 34)
+            (64, 32)
         """
         if self._work is None:
             self._work = batch_work(self.module, *inputs)
