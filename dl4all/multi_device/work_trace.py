@@ -18,7 +18,7 @@ import numpy as np
 from dl4all.autograd.backward_pass import backward
 from dl4all.errors import ArgumentError, DTypeError, OutOfMemoryError, ShapeError, TraceError
 from dl4all.multi_device.call_sequence import Call, DataFlow, Ledger, nbytes_of, tensors_in
-from dl4all.multi_device.structure_copy import structure_copy
+from dl4all.multi_device.replica import structure_copy
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import TensorBase
