@@ -27,6 +27,7 @@ class Call:
     path: str
     module: Module | None  # None between the calls of modules
     within: tuple[int, ...]  # the calls of modules that it is part of, by number, the outermost first
+    child: str = ""  # the path of the module directly below the network that it is part of
     forward: Work = field(default_factory=Work)
     backward: Work = field(default_factory=Work)
     saved: int = 0  # bytes that stay for the backward pass
@@ -61,7 +62,8 @@ class CallSequence:
 
     def move_on(self, path: str, module: Module | None) -> None:
         """Begin another call."""
-        self.calls.append(Call(path, module, tuple(number for _, number in self._open)))
+        child = self._paths[self._open[1][0]] if len(self._open) > 1 else ""
+        self.calls.append(Call(path, module, tuple(number for _, number in self._open), child))
         self.moved_on()
 
     def moved_on(self) -> None:

@@ -32,7 +32,8 @@ def undefined(source: Tensor, device: Device) -> Tensor:
 
 def duplicated(source: Tensor, device: Device) -> Tensor:
     """Memory of its own with the present contents."""
-    return tensor(source.detach(), device=device)
+    made: Tensor = tensor(source.detach(), device=device)
+    return made
 
 
 def shared(source: Tensor, device: Device) -> Tensor:

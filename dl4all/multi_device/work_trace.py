@@ -68,6 +68,8 @@ class ModuleWork:
     """Whether these are among what stays."""
     workspace: int = 0
     """The most bytes that there are meanwhile, beside what stays: operands, results, temporary ones."""
+    child: str = ""
+    """The path of the module directly below the model in which it happens; empty for none."""
     cut: int | None = None
     """Bytes that go on if the model is cut behind this module; None where it cannot be cut."""
 
@@ -245,6 +247,7 @@ def _module_work(call: Call, state: Sequence[TensorBase], cut: int | None) -> Mo
         call.saved,
         call.output,
         call.keeps_output,
+        child=call.child,
         cut=cut,
     )
 
