@@ -40,7 +40,8 @@ def shared(source: Tensor, device: Device) -> Tensor:
     """The same memory if it is the device's, otherwise memory without contents."""
     if source.device is not device:
         return undefined(source, device)
-    made: Any = tape.alias(source)
+    alias: Any = tape.alias(source)
+    made: Tensor = alias
     return made
 
 

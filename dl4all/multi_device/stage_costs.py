@@ -122,9 +122,10 @@ def times(stages: Sequence[PlacedStage]) -> list[StageTimes]:
     ]
 
 
-def usable_memory(device: Device) -> float:
+def usable_memory(device: Device) -> int:
     """Bytes of a device that a model may take."""
-    return device.info.memory * (1.0 if device.simulated is not None else 1 - RESERVE)
+    there = device.info.memory
+    return there if device.simulated is not None else int(there * (1 - RESERVE))
 
 
 def _is_host(device: Device) -> bool:
