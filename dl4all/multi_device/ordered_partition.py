@@ -1,7 +1,7 @@
 """Where a chain of layers is best cut for devices in a given order, by numbers alone: seconds and bytes.
 
 :mod:`dl4all.multi_device.partition` looks for the order, too; with several micro-batches it tries some bounds
-for the slowest part. Here the order is given, the result is exact, and what a stage needs may be any function.
+for the slowest part. Here the order is given, the result is exact, and a stage may need whatever it says.
 """
 
 from __future__ import annotations
