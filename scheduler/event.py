@@ -129,11 +129,12 @@ def wait_for(task: Task) -> None:
         CancelledError: the other stream was closed before.
         DeviceLostError
     """
-    task.settle()
-    if task.state == "hung":
-        raise Hang(f"[Stream] {task.name} of another stream's device does not come")
-    reached = task.result().reached
-    if isinstance(reached, float):
-        clock.advance_to(reached)
-    else:
-        reached.synchronize()
+    with profile_events.wait("event", task, task.device):
+        task.settle()
+        if task.state == "hung":
+            raise Hang(f"[Stream] {task.name} of another stream's device does not come")
+        reached = task.result().reached
+        if isinstance(reached, float):
+            clock.advance_to(reached)
+        else:
+            reached.synchronize()

@@ -26,8 +26,8 @@ def simulated_device(**facts: Any) -> Device:
         >>> device = simulated_device(gflops=1.0, gb_per_s=1e9, launch_us=0.0)
         >>> x = dl.ones(100, 100).to(device)
         >>> y = x @ x
-        >>> device.simulated.busy  # two million operations
-        0.0020...
+        >>> round(device.simulated.busy, 9)  # seconds, of two million operations
+        0.002
     """
     number = next(_numbers)
     return Device(f"simulated:{number}", SimulatedBackend(Description(**facts), number))

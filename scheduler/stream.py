@@ -285,6 +285,11 @@ class Stream:
         """Let what is submitted from now on begin when another stream has done what it was given so far."""
         self.wait_event(other.record_event())
 
+    @property
+    def closed(self) -> bool:
+        """Whether it takes nothing more."""
+        return self._queue.closed
+
     def query(self) -> bool:
         """Whether everything that was submitted has run."""
         return not len(self) and self._queue.hang is None

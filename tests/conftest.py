@@ -20,6 +20,7 @@ import pytest
 from dl4all import Dl4allError, manual_seed
 from dl4all.allocator.guard import set_guard
 from dl4all.allocator.storage import Storage
+from dl4all.runtime.simulated import clock
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from tests.support.deadline import deadline as deadline
@@ -36,7 +37,8 @@ DEVICES = tuple(dict.fromkeys(("cpu", "vulkan:0", "kompute:0", *REQUIRED)))
 # What lies above the ops knows nothing of backends, and asks a device for nothing that ops' own tests do not.
 # Kompute runs the shaders of the vulkan backend, slowly on a software driver, for which it builds a pipeline
 # for each set of buffers; and the validation layers look at commands. So of the tests in these folders, a
-# layer's, an optimizer's, a training's and a network's go through both; all of them in a full run.
+# layer's, an optimizer's, a training's and a network's go through both; all of them in a full run. Not so
+# those in multi_device: there several threads, devices and instances are at work at once.
 VALIDATED = os.environ.get("DL4ALL_VALIDATION", "0") == "1"
 ABOVE_OPS = ("autograd", "examples", "models", "nn", "optim", "training")
 ONE_OF_EACH_KIND = {
@@ -112,6 +114,12 @@ def device(request: pytest.FixtureRequest) -> str:
 def seeded(request: pytest.FixtureRequest) -> None:
     """The same random numbers for a test whichever ran before it, in this process or in another one."""
     manual_seed(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture(autouse=True)
+def midnight() -> None:
+    """The virtual clock of the tests' thread begins anew: late times have fewer digits for what passes."""
+    clock.set_to(0.0)
 
 
 @pytest.fixture(autouse=True)

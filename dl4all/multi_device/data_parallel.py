@@ -91,7 +91,7 @@ class DataParallel(Module):
     Example:
         >>> import dl4all as dl
         >>> group = dl.DeviceGroup(["cpu", "cpu#1"])
-        >>> net = dl.parallel(dl.models.mlp(2, [8], 1), group)
+        >>> net = dl.parallel(dl.models.MLP(2, [8], 1), group)
         >>> optimizer = dl.optim.SGD(net.parameters(), lr=0.1)
         >>> loss = net(dl.ones(6, 2, device="cpu")).square().mean()
         >>> loss.backward()
@@ -130,9 +130,9 @@ class DataParallel(Module):
             >>> import dl4all as dl
             >>> from dl4all.scheduler.simulation import simulated_device
             >>> devices = [simulated_device(gflops=2.0), simulated_device(gflops=1.0)]
-            >>> net = dl.parallel(dl.models.mlp(256, [2048], 256), devices)
+            >>> net = dl.parallel(dl.models.MLP(256, [2048], 256), devices)
             >>> net.plan(dl.zeros(96, 256, device="cpu")).rows
-            (62, 34)
+            (64, 32)
         """
         if self._work is None:
             self._work = batch_work(self.module, *inputs)

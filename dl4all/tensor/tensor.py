@@ -193,7 +193,7 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         if target is not self.device:
             source = self.device
 
-            def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
+            def backward(grads: list[Tensor], saved: object, needs: object) -> list[Tensor]:
                 return [grads[0].to(source, non_blocking=non_blocking)]
 
             moved = transfer.move(result, target, non_blocking=non_blocking)

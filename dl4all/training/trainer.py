@@ -95,8 +95,6 @@ class Trainer:
         metrics: Sequence[str] | Mapping[str, Metric] = (),
         device: str | Device = "auto",
         *,
-        devices: DeviceGroup | Sequence[str | Device] | Literal["all"] | None = None,
-        sync_batch_norm: bool = True,
         scheduler: Any = None,
         scheduler_interval: Literal["epoch", "step"] = "epoch",
         accumulate: int = 1,
@@ -108,6 +106,8 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         stop_on_nan: bool = True,
         progress: bool = True,
+        devices: DeviceGroup | Sequence[str | Device] | Literal["all"] | None = None,
+        sync_batch_norm: bool = True,
     ) -> None:
         if accumulate < 1 or keep < 1 or (clip_norm is not None and clip_norm <= 0):
             raise ArgumentError(

@@ -53,6 +53,7 @@ class SimulatedBackend:
         self.busy = 0.0  # virtual seconds of kernels
         self.moved = {"upload": 0, "download": 0}  # bytes
         self.computed_until = 0.0
+        self.copied_until = 0.0
         self._uploads, self._downloads = Timetable(), Timetable()
         self._slowness = 1.0
         self._left = {failure: failure.after for failure in description.failures}
@@ -112,6 +113,7 @@ class SimulatedBackend:
     ) -> float:
         """Count a copy; returns when it ends."""
         ended = since + seconds if nbytes <= BETWEEN_BYTES else link.book(since, seconds)
+        self.copied_until = max(self.copied_until, ended)
         self.moved[kind] += nbytes
         active = recorder.active
         if active is not None:
@@ -126,7 +128,7 @@ class SimulatedBackend:
     def synchronize(self) -> None:
         """Let this thread wait for all kernels and copies."""
         self.check()
-        clock.advance_to(max(self.computed_until, self._uploads.until, self._downloads.until))
+        clock.advance_to(max(self.computed_until, self.copied_until))
 
     # Failures
 

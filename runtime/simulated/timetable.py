@@ -20,11 +20,6 @@ class Timetable:
         self._busy: list[tuple[float, float]] = []  # in order
         self._closed = 0.0  # before that nothing is free
 
-    @property
-    def until(self) -> float:
-        """The end of the last busy time."""
-        return self._busy[-1][1] if self._busy else self._closed
-
     def book(self, since: float, seconds: float) -> float:
         """Take so many seconds at a stretch; returns when they are over."""
         begin, place = max(since, self._closed), len(self._busy)

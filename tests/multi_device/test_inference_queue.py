@@ -33,11 +33,6 @@ from tests.conftest import need
 pytestmark = pytest.mark.usefixtures("deadline")
 
 
-@pytest.fixture(autouse=True)
-def at_the_beginning() -> None:
-    clock.set_to(0.0)
-
-
 def network() -> dl.nn.Module:
     return dl.nn.Sequential(dl.nn.Linear(6, 8), dl.nn.BatchNorm1d(8), dl.nn.GELU(), dl.nn.Linear(8, 3))
 

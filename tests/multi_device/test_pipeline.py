@@ -15,9 +15,9 @@ from dl4all.errors import ArgumentError, GradientError, ShapeError
 from dl4all.ops.random.generator import default_generator
 from dl4all.scheduler.simulation import simulated_device
 from tests.conftest import need
-from tests.support.time_limit import time_limit
 
-SECONDS = 60.0
+pytestmark = pytest.mark.usefixtures("deadline")
+
 STEPS = 20
 GROUPS = [
     pytest.param(["cpu", "cpu#1"], id="cpu twice"),
@@ -131,7 +131,6 @@ def largest_difference(state: dict[str, Any], expected: dict[str, Any]) -> float
 @pytest.mark.parametrize("devices", GROUPS)
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["kept", "checkpoint"])
-@time_limit(SECONDS)
 def test_a_training(devices: list[str], schedule: Any, checkpoint: bool) -> None:
     inputs, targets = rows(13)  # one of the micro-batches is larger
     alone = mlp()
@@ -160,7 +159,6 @@ def test_a_training(devices: list[str], schedule: Any, checkpoint: bool) -> None
 @pytest.mark.parametrize(
     "split", [[2], [1, 3], [3, 4, 7], [1, 4, 5, 6, 7, 8, 9]], ids=lambda split: f"{len(split) + 1} stages"
 )
-@time_limit(SECONDS)
 def test_it_is_bit_by_bit_what_its_micro_batches_add_up_to(
     split: list[int], schedule: Any, checkpoint: bool
 ) -> None:
@@ -179,7 +177,6 @@ def test_it_is_bit_by_bit_what_its_micro_batches_add_up_to(
 
 @pytest.mark.parametrize("count", [1, 3, 5, 13])
 @pytest.mark.parametrize("micro_batches", [1, 4])
-@time_limit(SECONDS)
 def test_batches_of_any_size(count: int, micro_batches: int) -> None:
     inputs, targets = rows(count)
     losses, expected = accumulated(mlp(), inputs, targets, micro_batches, steps=2)
@@ -191,7 +188,6 @@ def test_batches_of_any_size(count: int, micro_batches: int) -> None:
     assert_states_equal(state, expected)
 
 
-@time_limit(SECONDS)
 def test_an_automatic_split_trains_the_same() -> None:
     inputs, targets = rows(16)
     losses, expected = accumulated(mlp(), inputs, targets, 4, steps=3)
@@ -204,7 +200,6 @@ def test_an_automatic_split_trains_the_same() -> None:
     assert_states_equal(state, expected)
 
 
-@time_limit(SECONDS)
 def test_the_same_with_an_optimizer_from_before_that_has_a_state() -> None:
     inputs, targets = rows(8)
     states = []
@@ -226,7 +221,6 @@ def test_the_same_with_an_optimizer_from_before_that_has_a_state() -> None:
     assert_states_equal(states[1], states[0])
 
 
-@time_limit(SECONDS)
 def test_a_language_model_whose_ends_share_a_parameter() -> None:
     """The first stage has the embedding, which is also the last stage's matrix."""
     dl.manual_seed(1)
@@ -267,7 +261,6 @@ def gradients_of(model: dl.nn.Module) -> dict[str, Any]:
     return {n: None if p.grad is None else p.grad.numpy().copy() for n, p in model.named_parameters()}
 
 
-@time_limit(SECONDS)
 def test_gradients_add_to_those_that_are_there() -> None:
     inputs, targets = rows(8)
     model = mlp()
@@ -281,7 +274,6 @@ def test_gradients_add_to_those_that_are_there() -> None:
         np.testing.assert_array_equal(gradient, 2 * once[name])
 
 
-@time_limit(SECONDS)
 def test_a_loss_that_is_a_sum_is_added_up() -> None:
     inputs, targets = rows(7)
     summed = dl.nn.CrossEntropyLoss(reduction="sum")
@@ -295,7 +287,6 @@ def test_a_loss_that_is_a_sum_is_added_up() -> None:
 
 
 @pytest.mark.parametrize("frozen", [["0"], ["0", "3"], ["6", "9"], ["9"]], ids=str)
-@time_limit(SECONDS)
 def test_layers_that_do_not_learn(frozen: list[str]) -> None:
     inputs, targets = rows(6)
     found: list[dict[str, Any]] = []
@@ -320,7 +311,6 @@ def test_layers_that_do_not_learn(frozen: list[str]) -> None:
 
 
 @pytest.mark.parametrize("devices", GROUPS)
-@time_limit(SECONDS)
 def test_outputs_and_gradients_through_them(devices: list[str]) -> None:
     inputs, targets = rows(13)
     alone, model = mlp(), mlp()
@@ -342,7 +332,6 @@ def test_outputs_and_gradients_through_them(devices: list[str]) -> None:
     assert largest_difference({"x": z.grad.numpy()}, {"x": x.grad.numpy()}) < 1e-6
 
 
-@time_limit(SECONDS)
 def test_gradients_are_differentiated_once() -> None:
     inputs, _ = rows(5)
     with group_of(["cpu", "cpu#1"]) as group:
@@ -359,7 +348,6 @@ def test_gradients_are_differentiated_once() -> None:
             dl.grad(piped(inputs).sum(), weight, create_graph=True)
 
 
-@time_limit(SECONDS)
 def test_inference_keeps_nothing() -> None:
     inputs, _ = images(9)
     reference, model = convolutions().eval(), convolutions()
@@ -387,7 +375,6 @@ def dropouts() -> dl.nn.Sequential:
     return dl.nn.Sequential(*layers)
 
 
-@time_limit(SECONDS)
 def test_random_numbers_do_not_depend_on_the_cut() -> None:
     inputs, _ = rows(10)
     found = []
@@ -411,7 +398,6 @@ def test_random_numbers_do_not_depend_on_the_cut() -> None:
         assert_states_equal(gradients, found[0][1])
 
 
-@time_limit(SECONDS)
 def test_micro_batches_draw_numbers_of_their_own() -> None:
     ones = dl.ones(8, 50)
     with group_of(["cpu", "cpu#1"]) as group:
@@ -422,7 +408,6 @@ def test_micro_batches_draw_numbers_of_their_own() -> None:
     assert 0.15 < (outputs > 0).mean() < 0.35  # a quarter: the layers draw different numbers
 
 
-@time_limit(SECONDS)
 def test_the_default_generator_goes_on_only_if_numbers_were_drawn() -> None:
     inputs, targets = rows(8)
     with group_of(["cpu", "cpu#1"]) as group:
@@ -440,7 +425,6 @@ def test_the_default_generator_goes_on_only_if_numbers_were_drawn() -> None:
 # What cannot be
 
 
-@time_limit(SECONDS)
 def test_what_a_pipeline_refuses() -> None:
     inputs, targets = rows(8)
     with group_of(["cpu", "cpu#1"]) as group:
@@ -462,7 +446,6 @@ def test_what_a_pipeline_refuses() -> None:
             dl.pipeline(dl.models.LSTMTagger(9, 3), group, split=[1])
 
 
-@time_limit(SECONDS)
 def test_a_module_in_two_stages_is_refused() -> None:
     shared = dl.nn.Linear(4, 4)
     model = dl.nn.Sequential(dl.nn.Linear(4, 4), shared, dl.nn.Tanh(), shared)
@@ -472,7 +455,6 @@ def test_a_module_in_two_stages_is_refused() -> None:
         assert len(dl.pipeline(model, group, split=[1]).stages) == 2
 
 
-@time_limit(SECONDS)
 def test_a_stage_that_returns_no_tensor_is_named() -> None:
     class Two(dl.nn.Module):
         def forward(self, x: dl.Tensor) -> tuple[dl.Tensor, dl.Tensor]:
@@ -485,7 +467,6 @@ def test_a_stage_that_returns_no_tensor_is_named() -> None:
             piped(dl.ones(4, 4))
 
 
-@time_limit(SECONDS)
 def test_a_stage_that_changes_its_input_cannot_be_computed_again() -> None:
     inputs, targets = images(8)
     with group_of(["cpu", "cpu#1"]) as group:

@@ -17,9 +17,9 @@ from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import SimulatedBackend
 from dl4all.runtime.simulated.description import Failure
 from dl4all.scheduler.simulation import simulated_device
-from tests.support.time_limit import time_limit
 
-SECONDS = 60.0
+pytestmark = pytest.mark.usefixtures("deadline")
+
 WIDTH = 64
 MSE = dl.nn.MSELoss()
 
@@ -55,7 +55,6 @@ def step_seconds(piped: dl.Pipeline, inputs: dl.Tensor, targets: dl.Tensor) -> f
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 @pytest.mark.parametrize(("stages", "micro_batches"), [(1, 4), (2, 4), (4, 4), (4, 16), (8, 8)])
-@time_limit(SECONDS)
 def test_a_step_takes_what_the_bubble_formula_says(schedule: Any, stages: int, micro_batches: int) -> None:
     model, (inputs, targets) = linears(8), batch(64)
     devices = devices_of(stages, computes=False)
@@ -72,7 +71,6 @@ def test_a_step_takes_what_the_bubble_formula_says(schedule: Any, stages: int, m
     assert predicted < found < 1.15 * (predicted + transfers)
 
 
-@time_limit(SECONDS)
 def test_a_slow_device_gets_fewer_layers() -> None:
     model, (inputs, targets) = linears(9), batch(64)
     devices = [*devices_of(1, gflops=2.0, computes=False), *devices_of(1, computes=False)]
@@ -84,7 +82,6 @@ def test_a_slow_device_gets_fewer_layers() -> None:
         assert balanced < 0.8 * step_seconds(halves, inputs, targets)
 
 
-@time_limit(SECONDS)
 def test_a_device_that_would_only_hold_up_the_others_gets_none() -> None:
     model, (inputs, _) = linears(4), batch(64)
     devices = [*devices_of(1), *devices_of(1, gflops=0.001), *devices_of(1)]
@@ -93,7 +90,6 @@ def test_a_device_that_would_only_hold_up_the_others_gets_none() -> None:
     assert [stage.device for stage in piped.stages] == [devices[0], devices[2]]
 
 
-@time_limit(SECONDS)
 def test_steps_take_the_same_virtual_time_however_threads_run() -> None:
     model, (inputs, targets) = linears(6), batch(32)
     with dl.DeviceGroup(devices_of(3, computes=False)) as group:
@@ -103,7 +99,6 @@ def test_steps_take_the_same_virtual_time_however_threads_run() -> None:
     assert max(times) < 1.01 * min(times)
 
 
-@time_limit(SECONDS)
 def test_the_timeout_is_of_one_micro_batch_on_one_device() -> None:
     model, (inputs, targets) = linears(6), batch(32)
     times = []
@@ -141,7 +136,6 @@ def peaks(schedule: Any, *, checkpoint: bool = False) -> tuple[list[int], list[i
     return [device.pool.stats.peak for device in devices], predicted
 
 
-@time_limit(SECONDS)
 def test_1f1b_needs_less_memory_than_gpipe_and_checkpoints_still_less() -> None:
     gpipe, _ = peaks("gpipe")
     one_forward_one_backward, _ = peaks("1f1b")
@@ -155,14 +149,12 @@ def test_1f1b_needs_less_memory_than_gpipe_and_checkpoints_still_less() -> None:
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["kept", "checkpoint"])
-@time_limit(SECONDS)
 def test_the_memory_that_is_predicted(schedule: Any, checkpoint: bool) -> None:
     found, predicted = peaks(schedule, checkpoint=checkpoint)
     for needed, promised in zip(found[:3], predicted[:3], strict=True):
         assert 0.5 * promised < needed < 1.05 * promised
 
 
-@time_limit(SECONDS)
 def test_nothing_is_left_behind() -> None:
     model, (inputs, targets) = tanhs(), batch(64)
     devices = devices_of(2)
@@ -174,7 +166,6 @@ def test_nothing_is_left_behind() -> None:
         assert [device.pool.stats.allocated for device in devices] == held
 
 
-@time_limit(SECONDS)
 def test_a_model_that_fits_two_devices_and_not_one() -> None:
     inputs, targets = batch(64)
     expected = linears(8)
@@ -213,7 +204,6 @@ def _step(model: dl.nn.Module, optimizer: Any, inputs: dl.Tensor, targets: dl.Te
 @pytest.mark.parametrize("stage", [0, 1, 2])
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 @pytest.mark.parametrize("after", [0, 5])
-@time_limit(SECONDS)
 def test_a_lost_device(stage: int, phase: str, after: int) -> None:
     model, (inputs, targets) = linears(6), batch(16)
     devices = devices_of(3)
@@ -234,7 +224,6 @@ def test_a_lost_device(stage: int, phase: str, after: int) -> None:
 
 @pytest.mark.parametrize("kind", ["hang", "slow"])
 @pytest.mark.parametrize("phase", ["forward", "backward"])
-@time_limit(SECONDS)
 def test_a_device_that_does_not_answer_in_time(kind: Any, phase: str) -> None:
     model, (inputs, targets) = linears(6), batch(16)
     devices = devices_of(3)
@@ -247,7 +236,6 @@ def test_a_device_that_does_not_answer_in_time(kind: Any, phase: str) -> None:
         assert group.alive == (devices[0], devices[2])
 
 
-@time_limit(SECONDS)
 def test_a_step_that_never_ends() -> None:
     class Stuck(dl.nn.Module):
         def __init__(self) -> None:
@@ -255,7 +243,7 @@ def test_a_step_that_never_ends() -> None:
             self.released = threading.Event()
 
         def forward(self, x: dl.Tensor) -> dl.Tensor:
-            self.released.wait(SECONDS)
+            self.released.wait(60)
             return x
 
     stuck = Stuck()
@@ -268,7 +256,6 @@ def test_a_step_that_never_ends() -> None:
         assert [str(device) for device in group.alive] == ["cpu"]
 
 
-@time_limit(SECONDS)
 def test_memory_that_runs_out_once() -> None:
     model, (inputs, targets) = linears(4), batch(16)
     devices = devices_of(2)
@@ -283,7 +270,6 @@ def test_memory_that_runs_out_once() -> None:
         assert all(p.grad is not None for p in model.parameters())
 
 
-@time_limit(SECONDS)
 def test_an_error_of_a_layer_or_the_loss_ends_the_step() -> None:
     model, (inputs, targets) = linears(4), batch(16)
     calls: list[int] = []
@@ -308,7 +294,6 @@ def test_an_error_of_a_layer_or_the_loss_ends_the_step() -> None:
     np.testing.assert_allclose(loss, MSE(linears(4)(inputs), targets).item(), rtol=1e-6)
 
 
-@time_limit(SECONDS)
 def test_modules_have_their_shared_parameters_again_after_a_failure() -> None:
     network = dl.models.GPT(11, 8, n_layer=1, n_head=2, n_embd=6)
     devices = devices_of(2)

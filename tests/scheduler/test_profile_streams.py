@@ -19,12 +19,6 @@ from dl4all.scheduler.simulation import simulated_device
 SECONDS = 60.0  # that anything may take
 
 
-@pytest.fixture(autouse=True)
-def begin_at_zero() -> None:
-    """The virtual time of the tests' thread."""
-    clock.set_to(0.0)
-
-
 def of(p: Any, kind: str) -> list[Event]:
     return [event for event in p.events if event.kind == kind]
 
@@ -141,15 +135,17 @@ def test_copies_of_a_simulated_device() -> None:
     assert backend is not None
     clock.set_to(100.0)
     with dl.profile() as p:
-        backend.upload(3)
-        backend.upload(2)
-        backend.download(4)
+        backend.upload(300_000)
+        backend.upload(200_000)
+        backend.upload(10)
+        backend.download(400_000)
     assert [(e.kind, e.start, e.end, e.nbytes, e.clock) for e in p.events] == [
-        ("upload", 0.0, 3.0, 3, "virtual"),
-        ("upload", 3.0, 5.0, 2, "virtual"),
-        ("download", 0.0, 4.0, 4, "virtual"),
+        ("upload", 0.0, 300_000.0, 300_000, "virtual"),
+        ("upload", 300_000.0, 500_000.0, 200_000, "virtual"),
+        ("upload", 0.0, 10.0, 10, "virtual"),  # between the packets of the others
+        ("download", 0.0, 400_000.0, 400_000, "virtual"),
     ]
-    assert backend.moved == {"upload": 5, "download": 4}
+    assert backend.moved == {"upload": 500_010, "download": 400_000}
 
 
 def test_streams_of_two_simulated_devices(tmp_path: Path) -> None:

@@ -18,12 +18,6 @@ from dl4all.scheduler.task import Task
 pytestmark = pytest.mark.usefixtures("deadline")
 
 
-@pytest.fixture(autouse=True)
-def at_the_beginning() -> None:
-    """Virtual time of this thread, which other tests have moved."""
-    clock.set_to(0.0)
-
-
 def a_task(*, on_virtual_clock: bool = False) -> Task:
     return Task(lambda: 42, "answer", on_virtual_clock=on_virtual_clock)
 

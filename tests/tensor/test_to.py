@@ -18,6 +18,7 @@ from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory import transfer
 from dl4all.runtime.simulated import clock
+from dl4all.runtime.simulated.backend import BETWEEN_BYTES
 from dl4all.runtime.simulated.description import Failure
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.scheduler.download import Download
@@ -42,14 +43,6 @@ def staging() -> Iterator[dl.Device]:
     yield place
     gc.collect()
     place._backend.close()
-
-
-@pytest.fixture(autouse=True)
-def midnight() -> Iterator[None]:
-    """The virtual clock of this thread begins anew."""
-    clock.set_to(0.0)
-    yield
-    clock.set_to(0.0)
 
 
 GPUS = ("vulkan:0", "vulkan:0#1", "staging", "kompute:0")
@@ -308,14 +301,27 @@ def test_no_array_lies_in_between(origin: dl.Device, monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(tensor.numpy(), numbers())
 
 
+def test_streams_that_were_closed_are_made_anew(origin: dl.Device) -> None:
+    """As all are when the devices are closed, which may be opened again."""
+    x = dl.tensor(numbers(), device=origin)
+    for _ in range(2):
+        np.testing.assert_array_equal(x.to("cpu", non_blocking=True).numpy(), numbers())
+        transfer._streams[origin.name].close()
+
+
+def has_no_link(device: dl.Device) -> bool:
+    """Whether its copies are the host's own."""
+    return device.is_host and device.simulated is None
+
+
 def test_profiles_show_copies(source: dl.Device, target: dl.Device) -> None:
     x = dl.tensor(numbers(), device=source)
     with dl.profile() as profile:
         moved = x.to(target, non_blocking=True, copy=True)
     np.testing.assert_array_equal(moved.numpy(), numbers())
     found = [(event.kind, event.device) for event in profile.events if event.kind in ("upload", "download")]
-    expected = [] if source.is_host or source is target else [("download", str(source))]
-    expected += [] if target.is_host or source is target else [("upload", str(target))]
+    expected = [] if has_no_link(source) or source is target else [("download", str(source))]
+    expected += [] if has_no_link(target) or source is target else [("upload", str(target))]
     assert found == expected
 
 
@@ -360,12 +366,16 @@ def test_uploads_run_beside_kernels(non_blocking: bool) -> None:
 
 def test_uploads_come_one_after_the_other() -> None:
     place = simulated_device(**EASY)
-    first, second = (dl.from_numpy(np.ones(4, np.float32), device=place) for _ in range(2))
-    x = first + 1
+    array = np.ones(BETWEEN_BYTES // 2, np.float32)  # twice as large as what goes between packets
+    first, second = (dl.from_numpy(array, device=place) for _ in range(2))
+    small = dl.ones(4, device="cpu").to(place)
+    assert (small + 1).tolist() == [2.0] * 4
     assert kernels_until(place) == 17.0
+    x = first + 1
+    assert kernels_until(place) == array.nbytes + 1.0
     y = second + x
-    assert kernels_until(place) == 33.0
-    assert y.tolist() == [3.0] * 4
+    assert kernels_until(place) == 2 * array.nbytes + 1.0
+    assert y[:2].tolist() == [3.0] * 2
 
 
 def test_a_download_is_waited_for_where_it_is_used() -> None:
@@ -453,18 +463,18 @@ def test_ops_take_none_of_it() -> None:
     assert clock.now() == 0.0
     assert kernels_until(place) < 20.0
     assert place.simulated is not None
-    assert place.simulated._uploads.until == place.simulated._downloads.until == 0.0
+    assert place.simulated.copied_until == 0.0
 
 
 def test_moving_a_network_takes_its_time() -> None:
     place = simulated_device(**EASY)
     with dl.device("cpu"):
-        model = dl.nn.Linear(3, 2).to(place)  # six floats, and two
+        model = dl.nn.Linear(3, 2).to(place)  # six floats, and two, which go between packets
     weight, bias = model.parameters()
+    bias + 0.0
+    assert kernels_until(place) == 8.0 + 1.0
     weight + 0.0
     assert kernels_until(place) == 24.0 + 1.0
-    bias + 0.0
-    assert kernels_until(place) == 32.0 + 1.0
 
 
 def test_memory_of_simulated_devices_is_their_own() -> None:

@@ -148,6 +148,7 @@ def _await_both(sent: link.Arrival, to_wait_for: Callable[[], None] | None) -> b
 def _stream_from(device: Device) -> Stream:
     """The thread that waits for a device's copies. It is the CPU's, so that it keeps no other device open."""
     with _streams_lock:
-        if device.name not in _streams:
-            _streams[device.name] = Stream("cpu", name=f"copies from {device}")
-        return _streams[device.name]
+        stream = _streams.get(device.name)
+        if stream is None or stream.closed:  # as all are when the devices are closed
+            stream = _streams[device.name] = Stream("cpu", name=f"copies from {device}")
+        return stream

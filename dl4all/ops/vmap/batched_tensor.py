@@ -88,8 +88,8 @@ class _SampleStorage:
     def _refuse(self, *_: Any) -> NoReturn:
         raise PerSampleFallback(READS)
 
-    allocation = buffer = nbytes = shown = span = property(_refuse, _refuse)
-    used_on = _refuse
+    allocation = buffer = nbytes = pending = shown = span = property(_refuse, _refuse)
+    settle = used_on = _refuse
 
 
 class BatchedTensor(BatchedTensorBase):
