@@ -129,18 +129,18 @@ class DataParallel(Module):
     def _forward(self, call: Call, *, again: bool = False) -> list[Part]:
         """Compute all rows, on other devices where some fail. With `again`, buffers stay as they are."""
         while True:
-            shares = self._shares(call.rows)
-            for replica, _ in shares:
-                replica.follow()
-            elsewhere = [replica for replica, _ in shares if replica.device is not self.group.primary]
-            buffers = Buffers(self.module, shares[0][0])
+            buffers: Buffers | None = None
             try:
+                shares = self._shares(call.rows)
+                elsewhere = [replica for replica, _ in shares if replica.device is not self.group.primary]
+                buffers = Buffers(self.module, shares[0][0])
                 arrivals = self._begin_broadcast(elsewhere)
                 send = functools.partial(self._broadcast.send, arrivals)
                 parts = sharded_step.forward(self.group, call, shares, send)
             except ShardFailure as failure:
                 self._recover(failure)
-                buffers.restore()
+                if buffers is not None:
+                    buffers.restore()
             else:
                 if again:
                     buffers.restore()
@@ -163,9 +163,18 @@ class DataParallel(Module):
         return [(self._replica(d), share) for d, share in zip(devices, shares, strict=True) if share]
 
     def _replica(self, device: Device) -> Replica:
-        if device not in self._replicas:
-            self._replicas[device] = Replica(self.module, device, self._converted)
-        return self._replicas[device]
+        """A device's replica as the model is now.
+
+        Raises:
+            ShardFailure: the device has failed before, or has no memory for the parameters.
+        """
+        try:
+            if device not in self._replicas:
+                self._replicas[device] = Replica(self.module, device, self._converted)
+            self._replicas[device].follow()
+            return self._replicas[device]
+        except DeviceError as error:
+            raise ShardFailure(device, 0, error) from error  # fewer rows would not help
 
     def _converted(self, source: Module, made: Module) -> Module:
         if isinstance(source, BatchNorm) and isinstance(made, BatchNorm):
