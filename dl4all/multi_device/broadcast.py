@@ -51,25 +51,29 @@ class Broadcast:
     """
 
     def __init__(self, model: Module, timeout: float) -> None:
-        self._timeout = timeout
-        self._statistics = {
-            id(tensor) for m in model.modules() if isinstance(m, BatchNorm) for tensor in m.buffers()
-        }
-        self._sent: dict[tuple[Replica, int], tuple[Any, int]] = {}  # storage and version
+        self._model, self._timeout = model, timeout
+        self._sent: dict[tuple[Replica, int], tuple[Any, int, Any]] = {}  # from, version, to
 
-    def begin(self, replicas: Sequence[Replica], *, training: bool) -> list[tuple[Fetch, _Arrival]]:
+    def begin(self, replicas: Sequence[Replica]) -> list[tuple[Fetch, _Arrival]]:
         """Let what is stale in replicas wait for its contents; returns what :meth:`send` is to bring.
 
         The primary device begins to send before it gets other work.
         """
+        # Layers in training do not look at their running statistics. Frozen ones do, whatever the model does.
+        unseen = {
+            id(tensor)
+            for module in self._model.modules()
+            if isinstance(module, BatchNorm) and module.training
+            for tensor in module.buffers()
+        }
         arrivals: dict[int, tuple[Fetch, _Arrival]] = {}
         for replica in replicas:
             for key, (source, made) in replica.pairs.items():
-                state = source.storage, source.storage.version
+                state = source.storage, source.storage.version, made.storage
                 if source.device is made.device or self._sent.get((replica, key)) == state:
                     continue
-                if training and key in self._statistics:
-                    continue  # training does not look at them
+                if key in unseen:
+                    continue
                 if key not in arrivals:
                     arrivals[key] = Fetch(source, "download", self._timeout), _Arrival()
                 self._sent[replica, key] = state

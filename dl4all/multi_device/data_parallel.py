@@ -151,7 +151,7 @@ class DataParallel(Module):
 
     def _begin_broadcast(self, replicas: list[Replica]) -> Any:
         try:
-            return self._broadcast.begin(replicas, training=self.module.training)
+            return self._broadcast.begin(replicas)
         except DeviceError as error:
             primary = self.group.primary
             raise ShardFailure(primary, self.balance.estimates[primary].given, error) from error

@@ -35,6 +35,7 @@ class Replica:
         self.pairs: dict[int, tuple[Tensor, Tensor]] = {}
         """By the identity of the model's tensors: each, and the copy's."""
         self._modules: dict[int, tuple[Module, Module]] = {}
+        self._names: dict[int, set[str]] = {}  # of the attributes that the model's modules had
         self._convert = convert
         self._model = model
         self.module = self._module_of(model)
@@ -57,6 +58,9 @@ class Replica:
                     stack.append(value)
                 elif name in HOOKS or not isinstance(value, (dict, set)):
                     made[name] = value
+            for name in self._names[id(source)] - vars(source).keys():
+                made.pop(name, None)
+            self._names[id(source)] = set(vars(source))
 
     def _module_of(self, source: Module) -> Module:
         if id(source) in self._modules:
@@ -71,6 +75,7 @@ class Replica:
                 vars(made)[name] = copy.copy(value)  # what a layer keeps there belongs to its device
         made = self._convert(source, made)
         self._modules[id(source)] = source, made
+        self._names[id(source)] = set(vars(source))
         return made
 
     def _tensor_of(self, source: Tensor) -> Tensor:

@@ -310,10 +310,13 @@ def test_changes_between_calls_are_followed(group: DeviceGroup) -> None:
         np.testing.assert_allclose(
             results[1].numpy(), results[0].numpy(), rtol=2e-2 if dtype == "float16" else 2e-5, atol=1e-4
         )
+        # Of the largest gradient: those of the convolution's bias are 0 but for roundings.
+        scale = 1e-5 * max(np.abs(p.grad.numpy()).max() for p in alone.parameters() if p.grad is not None)
+        assert scale > 1e-7
         for own, other in zip(model.parameters(), alone.parameters(), strict=True):
             assert (own.grad is None) == (other.grad is None)
             if own.grad is not None and dtype != "float16":
-                np.testing.assert_allclose(own.grad.numpy(), other.grad.numpy(), rtol=1e-4, atol=1e-5)
+                np.testing.assert_allclose(own.grad.numpy(), other.grad.numpy(), rtol=1e-4, atol=scale)
 
     check()
     model[3].p = 0.7
@@ -337,7 +340,7 @@ def test_changes_between_calls_are_followed(group: DeviceGroup) -> None:
     check("float16")
     model.to(dtype="float32")
     check()
-    model[5] = dl.nn.Linear(8 * 36, 4)
+    setattr(model, "5", dl.nn.Linear(8 * 36, 4))
     check()
     model.eval()
     check()
