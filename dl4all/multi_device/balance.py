@@ -130,9 +130,7 @@ class Balance:
         self._last[key] = best
         return best
 
-    def _within_memory(
-        self, shares: list[int], known: list[Estimate], per_row: Sequence[float]
-    ) -> list[int]:
+    def _within_memory(self, shares: list[int], known: list[Estimate], per_row: Sequence[float]) -> list[int]:
         """Move rows from devices without room to those with room, the fastest first."""
         surplus = 0
         for i, estimate in enumerate(known):

@@ -67,17 +67,21 @@ class Broadcast:
             for tensor in module.buffers()
         }
         arrivals: dict[int, tuple[Fetch, _Arrival]] = {}
-        for replica in replicas:
-            for key, (source, made) in replica.pairs.items():
-                state = source.storage, source.storage.version, made.storage
-                if source.device is made.device or self._sent.get((replica, key)) == state:
-                    continue
-                if key in unseen:
-                    continue
-                if key not in arrivals:
-                    arrivals[key] = Fetch(source, "download", self._timeout), _Arrival()
-                self._sent[replica, key] = state
-                self._await(replica, key, made, arrivals[key][1])
+        try:
+            for replica in replicas:
+                for key, (source, made) in replica.pairs.items():
+                    state = source.storage, source.storage.version, made.storage
+                    if source.device is made.device or self._sent.get((replica, key)) == state:
+                        continue
+                    if key in unseen:
+                        continue
+                    if key not in arrivals:
+                        arrivals[key] = Fetch(source, "download", self._timeout), _Arrival()
+                    self._sent[replica, key] = state
+                    self._await(replica, key, made, arrivals[key][1])
+        except BaseException as error:
+            self._give_up([arrival for _, arrival in arrivals.values()], error)
+            raise
         return list(arrivals.values())
 
     def _await(self, replica: Replica, key: int, made: Tensor, arrival: _Arrival) -> None:
@@ -106,10 +110,13 @@ class Broadcast:
             try:
                 arrival.put(fetch.wait())
             except BaseException as error:
-                for _, later in arrivals[number:]:
-                    later.fail(error)
-                self._sent.clear()  # all of it again
+                self._give_up([later for _, later in arrivals[number:]], error)
                 raise
+
+    def _give_up(self, arrivals: Sequence[_Arrival], error: BaseException) -> None:
+        for arrival in arrivals:
+            arrival.fail(error)
+        self._sent.clear()  # all of it again
 
     def forget(self, replica: Replica) -> None:
         """A replica is gone."""

@@ -18,7 +18,6 @@ from dl4all.scheduler.group import DeviceGroup
 from dl4all.scheduler.simulation import simulated_device
 from tests.conftest import need
 from tests.support.parallel_training import (
-    BATCH,
     CLASSES,
     TIMEOUT,
     Outcome,

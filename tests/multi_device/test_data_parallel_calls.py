@@ -195,7 +195,11 @@ def test_gradients_flow_on_through_inputs(group: DeviceGroup) -> None:
     """What comes before and behind is of one device, and the same tensor takes another way, too."""
     results = []
     for parallel in (False, True):
-        model, before, after = Function(lambda w, x: (x * w).tanh()), numbers(4, 3, seed=3), numbers(3, 1, seed=4)
+        model, before, after = (
+            Function(lambda w, x: (x * w).tanh()),
+            numbers(4, 3, seed=3),
+            numbers(3, 1, seed=4),
+        )
         before.requires_grad_()
         network = dl.parallel(model, group) if parallel else model
         x = numbers(7, 4) @ before
@@ -326,7 +330,11 @@ def test_changes_between_calls_are_followed(group: DeviceGroup) -> None:
     assert len(calls) >= 3
     handle()
     model.load_state_dict(
-        {name: dl.randn(t.shape, device="cpu").abs() for name, t in model.state_dict().items() if "num" not in name},
+        {
+            name: dl.randn(t.shape, device="cpu").abs()
+            for name, t in model.state_dict().items()
+            if "num" not in name
+        },
         strict=False,
     )
     check()
@@ -432,7 +440,9 @@ def test_hooks_of_parameters_see_the_whole_gradient_once(group: DeviceGroup) -> 
 
 def test_what_is_no_module(group: DeviceGroup) -> None:
     function: Any = len
-    with pytest.raises(ArgumentError, match=r"\[parallel\] expected a module, got builtin_function_or_method"):
+    with pytest.raises(
+        ArgumentError, match=r"\[parallel\] expected a module, got builtin_function_or_method"
+    ):
         dl.parallel(function, group)
 
 
@@ -519,22 +529,22 @@ def test_nothing_is_left_of_a_step() -> None:
     model = convolutions()
     network = dl.parallel(model, group)
 
-    def step() -> None:
+    def step(network: dl.nn.Module) -> None:
         output = network(dl.from_numpy(images(13, 0), "cpu"))
         output.square().mean().backward()
         model.zero_grad()
 
     for _ in range(2):
-        step()
+        step(network)
     gc.collect()
     before = [device.pool.stats.allocated for device in devices]
     for _ in range(4):
-        step()
+        step(network)
     gc.collect()
     assert [device.pool.stats.allocated for device in devices] == before
     replicas = [weakref.ref(replica.module) for replica in network._replicas.values()]
     assert len(replicas) == 2
-    del network, step
+    del network
     gc.collect()
     assert not any(replica() for replica in replicas)
     assert devices[1].pool.stats.allocated == 0

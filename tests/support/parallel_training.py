@@ -42,9 +42,7 @@ def convolutions() -> dl.nn.Sequential:
 def tiny() -> dl.nn.Sequential:
     """Two layers with dropout between them, for rows of 4 numbers."""
     dl.manual_seed(4)
-    return dl.nn.Sequential(
-        dl.nn.Linear(4, 8), dl.nn.Tanh(), dl.nn.Dropout(0.25), dl.nn.Linear(8, CLASSES)
-    )
+    return dl.nn.Sequential(dl.nn.Linear(4, 8), dl.nn.Tanh(), dl.nn.Dropout(0.25), dl.nn.Linear(8, CLASSES))
 
 
 def images(rows: int, step: int) -> npt.NDArray[np.float32]:
