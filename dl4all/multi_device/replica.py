@@ -69,6 +69,7 @@ class Replica:
         self.pairs: dict[int, tuple[Tensor, Tensor]] = {}
         """By the identity of the model's tensors: each, and the copy's."""
         self._modules: dict[int, tuple[Module, Module]] = {}
+        self._names: dict[int, set[str]] = {}  # of the attributes that the model's modules had
         self._convert, self._memory = convert, memory
         self._model = model
         self.module = self._module_of(model)
@@ -87,6 +88,9 @@ class Replica:
                 stack.extend(_modules_in(value))
                 if name in HOOKS or not isinstance(value, (dict, set)):
                     made[name] = self._of(value)
+            for name in self._names[id(source)] - vars(source).keys():
+                made.pop(name, None)
+            self._names[id(source)] = set(vars(source))
 
     def _module_of(self, source: Module) -> Module:
         if id(source) in self._modules:
@@ -100,6 +104,7 @@ class Replica:
             vars(made)[name] = of_value
         made = self._convert(source, made)
         self._modules[id(source)] = source, made
+        self._names[id(source)] = set(vars(source))
         return made
 
     def _of(self, value: Any) -> Any:
