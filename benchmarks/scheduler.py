@@ -3,12 +3,12 @@
     python benchmarks/scheduler.py --scaling
     python benchmarks/scheduler.py --real-concurrency [--json]
 
-``--scaling`` trains ResNet-18 with 64 images of 224 x 224 on simulated devices, whose virtual time is the same on
-every machine: how many times as fast as the devices' speeds add up to, and what was predicted.
+``--scaling`` trains ResNet-18 with 64 images of 224 x 224 on simulated devices, whose virtual time is the
+same on every machine: how fast a group is beside the sum of its devices' speeds, and what was predicted.
 
-``--real-concurrency`` trains on ``vulkan:0`` alone and on ``vulkan:0`` and ``vulkan:0#1``, in turn in one process, each
-with one thread of llvmpipe's (``LP_NUM_THREADS=1``): how many times the images a second two of them do. It needs two
-idle cores.
+``--real-concurrency`` trains on ``vulkan:0`` alone and on ``vulkan:0`` and ``vulkan:0#1``, in turn in one
+process, each with one thread of llvmpipe's (``LP_NUM_THREADS=1``): ``speedup`` is how many times as fast two
+are. It needs two idle cores.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -91,7 +92,7 @@ class Estimate:
     fixed: float = 0.0  # seconds of a step, whatever the rows
     link: float = 0.0  # seconds in which parameters come and gradients go
     per_row: float = 1.0
-    factor: float = 1.0  # by which steps took longer than that
+    factor: float | None = None  # by which steps took longer than that, when one was measured
     most: int | None = None  # rows that its memory has room for
     given: int = 0  # rows of the last batch
     seen: set[int] = field(default_factory=set)  # shares that were measured before
@@ -102,7 +103,9 @@ class Estimate:
             self.seen.add(rows)
             return
         measured = seconds / (self.fixed + self.per_row * rows)
-        self.factor += (1 - MEMORY_OF_MEASUREMENTS) * (measured - self.factor)
+        # Before a measurement only the ratios of devices are known: it must not be mixed with that.
+        known = measured if self.factor is None else self.factor
+        self.factor = known + (1 - MEMORY_OF_MEASUREMENTS) * (measured - known)
 
 
 class Balance:
@@ -126,10 +129,13 @@ class Balance:
 
     def _shares(self, rows: int, devices: Sequence[Device]) -> list[int]:
         known = [self.estimates[device] for device in devices]
-        fixed = [estimate.fixed * estimate.factor for estimate in known]
-        per_row = [estimate.per_row * estimate.factor for estimate in known]
+        measured = [estimate.factor for estimate in known if estimate.factor is not None]
+        usual = math.exp(sum(map(math.log, measured)) / len(measured)) if measured else 1.0
+        factors = [usual if estimate.factor is None else estimate.factor for estimate in known]
+        fixed = [estimate.fixed * factor for estimate, factor in zip(known, factors, strict=True)]
+        per_row = [estimate.per_row * factor for estimate, factor in zip(known, factors, strict=True)]
         links = [estimate.link for estimate in known]
-        best = self._within_memory(split(rows, fixed, per_row, self.grain, links), known)
+        best = self._within_memory(split(rows, fixed, per_row, self.grain, links), known, per_row)
         key = rows, tuple(devices)
         last = self._last.get(key)
         if last is not None and all(share % self.grain == 0 for share in last[:-1]):
@@ -139,7 +145,7 @@ class Balance:
         self._last[key] = best
         return best
 
-    def _within_memory(self, shares: list[int], known: list[Estimate]) -> list[int]:
+    def _within_memory(self, shares: list[int], known: list[Estimate], per_row: Sequence[float]) -> list[int]:
         """Move rows from devices without room to those with room, the fastest first."""
         surplus = 0
         for i, estimate in enumerate(known):
@@ -147,7 +153,7 @@ class Balance:
                 kept = estimate.most // self.grain * self.grain
                 surplus += shares[i] - kept
                 shares[i] = kept
-        for i in sorted(range(len(known)), key=lambda i: known[i].per_row * known[i].factor):
+        for i in sorted(range(len(known)), key=per_row.__getitem__):
             most = known[i].most
             room = surplus if most is None else max(0, most // self.grain * self.grain - shares[i])
             taken = min(surplus, room)

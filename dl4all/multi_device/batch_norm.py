@@ -87,7 +87,8 @@ class ShardedBatchNorm(BatchNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         place = shard.current()
-        if not self.training or place is None:
+        of_batch = self.training or self.running_mean is None
+        if not of_batch or place is None:
             return super().forward(x)
         self._check(x)
         if self._synchronized and place.several:

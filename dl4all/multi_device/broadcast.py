@@ -51,13 +51,10 @@ class Broadcast:
     """
 
     def __init__(self, model: Module, timeout: float) -> None:
-        self._timeout = timeout
-        self._statistics = {
-            id(tensor) for m in model.modules() if isinstance(m, BatchNorm) for tensor in m.buffers()
-        }
-        self._sent: dict[tuple[Replica, int], tuple[Any, int]] = {}  # storage and version
+        self._model, self._timeout = model, timeout
+        self._sent: dict[tuple[Replica, int], tuple[Any, int, Any]] = {}  # from, version, to
 
-    def begin(self, replicas: Sequence[Replica], *, training: bool) -> list[tuple[Fetch, _Arrival]]:
+    def begin(self, replicas: Sequence[Replica]) -> list[tuple[Fetch, _Arrival]]:
         """Let what is stale in replicas wait for its contents; returns what :meth:`send` is to bring.
 
         The primary device begins to send before it gets other work.
@@ -65,25 +62,30 @@ class Broadcast:
         Raises:
             DeviceError: the primary device has failed.
         """
-        stale: dict[int, list[tuple[Replica, Tensor]]] = {}
-        sources: dict[int, Tensor] = {}
-        for replica in replicas:
-            for key, (source, made) in replica.pairs.items():
-                if source.device is made.device or (training and key in self._statistics):
-                    continue  # training does not look at the statistics
-                if self._sent.get((replica, key)) != (source.storage, source.storage.version):
-                    stale.setdefault(key, []).append((replica, made))
-                    sources[key] = source
-        # All of them first: what cannot be sent is not waited for.
-        fetches = {key: Fetch(source, "download", self._timeout) for key, source in sources.items()}
-        arrivals = []
-        for key, targets in stale.items():
-            arrival = _Arrival()
-            arrivals.append((fetches[key], arrival))
-            for replica, made in targets:
-                self._sent[replica, key] = sources[key].storage, sources[key].storage.version
-                self._await(replica, key, made, arrival)
-        return arrivals
+        # Layers in training do not look at their running statistics. Frozen ones do, whatever the model does.
+        unseen = {
+            id(tensor)
+            for module in self._model.modules()
+            if isinstance(module, BatchNorm) and module.training
+            for tensor in module.buffers()
+        }
+        arrivals: dict[int, tuple[Fetch, _Arrival]] = {}
+        try:
+            for replica in replicas:
+                for key, (source, made) in replica.pairs.items():
+                    state = source.storage, source.storage.version, made.storage
+                    if source.device is made.device or self._sent.get((replica, key)) == state:
+                        continue
+                    if key in unseen:
+                        continue
+                    if key not in arrivals:
+                        arrivals[key] = Fetch(source, "download", self._timeout), _Arrival()
+                    self._sent[replica, key] = state
+                    self._await(replica, key, made, arrivals[key][1])
+        except BaseException as error:
+            self._give_up([arrival for _, arrival in arrivals.values()], error)
+            raise
+        return list(arrivals.values())
 
     def _await(self, replica: Replica, key: int, made: Tensor, arrival: _Arrival) -> None:
         storage = made.storage
@@ -111,10 +113,13 @@ class Broadcast:
             try:
                 arrival.put(fetch.wait())
             except BaseException as error:
-                for _, later in arrivals[number:]:
-                    later.fail(error)
-                self._sent.clear()  # all of it again
+                self._give_up([later for _, later in arrivals[number:]], error)
                 raise
+
+    def _give_up(self, arrivals: Sequence[_Arrival], error: BaseException) -> None:
+        for arrival in arrivals:
+            arrival.fail(error)
+        self._sent.clear()  # all of it again
 
     def forget(self, replica: Replica) -> None:
         """A replica is gone."""

@@ -46,9 +46,9 @@ class Buffers:
                     buffer.storage.version += 1
 
     def restore(self) -> None:
-        """Undo the changes."""
+        """Undo the changes. Every replica may have made some, so that it gets the contents anew."""
         with tape.gradients(False):
             for buffer, version, copy in self._before:
                 if copy is not None and buffer.storage.version != version:
                     copy_into(buffer, copy)
-                    buffer.storage.version += 1
+                buffer.storage.version += 1

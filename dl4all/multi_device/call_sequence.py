@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dl4all.multi_device.structure import tensors_of
 from dl4all.nn.module import Module
 from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import TensorBase
@@ -26,6 +27,7 @@ class Call:
     path: str
     module: Module | None  # None between the calls of modules
     within: tuple[int, ...]  # the calls of modules that it is part of, by number, the outermost first
+    child: str = ""  # the path of the module directly below the network that it is part of
     forward: Work = field(default_factory=Work)
     backward: Work = field(default_factory=Work)
     saved: int = 0  # bytes that stay for the backward pass
@@ -60,7 +62,8 @@ class CallSequence:
 
     def move_on(self, path: str, module: Module | None) -> None:
         """Begin another call."""
-        self.calls.append(Call(path, module, tuple(number for _, number in self._open)))
+        child = self._paths[self._open[1][0]] if len(self._open) > 1 else ""
+        self.calls.append(Call(path, module, tuple(number for _, number in self._open), child))
         self.moved_on()
 
     def moved_on(self) -> None:
@@ -79,8 +82,8 @@ class CallSequence:
     def _end(self, module: Module, inputs: Any, output: Any) -> None:
         if self.follows:
             if module in self._leaves:
-                self.calls[-1].output = sum(map(nbytes_of, tensors_in(output)))
-                self.calls[-1].keeps_output = self.keeps(tensors_in(output))
+                self.calls[-1].output = sum(map(nbytes_of, tensors_of(output)))
+                self.calls[-1].keeps_output = self.keeps(tensors_of(output))
             self._open.pop()
             self.move_on(self._paths[self._open[-1][0]] if self._open else "", None)
 
@@ -233,17 +236,6 @@ class Ledger(CallSequence):
         if id(tensor.storage) not in self._known:
             self._known.add(id(tensor.storage))
             self.calls[-1].saved += tensor.storage.nbytes
-
-
-def tensors_in(value: Any) -> Iterator[TensorBase]:
-    """The tensors in a structure of tuples, lists and dicts."""
-    if isinstance(value, TensorBase):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from tensors_in(part)
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
 
 
 def nbytes_of(tensor: TensorBase) -> int:

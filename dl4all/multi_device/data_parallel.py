@@ -196,35 +196,37 @@ class DataParallel(Module):
             outputs = sharded_step.joined(call, parts, self.group.primary)
         default_generator().set_state(parts[0].random)
         if call.gradients:
-            self._add_node(call, parts, outputs, [t for t in tensors if tape.wants_gradient(t)])
+            wanting = {id(tensor): tensor for tensor in tensors if tape.wants_gradient(tensor)}
+            self._add_node(call, parts, outputs, list(wanting.values()))
         remaining = iter(outputs)
         return map_tensors(parts[0].outputs, lambda _: next(remaining))
 
     def _forward(self, call: Call, *, again: bool = False) -> list[Part]:
         """Compute all rows, on other devices where some fail. With `again`, buffers stay as they are."""
         while True:
-            shares = self._shares(call.rows)
-            for replica, _ in shares:
-                replica.follow()
-            elsewhere = [replica for replica, _ in shares if replica.device is not self.group.primary]
-            buffers = Buffers(self.module, shares[0][0])
+            buffers: Buffers | None = None
             try:
+                shares = self._shares(call.rows)
+                elsewhere = [replica for replica, _ in shares if replica.device is not self.group.primary]
+                buffers = Buffers(self.module, shares[0][0])
                 arrivals = self._begin_broadcast(elsewhere)
                 send = functools.partial(self._broadcast.send, arrivals)
                 parts = sharded_step.forward(self.group, call, shares, send)
             except ShardFailure as failure:
                 self._recover(failure)
-                buffers.restore()
-                continue
-            if again:
-                buffers.restore()
+                if buffers is not None:
+                    buffers.restore()
             else:
-                buffers.keep()
-            return parts
+                if again:
+                    buffers.restore()
+                else:
+                    buffers.keep()
+                return parts
+            gc.collect()  # the error is gone, whose traceback held what the devices had computed
 
     def _begin_broadcast(self, replicas: list[Replica]) -> Any:
         try:
-            return self._broadcast.begin(replicas, training=self.module.training)
+            return self._broadcast.begin(replicas)
         except DeviceError as error:
             primary = self.group.primary
             raise ShardFailure(primary, self.balance.estimates[primary].given, error) from error
@@ -236,9 +238,18 @@ class DataParallel(Module):
         return [(self._replica(d), share) for d, share in zip(devices, shares, strict=True) if share]
 
     def _replica(self, device: Device) -> Replica:
-        if device not in self._replicas:
-            self._replicas[device] = Replica(self.module, device, self._converted)
-        return self._replicas[device]
+        """A device's replica as the model is now.
+
+        Raises:
+            ShardFailure: the device has failed before, or has no memory for the parameters.
+        """
+        try:
+            if device not in self._replicas:
+                self._replicas[device] = Replica(self.module, device, self._converted)
+            self._replicas[device].follow()
+            return self._replicas[device]
+        except DeviceError as error:
+            raise ShardFailure(device, 0, error) from error  # fewer rows would not help
 
     def _converted(self, source: Module, made: Module) -> Module:
         if isinstance(source, BatchNorm) and isinstance(made, BatchNorm):
@@ -258,8 +269,7 @@ class DataParallel(Module):
             return
         if isinstance(error, OutOfMemoryError) and failure.rows > self.balance.grain:
             self.balance.estimates[device].most = failure.rows // 2
-            gc.collect()  # the error's traceback holds what the device had computed
-            logger.warning("[parallel] %s has no memory for %d rows: %s", device, failure.rows, error)
+            logger.warning("[parallel] %s has no memory for %d rows: %s", device, failure.rows, str(error))
             return
         primary = device is self.group.primary
         if not isinstance(error, (DeviceLostError, Hang)) and (
@@ -285,6 +295,7 @@ class DataParallel(Module):
         parameters = list(self.module.parameters())
         versions = [(p.storage, p.storage.version) for p in parameters]
         held: list[list[Part]] = [parts]
+        connected = sharded_step.connected(parts)
 
         def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
             if tape.state.enabled:
@@ -296,10 +307,13 @@ class DataParallel(Module):
                 raise GradientError("[parallel] a second backward needs another forward")
             if [(p.storage, p.storage.version) for p in parameters] != versions:
                 raise GradientError("[parallel] parameters were changed between forward and backward")
-            of_parameters, of_inputs = self._backward(call, held.pop(), grads, parameters, inputs)
+            remaining = iter(grads)
+            of_outputs = [next(remaining) if depends else None for depends in connected]
+            of_parameters, of_inputs = self._backward(call, held.pop(), of_outputs, parameters, inputs)
             return [*of_parameters, *of_inputs]
 
-        tape.add_node("parallel", [*parameters, *inputs], outputs, backward)
+        made = [output for output, depends in zip(outputs, connected, strict=True) if depends]
+        tape.add_node("parallel", [*parameters, *inputs], made, backward)
 
     def _backward(
         self,
@@ -315,7 +329,9 @@ class DataParallel(Module):
                 break
             except ShardFailure as failure:
                 self._recover(failure)
-                parts = self._forward(call, again=True)
+            parts = []
+            gc.collect()  # what the devices had computed, before it is computed again
+            parts = self._forward(call, again=True)
         for part in parts:
             self.balance.estimates[part.replica.device].observe(part.shard.rows, part.seconds)
         return gradients, [sharded_step.input_gradient(call, parts, tensor) for tensor in inputs]

@@ -1,29 +1,20 @@
-"""What each layer of a chain costs: its work, its memory, and its result's size.
-
-The layers run on a simulated device that computes nothing, with parameters of the same shapes: the model
-itself stays where and as it is.
-"""
+"""What each layer of a chain costs: its work, its memory, and its result's size."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from dl4all.autograd import backward, enable_grad
-from dl4all.errors import ArgumentError
+from dl4all.errors import ArgumentError, TraceError
+from dl4all.multi_device.call_sequence import nbytes_of
 from dl4all.multi_device.chain import Layer
-from dl4all.multi_device.stage import entrance_of
-from dl4all.nn.module import Module, Parameter
-from dl4all.ops.core.op import empty
-from dl4all.ops.random.generator import default_generator, replayed
+from dl4all.multi_device.replica import structure_copy
+from dl4all.multi_device.work_trace import ENDLESS, ModuleWork, trace_work
+from dl4all.nn.module import Module
 from dl4all.runtime.work import Work
-from dl4all.scheduler.device import Device
 from dl4all.scheduler.simulation import simulated_device
 from dl4all.tensor.tensor import Tensor
-
-UNLIMITED = 1 << 60  # bytes
 
 
 @dataclass(frozen=True)
@@ -35,9 +26,10 @@ class LayerCost:
     backward: Work
     learned: int  # parameters with gradients
     constant: int  # other parameters, and buffers
-    kept: int  # for the way back, with the result, and without the input if only the result is needed
+    kept: int  # for the way back, without what layers before keep anyway
     temporary: int  # beside that, at most
     output: int  # the result
+    keeps_output: bool  # whether the result is among what is kept
 
 
 def layer_costs(chain: Sequence[Layer], micro_batch: Tensor) -> list[LayerCost]:
@@ -55,69 +47,73 @@ def layer_costs(chain: Sequence[Layer], micro_batch: Tensor) -> list[LayerCost]:
         0 160 64 64
         1 0 0 64
     """
-    device = simulated_device(computes=False, memory=UNLIMITED)
-    copies: dict[int, Any] = {}
-    hollow = [_hollow(layer.call, device, copies) for layer in chain]
-    x: Any = micro_batch.detach().to(device)
-    costs: list[LayerCost] = []
-    with enable_grad(), replayed(default_generator().get_state()):
-        for layer, call in zip(chain, hollow, strict=True):
-            try:
-                cost = _measure(layer.name, call, x.detach(), device, first=not costs)
-                before = device.pool.stats.allocated
-                x = call(x)
-                cost = replace(cost, kept=device.pool.stats.allocated - before)
-            except Exception as error:
-                raise ArgumentError(
-                    f"[pipeline] {layer.name!r} cannot be measured where nothing is computed ({error}); "
-                    "say by split= which layers the stages begin with"
-                ) from error
-            costs.append(cost)
-    return costs
+    sizes: list[int] = []
+
+    def note(result: Any) -> None:
+        if not isinstance(result, Tensor):
+            raise ArgumentError(f"it returns {type(result).__name__}, not a tensor")
+        sizes.append(nbytes_of(result))
+
+    network = structure_copy(_Network(chain, note), simulated_device(computes=False, memory=ENDLESS))
+    for module in network.modules():
+        vars(module).update(_hooks={}, _pre_hooks={})  # for runs that compute
+    try:
+        trace = trace_work(network, micro_batch)
+    except Exception as error:
+        cause = error.__cause__ if isinstance(error, TraceError) else error
+        name = chain[len(sizes) % len(chain)].name
+        raise ArgumentError(
+            f"[pipeline] {name!r} cannot be measured where nothing is computed ({cause}); "
+            "say by split= which layers the stages begin with"
+        ) from error
+    works: list[list[ModuleWork]] = [[] for _ in chain]
+    for work in trace.modules:
+        if work.child:
+            works[int(work.child)].append(work)
+    return [_cost(*each) for each in zip(chain, works, sizes[-len(chain) :], strict=True)]
 
 
-def _measure(name: str, call: Any, x: Tensor, device: Device, *, first: bool) -> LayerCost:
-    """The cost of a layer by itself, which keeps all of its result."""
-    assert device.simulated is not None
-    parameters = [p for p in call.parameters() if p.requires_grad] if isinstance(call, Module) else []
-    learned = sum(map(_size, parameters))
-    state = call.state_dict().values() if isinstance(call, Module) else ()
-    constant = sum(map(_size, {id(tensor): tensor for tensor in state}.values())) - learned
-    if x.dtype.kind == "f" and not first:
-        _, x = entrance_of(x)
-    pool = device.pool
-    before, begun = pool.stats.allocated, device.simulated.work * 1.0
-    pool.reset_peak()
-    y = call(x)
-    if not isinstance(y, Tensor):
-        raise ArgumentError(f"it returns {type(y).__name__}, not a tensor")
-    kept, turned = pool.stats.allocated - before, device.simulated.work * 1.0
-    if y.requires_grad:
-        gradient: Tensor = empty(Tensor, y.shape, y.dtype, device)
-        backward(y, gradient)
-    temporary = max(0, pool.stats.peak - before - kept - learned)
-    for p in parameters:
-        p.grad = None
-    forward, back = turned - begun, device.simulated.work - turned
-    return LayerCost(name, forward, back, learned, constant, kept, temporary, _size(y))
+class _Network(Module):
+    """The layers one after the other, each within a module of its own, whatever they share."""
+
+    def __init__(self, chain: Sequence[Layer], note: Callable[[Any], None]) -> None:
+        super().__init__()
+        self._note, self._count = note, len(chain)
+        for number, layer in enumerate(chain):
+            setattr(self, str(number), _Link(layer))
+
+    def forward(self, x: Any) -> Any:
+        for number in range(self._count):
+            x = getattr(self, str(number))(x)
+            self._note(x)
+        return x
 
 
-def _size(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.dtype.itemsize
+class _Link(Module):
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        self.call = layer.call
+
+    def forward(self, x: Any) -> Any:
+        return self.call(x)
 
 
-def _hollow(thing: Any, device: Device, copies: dict[int, Any]) -> Any:
-    """A copy of a module's structure on a device, with undefined contents; what is shared stays shared."""
-    if not isinstance(thing, (Module, Tensor)):
-        return thing
-    if id(thing) in copies:
-        return copies[id(thing)]
-    if isinstance(thing, Tensor):
-        made: Tensor = empty(Tensor, thing.shape, thing.dtype, device)
-        copies[id(thing)] = Parameter(made, thing.requires_grad) if isinstance(thing, Parameter) else made
-        return copies[id(thing)]
-    module = copies[id(thing)] = copy.copy(thing)
-    for name, value in vars(thing).items():
-        vars(module)[name] = _hollow(value, device, copies)
-    vars(module).update(_hooks={}, _pre_hooks={})
-    return module
+def _cost(layer: Layer, works: Sequence[ModuleWork], output: int) -> LayerCost:
+    module = layer.call if isinstance(layer.call, Module) else Module()
+    learned = sum(nbytes_of(p) for p in module.parameters() if p.requires_grad)
+    state = {id(tensor): tensor for tensor in module.state_dict().values()}
+    kept = most = 0
+    for work in works:
+        kept += work.saved
+        most = max(most, kept + work.workspace)
+    return LayerCost(
+        layer.name,
+        sum((work.forward for work in works), Work()),
+        sum((work.backward for work in works), Work()),
+        learned,
+        sum(map(nbytes_of, state.values())) - learned,
+        kept,
+        max(0, most - kept),
+        output,
+        bool(works) and works[-1].keeps_output,
+    )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dl4all.autograd import backward, set_grad_enabled
 from dl4all.errors import CancelledError, DeviceError, DeviceLostError
 from dl4all.multi_device.schedule import Kind, Schedule, Step
-from dl4all.multi_device.shared_parameters import add_gradients, in_place_of_shared, replicas_of
+from dl4all.multi_device.shared_parameters import add_gradients, in_place_of_shared, stand_ins_of
 from dl4all.multi_device.stage import Kept, Randomness, Stage, compute, tail_of
 from dl4all.runtime.profiler.phase import phase
 from dl4all.runtime.simulated import clock
@@ -58,7 +58,7 @@ class Passage:
         self._gradients, self._checkpoint, self._end = gradients, checkpoint, end
         learned = [input_gradient, *(any(p.requires_grad for p in stage.parameters) for stage in stages)]
         self._wants_input_gradient = [any(learned[: stage.index + 1]) for stage in stages]
-        self._replicas = replicas_of(stages)
+        self._stand_ins = stand_ins_of(stages)
         self._kept: dict[tuple[int, int], Kept] = {}  # by stage and micro-batch
         self._changed = threading.Condition()
         self._handed: dict[tuple[int, Step], Handed] = {}  # by the stage that it comes from
@@ -87,9 +87,9 @@ class Passage:
             DeviceError: a device did not finish a step within the group's timeout; the same.
             Exception: what a layer raised, or the loss.
         """
-        with in_place_of_shared(self._replicas):
+        with in_place_of_shared(self._stand_ins):
             self._run(schedule)
-        add_gradients(self._replicas)
+        add_gradients(self._stand_ins)
 
     def _run(self, schedule: Schedule) -> None:
         self._left = sum(map(len, schedule))

@@ -12,9 +12,9 @@ import numpy as np
 from dl4all.errors import ArgumentError, DeviceError, GradientError, ShapeError
 from dl4all.multi_device.chain import Layer, Split, chain_of, inseparable, starts_by_hand
 from dl4all.multi_device.micro_batches import Passage
+from dl4all.multi_device.partition import Part
 from dl4all.multi_device.schedule import only, schedule_of
 from dl4all.multi_device.stage import Stage
-from dl4all.multi_device.stage_balance import Part
 from dl4all.multi_device.stage_partition import check_memory, partition
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops import cat
@@ -89,7 +89,7 @@ def pipeline(
         if example is not None:
             check_memory(parts, chain, devices, example, micro_batches, schedule, checkpoint=checkpoint)
     stages = [
-        Stage(index, devices[part.device], tuple(chain[part.start : part.stop]), part.start)
+        Stage(index, devices[part.device], tuple(chain[part.start : part.end]), part.start)
         for index, part in enumerate(parts)
     ]
     return Pipeline(
@@ -106,7 +106,7 @@ def _parts_by_hand(split: Split, chain: Sequence[Layer], devices: int) -> list[P
                 "one device"
             )
     ends = [*starts[1:], len(chain)]
-    return [Part(device, start, stop) for device, (start, stop) in enumerate(zip(starts, ends, strict=True))]
+    return [Part(start, end, device) for device, (start, end) in enumerate(zip(starts, ends, strict=True))]
 
 
 class Pipeline(Module):

@@ -34,7 +34,7 @@ class MemoryUse:
 
 
 @dataclass(frozen=True)
-class Stage:
+class PlacedStage:
     """Consecutive modules on one device. Seconds are of a micro-batch, except for `update`."""
 
     device: Device
@@ -77,7 +77,7 @@ class Placement:
     """What :func:`dl4all.multi_device.placement.place` found. ``print`` shows it as a table."""
 
     model: str
-    stages: tuple[Stage, ...]
+    stages: tuple[PlacedStage, ...]
     seconds: float
     """Of a step: all micro-batches forward, in training backward too, and the optimizer."""
     training: bool
@@ -205,7 +205,7 @@ def _span(units: tuple[str, ...]) -> str:
     return f"{units[0]} ... {units[-1]} ({len(units)})" if len(units) > 1 else units[0] or "the model"
 
 
-def _stage_as_dict(stage: Stage) -> dict[str, Any]:
+def _stage_as_dict(stage: PlacedStage) -> dict[str, Any]:
     values = {name: value for name, value in vars(stage).items() if name not in ("device", "memory")}
     memory = {**asdict(stage.memory), "total": stage.memory.total}
     return {"device": str(stage.device), **values, "memory": memory, "share": stage.share}

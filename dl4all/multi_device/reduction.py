@@ -103,7 +103,8 @@ def reduce(
                 if number in fetches:
                     array = _fetched(fetches[number], party, meeting)
                     if number in sums:
-                        sums[number] += array
+                        with np.errstate(all="ignore"):  # inf and nan come out quietly, as on every device
+                            sums[number] += array
                     else:
                         sums[number] = np.array(array)
         yield from sums.items()

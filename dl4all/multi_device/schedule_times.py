@@ -1,9 +1,4 @@
-"""When the stages of a model work on which micro-batch, by how long each of them takes.
-
-The order is that of 1F1B (Narayanan et al., "PipeDream", SOSP 2019): a stage goes through as many
-micro-batches forward as there are stages behind it, then backward and forward by turns, so that it keeps the
-activations of few.
-"""
+"""When the stages of a model work on which micro-batch, by how long each of them takes, in the 1F1B order."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Kind = Literal["forward", "backward", "update", "transfer"]
+from dl4all.multi_device.schedule import Kind, only, schedule_of
 
 
 @dataclass(frozen=True)
@@ -30,27 +25,10 @@ class Slot(NamedTuple):
     """A time in which a stage does something; a transfer is on its way to the stage."""
 
     stage: int
-    kind: Kind
+    kind: Literal["forward", "backward", "update", "transfer"]
     micro_batch: int
     start: float
     end: float
-
-
-def order(stage: int, stages: int, micro_batches: int, backward: bool) -> list[tuple[Kind, int]]:
-    """What a stage does, in order.
-
-    >>> order(0, 2, 3, True)[:4]
-    [('forward', 0), ('forward', 1), ('backward', 0), ('forward', 2)]
-    """
-    if not backward:
-        return [("forward", i) for i in range(micro_batches)]
-    ahead = min(micro_batches, stages - stage)
-    steps: list[tuple[Kind, int]] = [("forward", i) for i in range(ahead)]
-    for i in range(micro_batches):
-        steps.append(("backward", i))
-        if ahead + i < micro_batches:
-            steps.append(("forward", ahead + i))
-    return steps
 
 
 def schedule_times(stages: Sequence[StageTimes], micro_batches: int) -> list[Slot]:
@@ -60,7 +38,8 @@ def schedule_times(stages: Sequence[StageTimes], micro_batches: int) -> list[Slo
     [1.0, 2.0, 1.5, 3.5, 2.5, 5.5]
     """
     training = any(stage.backward for stage in stages)
-    left = [order(k, len(stages), micro_batches, training)[::-1] for k in range(len(stages))]
+    plan = schedule_of("1f1b", len(stages), micro_batches) if training else None
+    left = [steps[::-1] for steps in plan or only("forward", len(stages), micro_batches)]
     done: dict[tuple[int, Kind, int], float] = {}
     free = [0.0] * len(stages)
     slots: list[Slot] = []

@@ -64,7 +64,7 @@ class Part:
     leaves: dict[int, Tensor] = field(default_factory=dict)  # by the identity of the call's inputs
     fetched: list[Any] = field(default_factory=list)  # the outputs' tensors on the host
     random: State = (0, 0)  # behind what the forward pass has drawn
-    gradients: dict[int, Tensor] = field(default_factory=dict)  # of the leaves, by the same identities
+    gradients: Arrays = field(default_factory=dict)  # of the leaves that the loss depends on
     seconds: float = 0.0
 
 
@@ -129,6 +129,8 @@ def _forward_shard(part: Part, call: Call, on_host: Arrays, *, fetch: bool) -> N
         rows = slice(shard.start, shard.start + shard.rows)
 
         def placed(value: Tensor) -> Tensor:
+            if id(value) in part.leaves:
+                return part.leaves[id(value)]  # given twice, so that its gradient is the sum of both uses
             of_batch = value.ndim > 0 and value.shape[0] == call.rows
             piece = _rows_on(value, rows if of_batch else None, shard.device, on_host)
             if call.gradients and tape.wants_gradient(value):
@@ -198,7 +200,6 @@ def backward(
     )
     own: dict[int, Tensor] = {}
     for part, collector in zip(parts, collectors, strict=True):
-        part.gradients = {key: collector.others[id(leaf)] for key, leaf in part.leaves.items()}
         if part.replica.device is primary:
             own = collector.kept
     with tape.gradients(False):
@@ -231,6 +232,11 @@ def _backward_shard(
                     seeds.append(seed if output.ndim else seed * (shard.rows / call.rows))
         backpropagate(roots, seeds, retain_graph=False, create_graph=False, leaf_ready=collector.add)
         collector.finish()
+        part.gradients = {
+            key: Fetch(collector.others[id(leaf)], "download").wait()
+            for key, leaf in part.leaves.items()
+            if id(leaf) in collector.others
+        }
         wait_for_commands(shard.device)
     part.seconds += shard.seconds() - begun - (shard.waited - waited)
 
@@ -272,8 +278,10 @@ def _run(
         failure = error
         meeting.fail(None, error)
     late = [part for part, task in zip(parts, tasks, strict=True) if not _ended(group, task)]
-    if meeting.error is None and late:
-        meeting.fail(late[0].shard.party, Hang(f"it did not answer within {group.timeout:g} seconds"))
+    if late and (meeting.error is None or isinstance(meeting.error, DeviceError)):
+        # Before others that failed, too: those say so at once the next time, this one after a timeout.
+        error = Hang(f"it did not answer within {group.timeout:g} seconds")
+        raise ShardFailure(late[0].replica.device, late[0].shard.rows, error) from error
     if isinstance(failure, ShardFailure):  # the cause of what the others met with
         raise failure
     if meeting.error is None:
@@ -305,8 +313,23 @@ def joined(call: Call, parts: Sequence[Part], device: Device) -> list[Tensor]:
     return result
 
 
-def input_gradient(call: Call, parts: Sequence[Part], tensor: Tensor) -> Tensor:
-    """The gradient of a tensor that the model was called with."""
-    pieces = [Fetch(part.gradients[id(tensor)], "download").wait() for part in parts]
+def connected(parts: Sequence[Part]) -> list[bool]:
+    """Of which outputs there are gradients: those that depend on parameters or inputs that want some."""
+    wanting = [[tape.wants_gradient(output) for output in tensors_of(part.outputs)] for part in parts]
+    return [any(of_parts) for of_parts in zip(*wanting, strict=True)]
+
+
+def input_gradient(call: Call, parts: Sequence[Part], tensor: Tensor) -> Tensor | None:
+    """The gradient of a tensor that the model was called with; None if the loss does not depend on it."""
+    key = id(tensor)
+    if not any(key in part.gradients for part in parts):
+        return None
+    pieces = [
+        part.gradients[key]
+        if key in part.gradients
+        else np.zeros(part.leaves[key].shape, part.leaves[key].dtype)
+        for part in parts
+    ]
     of_batch = tensor.ndim > 0 and tensor.shape[0] == call.rows
-    return from_numpy(np.concatenate(pieces) if of_batch else np.sum(pieces, axis=0), tensor.device)
+    whole = np.concatenate(pieces) if of_batch else np.asarray(np.sum(pieces, axis=0), pieces[0].dtype)
+    return from_numpy(whole, tensor.device)

@@ -1,7 +1,7 @@
 """Parameters that layers of several stages share, such as an embedding that is also the last layer's.
 
 Such a parameter lives with the first stage that uses it. While a batch is on its way, the others use a
-replica on their own device, whose gradient goes to the parameter.
+stand-in on their own device, whose gradient goes to the parameter.
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ from dl4all.nn.module import Module, Parameter
 from dl4all.tensor.tensor import Tensor
 
 
-class Replica(NamedTuple):
-    """Stands in for a parameter in one stage."""
+class StandIn(NamedTuple):
+    """A tensor that takes a parameter's place in one stage."""
 
     parameter: Parameter
     tensor: Tensor
     users: list[tuple[Module, str]]  # and the attribute's name
 
 
-def replicas_of(stages: Sequence[Stage]) -> list[Replica]:
-    """A replica for each stage that uses a parameter of an earlier one, with its present values."""
+def stand_ins_of(stages: Sequence[Stage]) -> list[StandIn]:
+    """A stand-in for each stage that uses a parameter of an earlier one, with its present values."""
     owners: dict[int, Stage] = {}
-    replicas: dict[tuple[int, int], Replica] = {}
+    stand_ins: dict[tuple[int, int], StandIn] = {}
     for stage in stages:
         for module in stage.modules:
             for name, value in vars(module).items():
                 if not isinstance(value, Parameter) or owners.setdefault(id(value), stage) is stage:
                     continue
                 key = id(value), stage.index
-                if key not in replicas:
+                if key not in stand_ins:
                     copy = value.detach().to(stage.device, non_blocking=True)
-                    replicas[key] = Replica(value, copy.requires_grad_(value.requires_grad), [])
-                replicas[key].users.append((module, name))
-    return list(replicas.values())
+                    stand_ins[key] = StandIn(value, copy.requires_grad_(value.requires_grad), [])
+                stand_ins[key].users.append((module, name))
+    return list(stand_ins.values())
 
 
 @contextlib.contextmanager
-def in_place_of_shared(replicas: Sequence[Replica]) -> Iterator[None]:
-    """Within, modules have the replicas for attributes."""
-    for replica in replicas:
-        for module, name in replica.users:
-            vars(module)[name] = replica.tensor
+def in_place_of_shared(stand_ins: Sequence[StandIn]) -> Iterator[None]:
+    """Within, modules have the stand-ins for attributes."""
+    for stand_in in stand_ins:
+        for module, name in stand_in.users:
+            vars(module)[name] = stand_in.tensor
     try:
         yield
     finally:
-        for replica in replicas:
-            for module, name in replica.users:
-                vars(module)[name] = replica.parameter
+        for stand_in in stand_ins:
+            for module, name in stand_in.users:
+                vars(module)[name] = stand_in.parameter
 
 
-def add_gradients(replicas: Sequence[Replica]) -> None:
-    """Move the replicas' gradients to the parameters, and add them there."""
-    for parameter, tensor, _ in replicas:
+def add_gradients(stand_ins: Sequence[StandIn]) -> None:
+    """Move the stand-ins' gradients to the parameters, and add them there."""
+    for parameter, tensor, _ in stand_ins:
         if tensor.grad is None:
             continue
         gradient = tensor.grad.to(parameter.device)

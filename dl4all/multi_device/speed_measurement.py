@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dl4all.autograd.backward_pass import backward
-from dl4all.multi_device.call_sequence import tensors_in
-from dl4all.multi_device.structure_copy import structure_copy
+from dl4all.multi_device.replica import structure_copy
+from dl4all.multi_device.structure import tensors_of
 from dl4all.nn.module import Module
 from dl4all.ops.core import tape
 from dl4all.runtime.work import Speeds
@@ -60,7 +60,7 @@ def _step(network: Module, inputs: list[Any], training: bool) -> None:
     network.zero_grad()
     with tape.gradients(training):
         outputs = network(*inputs)
-        roots = [tensor for tensor in tensors_in(outputs) if training and tape.wants_gradient(tensor)]
+        roots = [tensor for tensor in tensors_of(outputs) if training and tape.wants_gradient(tensor)]
     if roots:
         backward(roots, [_filled(root.shape, root.dtype, root.device) for root in roots])
 

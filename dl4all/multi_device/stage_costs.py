@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dl4all.multi_device.partition import Numbers, Part, Problem
-from dl4all.multi_device.placement_plan import MemoryUse, Stage
+from dl4all.multi_device.placement_plan import MemoryUse, PlacedStage
 from dl4all.multi_device.schedule_times import StageTimes
 from dl4all.multi_device.units import Unit
 from dl4all.multi_device.work_trace import WorkTrace
@@ -90,7 +90,7 @@ class StageCosts:
             total - sum(unit.static for unit in chain),
         )
 
-    def stages(self, partition: Sequence[Part]) -> list[Stage]:
+    def stages(self, partition: Sequence[Part]) -> list[PlacedStage]:
         """A partition with all that is to know of its parts."""
         found = []
         for index, part in enumerate(partition):
@@ -98,7 +98,7 @@ class StageCosts:
             nbytes = self._received[part.start]
             before = partition[index - 1].device if index else part.device
             found.append(
-                Stage(
+                PlacedStage(
                     self.devices[part.device],
                     tuple(unit.name for unit in chain),
                     tuple(dict.fromkeys(path for unit in chain for path in unit.modules)),
@@ -115,16 +115,17 @@ class StageCosts:
         return found
 
 
-def times(stages: Sequence[Stage]) -> list[StageTimes]:
+def times(stages: Sequence[PlacedStage]) -> list[StageTimes]:
     """The seconds of stages."""
     return [
         StageTimes(s.forward, s.backward, s.accumulation, s.update, s.receive, s.give_back) for s in stages
     ]
 
 
-def usable_memory(device: Device) -> float:
+def usable_memory(device: Device) -> int:
     """Bytes of a device that a model may take."""
-    return device.info.memory * (1.0 if device.simulated is not None else 1 - RESERVE)
+    there = device.info.memory
+    return there if device.simulated is not None else int(there * (1 - RESERVE))
 
 
 def _is_host(device: Device) -> bool:

@@ -9,8 +9,10 @@ from dl4all.allocator.allocator import amount
 from dl4all.errors import OutOfMemoryError
 from dl4all.multi_device.chain import Layer, inseparable
 from dl4all.multi_device.layer_cost import LayerCost, layer_costs
+from dl4all.multi_device.ordered_partition import ordered_partition
+from dl4all.multi_device.partition import Part
 from dl4all.multi_device.schedule import most_alive, schedule_of
-from dl4all.multi_device.stage_balance import Part, balance
+from dl4all.multi_device.stage_costs import usable_memory
 from dl4all.scheduler.cost_model import speeds
 from dl4all.scheduler.device import Device
 from dl4all.tensor.tensor import Tensor
@@ -50,9 +52,9 @@ def partition(
     rates = [speeds(device) for device in devices]
     works = [cost.forward * (2.0 if checkpoint else 1.0) + cost.backward for cost in costs]
     moved = [cost.output for cost in costs]
-    parts = balance(
+    parts = ordered_partition(
         [[work.seconds(rate) for work in works] for rate in rates],
-        [device.info.memory for device in devices],
+        [usable_memory(device) for device in devices],
         stage_bytes,
         micro_batches,
         sending=[[rate.download(nbytes) + rate.upload(nbytes) for nbytes in moved] for rate in rates],
@@ -62,7 +64,7 @@ def partition(
     if parts is None:
         learned = sum(cost.learned for cost in costs) * (2 + OPTIMIZER_TENSORS)
         largest = max(range(len(chain)), key=lambda layer: stage_bytes(layer, layer + 1, 0))
-        room = ", ".join(f"{device} {amount(device.info.memory)}" for device in devices)
+        room = ", ".join(f"{device} {amount(usable_memory(device))}" for device in devices)
         raise OutOfMemoryError(
             f"[pipeline] the model does not fit: parameters with their gradients and {OPTIMIZER_TENSORS} "
             f"tensors of an optimizer are {amount(learned)}, activations of {micro_batches} micro-batches "
@@ -91,12 +93,12 @@ def check_memory(
     """
     costs = layer_costs(chain, micro_batch)
     stage_bytes = memory_of(costs, micro_batch, micro_batches, schedule, checkpoint=checkpoint)
-    for number, (index, start, stop) in enumerate(parts):
+    for number, (start, stop, index) in enumerate(parts):
         device, needed = devices[index], stage_bytes(start, stop, len(parts) - 1 - number)
-        if needed > device.info.memory:
+        if needed > usable_memory(device):
             raise OutOfMemoryError(
                 f"[pipeline] stage {number}, {chain[start].name} to {chain[stop - 1].name}, needs "
-                f"{amount(needed)}, and {device} has {amount(device.info.memory)}; move layers to another "
+                f"{amount(needed)}, and {device} has {amount(usable_memory(device))}; move layers to another "
                 "stage, or use more micro_batches or checkpoint=True"
             )
 
@@ -120,8 +122,9 @@ def memory_of(
         parameters = sum(cost.learned * copies + cost.constant for cost in layers)
         kept = sum(cost.kept for cost in layers)
         temporary = max(cost.temporary for cost in layers)
-        if start:  # one more may have arrived
-            inputs = costs[start - 1].output * (alive(after) + 1)
+        if start:  # one more may have arrived; layers that keep the input have counted it
+            counted = not (checkpoint or costs[start - 1].keeps_output)
+            inputs = costs[start - 1].output * (1 if counted else alive(after) + 1)
         else:  # all are there from the beginning
             inputs = micro_batch.numel() * micro_batch.dtype.itemsize * micro_batches
         outputs = layers[-1].output * alive(after)  # their gradients may have arrived

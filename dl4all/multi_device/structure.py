@@ -1,4 +1,4 @@
-"""Tensors within tuples, lists and dicts."""
+"""Tensors, and arrays, within tuples, lists and dicts."""
 
 from __future__ import annotations
 
@@ -15,28 +15,35 @@ def map_tensors(value: Any, function: Callable[[Tensor], Any]) -> Any:
     >>> map_tensors({"a": [dl.ones(2), 3]}, lambda tensor: tensor.shape)
     {'a': [(2,), 3]}
     """
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple
-        return type(value)(*(map_tensors(part, function) for part in value))
-    if isinstance(value, (tuple, list)):
-        return type(value)(map_tensors(part, function) for part in value)
-    if isinstance(value, Mapping):
-        return {key: map_tensors(part, function) for key, part in value.items()}
-    return value
+    return map_leaves(value, function, (Tensor,))
 
 
 def tensors_of(value: Any) -> list[Tensor]:
     """The tensors of a structure, in the order in which :func:`map_tensors` meets them."""
-    return list(_walk(value))
+    return list(leaves_of(value, (Tensor,)))
 
 
-def _walk(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
+def map_leaves(value: Any, function: Callable[[Any], Any], kinds: tuple[type, ...]) -> Any:
+    """The same structure with everything of these types replaced.
+
+    >>> map_leaves(("a", [2, 3.0]), str, (int, float))
+    ('a', ['2', '3.0'])
+    """
+    if isinstance(value, kinds):
+        return function(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple
+        return type(value)(*(map_leaves(part, function, kinds) for part in value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map_leaves(part, function, kinds) for part in value)
+    if isinstance(value, Mapping):
+        return {key: map_leaves(part, function, kinds) for key, part in value.items()}
+    return value
+
+
+def leaves_of(value: Any, kinds: tuple[type, ...]) -> Iterator[Any]:
+    """What a structure has of these types, in the order in which :func:`map_leaves` meets them."""
+    if isinstance(value, kinds):
         yield value
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _walk(part)
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from _walk(part)
+    elif isinstance(value, (tuple, list, Mapping)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from leaves_of(part, kinds)

@@ -17,8 +17,9 @@ import numpy as np
 
 from dl4all.autograd.backward_pass import backward
 from dl4all.errors import ArgumentError, DTypeError, OutOfMemoryError, ShapeError, TraceError
-from dl4all.multi_device.call_sequence import Call, DataFlow, Ledger, nbytes_of, tensors_in
-from dl4all.multi_device.structure_copy import structure_copy
+from dl4all.multi_device.call_sequence import Call, DataFlow, Ledger, nbytes_of
+from dl4all.multi_device.replica import structure_copy
+from dl4all.multi_device.structure import leaves_of, map_leaves, tensors_of
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import TensorBase
@@ -67,6 +68,8 @@ class ModuleWork:
     """Whether these are among what stays."""
     workspace: int = 0
     """The most bytes that there are meanwhile, beside what stays: operands, results, temporary ones."""
+    child: str = ""
+    """The path of the module directly below the model in which it happens; empty for none."""
     cut: int | None = None
     """Bytes that go on if the model is cut behind this module; None where it cannot be cut."""
 
@@ -156,7 +159,7 @@ def trace_work(
     kept = list(_without_empty(modules))
     end = len(kept) - 1 - (kept[-1].path == LOSS)
     kept[end] = replace(kept[end], cut=None)  # nothing of the model follows
-    return WorkTrace(tuple(kept), sum(map(nbytes_of, tensors_in(inputs))), training)
+    return WorkTrace(tuple(kept), sum(map(nbytes_of, tensors_of(inputs))), training)
 
 
 @contextlib.contextmanager
@@ -172,21 +175,18 @@ def _undisturbed() -> Iterator[None]:
 
 def _placed(value: Any, device: Device) -> Any:
     """The same structure with tensors on a device in the place of tensors and arrays."""
-    if isinstance(value, (Tensor, np.ndarray)):
-        if value.dtype.kind == "f":
-            return empty(*value.shape, dtype=value.dtype, device=device)
-        array = value.numpy() if isinstance(value, Tensor) else value
-        return from_numpy(array.copy(), device)
-    if isinstance(value, (tuple, list)):
-        return type(value)(_placed(part, device) for part in value)
-    if isinstance(value, dict):
-        return {key: _placed(part, device) for key, part in value.items()}
-    return value
+
+    def placed(leaf: Any) -> Tensor:
+        if leaf.dtype.kind == "f":
+            return empty(*leaf.shape, dtype=leaf.dtype, device=device)
+        return from_numpy((leaf.numpy() if isinstance(leaf, Tensor) else leaf).copy(), device)
+
+    return map_leaves(value, placed, (Tensor, np.ndarray))
 
 
 def _data_flow(network: Module, inputs: Any) -> DataFlow:
     """Run the network once so that every op on floats leaves a node."""
-    flow = DataFlow(network, tensors_in(inputs))
+    flow = DataFlow(network, tensors_of(inputs))
     frozen = [parameter for parameter in network.parameters() if not parameter.requires_grad]
     floats = [parameter for parameter in frozen if parameter.dtype.kind == "f"]
     for parameter in floats:
@@ -195,7 +195,7 @@ def _data_flow(network: Module, inputs: Any) -> DataFlow:
         outputs = network(*inputs)
     for parameter in floats:
         parameter.requires_grad_(False)
-    flow.end(tensors_in(outputs))
+    flow.end(tensors_of(outputs))
     return flow
 
 
@@ -203,13 +203,13 @@ def _ledger(
     network: Module, device: Device, inputs: Any, training: bool, loss: Loss | None, targets: Any
 ) -> Ledger:
     """Run a step, and write down what each call does."""
-    ledger = Ledger(network, device, tensors_in((inputs, targets)))
+    ledger = Ledger(network, device, tensors_of((inputs, targets)))
     with ledger.attached(), tape.gradients(training):
         outputs = network(*inputs)
         ledger.move_on(LOSS, None)
         if loss is not None:
             outputs = loss(outputs, *targets)
-        roots = [tensor for tensor in tensors_in(outputs) if training and tape.wants_gradient(tensor)]
+        roots = [tensor for tensor in tensors_of(outputs) if training and tape.wants_gradient(tensor)]
         if roots:
             ledger.begin_backward()
             backward(roots, [empty(*root.shape, dtype=root.dtype, device=device) for root in roots])
@@ -247,6 +247,7 @@ def _module_work(call: Call, state: Sequence[TensorBase], cut: int | None) -> Mo
         call.saved,
         call.output,
         call.keeps_output,
+        child=call.child,
         cut=cut,
     )
 
@@ -325,17 +326,6 @@ def _share(once: Work, twice: Work, batch: int) -> Share:
     return Share(once - per_sample * batch, per_sample)
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    """The tensors and arrays in a structure."""
-    if isinstance(value, (Tensor, np.ndarray)):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _leaves(part)
-    elif isinstance(value, dict):
-        yield from _leaves(list(value.values()))
-
-
 def samples_of(name: str, *values: Any) -> int:
     """How many samples the tensors in structures have along their first axes.
 
@@ -345,7 +335,7 @@ def samples_of(name: str, *values: Any) -> int:
     Raises:
         ArgumentError: none, or some have more than others.
     """
-    sizes = {tensor.shape[0] if tensor.shape else 0 for tensor in _leaves(values)}
+    sizes = {tensor.shape[0] if tensor.shape else 0 for tensor in leaves_of(values, (Tensor, np.ndarray))}
     if len(sizes) != 1 or 0 in sizes:
         raise ArgumentError(
             f"[{name}] expected inputs with the same number of samples along their first axes, got "
@@ -360,13 +350,11 @@ def resized(value: Any, batch: int) -> Any:
     >>> resized((np.array([[1, 2], [3, 4]]), "x"), 3)[0].tolist()
     [[1, 2], [3, 4], [1, 2]]
     """
-    if isinstance(value, (Tensor, np.ndarray)):
-        shape = (batch, *value.shape[1:])
-        if value.dtype.kind == "f":  # only shapes of floats matter to a trace
-            return np.broadcast_to(np.zeros((), value.dtype), shape)
-        return np.resize(value.numpy() if isinstance(value, Tensor) else value, shape)
-    if isinstance(value, (tuple, list)):
-        return type(value)(resized(part, batch) for part in value)
-    if isinstance(value, dict):
-        return {key: resized(part, batch) for key, part in value.items()}
-    return value
+
+    def resized_leaf(leaf: Any) -> Any:
+        shape = (batch, *leaf.shape[1:])
+        if leaf.dtype.kind == "f":  # only shapes of floats matter to a trace
+            return np.broadcast_to(np.zeros((), leaf.dtype), shape)
+        return np.resize(leaf.numpy() if isinstance(leaf, Tensor) else leaf, shape)
+
+    return map_leaves(value, resized_leaf, (Tensor, np.ndarray))

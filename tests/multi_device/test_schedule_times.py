@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
-from dl4all.multi_device.schedule_times import Slot, StageTimes, length, order, schedule_times
+from dl4all.multi_device.schedule_times import Slot, StageTimes, length, schedule_times
 
 
 @pytest.mark.parametrize("stages", [1, 2, 5])
@@ -16,15 +14,6 @@ def test_equal_stages_take_as_long_as_the_bubbles_say(stages: int, micro_batches
     assert length(slots) == pytest.approx((micro_batches + stages - 1) * 3.0)
     forward = schedule_times([StageTimes(1.0)] * stages, micro_batches)
     assert length(forward) == pytest.approx(micro_batches + stages - 1)
-
-
-@pytest.mark.parametrize("stage", range(4))
-def test_activations_of_few_micro_batches_are_kept(stage: int) -> None:
-    steps = order(stage, 4, 9, backward=True)
-    assert sorted(steps) == sorted(itertools.product(("backward", "forward"), range(9)))
-    live = list(itertools.accumulate(1 if kind == "forward" else -1 for kind, _ in steps))
-    assert max(live) == 4 - stage
-    assert live[-1] == 0
 
 
 def test_one_micro_batch_goes_there_and_back() -> None:

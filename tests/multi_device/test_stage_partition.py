@@ -13,7 +13,8 @@ import dl4all as dl
 from dl4all.errors import ArgumentError
 from dl4all.multi_device.chain import chain_of, inseparable, starts_by_hand
 from dl4all.multi_device.layer_cost import layer_costs
-from dl4all.multi_device.stage_balance import Part, balance
+from dl4all.multi_device.ordered_partition import ordered_partition
+from dl4all.multi_device.partition import Part
 from dl4all.ops.random.generator import default_generator
 from dl4all.runtime.work import Work
 from dl4all.scheduler.simulation import simulated_device
@@ -157,13 +158,13 @@ def every_plan(
         for devices in combinations(range(len(seconds)), used):
             for cuts in combinations(range(1, layers), used - 1):
                 edges = [0, *cuts, layers]
-                parts = tuple(Part(d, edges[i], edges[i + 1]) for i, d in enumerate(devices))
-                if any(nbytes(p.start, p.stop, used - 1 - i) > limits[p.device] for i, p in enumerate(parts)):
+                parts = tuple(Part(edges[i], edges[i + 1], d) for i, d in enumerate(devices))
+                if any(nbytes(p.start, p.end, used - 1 - i) > limits[p.device] for i, p in enumerate(parts)):
                     continue
                 times = []
                 for p in parts:
-                    times.append(sum(seconds[p.device][p.start : p.stop]))
-                    times.append(sending[p.device][p.stop - 1] if p.stop < layers else 0.0)
+                    times.append(sum(seconds[p.device][p.start : p.end]))
+                    times.append(sending[p.device][p.end - 1] if p.end < layers else 0.0)
                     times.append(receiving[p.device][p.start - 1] if p.start else 0.0)
                 plans[parts] = sum(times) + (micro_batches - 1) * max(times)
     return plans
@@ -183,7 +184,7 @@ def test_it_finds_the_best_of_all(seed: int) -> None:
         return float(size[start:stop].sum()) * (1 + 0.2 * after)
 
     plans = every_plan(seconds, limits, nbytes, micro_batches, sending, receiving)
-    found = balance(seconds, limits, nbytes, micro_batches, sending=sending, receiving=receiving)
+    found = ordered_partition(seconds, limits, nbytes, micro_batches, sending=sending, receiving=receiving)
     if not plans:
         assert found is None
         return
@@ -194,19 +195,19 @@ def test_it_finds_the_best_of_all(seed: int) -> None:
 def test_the_cases_among_them() -> None:
     """Memory makes a difference, and a device is left out."""
     layers = [1.0] * 6
-    free = balance([layers, layers], [10.0, 10.0], lambda start, stop, after: stop - start, 8)
-    assert free == [Part(0, 0, 3), Part(1, 3, 6)]
-    tight = balance([layers, layers], [2.0, 10.0], lambda start, stop, after: stop - start, 8)
-    assert tight == [Part(0, 0, 2), Part(1, 2, 6)]
-    assert balance([layers, layers], [2.0, 3.0], lambda start, stop, after: stop - start, 8) is None
+    free = ordered_partition([layers, layers], [10.0, 10.0], lambda start, stop, after: stop - start, 8)
+    assert free == [Part(0, 3, 0), Part(3, 6, 1)]
+    tight = ordered_partition([layers, layers], [2.0, 10.0], lambda start, stop, after: stop - start, 8)
+    assert tight == [Part(0, 2, 0), Part(2, 6, 1)]
+    assert ordered_partition([layers, layers], [2.0, 3.0], lambda start, stop, after: stop - start, 8) is None
     slow = [100.0] * 6
-    assert balance([slow, layers], [9.0, 9.0], lambda start, stop, after: 0, 8) == [Part(1, 0, 6)]
-    uncut = balance([layers, layers], [9.0, 9.0], lambda start, stop, after: 0, 8, uncut={3})
-    assert uncut in ([Part(0, 0, 2), Part(1, 2, 6)], [Part(0, 0, 4), Part(1, 4, 6)])
+    assert ordered_partition([slow, layers], [9.0, 9.0], lambda start, stop, after: 0, 8) == [Part(0, 6, 1)]
+    uncut = ordered_partition([layers, layers], [9.0, 9.0], lambda start, stop, after: 0, 8, uncut={3})
+    assert uncut in ([Part(0, 2, 0), Part(2, 6, 1)], [Part(0, 4, 0), Part(4, 6, 1)])
     link = [[50.0] * 6] * 2
-    assert balance([layers, layers], [9.0, 9.0], lambda a, b, after: 0, 8, sending=link) in (
-        [Part(0, 0, 6)],
-        [Part(1, 0, 6)],
+    assert ordered_partition([layers, layers], [9.0, 9.0], lambda a, b, after: 0, 8, sending=link) in (
+        [Part(0, 6, 0)],
+        [Part(0, 6, 1)],
     )
 
 
@@ -238,10 +239,11 @@ def test_the_sizes_of_layers() -> None:
     row = 4 * 16 * 4
     assert (linear.learned, linear.constant, linear.output) == (8 * 16 * 4, 0, row)
     assert (norm.learned, norm.constant) == (16 * 4, 3 * 16 * 4 + 8)
-    assert linear.kept == row
-    assert row <= norm.kept < 2 * row
-    assert relu.kept <= 0  # only its own result is needed
-    assert row <= dropout.kept <= 3 * row
+    assert (linear.kept, linear.keeps_output) == (0, False)
+    assert row <= norm.kept < 2 * row  # its input, and statistics
+    assert (relu.kept, relu.keeps_output) == (row, True)
+    assert dropout.kept <= 2 * row
+    assert linear.temporary >= 2 * row  # the result and its gradient
 
 
 def test_measuring_leaves_no_trace() -> None:

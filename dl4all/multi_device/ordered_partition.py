@@ -1,4 +1,8 @@
-"""Where a chain of layers is best cut, by numbers alone: seconds and bytes of layers on devices."""
+"""Where a chain of layers is best cut for devices in a given order, by numbers alone: seconds and bytes.
+
+:mod:`dl4all.multi_device.partition` looks for the order, too; with several micro-batches it tries some bounds
+for the slowest part. Here the order is given, the result is exact, and a stage may need whatever it says.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-
-class Part(NamedTuple):
-    """The layers from `start` to before `stop`, on one of the devices."""
-
-    device: int
-    start: int
-    stop: int
+from dl4all.multi_device.partition import Part
 
 
 class _Plan(NamedTuple):
@@ -23,7 +21,7 @@ class _Plan(NamedTuple):
     parts: tuple[Part, ...]
 
 
-def balance(
+def ordered_partition(
     seconds: Sequence[Sequence[float]],
     limits: Sequence[float],
     nbytes: Callable[[int, int, int], float],
@@ -55,8 +53,10 @@ def balance(
 
     Example:
         >>> layers = [1.0, 1.0, 2.0, 4.0]
-        >>> parts = balance([layers, layers], [100.0, 100.0], lambda start, stop, after: stop - start, 8)
-        >>> [(part.start, part.stop) for part in parts]
+        >>> parts = ordered_partition(
+        ...     [layers, layers], [100.0, 100.0], lambda start, stop, after: stop - start, 8
+        ... )
+        >>> [(part.start, part.end) for part in parts]
         [(0, 3), (3, 4)]
     """
     devices, layers = len(seconds), len(seconds[0])
@@ -78,7 +78,7 @@ def balance(
                             _Plan(
                                 plan.latency + own + sent + received,
                                 max(plan.slowest, own, sent, received),
-                                (Part(device, start, stop), *plan.parts),
+                                (Part(start, stop, device), *plan.parts),
                             ),
                         )
                     )
