@@ -280,8 +280,8 @@ def _run(
     late = [part for part, task in zip(parts, tasks, strict=True) if not _ended(group, task)]
     if late and (meeting.error is None or isinstance(meeting.error, DeviceError)):
         # Before others that failed, too: those say so at once the next time, this one after a timeout.
-        error = Hang(f"it did not answer within {group.timeout:g} seconds")
-        raise ShardFailure(late[0].replica.device, late[0].shard.rows, error) from error
+        hang = Hang(f"it did not answer within {group.timeout:g} seconds")
+        raise ShardFailure(late[0].replica.device, late[0].shard.rows, hang) from hang
     if isinstance(failure, ShardFailure):  # the cause of what the others met with
         raise failure
     if meeting.error is None:

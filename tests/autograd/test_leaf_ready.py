@@ -122,7 +122,12 @@ def test_hooks_change_the_whole_gradient_once(stopped: bool) -> None:
 
     a = leaf(2.0, 3.0)
     calls: list[Any] = []
-    a.register_hook(lambda gradient: calls.append(gradient.tolist()) or gradient * 10)
+
+    def tenfold(gradient: Any) -> Any:
+        calls.append(gradient.tolist())
+        return gradient * 10
+
+    a.register_hook(tenfold)
     y = a * a + a * 3.0
     if stopped:
         y = y + Stop.apply(a.exp())

@@ -24,6 +24,7 @@ from tests.support.parallel_training import (
     convolutions,
     distance,
     images,
+    simulation,
     tiny,
     train,
     vectors,
@@ -64,7 +65,7 @@ def test_a_group_trains_as_one_device(names: list[str]) -> None:
 def test_simulated_devices_train_as_one_device(speeds: tuple[int, ...]) -> None:
     devices = [simulated_device(gflops=speed) for speed in speeds]
     assert distance(alone(), train(devices)) < TOLERANCE
-    assert all(device.simulated.busy for device in devices)
+    assert all(simulation(device).busy for device in devices)
 
 
 def test_many_devices() -> None:
@@ -72,7 +73,7 @@ def test_many_devices() -> None:
     devices = [simulated_device(gflops=0.01, launch_us=0.0, link_us=0.0) for _ in range(64)]
     options: Any = {"make": tiny, "inputs": vectors, "steps": 3, "rows": lambda step: 70 if step < 2 else 40}
     assert distance(train(["cpu"], **options), train(devices, **options)) < TOLERANCE
-    assert sum(device.simulated.busy > 0 for device in devices) > 16  # a counter covers some rows
+    assert sum(simulation(device).busy > 0 for device in devices) > 16  # a counter covers some rows
 
 
 class Words(dl.nn.Module):
@@ -222,7 +223,7 @@ def test_a_device_that_becomes_slower_gets_fewer_rows() -> None:
     def watch(step: int, network: Any) -> None:
         given.append([network.balance.estimates[device].given for device in devices])
         if step == 4:
-            devices[1].simulated._slowness = 10.0
+            simulation(devices[1])._slowness = 10.0
 
     options: Any = {"rows": 32, "steps": 24}
     assert distance(train(["cpu"], **options), train(devices, after_step=watch, **options)) < TOLERANCE

@@ -17,7 +17,7 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, GradientError, ShapeError
 from dl4all.scheduler.group import DeviceGroup
 from dl4all.scheduler.simulation import simulated_device
-from tests.support.parallel_training import TIMEOUT, convolutions, images, tiny, vectors
+from tests.support.parallel_training import TIMEOUT, Counting, convolutions, images, tiny, vectors
 
 pytestmark = pytest.mark.usefixtures("deadline")
 
@@ -301,6 +301,10 @@ def test_changes_between_calls_are_followed(group: DeviceGroup) -> None:
     network = dl.parallel(model, group)
     calls: list[int] = []
 
+    def doubled(module: dl.nn.Module, inputs: Any, output: dl.Tensor) -> dl.Tensor:
+        calls.append(1)
+        return output * 2
+
     def check(dtype: str = "float32") -> None:
         x = dl.from_numpy(images(13, 0), "cpu").to(dtype=dtype)
         alone = copy.deepcopy(model)
@@ -325,7 +329,7 @@ def test_changes_between_calls_are_followed(group: DeviceGroup) -> None:
     check()
     model[3].p = 0.7
     check()
-    handle = model[5].register_forward_hook(lambda module, inputs, output: calls.append(1) or output * 2)
+    handle = model[5].register_forward_hook(doubled)
     check()
     assert len(calls) >= 3
     handle()
@@ -401,20 +405,6 @@ def test_modules_of_other_forms(kind: Callable[[], dl.nn.Module], group: DeviceG
         gradients.append([p.grad for p in model.parameters()])
     for expected, actual in zip(*gradients, strict=True):
         close(actual, expected)
-
-
-class Counting(dl.nn.Module):
-    """Changes a buffer in every forward pass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = dl.nn.Linear(4, 2)
-        self.register_buffer("calls", dl.zeros(1, device="cpu"))
-
-    def forward(self, x: dl.Tensor) -> dl.Tensor:
-        with dl.no_grad():
-            self.calls.add_(1.0)
-        return self.layer(x)  # type: ignore[no-any-return]
 
 
 def test_buffers_change_once_a_call(group: DeviceGroup) -> None:

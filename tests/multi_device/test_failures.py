@@ -16,16 +16,19 @@ import pytest
 import dl4all as dl
 from dl4all.errors import DeviceError, DeviceLostError
 from dl4all.multi_device import sharded_step
-from dl4all.runtime.simulated.description import Failure
+from dl4all.runtime.simulated.description import Failure, FailureKind
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.group import DeviceGroup
 from dl4all.scheduler.simulation import simulated_device
 from tests.support.parallel_training import (
     TIMEOUT,
+    Counting,
     Outcome,
     convolutions,
     distance,
     images,
+    left,
+    simulation,
     tiny,
     train,
     vectors,
@@ -36,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("deadline")
 
 TOLERANCE = 1e-6
 PHASES = ("upload", "forward", "backward", "reduce", "download", "")
-KINDS = ("lost", "hang", "memory", "slow")
+KINDS: tuple[FailureKind, ...] = ("lost", "hang", "memory", "slow")
 FATAL = ("lost", "hang")
 
 
@@ -68,8 +71,8 @@ def retired(group: DeviceGroup) -> list[int]:
 def nothing_is_left(devices: Sequence[Device], group: DeviceGroup) -> None:
     """Of a network that nobody holds any more."""
     gc.collect()
-    left = {str(d): d.pool.stats.allocated for d in devices if d not in group.retired}
-    assert not any(left.values()), left
+    held = {str(d): d.pool.stats.allocated for d in devices if d not in group.retired}
+    assert not any(held.values()), held
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,7 +87,7 @@ def test_a_failure_of_another_device(kind: Any, phase: str, after: int, number: 
     ]
     group = DeviceGroup(devices, timeout=TIMEOUT)
     assert distance(alone(), train(group, steps=6)) < TOLERANCE
-    assert failure not in devices[number].simulated._left  # it has happened
+    assert failure not in left(devices[number])  # it has happened
     if kind == "memory":  # it computes fewer rows; without memory for a single one it is retired
         assert retired(group) in ([], [number])
     else:
@@ -95,7 +98,7 @@ def test_a_failure_of_another_device(kind: Any, phase: str, after: int, number: 
 @pytest.mark.parametrize("kind", FATAL)
 def test_a_device_that_failed_before_it_was_used(kind: Any) -> None:
     devices = [simulated_device(), simulated_device()]
-    devices[1].simulated.fail(Failure(kind))
+    simulation(devices[1]).fail(Failure(kind))
     with pytest.raises(DeviceError):
         dl.ones(3, device="cpu").to(devices[1]) + 1
     group = DeviceGroup(devices, timeout=TIMEOUT)
@@ -143,20 +146,6 @@ def test_several_devices_fail_in_one_pass() -> None:
     group = DeviceGroup(devices, timeout=TIMEOUT)
     assert distance(alone(), train(group, steps=6)) < TOLERANCE
     assert retired(group) == [1, 2, 3]
-
-
-class Counting(dl.nn.Module):
-    """Changes a buffer in every forward pass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = dl.nn.Linear(4, 2)
-        self.register_buffer("calls", dl.zeros(1, device="cpu"))
-
-    def forward(self, x: dl.Tensor) -> dl.Tensor:
-        with dl.no_grad():
-            self.calls.add_(1.0)
-        return self.layer(x)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward", "reduce"])
@@ -272,10 +261,10 @@ def play(seed: int) -> None:
     assert distance(tiny_alone(), outcome) < TOLERANCE, shown
     for number in retired(group):
         device = devices[number]
-        happened = [failure.kind for failure in scripts[number] if failure not in device.simulated._left]
+        happened = [failure.kind for failure in scripts[number] if failure not in left(device)]
         assert set(happened) - {"slow"}, shown
     for device, script in zip(devices, scripts, strict=True):
-        fatal = any(f.kind in FATAL and f not in device.simulated._left for f in script)
+        fatal = any(f.kind in FATAL and f not in left(device) for f in script)
         assert not fatal or device in group.retired, shown
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,10 @@ def filled(replica: Replica) -> Replica:
             if source.storage is not made.storage:
                 made.copy_(source.to(replica.device))
     return replica
+
+
+def layers_of(replica: Replica) -> Any:
+    return replica.module
 
 
 def test_a_replica_computes_the_same_elsewhere() -> None:
@@ -50,7 +55,7 @@ def test_memory_that_a_model_got_since_is_shared_after_following() -> None:
     other = dl.randn(8, 4, device="cpu")
     model[0].weight.storage, model[0].weight.strides, model[0].weight.offset = other.storage, (4, 1), 0
     replica.follow()
-    assert replica.module[0].weight.storage is other.storage
+    assert layers_of(replica)[0].weight.storage is other.storage
 
 
 def test_attributes_modes_and_modules_are_followed() -> None:
@@ -63,18 +68,18 @@ def test_attributes_modes_and_modules_are_followed() -> None:
     model.append(dl.nn.Tanh())
     assert replica.module.training
     replica.follow()
-    assert [module.training for module in replica.module][:6] == [False] * 5 + [True]
-    assert replica.module[3].p == 0.9
-    assert replica.module[5].weight.shape == (2, 8 * 36)
-    assert not replica.module[0].weight.requires_grad
-    assert replica.module[0].bias.requires_grad
-    assert isinstance(replica.module[6], dl.nn.Tanh)
+    assert [module.training for module in layers_of(replica)][:6] == [False] * 5 + [True]
+    assert layers_of(replica)[3].p == 0.9
+    assert layers_of(replica)[5].weight.shape == (2, 8 * 36)
+    assert not layers_of(replica)[0].weight.requires_grad
+    assert layers_of(replica)[0].bias.requires_grad
+    assert isinstance(layers_of(replica)[6], dl.nn.Tanh)
     assert {str(p.device) for p in replica.module.parameters()} == {"cpu#1"}
     assert str(model[5].weight.device) == "cpu"
 
 
 def test_removed_attributes_and_modules_are_followed() -> None:
-    model = tiny()
+    model: Any = tiny()
     model.extra = 5
     replica = Replica(model, dl.device("cpu#1"))
     del model.extra
@@ -88,8 +93,8 @@ def test_what_is_shared_stays_shared() -> None:
     model[1].weight = model[0].weight
     model.append(model[0])
     replica = Replica(model, dl.device("cpu#1"))
-    assert replica.module[2] is replica.module[0]
-    assert replica.module[1].weight is replica.module[0].weight
+    assert layers_of(replica)[2] is layers_of(replica)[0]
+    assert layers_of(replica)[1].weight is layers_of(replica)[0].weight
     assert len(replica.pairs) == 3
 
 
@@ -113,7 +118,12 @@ def test_other_modules_in_place_of_copies() -> None:
         return Other() if isinstance(source, dl.nn.Tanh) else made
 
     replica = Replica(tiny(), dl.device("cpu#1"), convert)
-    assert [type(module).__name__ for module in replica.module] == ["Linear", "Other", "Dropout", "Linear"]
+    assert [type(module).__name__ for module in layers_of(replica)] == [
+        "Linear",
+        "Other",
+        "Dropout",
+        "Linear",
+    ]
 
 
 def test_nothing_keeps_a_replica() -> None:

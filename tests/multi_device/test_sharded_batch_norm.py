@@ -107,10 +107,11 @@ def test_shards_with_statistics_of_their_own(group: DeviceGroup) -> None:
 
 
 def test_one_element_of_a_channel_is_too_few(group: DeviceGroup) -> None:
-    network = dl.parallel(dl.nn.BatchNorm1d(4), group)
+    layer = dl.nn.BatchNorm1d(4)
+    network = dl.parallel(layer, group)
     with pytest.raises(ShapeError, match="more than 1 "):
         network(batch(1, 4))
-    assert network.module.num_batches_tracked.item() == 0
+    assert layer.num_batches_tracked.item() == 0
 
 
 def test_shards_of_one_row_use_all_rows(group: DeviceGroup) -> None:

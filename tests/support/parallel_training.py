@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 import dl4all as dl
 from dl4all.ops.random.generator import default_generator
+from dl4all.runtime.simulated.backend import SimulatedBackend
+from dl4all.runtime.simulated.description import Failure
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.group import DeviceGroup
 
@@ -43,6 +45,33 @@ def tiny() -> dl.nn.Sequential:
     """Two layers with dropout between them, for rows of 4 numbers."""
     dl.manual_seed(4)
     return dl.nn.Sequential(dl.nn.Linear(4, 8), dl.nn.Tanh(), dl.nn.Dropout(0.25), dl.nn.Linear(8, CLASSES))
+
+
+class Counting(dl.nn.Module):
+    """Changes a buffer in every forward pass."""
+
+    calls: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = dl.nn.Linear(4, 2)
+        self.register_buffer("calls", dl.zeros(1, device="cpu"))
+
+    def forward(self, x: dl.Tensor) -> dl.Tensor:
+        with dl.no_grad():
+            self.calls.add_(1.0)
+        return self.layer(x)  # type: ignore[no-any-return]
+
+
+def simulation(device: Device) -> SimulatedBackend:
+    """What a simulated device does, and is to do."""
+    assert device.simulated is not None
+    return device.simulated
+
+
+def left(device: Device) -> dict[Failure, int]:
+    """The failures of a simulated device that have not happened."""
+    return simulation(device)._left
 
 
 def images(rows: int, step: int) -> npt.NDArray[np.float32]:

@@ -21,7 +21,7 @@ from dl4all.scheduler.device import Device
 from dl4all.scheduler.group import DeviceGroup
 from dl4all.scheduler.simulation import simulated_device
 from tests.conftest import need
-from tests.support.parallel_training import TIMEOUT, convolutions, sgd
+from tests.support.parallel_training import TIMEOUT, convolutions, left, sgd
 from tests.support.subcases import each
 
 pytestmark = pytest.mark.usefixtures("deadline")
@@ -173,7 +173,7 @@ def test_a_failure_of_the_primary_device(kind: Any, phase: str, after: int) -> N
     group = DeviceGroup(devices, timeout=TIMEOUT)
     try:
         check(alone(), run(group))
-        happened = failure not in devices[0].simulated._left
+        happened = failure not in left(devices[0])
         assert happened or after == 30
         assert list(group.retired) == (devices[:1] if happened and kind in FATAL else [])
         gc.collect()
