@@ -50,6 +50,22 @@ def speeds(device: Device) -> Speeds:
     return speed_records.lookup(name, device.info) or calibrated(name, device.info)
 
 
+def is_measured(device: Device) -> bool:
+    """Whether :func:`speeds` knows a device by more than its kind.
+
+    >>> from dl4all.scheduler.simulation import simulated_device
+    >>> is_measured(simulated_device())
+    True
+    """
+    name = hardware_name(device.name)
+    found = measurements.lookup(name, device.info)
+    return (
+        device.simulated is not None
+        or speed_records.lookup(name, device.info) is not None
+        or (found is not None and not found.problem and found.matmul_gflops > 0)
+    )
+
+
 def calibrated(name: str, info: DeviceInfo) -> Speeds:
     """The speeds of a device by its calibration alone, or what is usual for its kind.
 

@@ -69,6 +69,28 @@ class _Normalize(Function):
         return slope, sums[1], sums[0], None, None, None, None
 
 
+class StatisticsUpdate:
+    """A step of a layer's running statistics towards those of a batch.
+
+    Args:
+        source: the model's layer.
+        mean, var: of the batch, on the device that computed them.
+    """
+
+    def __init__(self, source: BatchNorm, mean: Tensor, var: Tensor) -> None:
+        self._source, self._mean, self._var = source, mean, var
+
+    def bring(self) -> None:
+        """Bring the numbers to the layer's device, while theirs is known to work."""
+        device = self._source.running_mean.device
+        self._mean, self._var = self._mean.to(device), self._var.to(device)
+
+    def apply(self) -> None:
+        momentum = self._source._next_momentum()
+        update_running(self._source.running_mean, self._mean, momentum)
+        update_running(self._source.running_var, self._var, momentum)
+
+
 class ShardedBatchNorm(BatchNorm):
     """A batch normalization layer of a replica. It leaves running statistics to the model's own layer.
 
@@ -117,11 +139,4 @@ class ShardedBatchNorm(BatchNorm):
 
     def _keep(self, place: Shard, mean: Tensor, var: Tensor) -> None:
         """Have the model's layer move its running statistics, when all shards have succeeded."""
-        (source,) = self._source
-
-        def move() -> None:
-            momentum = source._next_momentum()
-            update_running(source.running_mean, mean.to(source.running_mean.device), momentum)
-            update_running(source.running_var, var.to(source.running_var.device), momentum)
-
-        place.afterwards.append(move)
+        place.afterwards.append(StatisticsUpdate(*self._source, mean, var))

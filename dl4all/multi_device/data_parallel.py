@@ -33,7 +33,7 @@ from dl4all.nn.normalization import BatchNorm
 from dl4all.ops.core import tape
 from dl4all.ops.random.generator import MisalignedShard, default_generator
 from dl4all.runtime.simulated.backend import Hang
-from dl4all.scheduler.cost_model import speeds
+from dl4all.scheduler.cost_model import is_measured, speeds
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.group import DeviceGroup
@@ -154,7 +154,8 @@ class DataParallel(Module):
             except Dl4allError as error:
                 logger.debug("[parallel] the first split is by the devices' speeds alone: %s", error)
                 return
-            self._set_estimates()
+            if all(map(is_measured, self.group.devices)):  # or too little is known to leave one out
+                self._set_estimates()
 
     def _set_estimates(self) -> None:
         assert self._work is not None
@@ -192,7 +193,7 @@ class DataParallel(Module):
         parts = self._forward(call)
         with tape.gradients(False):
             for change in parts[0].shard.afterwards:
-                change()
+                change.apply()
             outputs = sharded_step.joined(call, parts, self.group.primary)
         default_generator().set_state(parts[0].random)
         if call.gradients:
@@ -212,6 +213,8 @@ class DataParallel(Module):
                 arrivals = self._begin_broadcast(elsewhere)
                 send = functools.partial(self._broadcast.send, arrivals)
                 parts = sharded_step.forward(self.group, call, shares, send)
+                if not again:
+                    self._keep(buffers, parts[0])
             except ShardFailure as failure:
                 self._recover(failure)
                 if buffers is not None:
@@ -219,10 +222,19 @@ class DataParallel(Module):
             else:
                 if again:
                     buffers.restore()
-                else:
-                    buffers.keep()
                 return parts
             gc.collect()  # the error is gone, whose traceback held what the devices had computed
+
+    def _keep(self, buffers: Buffers, part: Part) -> None:
+        """Bring the first shard's changes of buffers to the model.
+
+        Raises:
+            ShardFailure: its device has failed meanwhile.
+        """
+        try:
+            buffers.keep()
+        except DeviceError as error:
+            raise ShardFailure(part.replica.device, part.shard.rows, error) from error
 
     def _begin_broadcast(self, replicas: list[Replica]) -> Any:
         try:

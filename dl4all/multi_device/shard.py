@@ -5,13 +5,23 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from dl4all.multi_device.rendezvous import Rendezvous
 from dl4all.ops.random.generator import ShardGenerator, State, drawing_from
 from dl4all.runtime.simulated import clock
 from dl4all.scheduler.device import Device
+
+
+class Change(Protocol):
+    """A change of the model."""
+
+    def bring(self) -> None:
+        """Bring what it needs to the model's device."""
+
+    def apply(self) -> None:
+        """Make it."""
 
 
 class Shard:
@@ -33,7 +43,7 @@ class Shard:
         self.party, self.parties = party, parties
         self.start, self.rows, self.total = start, rows, total
         self.waited = 0.0  # seconds in which this shard waited for others
-        self.afterwards: list[Callable[[], None]] = []  # to be called when all shards have succeeded
+        self.afterwards: list[Change] = []  # to be made when all shards have succeeded
         self._meeting = meeting
         self._exchanges = 0
 

@@ -300,7 +300,9 @@ def _ended(group: DeviceGroup, task: Any) -> bool:
 def joined(call: Call, parts: Sequence[Part], device: Device) -> list[Tensor]:
     """The outputs of the whole batch on the primary device, without a history."""
     if len(parts) == 1 and parts[0].replica.device is device:
-        return [output.detach() for output in tensors_of(parts[0].outputs)]
+        given = {id(tensor.storage) for tensor in tensors_of([call.inputs, call.options])}
+        outputs = [output.detach() for output in tensors_of(parts[0].outputs)]
+        return [output.clone() if id(output.storage) in given else output for output in outputs]
     result = []
     for number in range(len(parts[0].fetched)):
         pieces = [part.fetched[number] for part in parts]

@@ -184,7 +184,7 @@ def test_a_failure_of_the_primary_device(kind: Any, phase: str, after: int) -> N
 
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_a_failure_while_gradients_are_accumulated(accumulate: int) -> None:
-    for after in (10, 30, 50):
+    for after in (3, 10, 20):
         devices = [simulated_device(failures=(Failure("lost", "backward", after),)), simulated_device()]
         with DeviceGroup(devices, timeout=TIMEOUT) as group:
             check(alone(accumulate), run(group, accumulate=accumulate))
