@@ -20,7 +20,7 @@ from dl4all.scheduler.simulation import simulated_device
 from tests.support.parallel_training import TIMEOUT, Counting, convolutions, images, tiny, vectors
 from tests.support.parallel_training import evenly as evenly
 
-pytestmark = pytest.mark.usefixtures("deadline", "evenly")
+pytestmark = pytest.mark.usefixtures("deadline")
 
 
 @pytest.fixture
@@ -258,6 +258,7 @@ def test_an_input_as_an_output(group: DeviceGroup) -> None:
     outputs[0].detach().fill_(5.0)
 
 
+@pytest.mark.usefixtures("evenly")
 def test_outputs_are_memory_of_their_own() -> None:
     with DeviceGroup(["cpu", "cpu#1"], timeout=TIMEOUT) as group:
         x = numbers(8, 3)
@@ -296,6 +297,7 @@ def test_inference() -> None:
             np.testing.assert_array_equal(tensor.numpy(), state[name])
 
 
+@pytest.mark.usefixtures("evenly")
 def test_changes_between_calls_are_followed(group: DeviceGroup) -> None:
     """Of attributes, parameters, types, modes and modules."""
     model = convolutions()
