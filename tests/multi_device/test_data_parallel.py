@@ -30,7 +30,7 @@ from tests.support.parallel_training import (
     vectors,
 )
 
-pytestmark = pytest.mark.usefixtures("deadline")
+pytestmark = pytest.mark.usefixtures("deadline", "split_by_speed")
 
 TOLERANCE = 1e-6  # the order of float32 sums
 GROUPS = [

@@ -19,7 +19,7 @@ from dl4all.scheduler.group import DeviceGroup
 from dl4all.scheduler.simulation import simulated_device
 from tests.support.parallel_training import TIMEOUT, Counting, convolutions, images, tiny, vectors
 
-pytestmark = pytest.mark.usefixtures("deadline")
+pytestmark = pytest.mark.usefixtures("deadline", "split_by_speed")
 
 
 @pytest.fixture
