@@ -44,8 +44,8 @@ def layer_costs(chain: Sequence[Layer], micro_batch: Tensor) -> list[LayerCost]:
         >>> network = dl.nn.Sequential(dl.nn.Linear(4, 8), dl.nn.ReLU())
         >>> for cost in layer_costs(chain_of(network), dl.ones(2, 4)):
         ...     print(cost.name, cost.learned, cost.kept, cost.output)
-        0 160 64 64
-        1 0 0 64
+        0 160 0 64
+        1 0 64 64
     """
     sizes: list[int] = []
 

@@ -29,6 +29,7 @@ from tests.support.parallel_training import (
     train,
     vectors,
 )
+from tests.support.parallel_training import evenly as evenly
 
 pytestmark = pytest.mark.usefixtures("deadline", "split_by_speed")
 
@@ -52,6 +53,7 @@ def alone() -> Outcome:
     return train(["cpu"])
 
 
+@pytest.mark.usefixtures("evenly")
 @pytest.mark.parametrize("names", GROUPS)
 def test_a_group_trains_as_one_device(names: list[str]) -> None:
     for name in names:
@@ -108,6 +110,7 @@ def sentences(rows: int, step: int) -> npt.NDArray[np.int64]:
     return np.random.default_rng(step).integers(0, 11, (rows, 4))
 
 
+@pytest.mark.usefixtures("evenly")
 @pytest.mark.parametrize("kind", [Words, Attention])
 def test_sequences(kind: Callable[[], dl.nn.Module]) -> None:
     def make() -> dl.nn.Module:
@@ -119,6 +122,7 @@ def test_sequences(kind: Callable[[], dl.nn.Module]) -> None:
     assert distance(expected, train(["cpu", "cpu#1", "cpu#2"], **options)) < TOLERANCE
 
 
+@pytest.mark.usefixtures("evenly")
 def test_float64_differs_by_roundings_alone() -> None:
     expected = train(["cpu"], dtype="float64")
     assert distance(expected, train(["cpu", "cpu#1"], dtype="float64")) < 1e-13
@@ -129,6 +133,7 @@ def adam(parameters: Any) -> dl.optim.Adam:
     return dl.optim.Adam(parameters, lr=0.01, eps=1e-3)  # so that roundings of small gradients stay small
 
 
+@pytest.mark.usefixtures("evenly")
 def test_adam() -> None:
     expected = train(["cpu"], optimizer=adam, steps=8)
     assert distance(expected, train(["cpu", "cpu#1"], optimizer=adam, steps=8)) < 1e-5
@@ -152,6 +157,7 @@ def test_any_split_gives_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     assert len(seen) > 3
 
 
+@pytest.mark.usefixtures("evenly")
 def test_batches_of_all_sizes() -> None:
     """Smaller than the group, of one row, odd."""
     sizes = [1, 2, 3, 7, 1, 5, 16, 9]

@@ -18,8 +18,9 @@ from dl4all.errors import ArgumentError, GradientError, ShapeError
 from dl4all.scheduler.group import DeviceGroup
 from dl4all.scheduler.simulation import simulated_device
 from tests.support.parallel_training import TIMEOUT, Counting, convolutions, images, tiny, vectors
+from tests.support.parallel_training import evenly as evenly
 
-pytestmark = pytest.mark.usefixtures("deadline", "split_by_speed")
+pytestmark = pytest.mark.usefixtures("deadline", "evenly")
 
 
 @pytest.fixture

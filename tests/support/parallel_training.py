@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import dl4all as dl
+from dl4all.multi_device.balance import Balance, split
 from dl4all.multi_device.data_parallel import DataParallel
 from dl4all.ops.random.generator import default_generator
 from dl4all.runtime.simulated.backend import SimulatedBackend
@@ -54,6 +55,16 @@ def tiny() -> dl.nn.Sequential:
     """Two layers with dropout between them, for rows of 4 numbers."""
     dl.manual_seed(4)
     return dl.nn.Sequential(dl.nn.Linear(4, 8), dl.nn.Tanh(), dl.nn.Dropout(0.25), dl.nn.Linear(8, CLASSES))
+
+
+@pytest.fixture
+def evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every device has a part in each batch, however small the model is."""
+
+    def shares(self: Balance, rows: int, devices: Sequence[Device]) -> list[int]:
+        return split(rows, [0.0] * len(devices), [1.0] * len(devices), self.grain)
+
+    monkeypatch.setattr(Balance, "shares", shares)
 
 
 class Counting(dl.nn.Module):
