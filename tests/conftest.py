@@ -24,6 +24,7 @@ from dl4all.runtime.simulated import clock
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from tests.support.deadline import deadline as deadline
+from tests.support.parallel_training import split_by_speed as split_by_speed
 from tests.support.subcases import FULL
 from tests.support.validation import write_layer_settings as write_layer_settings
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dl4all.autograd import is_grad_enabled
@@ -186,7 +187,9 @@ class DataParallel(Module):
         rows = next((tensor.shape[0] for tensor in tensors if tensor.ndim), 0)
         if not rows:
             raise ArgumentError("[parallel] expected tensors with the rows of a batch along axis 0, got none")
-        call = Call(inputs, options, default_generator().get_state(), is_grad_enabled(), rows)
+        modes = [(module, module.training) for module in self.module.modules()]
+        random = default_generator().get_state()
+        call = Call(inputs, options, random, is_grad_enabled(), rows, modes)
         if call.gradients and not self._traced:
             with tape.gradients(False):
                 self._trace(call)
@@ -343,10 +346,24 @@ class DataParallel(Module):
                 self._recover(failure)
             parts = []
             gc.collect()  # what the devices had computed, before it is computed again
-            parts = self._forward(call, again=True)
+            with _in_modes(call.modes):
+                parts = self._forward(call, again=True)
         for part in parts:
             self.balance.estimates[part.replica.device].observe(part.shard.rows, part.seconds)
         return gradients, [sharded_step.input_gradient(call, parts, tensor) for tensor in inputs]
+
+
+@contextlib.contextmanager
+def _in_modes(modes: list[tuple[Module, bool]]) -> Iterator[None]:
+    """Within, modules are in training mode or not as they were at a call."""
+    now = [(module, module.training) for module, _ in modes]
+    try:
+        for module, training in modes:
+            module.training = training
+        yield
+    finally:
+        for module, training in now:
+            module.training = training
 
 
 def _estimate(device: Device) -> Estimate:

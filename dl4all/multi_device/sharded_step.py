@@ -18,7 +18,7 @@ from dl4all.multi_device.rendezvous import Rendezvous
 from dl4all.multi_device.replica import Replica
 from dl4all.multi_device.shard import Shard, working_on
 from dl4all.multi_device.structure import map_tensors, tensors_of
-from dl4all.nn.module import Parameter
+from dl4all.nn.module import Module, Parameter
 from dl4all.ops.core import tape
 from dl4all.ops.random.generator import State
 from dl4all.runtime.profiler.phase import phase
@@ -51,7 +51,7 @@ class Call:
     random: State
     gradients: bool
     rows: int
-    versions: dict[int, tuple[Any, int]] = field(default_factory=dict)  # of the parameters
+    modes: list[tuple[Module, bool]]  # which modules were in training
 
 
 @dataclass
@@ -142,6 +142,10 @@ def _forward_shard(part: Part, call: Call, on_host: Arrays, *, fetch: bool) -> N
     with phase("forward"), working_on(shard, call.random) as generator, tape.gradients(call.gradients):
         part.outputs = part.replica.module(*inputs, **options)
         part.random = generator.get_state()
+    if fetch:
+        with phase("download"), tape.gradients(False):
+            for change in shard.afterwards:
+                change.bring()
     for output in tensors_of(part.outputs):
         if output.ndim and output.shape[0] != shard.rows:
             raise ArgumentError(

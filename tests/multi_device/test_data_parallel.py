@@ -31,7 +31,7 @@ from tests.support.parallel_training import (
 )
 from tests.support.parallel_training import evenly as evenly
 
-pytestmark = pytest.mark.usefixtures("deadline")
+pytestmark = pytest.mark.usefixtures("deadline", "split_by_speed")
 
 TOLERANCE = 1e-6  # the order of float32 sums
 GROUPS = [

@@ -35,7 +35,7 @@ from tests.support.parallel_training import (
 )
 from tests.support.subcases import each
 
-pytestmark = pytest.mark.usefixtures("deadline")
+pytestmark = pytest.mark.usefixtures("deadline", "split_by_speed")
 
 TOLERANCE = 1e-6
 PHASES = ("upload", "forward", "backward", "reduce", "download", "")

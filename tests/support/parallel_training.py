@@ -11,11 +11,19 @@ import pytest
 
 import dl4all as dl
 from dl4all.multi_device.balance import Balance, split
+from dl4all.multi_device.data_parallel import DataParallel
 from dl4all.ops.random.generator import default_generator
 from dl4all.runtime.simulated.backend import SimulatedBackend
 from dl4all.runtime.simulated.description import Failure
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.group import DeviceGroup
+
+
+@pytest.fixture
+def split_by_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give every device rows, though the networks of tests are too small to be worth it."""
+    monkeypatch.setattr(DataParallel, "_trace", lambda self, call: None)
+
 
 TIMEOUT = 20.0  # seconds after which a group gives a device up
 CLASSES = 5

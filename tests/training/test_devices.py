@@ -24,7 +24,7 @@ from tests.conftest import need
 from tests.support.parallel_training import TIMEOUT, convolutions, left, sgd
 from tests.support.subcases import each
 
-pytestmark = pytest.mark.usefixtures("deadline")
+pytestmark = pytest.mark.usefixtures("deadline", "split_by_speed")
 
 TOLERANCE = 2e-6  # of losses and parameters, relative
 EPOCHS = 3
