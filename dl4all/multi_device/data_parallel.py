@@ -14,7 +14,6 @@ from dl4all.errors import (
     ArgumentError,
     DeviceError,
     DeviceLostError,
-    Dl4allError,
     GradientError,
     OutOfMemoryError,
 )
@@ -147,19 +146,20 @@ class DataParallel(Module):
     def _trace(self, call: Call) -> None:
         """Find out what the model does with a row, for the first split."""
         self._traced = True
-        if self._work is None and not call.options:
+        if self._work is None and not call.options and all(map(is_measured, self.group.devices)):
             rows = slice(0, min(call.rows, TRACED_ROWS))
             inputs = map_tensors(call.inputs, lambda t: t.detach()[rows] if t.ndim else t.detach())
             try:
                 self._work = batch_work(self.module, *inputs)
-            except Dl4allError as error:
+            except Exception as error:  # noqa: BLE001  # a model may do anything where there are no numbers
                 logger.debug("[parallel] the first split is by the devices' speeds alone: %s", error)
                 return
-            if all(map(is_measured, self.group.devices)):  # or too little is known to leave one out
-                self._set_estimates()
+            self._set_estimates()
 
     def _set_estimates(self) -> None:
-        assert self._work is not None
+        """Split by the model's work, where enough is known of the devices to leave one out."""
+        if self._work is None or not all(map(is_measured, self.group.devices)):
+            return
         sizes = parameters_of(self.module, synchronized=self.sync_batch_norm)
         for device in self.group.devices:
             self.balance.estimates[device] = estimate(device, self._work, sizes)
