@@ -409,6 +409,9 @@ class Device:
             copies = tuple(self._copies)
         for task in copies:
             task.wait()
+        with self._lock:
+            while self._copies and self._copies[0].done():
+                self._copies.popleft()
         if self.simulated is not None:
             self.simulated.synchronize()
         self._finish()
