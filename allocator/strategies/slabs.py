@@ -5,7 +5,7 @@ Among large allocations, each small one that lives long would keep two free rang
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from dl4all.allocator.allocation import Allocation, Strategy
 from dl4all.runtime.protocols import Buffer, Span
@@ -65,3 +65,17 @@ class Slabs:
 
     def largest(self) -> int:
         return max((size for size, slots in self._free.items() if slots), default=0)
+
+    @property
+    def slabs(self) -> Iterable[Allocation]:
+        """What it holds of the strategy that slabs come from."""
+        return self._used
+
+    def rebuild(self, held: Collection[Allocation]) -> None:
+        self._free = {}
+        for slots in self._used.values():
+            self._free.setdefault(slots[0].size, []).extend(s for s in reversed(slots) if s not in held)
+
+    def blocks(self, held: Iterable[Allocation]) -> Iterator[Buffer]:
+        """None of its own."""
+        return iter(())

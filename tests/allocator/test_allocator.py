@@ -15,14 +15,10 @@ from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.device_info import Limits
+from dl4all.runtime.protocols import Span
 from tests.support.fake_backend import LIMITS, MIB, FakeBackend, make
 
 STRATEGIES = ("pool", "best_fit")
-
-
-def storage_of(allocator: Allocator, nbytes: int) -> Storage:
-    allocation = allocator.allocate(nbytes)
-    return Storage(allocation.span, nbytes, allocation, allocator.release)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -132,7 +128,7 @@ def test_cycles_of_python_objects_are_collected_before_giving_up(strategy: str) 
     _, allocator = make(strategy, budget=10 * MIB)
     gc.disable()
     try:
-        cycle: list[Any] = [storage_of(allocator, 8 * MIB)]
+        cycle: list[Any] = [allocator.storage(8 * MIB)]
         cycle.append(cycle)
         del cycle
         assert allocator.allocate(8 * MIB).size == 8 * MIB
@@ -158,7 +154,7 @@ def test_every_single_allocation_may_fail(strategy: str) -> None:
     def program(backend: FakeBackend, allocator: Allocator) -> None:
         held: list[Storage] = []
         for i, nbytes in enumerate(sizes):
-            held.append(storage_of(allocator, nbytes))
+            held.append(allocator.storage(nbytes))
             if i % 3 == 0:
                 del held[: len(held) // 2]
 
@@ -183,7 +179,7 @@ def test_every_single_allocation_may_fail(strategy: str) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_garbage_collection_in_the_middle_of_allocate(strategy: str) -> None:
     backend, allocator = make(strategy)
-    garbage = [storage_of(allocator, 5 * MIB) for _ in range(3)]
+    garbage = [allocator.storage(5 * MIB) for _ in range(3)]
     backend.during = garbage.clear  # the storages go while the driver is asked
     allocator.allocate(5 * MIB)
     assert allocator.stats.allocated == 5 * MIB
@@ -203,8 +199,9 @@ def test_garbage_collection_in_the_middle_of_trim() -> None:
         backend.waited = True
 
     allocator.driver._synchronize = wait
-    late = allocator.allocate(5000)
-    garbage.append(Storage(late.span, 5000, late, allocator.release))
+    garbage.append(allocator.storage(5000))
+    late = garbage[0].allocation
+    assert late is not None
     allocator.release(allocator.allocate(5000))
     assert allocator.trim() == late.size
     assert not late.span.buffer.freed
@@ -223,7 +220,7 @@ def test_release_in_a_thread_that_holds_the_device() -> None:
 
     allocator.driver._synchronize = wait
     allocator.release(allocator.allocate(8 * MIB))
-    storage = [storage_of(allocator, 1)]
+    storage = [allocator.storage(1)]
 
     def launch() -> None:
         with device:
@@ -269,7 +266,7 @@ def test_many_threads(strategy: str) -> None:
 
 def test_a_storage_goes_back_with_its_last_owner() -> None:
     _, allocator = make("pool")
-    storage = storage_of(allocator, 1000)
+    storage = allocator.storage(1000)
     views = [storage, storage]
     buffer = storage.buffer
     del storage
@@ -289,9 +286,9 @@ def test_a_storage_that_nobody_takes_back() -> None:
 
 def test_memory_of_the_host_is_counted() -> None:
     _, allocator = make()
-    allocation = allocator.adopt(1000, "upload")
+    storage = allocator.adopt(Span(None, 0, 1000), 1000, "upload")
     assert allocator.stats == Stats(1000, 1000, 1000, 1000)
-    allocator.release(allocation)
+    del storage
     assert allocator.stats == Stats(0, 0, 1000, 1000)
 
 

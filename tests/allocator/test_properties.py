@@ -68,7 +68,9 @@ class Program:
             self.check()
 
     def allocate(self, nbytes: int, stream: FakeStream) -> None:
-        allocation = self.allocator.allocate(nbytes, "", stream)
+        storage = self.allocator.storage(nbytes, "", stream)
+        allocation = storage.allocation
+        assert allocation is not None
         buffer, start, bound = allocation.span
         assert start % 64 == 0
         assert bound >= nbytes
@@ -79,7 +81,6 @@ class Program:
                 # What was freed by the host is used by another stream only when that got so far; blocks
                 # that move between streams have been waited for as well.
                 assert user.done >= at, "used before the event"
-        storage = Storage(allocation.span, nbytes, allocation, self.allocator.release)
         self.use(storage, stream)
         self.held.append((storage, stream))
 
