@@ -22,7 +22,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from dl4all.allocator.allocation import Allocation, Stats, Strategy
 from dl4all.allocator.budget import Driver, Source
@@ -58,12 +58,7 @@ class _Adopted:
         self._driver.count(-allocation.size)
 
 
-class Loan(weakref.ref[Storage]):
-    """Notices that a storage is garbage. An interrupt cannot come between: no line of Python runs then."""
-
-    __slots__ = ("allocation",)
-
-    allocation: Allocation
+Loan = weakref.ref[Storage]
 
 
 class Allocator:
@@ -106,11 +101,11 @@ class Allocator:
         self._main = self._stream_pools[stream]
         self._lock = threading.RLock()
         self._torn = False  # an exception left it in the middle of something
-        self._returned: deque[Loan | Allocation] = deque()
-        self.release = self._returned.append  # takes back an allocation that `allocate` gave
+        self._returned: deque[Loan] = deque()
+        self._give_back = self._returned.append
         self._pending: dict[Allocation, list[Event]] = {}  # used by other streams
         self._moving: list[tuple[Event, StreamPool, Buffer]] = []  # free blocks between stream pools
-        self._live: dict[Allocation, Loan | None] = {}
+        self._live: dict[Loan, Allocation] = {}
         self._allocated = self._peak = 0
         self._count = self._misses = 0  # requests, and those that came to the driver
         self._adopted = _Adopted(self.driver)
@@ -126,69 +121,47 @@ class Allocator:
         """
         with self._lock:
             try:
+                if self._returned or self._torn:
+                    self._sort_in()
+                stream_pool = self._main if stream is None else self._stream_pool(stream)
                 misses = self._misses
-                allocation = self._take(nbytes, tag, stream)
+                asked = (nbytes or 1) + self.guard  # no device has buffers of size 0
+                allocation = stream_pool.strategy.allocate(asked)
+                if allocation is None:
+                    allocation = self._find(stream_pool, asked, tag)
+                allocation.stream_pool = stream_pool
                 storage = Storage(allocation.span, nbytes, allocation)
-                self._lend(allocation, nbytes, tag, storage)
-                source: Literal["pool", "driver"] = "pool" if self._misses == misses else "driver"
+                self._lend(allocation, storage, tag)
+                self._count += 1
             except BaseException:
                 self._torn = True
                 raise
         active = recorder.active
         if active is not None:
-            active.allocation(self.name, allocation.size, source)
+            active.allocation(self.name, allocation.size, "pool" if self._misses == misses else "driver")
         return storage
-
-    def allocate(self, nbytes: int, tag: str = "", stream: Any = None) -> Allocation:
-        """The same until it is given to ``release``.
-
-        Raises:
-            OutOfMemoryError
-        """
-        with self._lock:
-            try:
-                allocation = self._take(nbytes, tag, stream)
-                self._lend(allocation, nbytes, tag)
-            except BaseException:
-                self._torn = True
-                raise
-        return allocation
 
     def adopt(self, span: Span, nbytes: int, tag: str = "") -> Storage:
         """Memory of the host that somebody else allocated, counted until the storage is garbage."""
         with self._lock:
             try:
-                self._sort_in()
+                if self._returned or self._torn:
+                    self._sort_in()
                 allocation = Allocation(span, nbytes, self._adopted)
                 storage = Storage(span, nbytes, allocation)
-                self._lend(allocation, nbytes, tag, storage)
+                self._lend(allocation, storage, tag)
                 self.driver.count(nbytes)
             except BaseException:
                 self._torn = True
                 raise
         return storage
 
-    def _take(self, nbytes: int, tag: str, stream: Any) -> Allocation:
-        """Memory that nobody else has, and that is not counted yet."""
-        if self._returned or self._torn:
-            self._sort_in()
-        stream_pool = self._main if stream is None else self._stream_pool(stream)
-        nbytes = (nbytes or 1) + self.guard  # no device has buffers of size 0
-        allocation = stream_pool.strategy.allocate(nbytes)
-        if allocation is None:
-            allocation = self._find(stream_pool, nbytes, tag)
-        allocation.stream_pool = stream_pool
-        self._count += 1
-        return allocation
-
-    def _lend(self, allocation: Allocation, nbytes: int, tag: str, storage: Storage | None = None) -> None:
-        allocation.nbytes, allocation.tag = nbytes, tag
-        loan = None
-        if storage is not None:
-            loan = Loan(storage, self.release)
-            loan.allocation = allocation
-        self._live[allocation] = loan
-        self._allocated = allocated = self._allocated + nbytes
+    def _lend(self, allocation: Allocation, storage: Storage, tag: str) -> None:
+        allocation.nbytes, allocation.tag = storage.nbytes, tag
+        # The interpreter itself puts the reference among what came back when the storage is garbage: no line
+        # of Python runs then that an interrupt could cut short, and that would swallow it.
+        self._live[weakref.ref(storage, self._give_back)] = allocation
+        self._allocated = allocated = self._allocated + storage.nbytes
         if allocated > self._peak:
             self._peak = allocated
         if self._noting:
@@ -207,15 +180,15 @@ class Allocator:
         returned, live = self._returned, self._live
         try:
             while returned:
-                entry = returned.popleft()
-                allocation = entry.allocation if type(entry) is Loan else cast(Allocation, entry)
-                if allocation not in live:  # it was sorted in before something went wrong
+                loan = returned.popleft()
+                allocation = live.get(loan)
+                if allocation is None:  # it was sorted in before something went wrong
                     continue
                 if self._noting:
                     self._note("free", allocation)
                 if allocation.users is not None:  # other streams have been given commands that use it
                     self._pending[allocation] = [self._record_event(user) for user in allocation.users]
-                del live[allocation]
+                del live[loan]
                 self._allocated -= allocation.nbytes
                 if allocation.users is None:
                     allocation.strategy.free(allocation)
@@ -226,16 +199,16 @@ class Allocator:
     def _mend(self) -> None:
         """Work out everything anew that an exception may have left half done."""
         live = self._live
-        self._returned.extend([loan for loan in live.values() if loan is not None and loan() is None])
-        held = {*live, *self._pending}
+        self._returned.extend([loan for loan in live if loan() is None])
+        held = {*live.values(), *self._pending}
         known = set[Buffer]()
         for stream_pool in self._stream_pools.values():
             stream_pool.strategy.rebuild(held)
             known.update(stream_pool.strategy.blocks(held))
         self._moving = [entry for entry in self._moving if entry[2] not in known]
         known.update(block for _, _, block in self._moving)
-        self.driver.mend(known, sum(one.size for one in live if one.strategy is self._adopted))
-        self._allocated = sum(allocation.nbytes for allocation in live)
+        self.driver.mend(known, sum(one.size for one in live.values() if one.strategy is self._adopted))
+        self._allocated = sum(allocation.nbytes for allocation in live.values())
         self._torn = False
 
     # When there is nothing waiting
@@ -330,6 +303,7 @@ class Allocator:
         for _, origin, block in self._moving:
             origin.strategy.adopt(block)
         self._moving.clear()
+        self.driver.sweep()
         return self.driver.free(
             [b for stream_pool in self._stream_pools.values() for b in stream_pool.strategy.idle()]
         )
@@ -356,7 +330,7 @@ class Allocator:
         """What is on loan, the largest first."""
         with self._lock:
             self._sort_in()
-            return sorted(self._live, key=lambda allocation: -allocation.nbytes)
+            return sorted(self._live.values(), key=lambda allocation: -allocation.nbytes)
 
     def largest(self) -> int:
         """Bytes of the largest free allocation."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.device_info import DeviceInfo
@@ -21,6 +21,14 @@ class Source(Protocol):
     def allocate(self, nbytes: int) -> Buffer: ...
 
     def memory(self) -> Memory: ...
+
+
+@runtime_checkable
+class Owning(Protocol):
+    """A backend whose buffers do not go back by themselves."""
+
+    def unowned(self) -> list[Buffer]:
+        """Those that only the backend itself still knows of."""
 
 
 class Driver:
@@ -90,6 +98,15 @@ class Driver:
         """
         self.reserved = sum(self._buffers.values()) + counted
         self.free([buffer for buffer in self._buffers if buffer not in known])
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Give back what was being made when an exception came, so that nobody ever got it."""
+        unowned = self._backend.unowned() if isinstance(self._backend, Owning) else []
+        if unowned:
+            self._synchronize()
+        for buffer in unowned:
+            buffer.free()
 
     def replace(self, buffers: list[Buffer], nbytes: int) -> list[Buffer]:
         """Give buffers back for one of `nbytes`; what is there instead: that one, or none if it fails."""

@@ -39,7 +39,8 @@ class Storage:
         # Waits for contents that are still on their way; True means that later uses have to wait, too.
         self.pending: Callable[[], bool | None] | None = None
         self.allocation = allocation
-        self._whole = whole
+        if whole is not None:
+            self._whole = whole
 
     @property
     def buffer(self) -> Any:

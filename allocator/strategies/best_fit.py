@@ -83,11 +83,11 @@ class BestFit:
                 place += found - size
             else:
                 self._add(place + size, found - size)
-        self._used += size
-        self._peak = max(self._peak, self._used)
-        buffer = self._blocks[place >> OFFSET_BITS]
-        span = Span(buffer, place & OFFSETS, extent(size, nbytes, self._range_limit))
-        return Allocation(span, size, self, place)
+        self._used = used = self._used + size
+        if used > self._peak:
+            self._peak = used
+        bound = size if size <= self._range_limit else extent(size, nbytes, self._range_limit)
+        return Allocation(Span(self._blocks[place >> OFFSET_BITS], place & OFFSETS, bound), size, self, place)
 
     # Free ranges
 

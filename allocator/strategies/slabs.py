@@ -23,11 +23,9 @@ class Slabs:
         self._free: dict[int, list[Allocation]] = {}  # slots by size
         self._used: dict[Allocation, list[Allocation]] = {}
 
-    def _slot(self, nbytes: int) -> int:
-        return max(self._least, 1 << (nbytes - 1).bit_length())
-
     def allocate(self, nbytes: int) -> Allocation | None:
-        slots = self._free.get(self._slot(nbytes))
+        size = 1 << (nbytes - 1).bit_length()
+        slots = self._free.get(size if size > self._least else self._least)
         if slots:
             return slots.pop()
         slab = self._below.allocate(SLAB)
@@ -37,7 +35,7 @@ class Slabs:
         return self._cut(self._below.grow(SLAB), nbytes)
 
     def _cut(self, slab: Allocation, nbytes: int) -> Allocation:
-        size = self._slot(nbytes)
+        size = max(self._least, 1 << (nbytes - 1).bit_length())
         buffer, start, _ = slab.span
         self._used[slab] = slots = [
             Allocation(Span(buffer, start + offset, size), size, self) for offset in range(0, SLAB, size)
