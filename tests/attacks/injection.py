@@ -1,4 +1,4 @@
-"""Exceptions raised at chosen places of a program: at each line, or wherever the interpreter looks at signals.
+"""Exceptions raised at chosen places: at each line, or wherever the interpreter looks at signals.
 
 A line is where a debugger stops. CPython itself delivers signals when a function is entered, after calls of
 what is written in C, and where a loop goes back: such places are :data:`CHECKS`. What is in between cannot be
@@ -90,7 +90,7 @@ def inject(run: Callable[[], Any], point: Point, error: type[BaseException]) -> 
         run()
     except error:
         return "raised"
-    except BaseException as other:
+    except BaseException as other:  # noqa: BLE001  # whatever it is, it is a finding
         return f"became {type(other).__name__}: {other}"
     finally:
         sys.settrace(None)

@@ -16,7 +16,7 @@ EARLIEST = 1e-5  # seconds, as a timer of 0 never fires
 AGAIN = 0.05  # seconds after which one that was lost is sent once more
 
 
-class Interrupted(Exception):  # noqa: N818  # a signal is no error
+class Interrupted(Exception):
     """What the handler of a signal of the program raises: no KeyboardInterrupt, but an ordinary exception."""
 
 
@@ -105,7 +105,7 @@ def attempt(run: Callable[[], Any], delay: float, send: Send, end: Callable[[], 
         run()
     except ERRORS:
         outcome = "interrupted"
-    except BaseException as other:
+    except BaseException as other:  # noqa: BLE001  # whatever it is, it is a finding
         outcome = f"became {type(other).__name__}: {other}"
     while True:
         try:

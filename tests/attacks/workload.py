@@ -17,7 +17,7 @@ from dl4all.ops.core import tape
 from dl4all.runtime.profiler import recorder
 
 ADDITIONS = 70
-"""In place, one after the other: more than a batch of commands holds. They show what ran twice or was lost."""
+"""In place, one after the other, more than a batch of commands holds: they show what ran twice or was lost."""
 TOLERANCE = 1e-4
 SLACK = 4
 """Times as much memory, batches or launches as before may be kept for later."""
@@ -153,6 +153,6 @@ def verdict(work: Workload, check: Callable[[Workload], list[str]] = differences
         found = check(work)
     except DeviceError as error:
         return "lost", [f"{type(error).__name__}: {error}"]
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is a finding
         return "broken", [f"{type(error).__name__}: {error}"]
     return ("wrong" if found else "right"), found
