@@ -17,7 +17,7 @@ from dl4all.ops.core import tape
 from dl4all.runtime.profiler import recorder
 
 ADDITIONS = 70
-"""In place, one after the other, more than a batch of commands holds: they show what ran twice or was lost."""
+"""In place, one after the other, more than a batch holds: they show what ran twice or was lost."""
 TOLERANCE = 1e-4
 SLACK = 4
 """Times as much memory, batches or launches as before may be kept for later."""
