@@ -26,14 +26,16 @@ def array(ctype: str, values: Any) -> Any:
     return api().ffi.new(f"{ctype}[]", values)
 
 
-def create(kind: str, device: Any, what: str, **fields: Any) -> Any:
+def create(kind: str, device: Any, what: str, handle: Any = None, **fields: Any) -> Any:
     """A new object: ``create("Fence", device, "a fence")`` is ``vkCreateFence``.
+
+    `handle` is where Vulkan writes it to: who has that loses nothing if an exception comes before the return.
 
     Raises:
         OutOfMemoryError, DeviceLostError, DeviceError
     """
     vulkan = api()
-    handle = vulkan.ffi.new(f"Vk{kind}*")
+    handle = vulkan.ffi.new(f"Vk{kind}*") if handle is None else handle
     info = struct(f"Vk{kind}CreateInfo", **fields)
     call = getattr(vulkan.lib, f"vkCreate{kind}")
     check(call(device, info, vulkan.ffi.NULL, handle), f"creating {what}")

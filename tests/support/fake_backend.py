@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from dl4all.allocator.allocation import Allocation
 from dl4all.allocator.allocator import Allocator
+from dl4all.allocator.storage import Storage
 from dl4all.allocator.strategies.by_size import choose
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.cpu.backend import describe
@@ -96,3 +98,19 @@ def make(
         backend, lambda driver: choose(driver, 64, strategy), backend.wait, record, FakeStream(), name="fake"
     )
     return backend, made
+
+
+_taken: dict[Allocation, Storage] = {}
+
+
+def take(allocator: Allocator, nbytes: int, tag: str = "", stream: Any = None) -> Allocation:
+    """An allocation on loan until :func:`give`."""
+    storage = allocator.storage(nbytes, tag, stream)
+    assert storage.allocation is not None
+    _taken[storage.allocation] = storage
+    return storage.allocation
+
+
+def give(allocation: Allocation) -> None:
+    """It goes back."""
+    del _taken[allocation]
