@@ -68,18 +68,18 @@ def _run(job: Job, index: int, first: int) -> None:
                 _leave(wait, job)
                 faulthandler.cancel_dump_traceback_later()
         return
-    work = workload.make(job.device)
+    work = workload.make(job.device, job.program)
     gc.freeze()
     if job.kind == "signals":
         _send_signals(work, job, index, first)
         return
     parts = job.parts or injection.PARTS
-    found = injection.points(lambda: workload.step(work), job.kind, parts)
+    found = injection.points(work.run, job.kind, parts)
     for number, point in enumerate(found[job.seed % int(job.amount) :: int(job.amount)]):
         if number >= first:
             _begin(index, number, str(point))
             workload.keep(work)
-            _interrupted(injection.inject(lambda: workload.step(work), point, KeyboardInterrupt))
+            _interrupted(injection.inject(work.run, point, KeyboardInterrupt))
             _judge(work)
 
 
@@ -97,7 +97,7 @@ def _leave(wait: waits.Wait, job: Job) -> None:
 
 def _send_signals(work: workload.Workload, job: Job, index: int, first: int) -> None:
     start = time.perf_counter()
-    workload.step(work)
+    work.run()
     duration = time.perf_counter() - start
     total = int(job.amount)
     for number in range(first, -(-total // ROUND)):
@@ -107,7 +107,7 @@ def _send_signals(work: workload.Workload, job: Job, index: int, first: int) -> 
             for _ in range(min(ROUND, total - number * ROUND)):
                 workload.keep(work)
                 delay = chance.random() * duration * LATE
-                _interrupted(interruption.attempt(lambda: workload.step(work), delay, send, end))
+                _interrupted(interruption.attempt(work.run, delay, send, end))
         _judge(work)
 
 

@@ -36,6 +36,8 @@ class Job:
     kind: Kind
     amount: float = 1
     """How many signals, one point of so many lines or checks, or the seconds of a wait."""
+    program: str = "training"
+    """One of :data:`tests.attacks.programs.PROGRAMS`."""
     parts: tuple[str, ...] = ()
     """Files or folders in which exceptions are raised, if not in all below the ops."""
     seed: int = 0
@@ -106,7 +108,7 @@ def _start(jobs: Sequence[Job], first: tuple[int, int], outcome: Outcome) -> tup
 
 
 def _title(job: Job) -> str:
-    return f"{job.device} {job.kind}"
+    return f"{job.device} {job.program} {job.kind}"
 
 
 def _counts(outcome: Outcome, job: Job) -> Counter[str]:
@@ -119,6 +121,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", action="append", required=True, help="or several that share: cpu+cpu#1")
+    parser.add_argument("--program", action="append", help="training, if none is given")
     parser.add_argument("--signals", type=int, default=0, help="how many real interrupts")
     parser.add_argument("--inject", action="store_true", help="raise at each line")
     parser.add_argument("--inject-checks", action="store_true", help="raise wherever signals are delivered")
@@ -134,8 +137,9 @@ def main(arguments: Iterable[str] | None = None) -> int:
         "waits": options.waits,
     }
     jobs = [
-        Job(device, kind, amount, tuple(options.part), options.seed)
+        Job(device, kind, amount, program, tuple(options.part), options.seed)
         for device in options.device
+        for program in options.program or ["training"]
         for kind, amount in amounts.items()
         if amount
     ]

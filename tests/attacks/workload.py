@@ -1,38 +1,35 @@
-"""Training steps that are interrupted, and what must be true of the device afterwards."""
+"""A program on a device or several, and what must be true after it was interrupted."""
 
 from __future__ import annotations
 
 import dataclasses
 import gc
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import dl4all as dl
 from dl4all.errors import DeviceError
 from dl4all.ops.core import tape
-from dl4all.runtime.profiler import recorder
+from dl4all.runtime.profiler import phase, recorder
+from dl4all.scheduler import fallback
+from tests.attacks.programs import PROGRAMS, Program, Values, open_device
 
-ADDITIONS = 70
-"""In place, one after the other, more than a batch of commands holds: they show what ran twice or was lost."""
 TOLERANCE = 1e-4
 SLACK = 4
 """Times as much memory, batches or launches as before may be kept for later."""
-
-Values = list[npt.NDArray[Any]]
+END_SECONDS = 5.0  # that threads nobody needs any more have to end
 
 
 @dataclasses.dataclass
 class Workload:
-    """A network on a device or on a group of devices, and what its step gives."""
+    """A program, and what it gives when nothing disturbs it."""
 
     devices: list[dl.Device]
-    net: Any
-    inputs: npt.NDArray[np.float32]
-    labels: npt.NDArray[np.int64]
+    run: Program
     expected: Values = dataclasses.field(default_factory=list)
     kept: list[Any] = dataclasses.field(default_factory=list)
     """Tensors of statements that ended before an interrupted one, with what they must hold."""
@@ -41,41 +38,15 @@ class Workload:
     threads: int = 0
 
 
-def make(names: str) -> Workload:
-    """A convolutional network on a device, or on several (``"vulkan:0+cpu"``) that share each batch."""
-    dl.manual_seed(0)
-    devices = [dl.device(name) for name in names.split("+")]
-    net: Any = dl.nn.Sequential(
-        dl.nn.Conv2d(3, 8, 3, padding=1), dl.nn.BatchNorm2d(8), dl.nn.ReLU(), dl.nn.Conv2d(8, 8, 3),
-        dl.nn.ReLU(), dl.nn.Flatten(), dl.nn.Linear(8 * 4 * 4, 10),
-    ).to(devices[0]).eval()  # fmt: skip
-    if len(devices) > 1:
-        net = dl.parallel(net, dl.DeviceGroup(devices))
-    inputs = np.random.default_rng(0).standard_normal((4, 3, 6, 6)).astype(np.float32)
-    made = Workload(devices, net, inputs, np.arange(4))
+def make(names: str, program: str) -> Workload:
+    """A program on a device, or on several that share its work (``"vulkan:0+cpu"``)."""
+    devices = [open_device(name) for name in names.split("+")]
+    made = Workload(devices, PROGRAMS[program](devices))
     for _ in range(3):  # kernels are built and chosen, pools are filled
-        made.expected = step(made)
+        made.expected = made.run()
     settle(made)
     made.allocated, made.size, made.threads = allocated(made), size(made), threading.active_count()
     return made
-
-
-def step(work: Workload) -> Values:
-    """Forward and backward; returns a sum made in place, the loss and all gradients."""
-    device = work.devices[0]
-    x, y = dl.tensor(work.inputs, device=device), dl.tensor(work.labels, device=device)
-    total = dl.zeros(7, device=device)
-    for parameter in work.net.parameters():
-        parameter.grad = None
-    for _ in range(ADDITIONS):
-        total.add_(1.0)
-    loss = dl.nn.functional.cross_entropy(work.net(x), y)
-    loss.backward()
-    large = dl.ones(300, 300, device=device)
-    del large
-    with dl.no_grad():
-        total.add_(loss * 0.0)
-    return [v.numpy().copy() for v in (total, loss.detach(), *(p.grad for p in work.net.parameters()))]
 
 
 def keep(work: Workload) -> None:
@@ -103,20 +74,22 @@ def size(work: Workload) -> int:
     for device in work.devices:
         total += dl.memory.stats(device).reserved
         total += (1 << 16) * len(getattr(device._stream, "_batches", ()))
+        for name in ("buffers", "programs", "recordings", "streams"):
+            total += (1 << 12) * len(getattr(device._backend, name, ()))
     return total
 
 
 def differences(work: Workload) -> list[str]:
-    """What is wrong after an interrupted step: contents made before it, the next step, or settings."""
-    found = []
+    """What is wrong after an interrupted run: contents made before it, the next run, or settings."""
+    found = wrong_settings()
     if work.kept:
         first, second = (tensor.tolist() for tensor in work.kept)
         if (first, second) != ([5.0] * 3, [10.0] * 3):
             found.append(f"what was computed before is lost: {first} and {second}, not 5 and 10")
     found += [
-        f"value {i} of the next step is wrong by {np.abs(got - wanted).max()}"
-        for i, (got, wanted) in enumerate(zip(step(work), work.expected, strict=True))
-        if not np.allclose(got, wanted, rtol=0, atol=TOLERANCE) or (i == 0 and (got != ADDITIONS).any())
+        f"value {i} of the next run is wrong by {np.abs(got - wanted).max()}"
+        for i, (got, wanted) in enumerate(zip(work.run(), work.expected, strict=True))
+        if not np.allclose(got, wanted, rtol=0, atol=TOLERANCE)
     ]
     return found + wrong_settings()
 
@@ -130,6 +103,9 @@ def wrong_settings() -> list[str]:
         "a vmap is active": state.in_vmap,
         "an observer is active": state.observer is not None,
         "a checkpoint is active": state.recompute_hook is not None,
+        "anomalies are looked for": state.detect_anomaly,
+        "a fallback is silent": fallback._current_mode() != "warn",
+        f"the phase is {phase.current()}": bool(phase.current()),
     }
     return [name for name, wrong in settings.items() if wrong]
 
@@ -141,9 +117,12 @@ def leftovers(work: Workload) -> list[str]:
     if (more := allocated(work) - work.allocated) > 0:
         found.append(f"{more} bytes stay allocated")
     if size(work) > SLACK * work.size:
-        found.append(f"memory and batches grew from {work.size} to {size(work)}")
-    if (threads := threading.active_count()) > work.threads:
-        found.append(f"{threads - work.threads} threads are left")
+        found.append(f"memory and objects grew from {work.size} to {size(work)}")
+    until = time.monotonic() + END_SECONDS
+    while (threads := threading.active_count() - work.threads) > 0 and time.monotonic() < until:
+        time.sleep(0.001)
+    if threads > 0:
+        found.append(f"{threads} threads are left")
     return found
 
 
