@@ -5,8 +5,8 @@
 
 ``pair`` is the time to make a storage and let it go again, ``record`` what the calling thread spends on a
 dispatch before it may go on, ``op`` the same for a whole op in place. Each checkout is measured in processes
-of its own, in turns, as nothing else tells a slower machine from slower code; the least of many repeats is taken
-in each, and the median of the processes. Ratios above 1 are slower than before.
+of its own, in turns, as nothing else tells a slower machine from slower code: the least of many repeats in
+each, and the median of the processes. Ratios above 1 are slower than before.
 """
 
 from __future__ import annotations
