@@ -240,9 +240,9 @@ class VulkanStream:
         running = [batch for batch in self._batches if batch.value]
         if len(running) >= IN_FLIGHT:
             self._retire(min(running, key=operator.attrgetter("value")))
-        batch = next((batch for batch in self._batches if not batch.value), None)
-        if batch is None:
-            batch = Batch(self._backend.device)
+        idle = [batch for batch in self._batches if not batch.value]
+        batch = idle[0] if idle else Batch(self._backend.device)
+        if not idle:
             self._batches.append(batch)
         batch.prepare(self._command_pool)
         batch.begun = True

@@ -186,7 +186,7 @@ class FenceTimeline:
         """Wait until it has; False if `timeout` seconds were not enough."""
         with self._lock:
             self._collect()
-            fence = next((fence for number, fence in self._pending if number == value), None)
+            fence = dict(self._pending).get(value)
             if fence is None:
                 return True
             self._waiting += 1
