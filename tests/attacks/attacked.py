@@ -8,6 +8,7 @@ import json
 import os
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from tests.attacks import injection, interruption, waits, workload
 from tests.attacks.interrupts import STOPPED, Job
 
-HANG_SECONDS = 60.0
+HANG_SECONDS = 15.0
 ROUND = 5  # signals, after which everything is compared
 LATE = 1.2  # of the time of a step, at which the last signals come
 LONG = 1.0  # seconds: only in waits for more work than that is the time to leave them looked at
@@ -129,7 +130,7 @@ def _judge(work: workload.Workload) -> None:
     verdict, why = workload.verdict(work, workload.leftovers)
     if verdict != "right":
         _count("leaks", str(why))
-        work.allocated = workload.allocated(work)
+        work.allocated, work.threads = workload.allocated(work), threading.active_count()
     faulthandler.cancel_dump_traceback_later()
 
 

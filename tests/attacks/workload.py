@@ -21,7 +21,7 @@ from tests.attacks.programs import PROGRAMS, Program, Values, open_device
 TOLERANCE = 1e-4
 SLACK = 4
 """Times as much memory, batches or launches as before may be kept for later."""
-END_SECONDS = 5.0  # that threads nobody needs any more have to end
+END_SECONDS = 2.0  # that threads nobody needs any more have to end
 
 
 @dataclasses.dataclass
