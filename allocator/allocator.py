@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from typing import Any, Literal
 from dl4all.allocator.allocation import Allocation, Stats, Strategy
 from dl4all.allocator.budget import Driver, Source
 from dl4all.errors import OutOfMemoryError
+from dl4all.runtime import fork
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.protocols import Buffer, Event, Span
 
@@ -90,7 +90,7 @@ class Allocator:
         self._make, self._record_event = strategy, record_event
         self._stream_pools = {stream: StreamPool(stream, strategy(self.driver))}
         self._main = self._stream_pools[stream]
-        self._lock = threading.RLock()
+        self._lock = fork.rlock()
         self._returned: deque[Allocation] = deque()
         self.release = self._returned.append  # takes back an allocation that `allocate` gave
         self._pending: deque[tuple[list[Event], Allocation]] = deque()  # used by other streams

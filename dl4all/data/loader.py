@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dl4all.data.dataset import Dataset, TensorDataset
 from dl4all.errors import ArgumentError
 from dl4all.ops.random.generator import default_generator
+from dl4all.runtime import fork
 from dl4all.scheduler.current import device
 from dl4all.scheduler.device import Device
 from dl4all.tensor.creation import from_numpy
@@ -156,18 +157,26 @@ class DataLoader:
 
     def _prefetched(self, batches: list[npt.NDArray[np.int64]]) -> Iterator[Any]:
         """Batches in order, prepared by threads; an error in a thread is raised here, with its traceback."""
+        made_in = fork.generation
         with ThreadPoolExecutor(self.num_workers, "dl4all-data") as workers:
             waiting: deque[Future[Any]] = deque()
             try:
                 for indices in batches:
                     waiting.append(workers.submit(self._batch, indices))
                     if len(waiting) >= self.num_workers * self.prefetch:
-                        yield waiting.popleft().result()
+                        yield _result(waiting.popleft(), made_in)
                 while waiting:
-                    yield waiting.popleft().result()
+                    yield _result(waiting.popleft(), made_in)
             finally:
-                for future in waiting:
-                    future.cancel()
+                if made_in == fork.generation:  # a child may not even look at them: their threads may hold locks
+                    for future in waiting:
+                        future.cancel()
+
+
+def _result(future: Future[Any], made_in: int) -> Any:
+    """What a thread has made, unless the thread stayed in the parent of this process."""
+    fork.check_own(made_in, "DataLoader")
+    return future.result()
 
 
 def collate(samples: list[Any]) -> Any:
@@ -206,10 +215,10 @@ def _uploaded_ahead(batches: Iterator[Any], device: Device) -> Iterator[Any]:
     def upload_next() -> Any:
         return next((_map_arrays(batch, upload) for batch in batches), _END)
 
-    thread = ThreadPoolExecutor(1, "dl4all-upload")
+    thread, made_in = ThreadPoolExecutor(1, "dl4all-upload"), fork.generation
     try:
         future = thread.submit(upload_next)
-        while (batch := future.result()) is not _END:
+        while (batch := _result(future, made_in)) is not _END:
             future = thread.submit(upload_next)
             yield batch
     finally:

@@ -6,11 +6,11 @@ there. Where there is none, every submission has a fence, and who waits for a va
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from dl4all.runtime import fork
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.queue import Queue
 from dl4all.runtime.vulkan.structs import create, destroy, struct
@@ -106,7 +106,7 @@ class FenceTimeline:
         self._device, self._lib = device, api().lib
         self.submitted = 0
         self._reached = 0
-        self._lock = threading.Lock()
+        self._lock = fork.lock()
         self._pending: deque[tuple[int, Any]] = deque()
         self._idle: list[Any] = []
         self._waiting = 0  # threads in vkWaitForFences: a fence that one waits for is not reset
