@@ -366,6 +366,7 @@ class Device:
 
     def host_view(self, storage: Storage) -> Bytes | None:
         """The memory of a storage itself, where the host sees it, when everything has been computed."""
+        self.check()
         if storage.buffer.mapped is None:
             return None
         storage.settle()
