@@ -5,12 +5,13 @@ connections that are not copied: in the child its devices hang, or worse. So the
 of a driver refuses with :class:`ForkError`, and nothing of it is closed. What lies in host memory goes on,
 with locks that nobody holds.
 
-Everybody else learns of a fork here, in the child, from :func:`in_child`: until then it costs nothing.
+Everybody else learns of a fork here, mostly in the child, from :func:`in_child`: until then it costs nothing.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import threading
 import weakref
@@ -27,7 +28,9 @@ refused = False
 
 _used = False  # a driver's device was opened here, or is being opened
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
-_callbacks: list[Callable[[], None]] = []
+_before: list[Callable[[], None]] = []
+_in_parent: list[Callable[[], None]] = []
+_in_child: list[Callable[[], None]] = []
 
 
 def lock() -> threading.Lock:
@@ -46,7 +49,13 @@ def rlock() -> threading.RLock:
 
 def in_child(function: Callable[[], None]) -> None:
     """Call a function in each forked child, before its program goes on and after locks were freed."""
-    _callbacks.append(function)
+    _in_child.append(function)
+
+
+def around(before: Callable[[], None], after: Callable[[], None]) -> None:
+    """Call a function before each fork, which must not wait long, and another one after it in the parent."""
+    _before.append(before)
+    _in_parent.append(after)
 
 
 def open_driver(name: str) -> None:
@@ -72,7 +81,7 @@ def check(name: str) -> None:
 def check_own(made_in: int, name: str) -> None:
     """
     Raises:
-        ForkError: something that needs threads was made before this process was forked, at generation `made_in`.
+        ForkError: what needs threads was made at generation `made_in`, before this process was forked.
     """
     if made_in != generation:
         raise ForkError(
@@ -111,15 +120,19 @@ def keep_for_ever(thing: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
-def _after_fork() -> None:
+def _call(functions: list[Callable[[], None]]) -> None:
+    for function in functions:
+        function()
+
+
+def _begin_child() -> None:
     global generation, refused
     generation += 1
     refused = refused or _used
     for held in list(_locks):
         if not _is_own(held):
             held._at_fork_reinit()  # as the standard library does with its own
-    for function in _callbacks:
-        function()
+    _call(_in_child)
 
 
 def _is_own(held: Any) -> bool:
@@ -129,4 +142,8 @@ def _is_own(held: Any) -> bool:
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where no process is forked
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(
+        before=functools.partial(_call, _before),
+        after_in_parent=functools.partial(_call, _in_parent),
+        after_in_child=_begin_child,
+    )

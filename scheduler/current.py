@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dl4all.runtime import fork, registry
+from dl4all.scheduler import host_kernels
 from dl4all.scheduler.counters import devices, groups, streams
 from dl4all.scheduler.device import Device, entered
 
@@ -84,6 +85,7 @@ def synchronize(target: str | Device | None = None) -> None:
 
 def _forked() -> None:
     """Devices of the parent that have a driver refuse in a child, also by their names."""
+    host_kernels.forget()
     for one in list(devices):
         one.leave_to_parent()
     for name in [name for name, one in _devices.items() if not one.is_host]:
@@ -93,4 +95,5 @@ def _forked() -> None:
     groups.clear()  # they work with threads
 
 
+fork.around(host_kernels.hold, host_kernels.release)
 fork.in_child(_forked)

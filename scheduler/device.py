@@ -428,7 +428,7 @@ class Device:
             raise fork.error(self.name)
 
     def leave_to_parent(self) -> None:
-        """In a forked child: forget copies by the parent's threads, and refuse what would come to a driver."""
+        """In a forked child: forget copies by the parent's threads, and refuse what needs a driver."""
         self._copies.clear()
         if self.is_host:
             return

@@ -26,7 +26,7 @@ Target = tuple[Any, int]
 
 
 _LOCKS = tuple(fork.rlock() for _ in range(64))
-"""Held while something is added to a tensor's ``grad``, so that threads lose nothing: one for many tensors."""
+"""Held while something is added to a tensor's ``grad``: threads lose nothing. One is for many tensors."""
 
 
 def _lock_of(tensor: TensorBase) -> threading.RLock:

@@ -168,7 +168,9 @@ class DataLoader:
                 while waiting:
                     yield _result(waiting.popleft(), made_in)
             finally:
-                if made_in == fork.generation:  # a child may not even look at them: their threads may hold locks
+                if (
+                    made_in == fork.generation
+                ):  # a child may not even look at them: their threads may hold locks
                     for future in waiting:
                         future.cancel()
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import dl4all as dl
+from dl4all.runtime import device_records
 
 SECONDS = 30.0  # many times what a child takes; then it is killed, and that is the finding
 HANGS = "hangs"
@@ -100,7 +101,7 @@ def uses(name: str) -> dict[str, Callable[[], Any]]:
     event, view = stream.record_event(), x.T
     event.synchronize()
     later = device.download_later(x.storage, 24)
-    loader = {"dataset": dl.data.TensorDataset(X, X), "batch_size": 1, "device": name}
+    data = dl.data.TensorDataset(X, X)
 
     def step() -> Any:
         loss.backward()
@@ -151,7 +152,7 @@ def uses(name: str) -> dict[str, Callable[[], Any]]:
         "profile": profiled,
         "stream": streamed,
         "new stream": lambda: dl.Stream(device).submit(lambda: (x * 2).tolist()).result(),
-        "loader": lambda: sum(len(b[0]) for b in dl.data.DataLoader(num_workers=2, **loader)),
+        "loader": lambda: len(list(dl.data.DataLoader(data, 1, num_workers=2, device=name))),
         "group": lambda: len(dl.DeviceGroup([name, "cpu#2"])),
     }
 
@@ -179,12 +180,18 @@ def left(name: str, several: bool) -> dict[str, Callable[[], Any]]:
         parallel(x).sum().backward()
         queue = dl.InferenceQueue(model, group, max_batch=64, max_wait=1000.0)
         request = queue.submit(X[0])
+
+        def closing() -> str:
+            queue.close()
+            group.close()
+            return "closed"
+
         found |= {
             "group": lambda: len(group),
             "parallel": lambda: parallel(x).tolist(),
             "queue": lambda: queue.submit(X[0]).result(),
             "request": request.result,
-            "closing": lambda: (queue.close(), group.close(), "closed")[-1],
+            "closing": closing,
         }
     found["open the gate"] = gate.set
     return found
@@ -268,7 +275,7 @@ def beside_threads(name: str, rounds: int) -> list[str]:
     wrong: list[str] = []
     stopped = threading.Event()
     x = dl.tensor(X, device=name)
-    expected, host = (X @ X.T * 2).tolist(), dl.ones(64, 64, device="cpu")
+    expected, host = (X @ X.T * 2).tolist(), dl.ones(300, 300, device="cpu")
 
     def compute(own: Any) -> None:
         while not stopped.is_set():
@@ -279,13 +286,15 @@ def beside_threads(name: str, rounds: int) -> list[str]:
     def child() -> Any:
         answers = [_answer(lambda: (x @ x.T * 2).tolist()), (host @ host)[0, 0].item()]
         answers.append(dl.Stream("cpu").submit(lambda: dl.ones(2, device="cpu").sum().item()).result())
-        answers.append(len(list(dl.data.DataLoader(dl.data.TensorDataset(X), 1, num_workers=1, device="cpu"))))
+        answers.append(
+            len(list(dl.data.DataLoader(dl.data.TensorDataset(X), 1, num_workers=1, device="cpu")))
+        )
         return answers
 
     threads = [threading.Thread(target=compute, args=(x.clone(),), daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-    meant = [expected if name == "cpu" else "ForkError", 64.0, 2.0, 2]
+    meant = [expected if name == "cpu" else "ForkError", 300.0, 2.0, 2]
     for _ in range(rounds):
         answer = ask(child)
         if answer != meant:
@@ -317,12 +326,29 @@ def attack(name: str, rounds: int, several: bool) -> dict[str, Any]:
     return found
 
 
+def locked_again() -> list[bool]:
+    """Whether a process gets the lock of measurements, and again when a child was forked meanwhile."""
+    with device_records.alone(0.0) as first:
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if not pid:
+            os.close(writing)
+            os.read(reading, 1)  # until the parent closes it
+            os._exit(0)
+    with device_records.alone(0.0) as second:
+        os.close(writing)
+    os.close(reading)
+    _status(pid, time.monotonic() + SECONDS)
+    return [first, second]
+
+
 def before_opening(names: list[str]) -> dict[str, Any]:
     """Children of a process that has not opened a device: they open theirs."""
     found: dict[str, Any] = {"listed": [], "used": []}
     for _ in range(2):  # the second time, the parent has looked for devices
         found["used"].append([ask(lambda: _in_process(name)) for name in names])  # noqa: B023
         found["listed"].append(len(dl.devices()))
+    found["locked"] = locked_again()
     found["status"] = leave(lambda: [_in_process(name) for name in names])
     return found
 
