@@ -102,6 +102,8 @@ class DataLoader:
             target = device(self.device)  # in this thread, because "auto" depends on the thread
             prefetch = self.num_workers and not target.is_host
             batches = _uploaded_ahead(batches, target) if prefetch else _on_device(batches, target)
+        if self.num_workers:
+            batches = _of_one_process(batches)
         for number, batch in enumerate(batches, first + 1):
             # The position moves before the yield, so that no batch is given out twice.
             last = number == len(self)
@@ -157,28 +159,26 @@ class DataLoader:
 
     def _prefetched(self, batches: list[npt.NDArray[np.int64]]) -> Iterator[Any]:
         """Batches in order, prepared by threads; an error in a thread is raised here, with its traceback."""
-        made_in = fork.generation
         with ThreadPoolExecutor(self.num_workers, "dl4all-data") as workers:
             waiting: deque[Future[Any]] = deque()
             try:
                 for indices in batches:
                     waiting.append(workers.submit(self._batch, indices))
                     if len(waiting) >= self.num_workers * self.prefetch:
-                        yield _result(waiting.popleft(), made_in)
+                        yield waiting.popleft().result()
                 while waiting:
-                    yield _result(waiting.popleft(), made_in)
+                    yield waiting.popleft().result()
             finally:
-                if (
-                    made_in == fork.generation
-                ):  # a child may not even look at them: their threads may hold locks
-                    for future in waiting:
-                        future.cancel()
+                for future in waiting:
+                    future.cancel()
 
 
-def _result(future: Future[Any], made_in: int) -> Any:
-    """What a thread has made, unless the thread stayed in the parent of this process."""
-    fork.check_own(made_in, "DataLoader")
-    return future.result()
+def _of_one_process(batches: Iterator[Any]) -> Iterator[Any]:
+    """Batches that threads make, which a forked child does not have."""
+    made_in = fork.generation
+    for batch in batches:
+        yield batch
+        fork.check_own(made_in, "DataLoader")
 
 
 def collate(samples: list[Any]) -> Any:
@@ -217,10 +217,10 @@ def _uploaded_ahead(batches: Iterator[Any], device: Device) -> Iterator[Any]:
     def upload_next() -> Any:
         return next((_map_arrays(batch, upload) for batch in batches), _END)
 
-    thread, made_in = ThreadPoolExecutor(1, "dl4all-upload"), fork.generation
+    thread = ThreadPoolExecutor(1, "dl4all-upload")
     try:
         future = thread.submit(upload_next)
-        while (batch := _result(future, made_in)) is not _END:
+        while (batch := future.result()) is not _END:
             future = thread.submit(upload_next)
             yield batch
     finally:
