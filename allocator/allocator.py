@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -28,6 +27,7 @@ from dl4all.allocator.allocation import Allocation, Stats, Strategy
 from dl4all.allocator.budget import Driver, Source
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
+from dl4all.runtime import fork
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.protocols import Buffer, Event, Span
 
@@ -99,7 +99,7 @@ class Allocator:
         self._make, self._record_event = strategy, record_event
         self._stream_pools = {stream: StreamPool(stream, strategy(self.driver))}
         self._main = self._stream_pools[stream]
-        self._lock = threading.RLock()
+        self._lock = fork.rlock()
         self._torn = False  # an exception left it in the middle of something
         self._returned: deque[Loan] = deque()
         self._give_back = self._returned.append

@@ -7,11 +7,11 @@ where those of a ring are used in turns and waited for.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 
 from dl4all.allocator.allocation import aligned
 from dl4all.errors import OutOfMemoryError
+from dl4all.runtime import fork
 from dl4all.runtime.protocols import Backend, Buffer, Event
 
 GRAIN = 64 << 10  # sizes are multiples of it
@@ -24,7 +24,7 @@ class StagingPool:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._lock = threading.Lock()
+        self._lock = fork.lock()
         self._returned: deque[tuple[Event, Buffer]] = deque()
         self._idle: list[tuple[Event, Buffer]] = []  # those given back last at the end
 

@@ -6,6 +6,7 @@
     │   ├── UnknownDeviceError     no device has that name            (also a ValueError)
     │   ├── BackendMissingError    a library, driver or package is absent
     │   ├── DeviceLostError        the driver gave the device up
+    │   ├── ForkError              a forked process uses a device of its parent
     │   ├── CancelledError         a task was cancelled before it ran
     │   ├── OutOfMemoryError       no device memory is left            (also a MemoryError)
     │   ├── FallbackError          an op would run on the CPU, which the policy forbids
@@ -37,6 +38,7 @@ __all__ = [
     "Dl4allError",
     "FallbackError",
     "FileFormatError",
+    "ForkError",
     "GradientError",
     "OutOfMemoryError",
     "PipelineError",
@@ -71,6 +73,10 @@ class BackendMissingError(DeviceError):
 
 class DeviceLostError(DeviceError):
     """The driver gave the device up; what it held is gone, host copies are not."""
+
+
+class ForkError(DeviceError):
+    """A forked process uses a device of its parent, which drivers do not allow: start it by "spawn"."""
 
 
 class CancelledError(DeviceError):

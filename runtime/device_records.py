@@ -83,7 +83,13 @@ def alone(seconds: float) -> Iterator[bool]:
         yield False
         return
     with stream:
-        yield _locked(stream, time.monotonic() + seconds)
+        try:
+            yield _locked(stream, time.monotonic() + seconds)
+        finally:
+            if sys.platform != "win32":
+                # Closing is not enough: a process that was forked meanwhile holds the file open, too.
+                with contextlib.suppress(OSError):
+                    fcntl.flock(stream, fcntl.LOCK_UN)
 
 
 def _locked(stream: Any, until: float) -> bool:

@@ -15,13 +15,12 @@ import dataclasses
 import functools
 import logging
 import os
-import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
 from dl4all.config import calibrates_by_itself, device_setting, least_limits
 from dl4all.errors import BackendMissingError, ConfigError, DeviceError, UnknownDeviceError
-from dl4all.runtime import measurements, plugins, selection
+from dl4all.runtime import fork, measurements, plugins, selection
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.plugins import Source
 from dl4all.runtime.profiler import recorder
@@ -116,7 +115,7 @@ calibrator: Callable[[str], object] | None = None
 """Measures the device of a name and keeps the result; :mod:`dl4all.calibration` puts itself here."""
 
 CALIBRATION_SECONDS = 60.0  # to wait for another process that measures
-_measuring = threading.RLock()
+_measuring = fork.rlock()
 _measured = False  # or found that it need not be, or cannot be
 _begun = False
 
@@ -132,7 +131,9 @@ def measure_once() -> None:
         ConfigError: DL4ALL_CALIBRATE or dl4all.toml holds something unusable.
     """
     global _measured, _begun
-    if _measured or calibrator is None or recorder.active is not None or not calibrates_by_itself():
+    if _measured or calibrator is None or recorder.active is not None or fork.refused:
+        return
+    if not calibrates_by_itself():
         return
     with _measuring:
         if _begun:  # done by another thread, or under way in this one
@@ -241,7 +242,7 @@ def _known() -> str:
 
 
 _opened: dict[str, Backend] = {}
-_lock = threading.Lock()
+_lock = fork.lock()
 
 before_closing: list[Callable[[], None]] = []
 """What :func:`close_all` calls first: threads that give work to devices end here."""
@@ -251,6 +252,7 @@ def open_device(name: str) -> Backend:
     """The backend of device `name`, opened at the first call and closed when the process ends.
 
     Raises:
+        ForkError: it is not the CPU, and this process was forked from one that had opened such a device.
         UnknownDeviceError, BackendMissingError, DeviceError
     """
     canonical = resolve(name)
@@ -258,6 +260,8 @@ def open_device(name: str) -> Backend:
         if canonical not in _opened:
             backend, _, digits = hardware_name(canonical).partition(":")
             source, opening = plugins.load().sources[backend], int(canonical.partition("#")[2] or 0)
+            if backend != "cpu":
+                fork.open_driver(canonical)
             open_again = getattr(source, "open_again", None)
             if opening and open_again is not None:
                 opened = open_again(int(digits or 0), opening)
@@ -278,3 +282,13 @@ def close_all() -> None:
     with _lock:
         while _opened:
             _opened.popitem()[1].close()
+
+
+def _forked() -> None:
+    """A child leaves its parent's devices open, but for those that have no driver."""
+    for name, backend in list(_opened.items()):
+        if backend.capabilities.programs:
+            fork.keep_for_ever(_opened.pop(name))
+
+
+fork.in_child(_forked)

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from dl4all import config
-from dl4all.runtime import file_cache
+from dl4all.runtime import file_cache, fork
 from dl4all.scheduler import current, statistics
 
 PERIOD = 1.0  # seconds between two files
@@ -108,7 +108,7 @@ class _Publisher(threading.Thread):
 
 
 _running: _Publisher | None = None
-_lock = threading.Lock()
+_lock = fork.lock()
 
 
 def start() -> None:

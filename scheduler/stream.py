@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from dl4all.errors import ArgumentError, DeviceError
-from dl4all.runtime import registry
+from dl4all.runtime import fork, registry
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
 from dl4all.scheduler import profile_events, publisher
@@ -38,6 +38,7 @@ class _Queue:
     def __init__(self, device: Device, limit: int, name: str) -> None:
         self.device = device
         self.name = name
+        self.limit = limit
         # In the order of (section, priority, number). Events divide the sections: none moves across them.
         self.heap: list[tuple[int, float, int, Task]] = []
         self.section = 0
@@ -49,7 +50,7 @@ class _Queue:
         self.closed = False
         self.abandoned = False  # nobody can submit any more
         self.idle = False  # the thread waits for a signal
-        self.changed = threading.Condition()
+        self.changed = threading.Condition(fork.rlock())
         self.signals: SimpleQueue[None] = SimpleQueue()
         self.thread: threading.Thread | None = None
         self.owner = 0  # the thread's number
@@ -93,10 +94,15 @@ class _Queue:
             self.blocked -= 1
 
     def _start(self) -> None:
+        self.device.check()
         thread = threading.Thread(target=_serve, args=(self,), name=self.name, daemon=True)
-        thread.start()  # waits until it runs, or raises
+        _serving.add(self)  # first, for a child that is forked meanwhile
+        try:
+            thread.start()  # waits until it runs, or raises
+        except BaseException:
+            _serving.discard(self)
+            raise
         self.thread = thread
-        _serving.add(self)
 
     def close(self) -> None:
         """Cancel what waits, and let the thread end after what runs."""
@@ -113,6 +119,15 @@ class _Queue:
         """Let the thread end after what waits. Garbage collection calls this anywhere: it takes no lock."""
         self.abandoned = True
         self.signals.put(None)
+
+    def begin_anew(self) -> None:
+        """In a forked child, which has neither the thread nor those who waited: be as without tasks."""
+        self.heap.clear()
+        self.places = deque([self.virtual_until] * self.limit)
+        self.debt = self.blocked = self.owner = 0
+        self.running = self.thread = None
+        self.idle = False
+        self.signals = SimpleQueue()
 
     # For the thread
 
@@ -249,10 +264,12 @@ class Stream:
         """Run ``function(*args, **options)`` when its turn comes.
 
         Waits while the stream has no room, unless called by a task of this stream. Threads that submit to
-        each other's full streams wait for each other for ever: let the work flow one way.
+        each other's full streams wait for each other for ever: let the work flow one way. In a forked child
+        a stream of the CPU has a new thread; what was submitted before is left to the parent.
 
         Raises:
             DeviceError: the stream is closed.
+            ForkError: the process was forked from the one that opened the device, which is not the CPU.
         """
         work = partial(function, *args, **options) if args or options else function
         task = Task(work, name or getattr(function, "__name__", ""), priority, on_virtual_clock=self._virtual)
@@ -339,5 +356,13 @@ def close_all() -> None:
         _join(queue, max(0.0, until - time.monotonic()))
 
 
+def _forked() -> None:
+    """Streams of a child start threads of their own; tasks are left to the parent."""
+    for queue in list(_serving):
+        queue.begin_anew()
+    _serving.clear()
+
+
+fork.in_child(_forked)
 registry.before_closing.append(close_all)
 atexit.register(close_all)  # where no device is closed at exit, as none was opened

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dl4all.data.dataset import Dataset, TensorDataset
 from dl4all.errors import ArgumentError
 from dl4all.ops.random.generator import default_generator
+from dl4all.runtime import fork
 from dl4all.scheduler.current import device
 from dl4all.scheduler.device import Device
 from dl4all.tensor.creation import from_numpy
@@ -101,6 +102,8 @@ class DataLoader:
             target = device(self.device)  # in this thread, because "auto" depends on the thread
             prefetch = self.num_workers and not target.is_host
             batches = _uploaded_ahead(batches, target) if prefetch else _on_device(batches, target)
+        if self.num_workers:
+            batches = _of_one_process(batches)
         for number, batch in enumerate(batches, first + 1):
             # The position moves before the yield, so that no batch is given out twice.
             last = number == len(self)
@@ -168,6 +171,14 @@ class DataLoader:
             finally:
                 for future in waiting:
                     future.cancel()
+
+
+def _of_one_process(batches: Iterator[Any]) -> Iterator[Any]:
+    """Batches that threads make, which a forked child does not have."""
+    made_in = fork.generation
+    for batch in batches:
+        yield batch
+        fork.check_own(made_in, "DataLoader")
 
 
 def collate(samples: list[Any]) -> Any:

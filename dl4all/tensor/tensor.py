@@ -280,6 +280,8 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
     ) -> None:
         """Compute the gradients of the graph's leaves, and add them to their ``grad``.
 
+        Several threads may do so for graphs with common leaves: each sum is whole, in whatever order.
+
         Args:
             gradient: the weight of each element, of this tensor's shape; by default 1, for a single element.
             retain_graph: keep the graph, so that ``backward`` can be called again.

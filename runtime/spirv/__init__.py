@@ -6,13 +6,12 @@ from the user's cache, or from a compiler, in this order. What the wheel holds n
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from dl4all.errors import ShaderError
-from dl4all.runtime import file_cache
+from dl4all.runtime import file_cache, fork
 from dl4all.runtime.spirv import compilers, module_store
 from dl4all.runtime.spirv.reflect import Binding, Interface, reflect
 
@@ -45,7 +44,7 @@ class Module:
 
 
 _loaded: dict[tuple[Path, Shader], Module] = {}
-_lock = threading.Lock()
+_lock = fork.lock()
 
 
 def load(shader: Shader, root: Path = SHADERS) -> Module:

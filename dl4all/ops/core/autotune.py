@@ -32,7 +32,7 @@ import numpy.typing as npt
 from dl4all import config
 from dl4all.errors import ArgumentError, DeviceError, DeviceLostError, Dl4allError, OutOfMemoryError
 from dl4all.ops.core.tensor_base import TensorBase, from_host
-from dl4all.runtime import device_records, file_cache
+from dl4all.runtime import device_records, file_cache, fork
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.profiler import recorder
 from dl4all.scheduler.device import Device
@@ -121,7 +121,7 @@ class _State:
     unknown: set[tuple[str, Key]] = field(default_factory=set)  # classes without a result on disk
     seconds: float = LAZY_TOTAL_SECONDS  # left for tuning while computing
     searching: bool = False
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: threading.RLock = field(default_factory=fork.rlock)
 
 
 SPACES: dict[str, Space[Any, Any]] = {}

@@ -6,7 +6,6 @@ Here, and not in ops, the time passes that the links of simulated devices take.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
+from dl4all.runtime import fork
 from dl4all.runtime.profiler import recorder
 from dl4all.scheduler import link
 from dl4all.scheduler.device import Device
@@ -24,7 +24,7 @@ from dl4all.scheduler.task import Task
 
 _streams: dict[str, Stream] = {}
 """Threads that bring what devices send to other ones, by the name of the device that sends."""
-_streams_lock = threading.Lock()
+_streams_lock = fork.lock()
 
 
 def upload(cls: type[TensorBase], array: npt.NDArray[Any], device: Device, *, copy: bool) -> Any:

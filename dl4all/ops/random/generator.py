@@ -18,6 +18,7 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.core import philox, tape
 from dl4all.ops.core.launch import ceil_div
 from dl4all.ops.vmap.batched_tensor import PerSampleFallback
+from dl4all.runtime import fork
 
 State = tuple[int, int]
 """Seed and counter of a generator."""
@@ -37,7 +38,7 @@ class Generator:
     """
 
     def __init__(self, seed: int = 0) -> None:
-        self._lock = threading.Lock()
+        self._lock = fork.lock()
         self.manual_seed(seed)
 
     def __repr__(self) -> str:
