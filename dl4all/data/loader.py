@@ -151,8 +151,22 @@ class DataLoader:
             ArgumentError: the state is of other data, of other batches, or none at all; the message lists
                 everything that differs.
         """
+        self._epoch, self._next, self.seed, self._key = self._check_state(state)
+        self._interrupted = True
+
+    def _check_state(self, state: Any) -> tuple[int, int, int | None, Key | None]:
+        """The epoch, the batch, the seed and the order of a state.
+
+        Raises:
+            ArgumentError: it is none of this loader's data and batches.
+        """
         found = checked_state("DataLoader", state, ("epoch", "batch", "seed"))
-        if differences := self.differences(found):
+        differences = [
+            f"{name} is {found[name]} in the state and {value} here"
+            for name, value in self._facts().items()
+            if name in found and found[name] != value
+        ]
+        if differences:
             raise ArgumentError(f"[DataLoader] the state does not fit: {'; '.join(differences)}")
         epoch, batch = (_integer(f"the state's {name}", found[name], 0) for name in ("epoch", "batch"))
         seed = None if found["seed"] is None else _integer("the state's seed", found["seed"], 0, SEEDS)
@@ -160,24 +174,14 @@ class DataLoader:
         if order is not None:
             if not isinstance(order, (list, tuple)) or len(order) != 2:
                 raise ArgumentError(f"[DataLoader] the state's order {order!r} must be two integers or None")
-            key = (_integer("the state's order", order[0], 0, SEEDS),
-                   _integer("the state's order", order[1], 0, SEEDS))  # fmt: skip
+            first, second = (_integer("the state's order", number, 0, SEEDS) for number in order)
+            key = first, second
         if batch and batch >= len(self):
             raise ArgumentError(
                 f"[DataLoader] the state is at batch {batch} of an epoch, and this loader has only "
                 f"{len(self)} batches"
             )
-        self._epoch, self._next, self.seed, self._key = epoch, batch, seed, key
-        self._interrupted = True
-
-    def differences(self, state: Mapping[str, Any]) -> list[str]:
-        """What of a state belongs to other batches than this loader's, a phrase for each; the seed is part
-        of a state, and may differ."""
-        return [
-            f"{name} is {state[name]} in the state and {value} here"
-            for name, value in self._facts().items()
-            if name in state and state[name] != value
-        ]
+        return epoch, batch, seed, key
 
     def _facts(self) -> dict[str, Any]:
         """What a position says nothing without."""
