@@ -34,7 +34,7 @@ from tests.conftest import need
 from tests.support.subcases import FULL
 
 PROCESSES = 8 if FULL else 4
-LIMITS = [10, 300, 2000, 4000, 8000, 12_000] if FULL else [10, 300, 2000]
+LIMITS = [10, 100, 300, 1000, 2000, 3000] if FULL else [10, 300, 2000]
 KILLS = {"cpu": 30 if FULL else 3, "vulkan:0": 20 if FULL else 2}
 
 

@@ -38,7 +38,7 @@ def test_interrupted_runs_end_as_the_undisturbed_one(tmp_path: Path, device: str
     expected = found["expected"]
     for name in (*map(str, range(count)), "hung"):
         assert found[name] == expected, name
-    assert int(found["met"][0]) > count // 2, "few of the signals came before the end of their run"
+    assert int(found["met"][0]) > count // 4, "few of the signals came before the end of their run"
 
 
 class Mapping(dict[str, Any]):
