@@ -15,10 +15,14 @@
     ├── ShapeError             shapes do not fit the op                (also a ValueError)
     ├── DTypeError             element types do not fit the op         (also a TypeError)
     ├── ArgumentError          any other argument an op cannot take    (also a ValueError)
-    │   └── TooLargeError          a tensor has more bytes than kernels of the device can reach
+    │   ├── TooLargeError          a tensor has more bytes than kernels of the device can reach
+    │   └── ResumeError            a checkpoint is of another run than the one that goes on from it
     ├── GradientError          a gradient cannot be computed
     ├── TraceError             a model's work cannot be found out without computing
     ├── WeightsError           a state dict does not fit the module    (also a ValueError)
+    ├── DataError              a data set or a worker of a loader broke off
+    │   └── DataTimeoutError       a batch did not come in time        (also a TimeoutError)
+    ├── FolderInUseError       another run writes to a folder
     └── FileFormatError        a file is unreadable, truncated or hostile (also a ValueError)
 
 A message names the op or the file, what was expected, what came, and what to do:
@@ -33,15 +37,19 @@ __all__ = [
     "CancelledError",
     "ConfigError",
     "DTypeError",
+    "DataError",
+    "DataTimeoutError",
     "DeviceError",
     "DeviceLostError",
     "Dl4allError",
     "FallbackError",
     "FileFormatError",
+    "FolderInUseError",
     "ForkError",
     "GradientError",
     "OutOfMemoryError",
     "PipelineError",
+    "ResumeError",
     "ShaderError",
     "ShapeError",
     "TooLargeError",
@@ -113,6 +121,22 @@ class ArgumentError(Dl4allError, ValueError):
 
 class TooLargeError(ArgumentError):
     """A tensor of more bytes than a device's kernels can reach. Most ops are computed on the host then."""
+
+
+class ResumeError(ArgumentError):
+    """A checkpoint is of another run than the one that is to go on from it; nothing was changed."""
+
+
+class DataError(Dl4allError, RuntimeError):
+    """A data set, a collate function or a worker of a DataLoader broke off without an error of its own."""
+
+
+class DataTimeoutError(DataError, TimeoutError):
+    """A batch did not come within the time that ``DataLoader(timeout=...)`` gives it."""
+
+
+class FolderInUseError(Dl4allError, RuntimeError):
+    """Another run, of this process or of another one, writes to a folder."""
 
 
 class GradientError(Dl4allError, RuntimeError):

@@ -12,18 +12,14 @@ import contextlib
 import hashlib
 import json
 import logging
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from dl4all.config import least_limits
-from dl4all.runtime import file_cache
+from dl4all.runtime import file_cache, file_lock
 from dl4all.runtime.device_info import DeviceInfo
-
-if sys.platform != "win32":
-    import fcntl
 
 logger = logging.getLogger("dl4all")
 
@@ -93,17 +89,12 @@ def alone(seconds: float) -> Iterator[bool]:
 
 
 def _locked(stream: Any, until: float) -> bool:
-    if sys.platform == "win32":
-        return True
     while True:
         try:
-            # Goes with the process, however that ends.
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.02)
+            if file_lock.try_lock(stream):
+                return True
         except OSError:  # a file system without locks
             return True
-        else:
-            return True
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)

@@ -8,10 +8,10 @@ the older checkpoints, and perhaps a temporary folder that the next run removes.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
-import os
 import re
 import secrets
 import shutil
@@ -23,6 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, FileFormatError
+from dl4all.io.files import sync_folder, write_text
+from dl4all.io.folder_lock import writing
 from dl4all.io.weights import load_weights, save_weights
 from dl4all.tensor.tensor import Tensor
 
@@ -32,6 +34,8 @@ FOLDER_NAME = re.compile(r"step-(\d{8,})")
 UNFINISHED_PREFIX = ".unfinished-"
 
 logger = logging.getLogger("dl4all")
+
+_unfinished: set[Path] = set()  # what this process is writing at the moment
 
 
 def save_checkpoint(folder: str | Path, step: int, state: Mapping[str, Any], keep: int = 3) -> Path:
@@ -48,7 +52,8 @@ def save_checkpoint(folder: str | Path, step: int, state: Mapping[str, Any], kee
 
     Raises:
         ArgumentError: the state holds an object of another type, or a number is out of range.
-        OSError: the checkpoint cannot be written; older ones are unchanged.
+        FolderInUseError: another run writes to the folder; see :func:`dl4all.io.lock_folder`.
+        OSError: the checkpoint cannot be written; the message names the file, and older ones are unchanged.
 
     Example:
         >>> import tempfile, numpy as np
@@ -61,33 +66,40 @@ def save_checkpoint(folder: str | Path, step: int, state: Mapping[str, Any], kee
     if step < 0 or keep < 1:
         raise ArgumentError(f"[save_checkpoint] step {step} must be at least 0, keep {keep} at least 1")
     root = Path(folder)
-    root.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, npt.NDArray[Any]] = {}
     skeleton = _extract_arrays(state, "state", arrays)
-    part = _temporary(root)
-    part.mkdir()
-    try:
-        save_weights(part / ARRAYS_FILE, arrays)
-        _write(part / STATE_FILE, json.dumps(skeleton, allow_nan=True))
-        manifest = {"step": step, "files": {name: _digest(part / name) for name in FILES}}
-        _write(part / "manifest.json", json.dumps(manifest, indent=1))
-        _sync(part)
-        target = root / f"step-{step:08d}"
-        if target.exists():  # a resumed run has come to this step again
-            target.rename(_temporary(root))
-        part.rename(target)
-        _sync(root)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-    _remove_old(root, keep)
+    with writing(root) as alone:
+        part = _temporary(root)
+        _unfinished.add(part)
+        moved = _temporary(root)
+        try:
+            part.mkdir()
+            save_weights(part / ARRAYS_FILE, arrays)
+            write_text(part / STATE_FILE, json.dumps(skeleton, allow_nan=True))
+            manifest = {"step": step, "files": {name: _digest(part / name) for name in FILES}}
+            write_text(part / "manifest.json", json.dumps(manifest, indent=1))
+            sync_folder(part)
+            target = root / f"step-{step:08d}"
+            if target.exists():  # a resumed run has come to this step again
+                target.rename(moved)
+            part.rename(target)
+            sync_folder(root)
+        except BaseException:
+            if moved.exists() and not target.exists():
+                moved.rename(target)
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+        finally:
+            _unfinished.discard(part)
+        _remove_old(root, keep, alone)
     return target
 
 
 def load_checkpoint(folder: str | Path) -> dict[str, Any]:
     """Load the newest good checkpoint of a run; tensors come back as NumPy arrays.
 
-    A warning names each damaged or unfinished checkpoint that is skipped.
+    A warning names each damaged or unfinished checkpoint that is skipped. The newest is the one with the
+    highest step, whatever the files' times say. A run may be writing to the folder meanwhile.
 
     Args:
         folder: the folder of the run, or of one checkpoint.
@@ -96,16 +108,20 @@ def load_checkpoint(folder: str | Path) -> dict[str, Any]:
         FileFormatError: no checkpoint is good; the message names every damaged one.
     """
     root = Path(folder)
-    candidates = (
-        [root] if FOLDER_NAME.fullmatch(root.name) else [path for _, path in reversed(checkpoints(root))]
-    )
-    problems = []
-    for path in candidates:
+    if FOLDER_NAME.fullmatch(root.name):
+        return _load(root)
+    tried: set[Path] = set()
+    problems: list[str] = []
+    # Again where a run that is writing has meanwhile put a newer one in the place of those that were listed.
+    while untried := [path for _, path in checkpoints(root) if path not in tried]:
+        path = untried[-1]
+        tried.add(path)
         try:
             return _load(path)
         except FileFormatError as error:
-            problems.append(str(error))
-            logger.warning("%s; going back to the checkpoint before it", error)
+            if path.exists():
+                problems.append(str(error))
+                logger.warning("%s; going back to the checkpoint before it", error)
     raise FileFormatError("; ".join(problems) or f"{root}: there is no checkpoint")
 
 
@@ -117,11 +133,17 @@ def checkpoints(folder: str | Path) -> list[tuple[int, Path]]:
 
 
 def mark_best(folder: str | Path, step: int) -> None:
-    """Mark the checkpoint of a step as the best, which is never removed."""
+    """Mark the checkpoint of a step as the best, which is never removed.
+
+    Raises:
+        FolderInUseError: another run writes to the folder.
+        OSError: the mark cannot be written.
+    """
     root = Path(folder)
-    part = _temporary(root)
-    _write(part, str(step))
-    part.replace(root / "best")
+    with writing(root):
+        part = _temporary(root)
+        write_text(part, str(step))
+        part.replace(root / "best")
 
 
 def best_step(folder: str | Path) -> int | None:
@@ -198,31 +220,17 @@ def _temporary(root: Path) -> Path:
     return root / f"{UNFINISHED_PREFIX}{secrets.token_hex(8)}"
 
 
-def _write(file: Path, text: str) -> None:
-    """Write a text file and sync it to the disk."""
-    with file.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """Sync the entries of a folder to the disk, if the system lets folders be opened."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove_old(root: Path, keep: int) -> None:
-    """Remove all but the newest checkpoints and the best one, and what is not complete."""
+def _remove_old(root: Path, keep: int, alone: bool) -> None:
+    """Remove all but the newest checkpoints and the best one, and what is not complete if we are `alone`."""
     best = best_step(root)
     for step, path in checkpoints(root)[:-keep]:
         if step != best:
-            shutil.rmtree(path, ignore_errors=True)
+            gone = _temporary(root)
+            with contextlib.suppress(OSError):
+                path.rename(gone)  # so that nobody sees a part of it
+            shutil.rmtree(gone, ignore_errors=True)
+    if not alone:
+        return
     for path in root.glob(f"{UNFINISHED_PREFIX}*"):
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        if path not in _unfinished:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

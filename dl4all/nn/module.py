@@ -250,9 +250,14 @@ class Module:
             strict: refuse names that only the module or only the weights have.
 
         Raises:
-            WeightsError: names are missing or unexpected, or shapes differ (the message lists all), or a
-                value is no array of numbers.
+            WeightsError: these are no weights by name, names are missing or unexpected, or shapes differ
+                (the message lists all), or a value is no array of numbers.
         """
+        if not isinstance(weights, Mapping):
+            raise WeightsError(
+                f"[{type(self).__name__}] expected weights by name, a dict, to load; got "
+                f"{type(weights).__name__}"
+            )
         own = self.state_dict()
         missing = [name for name in own if name not in weights]
         unexpected = [name for name in weights if name not in own]
@@ -266,7 +271,7 @@ class Module:
         if strict and missing:
             problems.append(f"missing keys: {', '.join(missing)}")
         if strict and unexpected:
-            problems.append(f"unexpected keys: {', '.join(unexpected)}")
+            problems.append(f"unexpected keys: {', '.join(map(str, unexpected))}")
         if problems:
             raise WeightsError(f"[{type(self).__name__}] the weights do not fit: " + "; ".join(problems))
         for name, array in arrays.items():

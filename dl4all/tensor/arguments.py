@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -59,6 +60,24 @@ def checked_shape(name: str, size: tuple[Any, ...]) -> Shape:
     if math.prod(shape) >= 2**48:
         raise ArgumentError(f"[{name}] shape {shape} is larger than any memory")
     return shape
+
+
+def checked_state(name: str, state: Any, keys: Iterable[str]) -> Mapping[str, Any]:
+    """A state that is to be loaded: a mapping that has these keys.
+
+    Raises:
+        ArgumentError: it is no mapping, or lacks a key.
+    """
+    if not isinstance(state, Mapping):
+        raise ArgumentError(
+            f"[{name}] expected what state_dict() returned, a dict, to load; got {type(state).__name__}"
+        )
+    if missing := [key for key in keys if key not in state]:
+        raise ArgumentError(
+            f"[{name}] this is no state of a {name}: it lacks {', '.join(missing)} and has "
+            f"{', '.join(map(str, state)) or 'nothing'}"
+        )
+    return state
 
 
 def device_and_dtype(
