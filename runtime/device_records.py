@@ -56,7 +56,10 @@ def read(file: Path, words: Sequence[Any]) -> dict[str, Any] | None:
         if file.exists():
             raise ValueError("it is damaged")
         return None
-    found = json.loads(content)
+    try:
+        found = json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(found, dict) or found.get("of") != list(words):
         raise ValueError("it is of another device")
     return found

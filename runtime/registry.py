@@ -1,7 +1,8 @@
 """All devices of this machine, their names, and which one ``auto`` is.
 
 A name is ``cpu``, ``BACKEND:INDEX`` (``vulkan:0``, ``kompute:1``), ``BACKEND`` alone for index 0,
-``gpu`` for the best real GPU, or ``auto``. ``null`` is never listed and must be named. ``vulkan:0#1`` is
+``gpu`` for the best real GPU, or ``auto``. ``null`` is never listed and must be named, in code or by
+DL4ALL_DEVICE: a file that happens to lie in the working directory cannot. ``vulkan:0#1`` is
 device ``vulkan:0`` opened once more, with memory and streams of its own.
 
 A GPU that two drivers offer has an index from each, and both can be named; it is listed once, under the
@@ -101,14 +102,20 @@ def auto() -> Choice:
     """The device that ``device="auto"`` means, and why.
 
     Raises:
-        ConfigError: DL4ALL_DEVICE or dl4all.toml names a device that is not here.
+        ConfigError: DL4ALL_DEVICE or dl4all.toml names a device that is not here, or the file names ``null``.
     """
     setting = device_setting()
     if setting is not None and setting.value != "auto":
         try:
-            return Choice(resolve(setting.value), f"{setting.source} says so")
+            name = resolve(setting.value)
         except (UnknownDeviceError, BackendMissingError) as error:
             raise ConfigError(f"{setting.source}: {error}") from None
+        if hardware_name(name) == NULL and setting.source != "DL4ALL_DEVICE":
+            raise ConfigError(
+                f"{setting.source}: {setting.value} computes nothing, and every result would be wrong without a "
+                "word; set DL4ALL_DEVICE=null, or name it in the code"
+            )
+        return Choice(name, f"{setting.source} says so")
     return selection.choose(devices(), measurements.lookup)
 
 
@@ -225,7 +232,7 @@ def _settled_auto() -> str:
     """
     global _settled
     variables = ("DL4ALL_DEVICE", "DL4ALL_CACHE_DIR", "DL4ALL_LIMITS")
-    given = (*map(os.environ.get, variables), os.getcwd(), measurements.changes)  # noqa: PTH109  # fast
+    given = (*map(os.environ.get, variables), _working_directory(), measurements.changes)
     settled = _settled
     if settled is None or settled.found is not find() or settled.given != given:
         setting = device_setting()
@@ -234,6 +241,14 @@ def _settled_auto() -> str:
         given = (*given[:-1], measurements.changes)
         settled = _settled = _Settled(find(), given, auto().name)
     return settled.name
+
+
+def _working_directory() -> str:
+    """Empty where it was deleted."""
+    try:
+        return os.getcwd()  # noqa: PTH109  # fast
+    except OSError:
+        return ""
 
 
 def _known() -> str:

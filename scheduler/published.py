@@ -141,7 +141,9 @@ def _device(entry: object) -> DeviceRates | None:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) < math.inf if isinstance(value, float) else abs(value) < 1 << 63  # no float holds any int
 
 
 def _text(value: str) -> str:

@@ -7,6 +7,7 @@ import stat
 import struct
 import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from io import BufferedReader
 from os import PathLike, fspath
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dl4all.errors import FileFormatError
+from dl4all.errors import ArgumentError, FileFormatError
 
 StrPath: TypeAlias = str | PathLike[str]
 Array: TypeAlias = NDArray[Any]
@@ -38,8 +39,68 @@ LAYOUTS = {
 """NumPy's type codes for the bytes of each element type in a file. NumPy has no bfloat16."""
 
 
+MAX_TENSORS = 50_000
+"""Tensors in a file, if the caller of load_weights does not say otherwise. The largest networks have some
+thousands in one file, and a checkpoint with the state of Adam four times as many."""
+
+MAX_EXPANDED_BYTES = 64 << 20  # of all copies of tensors whose elements share memory
+
+
 class Malformed(Exception):
     """Says what is wrong with the file being read; `opened` adds the file's name."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may be read of a file before its tensors are known: a bound on time and memory.
+
+    A tensor takes about 36 opcodes and 150 bytes of a pickle, 80 bytes of a zip archive's directory, and 4
+    colons and 100 bytes of a safetensors header. With the usual number of tensors, reading as much as these
+    limits allow takes some seconds and 300 MB.
+    """
+
+    tensors: int
+
+    @property
+    def opcodes(self) -> int:
+        return 10_000 + 40 * self.tensors
+
+    @property
+    def pickle_bytes(self) -> int:
+        return (1 << 20) + 320 * self.tensors
+
+    @property
+    def directory_bytes(self) -> int:
+        return (1 << 20) + 256 * self.tensors
+
+    @property
+    def header_bytes(self) -> int:
+        return (1 << 20) + 512 * self.tensors
+
+    @property
+    def header_colons(self) -> int:
+        return 10_000 + 8 * self.tensors
+
+    def refusal(self, what: str) -> Malformed:
+        """The error about a file that has more."""
+        return Malformed(
+            f"has {what}, as a file of more than {self.tensors} tensors; if it is to be trusted, raise "
+            "max_tensors of load_weights"
+        )
+
+
+USUAL_LIMITS = Limits(MAX_TENSORS)
+
+
+def limits_of(name: str, max_tensors: int) -> Limits:
+    """The limits that a caller chose.
+
+    Raises:
+        ArgumentError: the number is negative.
+    """
+    if max_tensors < 0:
+        raise ArgumentError(f"[{name}] max_tensors must be at least 0, got {max_tensors}")
+    return Limits(max_tensors)
 
 
 @contextlib.contextmanager
