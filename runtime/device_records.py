@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -80,7 +81,7 @@ def alone(seconds: float) -> Iterator[bool]:
     lock = file_cache.folder() / "calibration" / "lock"
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
-        stream = lock.open("ab")
+        stream = os.fdopen(file_cache.open_at_once(str(lock), os.O_WRONLY | os.O_CREAT), "wb")
     except OSError as error:
         logger.debug("what is measured could not be kept: %s", error)
         yield False

@@ -112,8 +112,8 @@ def auto() -> Choice:
             raise ConfigError(f"{setting.source}: {error}") from None
         if hardware_name(name) == NULL and setting.source != "DL4ALL_DEVICE":
             raise ConfigError(
-                f"{setting.source}: {setting.value} computes nothing, and every result would be wrong without a "
-                "word; set DL4ALL_DEVICE=null, or name it in the code"
+                f"{setting.source}: {setting.value} computes nothing, and every result would be wrong "
+                "without a word; set DL4ALL_DEVICE=null, or name it in the code"
             )
         return Choice(name, f"{setting.source} says so")
     return selection.choose(devices(), measurements.lookup)

@@ -38,8 +38,7 @@ class Programs:
     """Compiled programs by shader and constants, each made at its first launch.
 
     What the driver did not build is remembered, and not tried again. When there are ``most``, the older half
-    is freed, and built again if it is needed: for each program that is built because of that, at least one was
-    new.
+    is freed, and built again if it is needed: for each that is built again, at least one was new.
     """
 
     def __init__(self, backend: Backend, most: int = MOST) -> None:

@@ -55,8 +55,8 @@ def load_torch(path: StrPath, *, max_tensors: int = MAX_TENSORS) -> dict[str, Ar
 
     Args:
         path: a file written by `torch.save`, in the zip format or the one before torch 1.6.
-        max_tensors: how many tensors there may be, those of an optimizer's state included. It bounds the
-            time and the memory that a hostile file can take; raise it for a file to be trusted.
+        max_tensors: about how many tensors there may be, those of an optimizer's state included. It bounds
+            the time and the memory that a hostile file can take; raise it for a file to be trusted.
 
     Returns:
         Name -> writable array of float16/32/64, int8/16/32/64, uint8/16/32/64 or bool.
@@ -136,9 +136,10 @@ def _arrays(
         if tensor.overlaps:  # not as a view: writing to an element would change others
             copied += array.nbytes
             if copied > MAX_EXPANDED_BYTES:
+                shape = brief(str(list(tensor.shape)))
                 raise Malformed(
-                    f"has expanded tensors of more than {MAX_EXPANDED_BYTES >> 20} MiB, such as {brief(name)} of "
-                    f"{brief(str(list(tensor.shape)))}; save them after .clone(), or expand them after loading"
+                    f"has expanded tensors of more than {MAX_EXPANDED_BYTES >> 20} MiB, {brief(name)} of "
+                    f"{shape} among them; save them after .clone(), or expand them after loading"
                 )
             array = array.copy()
         arrays[name] = array

@@ -54,8 +54,8 @@ def load_weights(path: StrPath, *, max_tensors: int = MAX_TENSORS) -> dict[str, 
 
     Args:
         path: a safetensors file, or a PyTorch `.pth`/`.pt` state dict (see `load_torch`).
-        max_tensors: how many tensors there may be. It bounds the time and the memory that a hostile file
-            can take; raise it for a file to be trusted.
+        max_tensors: about how many tensors there may be. It bounds the time and the memory that a hostile
+            file can take; raise it for a file to be trusted.
 
     Returns:
         Name -> writable array of float16/32/64, int8/16/32/64, uint8/16/32/64 or bool, in the file's

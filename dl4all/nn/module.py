@@ -242,7 +242,10 @@ class Module:
                 above.popitem()
                 continue
             if id(module) in above:
-                raise ArgumentError(f"[{type(self).__name__}] {name.rstrip('.')} is a module that holds itself")
+                path = name.rstrip(".")
+                raise ArgumentError(
+                    f"[{type(self).__name__}] {path} is a module that it is part of; remove it"
+                )
             above[id(module)] = None
             yield from module._own_state(name)
             stack.append(("", None))

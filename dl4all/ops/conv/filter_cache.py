@@ -45,8 +45,9 @@ class DerivedCache:
         entry = self._entries.get(storage)
         if entry is None or entry.version != storage.version:
             entry = self._entries[storage] = _Entry(storage.version)
-        elif len(entry.uses) >= MOST_KEYS and key not in entry.uses:
-            entry = self._entries[storage] = _Entry(storage.version)
+        if len(entry.uses) >= MOST_KEYS and key not in entry.uses:
+            entry.uses.clear()
+            entry.tensors.clear()
         cached = None if storage.shown else entry.tensors.get(key)
         if cached is not None:
             return cached
