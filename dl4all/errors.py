@@ -7,7 +7,7 @@
     │   ├── BackendMissingError    a library, driver or package is absent
     │   ├── DeviceLostError        the driver gave the device up
     │   ├── CancelledError         a task was cancelled before it ran
-    │   ├── OutOfMemoryError       no device memory is left            (also a MemoryError)
+    │   ├── OutOfMemoryError       no device or host memory is left    (also a MemoryError)
     │   ├── FallbackError          an op would run on the CPU, which the policy forbids
     │   └── PipelineError          a driver does not build a kernel    (also a ShaderError)
     ├── ShaderError            GLSL does not compile, or SPIR-V does not match its declaration
@@ -78,7 +78,7 @@ class CancelledError(DeviceError):
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
-    """No device memory is left."""
+    """No memory of a device, or of the host for a file, is left."""
 
 
 class FallbackError(DeviceError):

@@ -105,6 +105,7 @@ def load_checkpoint(folder: str | Path) -> dict[str, Any]:
 
     Raises:
         FileFormatError: no checkpoint is good; the message names every damaged one.
+        OutOfMemoryError: a checkpoint that may be good does not fit in host memory.
     """
     root = Path(folder)
     candidates = (

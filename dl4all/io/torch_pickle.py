@@ -64,6 +64,7 @@ def load_torch(path: StrPath, *, max_tensors: int = MAX_TENSORS) -> dict[str, Ar
     Raises:
         FileFormatError: the file is missing, unreadable, damaged, holds no state dict or too many or too
             far expanded tensors, or refers to anything but tensors, as a file that wants to run code does.
+        OutOfMemoryError: it does not fit in host memory.
         ArgumentError: `max_tensors` is negative.
 
     Example:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dl4all.errors import ArgumentError, FileFormatError
+from dl4all.errors import ArgumentError, FileFormatError, OutOfMemoryError
 
 StrPath: TypeAlias = str | PathLike[str]
 Array: TypeAlias = NDArray[Any]
@@ -105,7 +105,10 @@ def limits_of(name: str, max_tensors: int) -> Limits:
 
 @contextlib.contextmanager
 def opened(path: StrPath) -> Iterator[BufferedReader]:
-    """Open a non-empty regular file; errors inside the block become FileFormatError."""
+    """Open a non-empty regular file; errors inside the block become FileFormatError.
+
+    But a want of memory is an OutOfMemoryError: the file may be good.
+    """
     try:
         status = Path(path).stat()
         # Opening a pipe would wait for its writer, and a device has no end.
@@ -123,7 +126,7 @@ def opened(path: StrPath) -> Iterator[BufferedReader]:
     except OSError as error:
         raise FileFormatError(f"{fspath(path)}: cannot be read: {error.strerror or error}") from error
     except MemoryError as error:
-        raise FileFormatError(f"{fspath(path)}: does not fit in host memory") from error
+        raise OutOfMemoryError(f"{fspath(path)}: does not fit in host memory; free some and try again") from error
     except (
         ValueError,
         EOFError,

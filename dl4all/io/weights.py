@@ -64,6 +64,7 @@ def load_weights(path: StrPath, *, max_tensors: int = MAX_TENSORS) -> dict[str, 
     Raises:
         FileFormatError: the file is missing, empty, a directory, truncated, damaged, hostile, in neither
             format, or has too many tensors.
+        OutOfMemoryError: it does not fit in host memory.
         ArgumentError: `max_tensors` is negative.
 
     Example:
