@@ -55,7 +55,7 @@ def load_torch(path: StrPath, *, max_tensors: int = MAX_TENSORS) -> dict[str, Ar
 
     Args:
         path: a file written by `torch.save`, in the zip format or the one before torch 1.6.
-        max_tensors: about how many tensors there may be, those of an optimizer's state included. It bounds
+        max_tensors: how many tensors there may be, with those of an optimizer's state. It bounds
             the time and the memory that a hostile file can take; raise it for a file to be trusted.
 
     Returns:
@@ -192,6 +192,7 @@ def _read_zip(file: BufferedReader, limits: Limits) -> dict[str, Array]:
         raise Malformed("is damaged: its byteorder is neither little nor big")
     root_object, storages = read_object(io.BytesIO(pickled), limits)
     tensors = _state_dict(root_object)
+    limits.check(len(tensors))
     needed = _storage_keys(tensors.values())
     # Overlapping entries would let a small file fill the memory.
     if sum(storages[key].stop for key in needed) > file.seek(0, io.SEEK_END):
@@ -232,6 +233,7 @@ def _read_legacy(file: BufferedReader, limits: Limits) -> dict[str, Array]:
     root_object, storages = read_object(head, limits)
     keys, _ = read_object(head, limits)
     tensors = _state_dict(root_object)
+    limits.check(len(tensors))
     needed = _storage_keys(tensors.values())
     if not isinstance(keys, list) or not all(isinstance(key, str) and key in storages for key in keys):
         raise Malformed("is damaged: its list of storages names some that no tensor has")

@@ -81,11 +81,19 @@ class Limits:
     def header_colons(self) -> int:
         return 10_000 + 8 * self.tensors
 
+    def check(self, tensors: int) -> None:
+        """
+        Raises:
+            Malformed: there are too many tensors.
+        """
+        if tensors > self.tensors:
+            raise self.refusal(f"{tensors} tensors")
+
     def refusal(self, what: str) -> Malformed:
         """The error about a file that has more."""
         return Malformed(
-            f"has {what}, as a file of more than {self.tensors} tensors; if it is to be trusted, raise "
-            "max_tensors of load_weights"
+            f"has {what}; the limit is {self.tensors} tensors and what belongs to them; for a file to be "
+            "trusted, raise max_tensors of load_weights"
         )
 
 
@@ -126,7 +134,9 @@ def opened(path: StrPath) -> Iterator[BufferedReader]:
     except OSError as error:
         raise FileFormatError(f"{fspath(path)}: cannot be read: {error.strerror or error}") from error
     except MemoryError as error:
-        raise OutOfMemoryError(f"{fspath(path)}: does not fit in host memory; free some and try again") from error
+        raise OutOfMemoryError(
+            f"{fspath(path)}: does not fit in host memory; free some and try again"
+        ) from error
     except (
         ValueError,
         EOFError,

@@ -54,7 +54,7 @@ def load_weights(path: StrPath, *, max_tensors: int = MAX_TENSORS) -> dict[str, 
 
     Args:
         path: a safetensors file, or a PyTorch `.pth`/`.pt` state dict (see `load_torch`).
-        max_tensors: about how many tensors there may be. It bounds the time and the memory that a hostile
+        max_tensors: how many tensors there may be. It bounds the time and the memory that a hostile
             file can take; raise it for a file to be trusted.
 
     Returns:
@@ -145,6 +145,7 @@ def _read_safetensors(path: StrPath, file: BufferedReader, limits: Limits) -> di
         raise Malformed(f"is a truncated or damaged safetensors file ({brief(str(error), 120)})") from None
     file.seek(8)
     header = json.loads(file.read(length))
+    limits.check(len(header.keys() - {"__metadata__"}))
     arrays: dict[str, Array] = {}
     for name, entry in header.items():
         if name == "__metadata__":
