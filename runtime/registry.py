@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dl4all.config import calibrates_by_itself, device_setting, least_limits
+from dl4all.config import calibrates_by_itself, device_setting, least_limits, shown
 from dl4all.errors import BackendMissingError, ConfigError, DeviceError, UnknownDeviceError
 from dl4all.runtime import measurements, plugins, selection
 from dl4all.runtime.device_info import DeviceInfo
@@ -187,21 +187,27 @@ def resolve(name: str) -> str:
             raise UnknownDeviceError(f"{why}; use one of: {_known()}")
         return usable[0]
     name, again, opening = name.partition("#")
-    if again and not (opening.isascii() and opening.isdigit()):
-        raise UnknownDeviceError(f"no opening {again}{opening} of {name!r}; number them as in {name}#1")
+    if again and not _is_index(opening):
+        named, number = shown(name), shown(again + opening)
+        raise UnknownDeviceError(f"no opening {number} of {named}; number them as in 'cpu#1'")
     if again and int(opening):
         return f"{resolve(name)}#{int(opening)}"
     backend, colon, digits = name.partition(":")
     known = {*plugins.load().sources, *plugins.load().refused}
-    if backend not in known or (colon and not (digits.isascii() and digits.isdigit())):
-        raise UnknownDeviceError(f"unknown device {name!r}; use auto, gpu, or one of: {_known()}")
+    if backend not in known or (colon and not _is_index(digits)):
+        raise UnknownDeviceError(f"unknown device {shown(name)}; use auto, gpu, or one of: {_known()}")
     index = int(digits or 0)
     canonical = "cpu" if backend == "cpu" and index == 0 else f"{backend}:{index}"
     if canonical == NULL or any(canonical in info.names for info in find().devices):
         return canonical
     if problem := find().problems.get(backend):
         raise BackendMissingError(problem)
-    raise UnknownDeviceError(f"no device {name!r} here; use auto or one of: {_known()}")
+    raise UnknownDeviceError(f"no device {shown(name)} here; use auto or one of: {_known()}")
+
+
+def _is_index(text: str) -> bool:
+    """Whether a text is the number of a device or an opening; Python reads no number of 4300 digits."""
+    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def hardware_name(name: str) -> str:
