@@ -69,8 +69,8 @@ def unpickle(
             machine.step(opcode.name, argument)
         return machine.stack.pop()
     # A nonsensical opcode sequence pops from an empty stack, recalls a missing memo entry, or unpacks a
-    # value of another shape.
-    except (IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+    # value of another shape. pickletools warns of odd escapes, which is an error where the user wants it so.
+    except (IndexError, KeyError, TypeError, ValueError, OverflowError, Warning) as error:
         raise Malformed(
             f"is damaged or truncated: its pickle makes no sense before byte {stream.tell()}"
         ) from error

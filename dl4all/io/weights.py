@@ -134,8 +134,9 @@ def _read_safetensors(path: StrPath, file: BufferedReader, limits: Limits) -> di
         if length > limits.header_bytes:
             raise limits.refusal(f"a header of more than {limits.header_bytes >> 20} MiB")
         file.seek(8)
-        if file.read(length).count(b":") > limits.header_colons:
-            raise limits.refusal(f"a header of more than {limits.header_colons} names and values")
+        header = file.read(length)
+        if header.count(b":") + header.count(b",") > limits.header_values:
+            raise limits.refusal(f"a header of more than {limits.header_values} values")
     # The package checks that the header is valid JSON and that the tensors fill the file exactly, without
     # overlap. It cannot convert bfloat16 to NumPy, so the bytes are read here.
     try:
@@ -144,10 +145,10 @@ def _read_safetensors(path: StrPath, file: BufferedReader, limits: Limits) -> di
     except SafetensorError as error:
         raise Malformed(f"is a truncated or damaged safetensors file ({brief(str(error), 120)})") from None
     file.seek(8)
-    header = json.loads(file.read(length))
-    limits.check(len(header.keys() - {"__metadata__"}))
+    entries = json.loads(file.read(length))
+    limits.check(len(entries.keys() - {"__metadata__"}))
     arrays: dict[str, Array] = {}
-    for name, entry in header.items():
+    for name, entry in entries.items():
         if name == "__metadata__":
             continue
         if entry["dtype"] not in _ELEMENTS:

@@ -197,7 +197,7 @@ def test_bombs_are_refused_before_they_grow(tmp_path: Path) -> None:
             assert name
     for name, content in safetensors_bombs(200_000).items():
         path.write_bytes(content)
-        with pytest.raises(FileFormatError, match="raise max_tensors" if name != "axes" else "damaged"):
+        with pytest.raises(FileFormatError, match="raise max_tensors"):
             load_weights(path, max_tensors=100)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a/data.pkl", b"\x80\x02}.")
@@ -248,26 +248,28 @@ def test_expanded_tensors_are_copies_within_a_limit(tmp_path: Path, container: s
 
 
 MEASURE = """
-import resource, sys
+import sys
 from dl4all.io import load_weights
 for path in sys.argv[1:]:
     try:
         load_weights(path)
     except ValueError as error:
         print(str(error)[:60])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+status = open("/proc/self/status").read()  # getrusage counts what the parent had when it forked
+print(int(status.split("VmHWM:")[1].split()[0]) >> 10)
 """
 
 
 @pytest.mark.full
 def test_large_bombs_take_little_memory(tmp_path: Path) -> None:
-    """16 MiB of opcodes took 1.4 GiB, and a header of 83 MiB 2 GiB."""
+    """Without limits, 16 MiB of opcodes take 1.4 GiB, and a header of 83 MiB 2 GiB."""
     paths = []
     for name, body in bombs((16 << 20) - 64).items():
         paths.append(write(tmp_path / name, ZIP, body))
-    for name, content in safetensors_bombs(83 << 20).items():
-        (tmp_path / f"{name}.safetensors").write_bytes(content)
-        paths.append(tmp_path / f"{name}.safetensors")
+    for size in (2, 24, 83):  # the header of a file may have 25 MiB
+        for name, content in safetensors_bombs(size << 20).items():
+            paths.append(tmp_path / f"{size} {name}.safetensors")
+            paths[-1].write_bytes(content)
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, *map(str, paths)],
         env={"PYTHONPATH": str(REPOSITORY)},
@@ -277,5 +279,5 @@ def test_large_bombs_take_little_memory(tmp_path: Path) -> None:
         check=True,
     )
     *errors, peak = done.stdout.splitlines()
-    assert len(errors) == len(paths)
-    assert int(peak) < 600
+    assert len(errors) >= len(paths) - 2  # the smallest may be within the limits
+    assert int(peak) < 400
