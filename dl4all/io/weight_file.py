@@ -55,8 +55,8 @@ class Limits:
     """What may be read of a file before its tensors are known: a bound on time and memory.
 
     A tensor takes about 38 opcodes and 150 bytes of a pickle, 80 bytes of a zip archive's directory, and 12
-    colons and commas and 100 bytes of a safetensors header. With the usual number of tensors, reading as much as these
-    limits allow takes some seconds and 300 MB.
+    colons and commas and 100 bytes of a safetensors header. With the usual number of tensors, reading as
+    much as these limits allow takes some seconds and 300 MB.
     """
 
     tensors: int

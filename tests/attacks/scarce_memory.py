@@ -1,4 +1,4 @@
-"""Work in a process that may take only so much memory more. In one of its own: a limit holds for all of it."""
+"""Work in a process that may take only so much memory more. A limit holds for all of a process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import dl4all as dl
 from dl4all.errors import Dl4allError
 
 MIB = 1 << 20
-SIDE = 320  # of images of which eight, and what a layer makes of them, take 30 MB
+SIDE = 160  # of images of which eight, and what a layer makes of them, take 8 MB
 F = dl.nn.functional
 
 
@@ -58,20 +58,20 @@ def attacks(device: str, folder: Path) -> dict[str, Callable[[], Any]]:
     return {
         "load": lambda: dl.io.load_weights(folder / "large.safetensors"),
         "load a checkpoint": lambda: dl.io.load_checkpoint(folder / "checkpoints"),
-        "make": lambda: dl.zeros(16 * MIB, device=device),
-        "compute": lambda: chain(device, 32),
-        "compute with little left": lambda: [chain(device, size) for size in (1, 2, 4, 8, 16, 32)],
+        "make": lambda: dl.zeros(4 * MIB, device=device),
+        "compute": lambda: chain(device, 8),
+        "compute with little left": lambda: [chain(device, size) for size in (1, 2, 4, 8)],
         "train": lambda: train(device, SIDE),
-        "upload": lambda: dl.tensor(np.ones(16 * MIB, np.float32), device=device),
-        "multiply": lambda: dl.ones(4000, 48, device=device) @ dl.ones(4000, 48, device=device).T,
-        "many": lambda: [dl.ones(MIB // 4, device=device) for _ in range(100)],
+        "upload": lambda: dl.tensor(np.ones(4 * MIB, np.float32), device=device),
+        "multiply": lambda: dl.ones(2000, 48, device=device) @ dl.ones(2000, 48, device=device).T,
+        "many": lambda: [dl.ones(MIB // 4, device=device) for _ in range(40)],
     }
 
 
 def prepare(folder: Path) -> None:
-    dl.io.save_weights(folder / "large.safetensors", {"w": np.ones(16 * MIB, np.float32)})
+    dl.io.save_weights(folder / "large.safetensors", {"w": np.ones(4 * MIB, np.float32)})
     for step in (1, 2):
-        weights = np.ones(16 * MIB if step == 2 else 1, np.float32)
+        weights = np.ones(4 * MIB if step == 2 else 1, np.float32)
         dl.io.save_checkpoint(folder / "checkpoints", step, {"step": step, "w": weights})
 
 

@@ -189,13 +189,12 @@ def safetensors_bombs(size: int) -> dict[str, bytes]:
 def test_bombs_are_refused_before_they_grow(tmp_path: Path) -> None:
     """Here with a low limit, so that it takes no time; the long form below has the usual one."""
     path = tmp_path / "bomb"
-    for name, body in bombs(60_000).items():
+    for body in bombs(60_000).values():
         for container in (ZIP, LEGACY):
             write(path, container, body)
             with pytest.raises(FileFormatError, match=r"raise max_tensors of load_weights$"):
                 load_weights(path, max_tensors=100)
-            assert name
-    for name, content in safetensors_bombs(200_000).items():
+    for content in safetensors_bombs(200_000).values():
         path.write_bytes(content)
         with pytest.raises(FileFormatError, match="raise max_tensors"):
             load_weights(path, max_tensors=100)
