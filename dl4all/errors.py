@@ -8,7 +8,7 @@
     │   ├── DeviceLostError        the driver gave the device up
     │   ├── ForkError              a forked process uses a device of its parent
     │   ├── CancelledError         a task was cancelled before it ran
-    │   ├── OutOfMemoryError       no device memory is left            (also a MemoryError)
+    │   ├── OutOfMemoryError       no device or host memory is left    (also a MemoryError)
     │   ├── FallbackError          an op would run on the CPU, which the policy forbids
     │   └── PipelineError          a driver does not build a kernel    (also a ShaderError)
     ├── ShaderError            GLSL does not compile, or SPIR-V does not match its declaration
@@ -92,7 +92,7 @@ class CancelledError(DeviceError):
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
-    """No device memory is left."""
+    """No memory of a device, or of the host for a file, is left."""
 
 
 class FallbackError(DeviceError):

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -52,7 +53,10 @@ def read(file: Path, words: Sequence[Any]) -> dict[str, Any] | None:
         if file.exists():
             raise ValueError("it is damaged")
         return None
-    found = json.loads(content)
+    try:
+        found = json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(found, dict) or found.get("of") != list(words):
         raise ValueError("it is of another device")
     return found
@@ -73,7 +77,7 @@ def alone(seconds: float) -> Iterator[bool]:
     lock = file_cache.folder() / "calibration" / "lock"
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
-        stream = lock.open("ab")
+        stream = os.fdopen(file_cache.open_at_once(str(lock), os.O_WRONLY | os.O_CREAT), "wb")
     except OSError as error:
         logger.debug("what is measured could not be kept: %s", error)
         yield False
@@ -82,10 +86,7 @@ def alone(seconds: float) -> Iterator[bool]:
         try:
             yield _locked(stream, time.monotonic() + seconds)
         finally:
-            if sys.platform != "win32":
-                # Closing is not enough: a process that was forked meanwhile holds the file open, too.
-                with contextlib.suppress(OSError):
-                    fcntl.flock(stream, fcntl.LOCK_UN)
+            file_lock.unlock(stream)
 
 
 def _locked(stream: Any, until: float) -> bool:

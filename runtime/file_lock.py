@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import sys
 from typing import BinaryIO
@@ -40,3 +41,13 @@ def try_lock(stream: BinaryIO) -> bool:
             raise
         return False
     return True
+
+
+def unlock(stream: BinaryIO) -> None:
+    """Let others lock it. Closing is not enough: a process that was forked meanwhile holds the file open, too."""
+    with contextlib.suppress(OSError):
+        if sys.platform == "win32":
+            stream.seek(BYTE)
+            msvcrt.locking(stream.fileno(), msvcrt.LK_UNLCK, 1)
+        else:
+            fcntl.flock(stream, fcntl.LOCK_UN)

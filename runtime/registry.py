@@ -1,7 +1,8 @@
 """All devices of this machine, their names, and which one ``auto`` is.
 
 A name is ``cpu``, ``BACKEND:INDEX`` (``vulkan:0``, ``kompute:1``), ``BACKEND`` alone for index 0,
-``gpu`` for the best real GPU, or ``auto``. ``null`` is never listed and must be named. ``vulkan:0#1`` is
+``gpu`` for the best real GPU, or ``auto``. ``null`` is never listed and must be named, in code or by
+DL4ALL_DEVICE: a file that happens to lie in the working directory cannot. ``vulkan:0#1`` is
 device ``vulkan:0`` opened once more, with memory and streams of its own.
 
 A GPU that two drivers offer has an index from each, and both can be named; it is listed once, under the
@@ -18,7 +19,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dl4all.config import calibrates_by_itself, device_setting, least_limits
+from dl4all.config import calibrates_by_itself, device_setting, least_limits, shown
 from dl4all.errors import BackendMissingError, ConfigError, DeviceError, UnknownDeviceError
 from dl4all.runtime import fork, measurements, plugins, selection
 from dl4all.runtime.device_info import DeviceInfo
@@ -100,14 +101,20 @@ def auto() -> Choice:
     """The device that ``device="auto"`` means, and why.
 
     Raises:
-        ConfigError: DL4ALL_DEVICE or dl4all.toml names a device that is not here.
+        ConfigError: DL4ALL_DEVICE or dl4all.toml names a device that is not here, or the file names ``null``.
     """
     setting = device_setting()
     if setting is not None and setting.value != "auto":
         try:
-            return Choice(resolve(setting.value), f"{setting.source} says so")
+            name = resolve(setting.value)
         except (UnknownDeviceError, BackendMissingError) as error:
             raise ConfigError(f"{setting.source}: {error}") from None
+        if hardware_name(name) == NULL and setting.source != "DL4ALL_DEVICE":
+            raise ConfigError(
+                f"{setting.source}: {setting.value} computes nothing, and every result would be wrong "
+                "without a word; set DL4ALL_DEVICE=null, or name it in the code"
+            )
+        return Choice(name, f"{setting.source} says so")
     return selection.choose(devices(), measurements.lookup)
 
 
@@ -181,21 +188,27 @@ def resolve(name: str) -> str:
             raise UnknownDeviceError(f"{why}; use one of: {_known()}")
         return usable[0]
     name, again, opening = name.partition("#")
-    if again and not (opening.isascii() and opening.isdigit()):
-        raise UnknownDeviceError(f"no opening {again}{opening} of {name!r}; number them as in {name}#1")
+    if again and not _is_index(opening):
+        named, number = shown(name), shown(again + opening)
+        raise UnknownDeviceError(f"no opening {number} of {named}; number them as in 'cpu#1'")
     if again and int(opening):
         return f"{resolve(name)}#{int(opening)}"
     backend, colon, digits = name.partition(":")
     known = {*plugins.load().sources, *plugins.load().refused}
-    if backend not in known or (colon and not (digits.isascii() and digits.isdigit())):
-        raise UnknownDeviceError(f"unknown device {name!r}; use auto, gpu, or one of: {_known()}")
+    if backend not in known or (colon and not _is_index(digits)):
+        raise UnknownDeviceError(f"unknown device {shown(name)}; use auto, gpu, or one of: {_known()}")
     index = int(digits or 0)
     canonical = "cpu" if backend == "cpu" and index == 0 else f"{backend}:{index}"
     if canonical == NULL or any(canonical in info.names for info in find().devices):
         return canonical
     if problem := find().problems.get(backend):
         raise BackendMissingError(problem)
-    raise UnknownDeviceError(f"no device {name!r} here; use auto or one of: {_known()}")
+    raise UnknownDeviceError(f"no device {shown(name)} here; use auto or one of: {_known()}")
+
+
+def _is_index(text: str) -> bool:
+    """Whether a text is the number of a device or an opening; Python reads no number of 4300 digits."""
+    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def hardware_name(name: str) -> str:
@@ -226,7 +239,7 @@ def _settled_auto() -> str:
     """
     global _settled
     variables = ("DL4ALL_DEVICE", "DL4ALL_CACHE_DIR", "DL4ALL_LIMITS")
-    given = (*map(os.environ.get, variables), os.getcwd(), measurements.changes)  # noqa: PTH109  # fast
+    given = (*map(os.environ.get, variables), _working_directory(), measurements.changes)
     settled = _settled
     if settled is None or settled.found is not find() or settled.given != given:
         setting = device_setting()
@@ -235,6 +248,14 @@ def _settled_auto() -> str:
         given = (*given[:-1], measurements.changes)
         settled = _settled = _Settled(find(), given, auto().name)
     return settled.name
+
+
+def _working_directory() -> str:
+    """Empty where it was deleted."""
+    try:
+        return os.getcwd()  # noqa: PTH109  # fast
+    except OSError:
+        return ""
 
 
 def _known() -> str:

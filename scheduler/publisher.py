@@ -35,6 +35,11 @@ def folders() -> list[Path]:
     return [*usual, file_cache.folder() / "top"]
 
 
+def clock_offset() -> float:
+    """By how many seconds the time of day is ahead of a clock that nobody sets: it changes when it is set."""
+    return time.time() - time.monotonic()
+
+
 def is_own(folder: Path) -> bool:
     """Whether a folder is there and this user's: nobody else may decide what is shown, or where it is put."""
     try:
@@ -62,7 +67,6 @@ class _Publisher(threading.Thread):
         self._stopped = threading.Event()
         self._file: Path | None = None
         self._meter = statistics.Meter()
-        self._created = psutil.Process().create_time()
         self._sampled, self._due = True, 0.0
 
     def run(self) -> None:
@@ -84,9 +88,10 @@ class _Publisher(threading.Thread):
         """Put the file there. Who reads it meanwhile sees the old one or the new one."""
         facts = {
             "pid": self.pid,
-            "created": self._created,
+            "created": psutil.Process().create_time(),  # on Linux it follows the clock when that is set
             "host": platform.node(),
             "written": time.time(),
+            "clock": clock_offset(),
             "devices": devices,
         }
         if self._file is None:

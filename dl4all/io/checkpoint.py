@@ -17,7 +17,7 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, FileFormatError
 from dl4all.io.files import sync_folder, write_text
 from dl4all.io.folder_lock import writing
+from dl4all.io.weight_file import brief, opened
 from dl4all.io.weights import load_weights, save_weights
 from dl4all.tensor.tensor import Tensor
 
@@ -51,7 +52,8 @@ def save_checkpoint(folder: str | Path, step: int, state: Mapping[str, Any], kee
         The folder of the checkpoint.
 
     Raises:
-        ArgumentError: the state holds an object of another type, or a number is out of range.
+        ArgumentError: the state holds an object of another type or itself, is nested too deeply for Python,
+            or a number is out of range.
         FolderInUseError: another run writes to the folder; see :func:`dl4all.io.lock_folder`.
         OSError: the checkpoint cannot be written; the message names the file, and older ones are unchanged.
 
@@ -67,7 +69,12 @@ def save_checkpoint(folder: str | Path, step: int, state: Mapping[str, Any], kee
         raise ArgumentError(f"[save_checkpoint] step {step} must be at least 0, keep {keep} at least 1")
     root = Path(folder)
     arrays: dict[str, npt.NDArray[Any]] = {}
-    skeleton = _extract_arrays(state, "state", arrays)
+    try:
+        skeleton = json.dumps(_extract_arrays(state, "state", arrays), allow_nan=True)
+    except RecursionError:
+        raise ArgumentError(
+            "[save_checkpoint] the state is nested too deeply, or holds itself; keep flat dicts of tensors"
+        ) from None
     with writing(root) as alone:
         part = _temporary(root)
         _unfinished.add(part)
@@ -75,8 +82,12 @@ def save_checkpoint(folder: str | Path, step: int, state: Mapping[str, Any], kee
         try:
             part.mkdir()
             save_weights(part / ARRAYS_FILE, arrays)
-            write_text(part / STATE_FILE, json.dumps(skeleton, allow_nan=True))
-            manifest = {"step": step, "files": {name: _digest(part / name) for name in FILES}}
+            write_text(part / STATE_FILE, skeleton)
+            files = {}
+            for name in FILES:
+                with (part / name).open("rb") as stream:
+                    files[name] = _digest(stream)
+            manifest = {"step": step, "files": files}
             write_text(part / "manifest.json", json.dumps(manifest, indent=1))
             sync_folder(part)
             target = root / f"step-{step:08d}"
@@ -106,6 +117,7 @@ def load_checkpoint(folder: str | Path) -> dict[str, Any]:
 
     Raises:
         FileFormatError: no checkpoint is good; the message names every damaged one.
+        OutOfMemoryError: a checkpoint that may be good does not fit in host memory.
     """
     root = Path(folder)
     if FOLDER_NAME.fullmatch(root.name):
@@ -191,28 +203,42 @@ def _load(path: Path) -> dict[str, Any]:
         FileFormatError: the checkpoint is damaged or unfinished.
     """
     try:
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        manifest = json.loads(_read(path / "manifest.json"))
         for name in FILES:
-            if manifest["files"][name] != _digest(path / name):
+            with opened(path / name) as stream:
+                found = _digest(stream)
+            if manifest["files"][name] != found:
                 raise FileFormatError(
                     f"{path / name}: truncated or damaged, its sha256 is not the manifest's"
                 )
-        skeleton = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
-        state: dict[str, Any] = _insert_arrays(skeleton, load_weights(path / ARRAYS_FILE))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        text = _read(path / STATE_FILE)
+        arrays = load_weights(path / ARRAYS_FILE, max_tensors=text.count(ARRAY_KEY))
+        state = _insert_arrays(json.loads(text), arrays)
+        if not isinstance(state, dict):
+            raise TypeError(f"{STATE_FILE} holds no state")
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         if isinstance(error, FileFormatError):
             raise
-        raise FileFormatError(f"{path}: unreadable checkpoint: {error}") from None
+        raise FileFormatError(f"{path}: unreadable checkpoint: {brief(str(error), 200)}") from None
     return state
 
 
-def _digest(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> str:
+    """The text in a regular file; opening a pipe would wait for its writer.
+
+    Raises:
+        FileFormatError: it cannot be read.
+    """
+    with opened(file) as stream:
+        return stream.read().decode("utf-8")
+
+
+def _digest(stream: BinaryIO) -> dict[str, Any]:
     """The sha256 and the size of a file, as in the manifest."""
     digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return {"sha256": digest.hexdigest(), "bytes": file.stat().st_size}
+    while block := stream.read(1 << 20):
+        digest.update(block)
+    return {"sha256": digest.hexdigest(), "bytes": stream.tell()}
 
 
 def _temporary(root: Path) -> Path:

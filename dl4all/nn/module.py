@@ -228,11 +228,33 @@ class Module:
         return (buffer for _, buffer in self.named_buffers())
 
     def _state(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        """Parameters and buffers of this module and all below it, a module's own first, under all names.
+
+        Raises:
+            ArgumentError: a module is below itself, so that there is no end of names.
+        """
+        # No recursion: modules may be nested more deeply than Python's functions.
+        above: dict[int, None] = {}  # the modules on the way down to the present one
+        stack: list[tuple[str, Module | None]] = [(prefix, self)]
+        while stack:
+            name, module = stack.pop()
+            if module is None:  # all below the last one is done
+                above.popitem()
+                continue
+            if id(module) in above:
+                path = name.rstrip(".")
+                raise ArgumentError(
+                    f"[{type(self).__name__}] {path} is a module that it is part of; remove it"
+                )
+            above[id(module)] = None
+            yield from module._own_state(name)
+            stack.append(("", None))
+            stack += [(f"{name}{child}.", m) for child, m in reversed([*module.named_children()])]
+
+    def _own_state(self, prefix: str) -> Iterator[tuple[str, Tensor]]:
         for name, value in vars(self).items():
             if isinstance(value, Parameter) or (name in self._buffer_names and isinstance(value, Tensor)):
                 yield prefix + name, value
-        for name, child in self.named_children():
-            yield from child._state(f"{prefix}{name}.")
 
     # State dicts
 
