@@ -184,8 +184,7 @@ class Device:
         """Run a shader with `storages` bound in order.
 
         Raises:
-            TooLargeError: an operand is larger than the device can bind.
-            ArgumentError: the grid is too large.
+            TooLargeError: an operand is larger than the device can bind, or the grid too large.
             ShaderError: the shader's interface is not what the launch says.
             PipelineError: the driver does not build the shader, now or earlier.
         """
@@ -205,7 +204,7 @@ class Device:
                     )
             most = self.info.limits.workgroup_count
             if any(count > limit for count, limit in zip(launch.groups, most, strict=True)):
-                raise ArgumentError(
+                raise TooLargeError(
                     f"[{launch.shader.path}] {launch.groups} workgroups are more than {self.name} "
                     f"can start at once ({most}); use a smaller batch, or the CPU"
                 )

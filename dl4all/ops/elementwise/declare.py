@@ -16,6 +16,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core.gradient import Grad
+from dl4all.ops.core.limits import check_view
 from dl4all.ops.core.op import (
     INPLACE,
     KERNEL_REFUSALS,
@@ -308,18 +309,23 @@ def broadcast_shapes(name: str, operands: Iterable[Any]) -> Shape:
 
     Raises:
         ShapeError: two sizes differ and neither is 1.
+        ArgumentError: the result would have more elements than can be counted.
     """
     shapes = [o.shape for o in operands if isinstance(o, TensorBase)]
     first = shapes[0]
     if all(shape == first for shape in shapes):
         return first
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        raise ShapeError(
-            f"[{name}] shapes {' and '.join(map(str, shapes))} do not broadcast: counted from the "
-            "last axis, sizes must be equal or 1"
-        ) from None
+    result = list(max(shapes, key=len))
+    for shape in shapes:
+        for axis, size in enumerate(shape, len(result) - len(shape)):
+            if result[axis] == 1:
+                result[axis] = size
+            elif size not in (1, result[axis]):
+                raise ShapeError(
+                    f"[{name}] shapes {' and '.join(map(str, shapes))} do not broadcast: counted from the "
+                    "last axis, sizes must be equal or 1"
+                )
+    return check_view(name, tuple(result))
 
 
 def _kernel_operand(operand: Any, dtype: np.dtype[Any], out: TensorBase) -> Any:

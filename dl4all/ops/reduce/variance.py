@@ -18,12 +18,14 @@ from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, reduced_shape
+from dl4all.ops.reduce.repetition import repetition
 from dl4all.ops.reduce.sums import (
     AXES_EXAMPLES,
     EMPTY_EXAMPLES,
     accurate_sum,
     expand_reduced,
     mean,
+    named_axes,
     reduced_numel,
 )
 
@@ -150,6 +152,23 @@ def std(input: Array, dim: Dims = None, *, correction: float = 1, keepdim: bool 
         1.0
     """
     return np.sqrt(_host_variance(input, dim, correction, keepdim))
+
+
+def _fold(name: str, of_elements: Callable[..., Any]) -> Callable[..., Any]:
+    def fold(input: TensorBase, *, dim: Any, correction: float, keepdim: bool) -> Any:
+        found = repetition(input, named_axes(input, dim=dim))
+        if found is None:
+            return None
+        freedom = _degrees_of_freedom(input.shape, dim, correction)
+        ratio = reduced_numel(input.shape, axes_of(name, dim, len(input.shape))) / (freedom or math.nan)
+        scale = ratio if name == "var" else math.sqrt(ratio)
+        return mul(of_elements(found.elements, dim, correction=0, keepdim=keepdim), scale)
+
+    return fold
+
+
+var.define_fold(_fold("var", var))
+std.define_fold(_fold("std", std))
 
 
 @export("dl")
