@@ -106,7 +106,7 @@ class ArgumentError(Dl4allError, ValueError):
 
 
 class TooLargeError(ArgumentError):
-    """A tensor or a number larger than a device's kernels can take. Most ops are computed on the host then."""
+    """A tensor or a number larger than a device's kernels can take. The host computes most ops then."""
 
 
 class GradientError(Dl4allError, RuntimeError):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
+from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.strides import sizes
 from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Shape, TensorBase
 from dl4all.scheduler.current import device as open_device
@@ -56,9 +56,7 @@ def checked_shape(name: str, size: tuple[Any, ...]) -> Shape:
     shape = sizes(name, size)
     if min(shape, default=0) < 0:
         raise ArgumentError(f"[{name}] sizes must be at least 0, got {shape}")
-    if math.prod(shape) >= 2**48:
-        raise ArgumentError(f"[{name}] shape {shape} is larger than any memory")
-    return shape
+    return check_shape(name, shape)
 
 
 def device_and_dtype(

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.core.limits import INTEGERS
 from dl4all.ops.core.tensor_base import Shape
 
 NDArray = npt.NDArray[Any]
@@ -101,15 +102,15 @@ def sizes(op: str, name: str, value: Any, least: int, axes: int) -> Shape:
     """An int for all axes, or one for each, as a tuple.
 
     Raises:
-        ArgumentError: `value` is of another type, has another length, or is smaller than `least`.
+        ArgumentError: `value` is of another type, has another length, or is too small or too large.
     """
     numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
     if len(numbers) == 1:
         numbers *= axes
     if len(numbers) != axes or not all(isinstance(v, int) and not isinstance(v, bool) for v in numbers):
         raise ArgumentError(f"[{op}] {name} must be {SIZES_WORDS[axes]}, got {value!r}")
-    if min(numbers) < least:
-        raise ArgumentError(f"[{op}] {name} must be at least {least}, got {value!r}")
+    if min(numbers) < least or max(numbers) >= INTEGERS:
+        raise ArgumentError(f"[{op}] {name} must be at least {least} and below 2^63, got {value!r}")
     return numbers
 
 

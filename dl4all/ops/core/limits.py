@@ -18,6 +18,8 @@ VIEW_ELEMENTS = 2**60
 """A view, which may repeat elements, has fewer: NumPy counts bytes in 63 bits."""
 COMPUTED_ELEMENTS = 2**31
 """Ops that cannot fold the repeated elements of a view compute with fewer: kernels count in 32 bits."""
+PARTS = 2**24
+"""A tensor is split into at most so many views: more take gigabytes."""
 INTEGERS = 2**63
 """Arguments that are integers lie below, and not below its negative: so far dtypes go."""
 
@@ -94,11 +96,13 @@ def check_repeated(name: str, *operands: Any) -> None:
         OutOfMemoryError: a view has too many elements, and its memory does not.
     """
     for operand in operands:
-        if isinstance(operand, TensorBase) and 0 in operand.strides and operand.numel() >= COMPUTED_ELEMENTS:
-            raise OutOfMemoryError(
-                f"[{name}] a view of shape {operand.shape} repeats elements, and to compute with each takes a "
-                f"copy of {operand.numel() * operand.dtype.itemsize} bytes; use a part of it"
-            )
+        if isinstance(operand, TensorBase) and math.prod(operand.shape) >= COMPUTED_ELEMENTS:
+            nbytes = operand.numel() * operand.dtype.itemsize
+            if nbytes > operand.storage.nbytes:
+                raise OutOfMemoryError(
+                    f"[{name}] a view of shape {operand.shape} repeats elements, and to compute with each "
+                    f"takes a copy of {nbytes} bytes; use a part of it"
+                )
 
 
 def out_of_memory(name: str, shape: Shape, dtype: np.dtype[Any]) -> OutOfMemoryError:
@@ -108,6 +112,16 @@ def out_of_memory(name: str, shape: Shape, dtype: np.dtype[Any]) -> OutOfMemoryE
         f"[{name}] a result of {nbytes} bytes, or what it is computed from, does not fit into memory; free "
         "tensors or use a smaller batch"
     )
+
+
+def check_host_memory(name: str, shape: Shape, dtype: np.dtype[Any], memory: int) -> None:
+    """Raise where a tensor is larger than the host's memory: systems promise more than they have.
+
+    Raises:
+        OutOfMemoryError
+    """
+    if math.prod(shape) * dtype.itemsize > memory:
+        raise out_of_memory(name, shape, dtype)
 
 
 @contextlib.contextmanager

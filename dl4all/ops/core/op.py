@@ -21,7 +21,7 @@ from dl4all.errors import ArgumentError, DTypeError, PipelineError, TooLargeErro
 from dl4all.ops.core import tape
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
 from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.limits import check_repeated, check_shape, out_of_memory
+from dl4all.ops.core.limits import check_host_memory, check_repeated, check_shape, out_of_memory
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
 from dl4all.runtime.kompute import copies
@@ -193,17 +193,20 @@ class Op(Generic[P]):
         return result
 
     def _execute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
-        if self._fold is not None and isinstance(operands[0], TensorBase) and 0 in operands[0].strides:
-            folded = self._fold(*operands, **arguments)
-            if folded is not None:
-                return folded
-        result = self.compute(operands, arguments)
-        if tape.state.enabled and result.dtype.kind == "f":
-            for operand in operands:
-                if tape.wants_gradient(operand):
-                    self.add_node(operands, arguments, result)
-                    break
-        return result
+        try:
+            if self._fold is not None and isinstance(operands[0], TensorBase) and 0 in operands[0].strides:
+                folded = self._fold(*operands, **arguments)
+                if folded is not None:
+                    return folded
+            result = self.compute(operands, arguments)
+            if tape.state.enabled and result.dtype.kind == "f":
+                for operand in operands:
+                    if tape.wants_gradient(operand):
+                        self.add_node(operands, arguments, result)
+                        break
+            return result
+        except OverflowError as error:  # an int among the arguments that no float holds
+            raise ArgumentError(f"[{self.name}] a number is too large: {error}") from None
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Split what a call was given into operands and arguments, with defaults filled in."""
@@ -316,8 +319,7 @@ class Op(Generic[P]):
             self._simulate(first.device, operands, arguments, shape, dtype)
             if not first.device.simulated.computes:
                 return empty(type(first).result_class, shape, dtype, first.device, self.name)
-        if math.prod(shape) * dtype.itemsize > first.device.info.memory:  # systems promise more than they have
-            raise out_of_memory(self.name, shape, dtype)
+        check_host_memory(self.name, shape, dtype, first.device.info.memory)
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
         active = recorder.active
         body: Callable[..., Any] = self.body

@@ -22,7 +22,7 @@ def sizes(op: str, args: tuple[Any, ...]) -> Shape:
     Raises:
         ArgumentError: one of them is not an int, or of more than 64 bits.
     """
-    values = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    values: Any = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
     if not all(isinstance(size, (int, np.integer)) for size in values):
         raise ArgumentError(f"[{op}] expected ints, got {values}")
     if any(not -INTEGERS <= size < INTEGERS for size in values):
@@ -171,7 +171,7 @@ def basic(key: Any, shape: Shape, strides: Shape, offset: int) -> tuple[Shape, S
                 raise ArgumentError(f"[index] a slice's step must be positive, got {k.step}")
             offset += span.start * stride if span else 0
             sizes.append(len(span))
-            steps.append(stride * span.step)
+            steps.append(stride * span.step if len(span) > 1 else stride)
         else:
             raise ArgumentError(
                 f"[index] {k!r} is not an int, a slice, None or ...; index .numpy() for other kinds"

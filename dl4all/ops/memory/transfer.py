@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
+from dl4all.ops.core.limits import host_memory
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.runtime.profiler import recorder
@@ -34,7 +35,8 @@ def upload(cls: type[TensorBase], array: npt.NDArray[Any], device: Device, *, co
         OutOfMemoryError
     """
     simulated = device.simulated
-    result = from_host(cls, array, device, copy=copy or simulated is not None)
+    with host_memory("to"):
+        result = from_host(cls, array, device, copy=copy or simulated is not None)
     if simulated is not None:
         link.receive(simulated, result.storage)
     return result

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dl4all.ops.core import tape
 from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import Shape, TensorBase
@@ -63,9 +65,8 @@ def fold_linear(op: Op[...], reduced: Callable[..., Sequence[int]]) -> Callable[
         with tape.gradients(False):
             found = repetition(input, reduced(input, **arguments))
             result = None if found is None else _summed(op, found, arguments)
-        if result is not None and result.dtype.kind == "f" and tape.state.enabled:
-            if tape.wants_gradient(input):
-                op.add_node([input], arguments, result)
+        if result is not None and result.dtype.kind == "f" and tape.wants_gradient(input):
+            op.add_node([input], arguments, result)
         return result
 
     return fold
@@ -73,16 +74,40 @@ def fold_linear(op: Op[...], reduced: Callable[..., Sequence[int]]) -> Callable[
 
 def _summed(op: Op[...], found: Repetition, arguments: dict[str, Any]) -> Any:
     """The sum of all copies, in the dtype that `op` gives."""
-    elements, times = found
-    dtype = op.infer(elements, **arguments)[1]
-    if dtype.kind in "iu":
-        return mul(op(elements, **arguments), wrapped(times, dtype.itemsize * 8, signed=dtype.kind == "i"))
-    if dtype.kind == "b":
-        return op(elements, **arguments)
-    if dtype.itemsize > 2:
-        return mul(op(elements, **arguments), float(times))
+    dtype = op.infer(found.elements, **arguments)[1]
+    if dtype != np.float16:
+        return times(op(found.elements, **arguments), found.times)
     wide = {**arguments, "dtype": "float32"} if "dtype" in arguments else arguments  # the sum may overflow
-    return cast(mul(op(cast(elements, "float32"), **wide), float(times)), dtype.name)
+    return cast(times(op(cast(found.elements, "float32"), **wide), found.times), "float16")
+
+
+def times(x: Any, number: int) -> Any:
+    """The sum of so many copies of a tensor; integers wrap."""
+    if x.dtype.kind == "b":
+        return x
+    if x.dtype.kind == "f":
+        return mul(x, float(number))
+    return mul(x, wrapped(number, x.dtype.itemsize * 8, signed=x.dtype.kind == "i"))
+
+
+def fold_product(op: Op[...]) -> Callable[..., Any]:
+    """The fold of a product of matrices or vectors, each of which repeats elements along the inner axis."""
+
+    def fold(input: TensorBase, other: Any) -> Any:
+        if not isinstance(other, TensorBase) or not input.shape or not other.shape:
+            return None
+        inner = max(len(other.shape) - 2, 0)
+        if input.shape[-1] != other.shape[inner] or input.dtype != other.dtype:
+            return None  # for the op to refuse
+        first, second = repetition(input, (len(input.shape) - 1,)), repetition(other, (inner,))
+        if first is None or second is None:
+            return None
+        left, right = first.elements, second.elements
+        if left.dtype != np.float16:
+            return times(op(left, right), first.times)
+        return cast(times(op(cast(left, "float32"), cast(right, "float32")), first.times), "float16")
+
+    return fold
 
 
 def wrapped(number: int, bits: int, *, signed: bool) -> int:
