@@ -14,10 +14,10 @@ from dl4all import autograd, ops
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import broadcasts_to
-from dl4all.ops.core.limits import check_repeated, host_memory
+from dl4all.ops.core.limits import host_memory
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.op import empty as empty_tensor
-from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, TensorBase
+from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, TensorBase, check_repeated
 from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.ops.memory import transfer
 from dl4all.ops.memory.copy import fill_with, new_like

@@ -1,40 +1,64 @@
 """Every public function, called with numbers that cannot be: sizes, counts, steps and axes out of all bounds.
 
 A function's first call is a harmless one, found by trying small operands. Then each of its numbers is replaced by
-hostile ones. Devices must agree: on the result, or on the class of a typed error.
+hostile ones, or its tensors by views that repeat elements without end. Devices must agree: on the result, or on
+the class of a typed error.
 """
 
 from __future__ import annotations
 
 import inspect
 import itertools
+import logging
 import math
+import random
 import resource
 import signal
-from collections.abc import Callable, Iterator
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import dl4all as dl
 from dl4all.errors import Dl4allError
-from dl4all.runtime.profiler import recorder  # noqa: F401  (imported before memory is limited)
 
 INTS = (-1, 0, 2**31, 2**32 + 1, 2**40, 2**62, 2**63, 2**64 + 1, -(2**63) - 1)
-FLOATS = (math.nan, math.inf, -math.inf, 1e30, -1e30, 2**1024)
 WRONG_KIND = (2.5, math.nan)  # for ints
+FLOATS = (math.nan, math.inf, -math.inf, 1e30, -1e30, 2**1024)
+REPEATS = (2**32 + 1, 2**40)
 SECONDS = 4
 """What no call may exceed."""
 MEMORY = 1 << 30
 """What calls may take beyond what the process has before the first one, in bytes."""
+MOST_COMPARED = 1 << 20
+"""Elements of a result that is compared; of larger ones, which are views, only the shape is."""
 
 SHAPES = ((4,), (3, 4), (2, 3, 4), (2, 3, 5, 5), (1, 2, 3, 4, 4), (4, 4), (), (1, 1, 1))
 TENSORS = ("Array", "T", "Tensor", "TensorBase")
-# Functions that this is no test for: they print, open devices, change settings, or take functions.
 OTHER = {
-    "broadcast", "checkpoint", "data_parallel", "pipeline", "device", "devices", "numerical_gradient",
-    "set_printoptions", "backward", "register_hook", "share_memory_", "fan_in_and_out", "Tensor.as_strided",
+    "broadcast", "checkpoint", "data_parallel", "pipeline", "device", "devices", "numerical_gradient", "backward",
+    "set_printoptions", "register_hook", "share_memory_", "fan_in_and_out", "Tensor.as_strided",
 }  # fmt: skip
+"""Functions that print, open devices, change settings, take functions, or check nothing on purpose."""
+
+
+class Operand(NamedTuple):
+    """A tensor argument, made on the device of the call; its first axis may be repeated."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    repeats: int = 0
+
+    def on(self, device: str) -> Any:
+        shape = (1, *self.shape[1:]) if self.repeats else self.shape
+        values = np.arange(math.prod(shape)).reshape(shape) % 3
+        if self.dtype == "float32":
+            values = values * 0.25 + 0.5
+        made = dl.tensor(values.astype(self.dtype), device=device)
+        return made.expand(self.repeats, *self.shape[1:]) if self.repeats else made
 
 
 class Function(NamedTuple):
@@ -43,51 +67,117 @@ class Function(NamedTuple):
     name: str
     call: Callable[..., Any]
 
+    @property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        try:
+            return dict(inspect.signature(self.call).parameters)
+        except ValueError:
+            return {}
 
-class Plan(NamedTuple):
-    """A harmless call: makers of the arguments by name, and the names of those that are numbers."""
 
-    arguments: dict[str, Any]
-    positional: tuple[str, ...]
-    numbers: tuple[str, ...]
+Arguments = dict[str, Any]
 
-
-class Operand(NamedTuple):
-    """A tensor argument, made on the device of the call."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-    def on(self, device: str) -> Any:
-        count = math.prod(self.shape)
-        values = np.arange(count).reshape(self.shape) % 3
-        if self.dtype == "float32":
-            values = values * 0.25 + 0.5
-        return dl.tensor(values.astype(self.dtype), device=device)
+X, VECTOR, IMAGES = Operand((3, 4)), Operand((4,)), Operand((1, 2, 4, 4))
+CALLS: dict[str, Arguments] = {
+    "addbmm": {"input": X, "batch1": Operand((2, 3, 5)), "batch2": Operand((2, 5, 4))},
+    "addmv": {"input": Operand((3,)), "mat": X, "vec": VECTOR},
+    "cat": {"tensors": (X, X)},
+    "stack": {"tensors": (X, X)},
+    "diagonal_scatter": {"input": X, "src": Operand((3,))},
+    "select_scatter": {"input": X, "src": VECTOR, "dim": 0, "index": 1},
+    "slice_scatter": {"input": X, "src": X},
+    "index_fill": {"input": X, "dim": 0, "index": Operand((2,), "int64"), "value": 1.0},
+    "scatter_reduce": {
+        "input": X, "dim": 0, "index": Operand((2, 2), "int64"), "src": Operand((2, 2)), "reduce": "sum",
+    },
+    "normal": {"size": (2, 3)},
+    "randint": {"low": 1, "high": 5, "size": (2, 3)},
+    "sum_to_size": {"self": X, "size": (1, 4)},
+    "affine_grid": {"theta": Operand((2, 2, 3)), "size": (2, 1, 3, 3)},
+    "batch_norm": {"input": X, "training": True},
+    "conv1d": {"input": Operand((1, 2, 4)), "weight": Operand((2, 2, 1))},
+    "conv2d": {"input": IMAGES, "weight": Operand((2, 2, 1, 1))},
+    "conv3d": {"input": Operand((1, 2, 3, 4, 4)), "weight": Operand((2, 2, 1, 1, 1))},
+    "conv_transpose1d": {"input": Operand((1, 2, 4)), "weight": Operand((2, 2, 1))},
+    "conv_transpose2d": {"input": IMAGES, "weight": Operand((2, 2, 1, 1))},
+    "conv_transpose3d": {"input": Operand((1, 2, 3, 4, 4)), "weight": Operand((2, 2, 1, 1, 1))},
+    "cosine_embedding_loss": {"input1": X, "input2": X, "target": Operand((3,))},
+    "ctc_loss": {
+        "log_probs": Operand((5, 2, 4)), "targets": Operand((2, 1), "int64"), "input_lengths": (5, 5),
+        "target_lengths": (1, 1),
+    },
+    "interpolate": {"input": IMAGES, "size": (3, 5)},
+    "upsample": {"input": IMAGES, "scale_factor": 2.0},
+    "upsample_nearest": {"input": IMAGES, "scale_factor": 2.0},
+    "upsample_bilinear": {"input": IMAGES, "size": 3},
+    "multi_margin_loss": {"input": X, "target": Operand((3,), "int64")},
+    "nll_loss": {"input": X, "target": Operand((3,), "int64")},
+    "cross_entropy": {"input": X, "target": Operand((3,), "int64")},
+    "embedding": {"input": Operand((3,), "int64"), "weight": X},
+    "gather": {"input": X, "dim": 0, "index": Operand((2, 2), "int64")},
+    "index_select": {"input": X, "dim": 0, "index": Operand((2,), "int64")},
+    "calculate_gain": {"nonlinearity": "leaky_relu", "param": 0.1},
+    "Linear": {"in_features": 3, "out_features": 4},
+    "Bilinear": {"in1_features": 3, "in2_features": 2, "out_features": 4},
+    "MultiheadAttention": {"embed_dim": 4, "num_heads": 2},
+    "Embedding": {"num_embeddings": 3, "embedding_dim": 4},
+}  # fmt: skip
+"""Calls that are not found by trying, or not with the operands that are worth it; by name, in every namespace."""
 
 
 def functions() -> Iterator[Function]:
-    """What ``dl``, ``nn.functional`` and tensors have, by name."""
-    for space, prefix in (
-        (dl, "dl."),
-        (dl.nn.functional, "F."),
-        (dl.Tensor, "Tensor."),
-        (dl.nn.init, "init."),
-    ):
+    """What ``dl``, ``nn.functional`` and tensors have, layers, optimizers and the loader of batches, by name."""
+    spaces = (
+        (dl, "dl."), (dl.nn.functional, "F."), (dl.Tensor, "Tensor."), (dl.nn.init, "init."), (dl.nn, "nn."),
+    )  # fmt: skip
+    for space, prefix in spaces:
         for name in sorted(dir(space)):
             call = getattr(space, name)
-            if name.startswith("_") or {name, prefix + name} & OTHER or inspect.isclass(call) or not callable(call):
+            layer = inspect.isclass(call) and prefix == "nn." and issubclass(call, dl.nn.Module)
+            if name.startswith("_") or {name, prefix + name} & OTHER or not callable(call):
                 continue
-            if getattr(call, "__module__", "").startswith(("dl4all.", "functools")):
+            if layer or not inspect.isclass(call):
                 yield Function(prefix + name, call)
+    for name in sorted(dl.optim.__all__):
+        call = getattr(dl.optim, name)
+        if inspect.isclass(call) and issubclass(call, dl.optim.Optimizer) and call is not dl.optim.Optimizer:
+            yield Function(f"optim.{name}", _step(call))
+    yield Function("data.DataLoader", _batches)
+
+
+def _step(optimizer: Any) -> Callable[..., Any]:
+    """A function that makes an optimizer with some options, and takes a step with it."""
+
+    def step(parameter: Any, **options: Any) -> Any:
+        x = dl.nn.Parameter(parameter)
+        made = optimizer([x], **options)
+        (x * x).sum().backward()
+        made.step()
+        return x.detach()
+
+    signature = inspect.signature(optimizer)
+    first = inspect.Parameter("parameter", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Tensor")
+    step.__signature__ = signature.replace(parameters=[first, *list(signature.parameters.values())[1:]])  # type: ignore[attr-defined]
+    return step
+
+
+def _batches(batch_size: int = 1, num_workers: int = 0, prefetch: int = 2, seed: int | None = None) -> Any:
+    """The first batch of a small data set; with no more threads than there should be."""
+    if isinstance(num_workers, int) and num_workers > 4:
+        num_workers = 1
+    loader = dl.data.DataLoader(
+        dl.data.TensorDataset(np.arange(6.0)), batch_size, True, num_workers, prefetch=prefetch, seed=seed, device=None
+    )
+    return next(iter(loader))[0]
 
 
 def kind(parameter: inspect.Parameter) -> str:
     """What a parameter takes, by its annotation: "tensor", "int", "ints", "float" or ""."""
-    words = [word.strip() for word in str(parameter.annotation).strip("'\"").split("|")]
-    if parameter.name == "self" or any(word in TENSORS for word in words[:1]):
+    annotation = parameter.annotation
+    words = [word.strip() for word in str(getattr(annotation, "__name__", annotation)).strip("'\"").split("|")]
+    if parameter.name == "self" or words[0] in TENSORS:
         return "tensor"
-    if parameter.annotation is inspect.Parameter.empty and parameter.default is inspect.Parameter.empty:
+    if annotation is inspect.Parameter.empty and parameter.default is inspect.Parameter.empty:
         return "tensor"
     if any(word in ("Sequence[int]", "Shape", "Sizes", "OutputSizes", "Dims") for word in words):
         return "ints"
@@ -98,85 +188,99 @@ def kind(parameter: inspect.Parameter) -> str:
     return ""
 
 
-def plan(function: Function) -> Plan | None:
-    """A harmless call of a function; None if none is found, or it takes no numbers."""
-    try:
-        parameters = inspect.signature(function.call).parameters.values()
-    except ValueError:
-        return None
-    kinds = {p.name: kind(p) for p in parameters if p.kind is not p.VAR_KEYWORD}
-    numbers = tuple(name for name, k in kinds.items() if k not in ("tensor", ""))
-    if not numbers:
-        return None
-    variadic = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
-    required = {p.name for p in parameters if p.default is p.empty}
+def harmless(function: Function) -> Arguments | None:
+    """Arguments of a call that succeeds on the CPU; None if none are found."""
+    parameters = function.parameters
+    given = CALLS.get(function.name.split(".")[-1])
+    if given is not None:
+        first = next(iter(parameters), "")
+        self_named = {("self" if k == "input" and first == "self" else k): v for k, v in given.items()}
+        return self_named if attempt(function, self_named) else None
+    required = {
+        name: "ints" if p.kind is p.VAR_POSITIONAL else kind(p)
+        for name, p in parameters.items()
+        if p.default is p.empty and p.kind is not p.VAR_KEYWORD
+    }
     for dtype, shape, n, count in itertools.product(
         ("float32", "int64", "bool"), SHAPES, (1, 2, 0), (0, 1, 2, 3)
     ):
-        made: dict[str, Any] = {}
-        for p in parameters:
-            if p.name not in required or not kinds.get(p.name):
-                continue
-            k = kinds[p.name]
-            if k == "tensor":
-                made[p.name] = Operand(shape, dtype)
-            elif k == "ints" or p.name in variadic:
-                made[p.name] = (n,) * count if count else n
-            else:
-                made[p.name] = n if k == "int" else 0.5 * n
-        found = Plan(
-            made,
-            tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)),
-            numbers,
-        )
-        try:
-            run(function, found, "cpu", {})
-        except Exception:  # noqa: S112  (this operand does not fit; the next one may)
-            continue
-        return found
+        found: Arguments = {}
+        for name, what in required.items():
+            if what == "tensor":
+                found[name] = Operand(shape, dtype)
+            elif what == "ints":
+                found[name] = (n,) * count if count else n
+            elif what:
+                found[name] = n if what == "int" else 0.5 * n
+        if attempt(function, found):
+            return found
+        if not required:
+            break
     return None
 
 
-def run(function: Function, found: Plan, device: str, replaced: dict[str, Any]) -> Any:
-    """The result of a call, with some of the arguments replaced."""
+def attempt(function: Function, arguments: Arguments) -> bool:
+    """Whether a call succeeds on the CPU."""
+    try:
+        run(function, arguments, "cpu")
+    except Exception:
+        return False
+    return True
+
+
+def run(function: Function, arguments: Arguments, device: str) -> Any:
+    """The result of a call."""
     dl.manual_seed(5)
+    parameters = function.parameters
+    variadic = next((name for name, p in parameters.items() if p.kind is p.VAR_POSITIONAL), None)
     positional: list[Any] = []
-    named: dict[str, Any] = {}
-    parameters = inspect.signature(function.call).parameters
-    for name, value in {**found.arguments, **replaced}.items():
-        value = value.on(device) if isinstance(value, Operand) else value
-        if parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
-            positional += [value] if not isinstance(value, tuple) else [value]
-        elif parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY:
-            positional.append(value)
+    named: Arguments = {}
+    for name, value in arguments.items():
+        here = _on(value, device)
+        before = variadic is not None and parameters[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        if before or name == variadic or parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY:
+            positional.append(here)
         else:
-            named[name] = value
+            named[name] = here
     if "device" in parameters and str(parameters["device"].annotation).startswith("DeviceLike"):
         named["device"] = device
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):  # what comes before it is positional too
-        before = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-        positional = [named.pop(name) for name in before if name in named] + positional
     return function.call(*positional, **named)
 
 
-def replacements(function: Function, found: Plan) -> Iterator[dict[str, Any]]:
-    """Hostile numbers for each number of a call, alone and in a tuple."""
-    parameters = inspect.signature(function.call).parameters
-    for name in found.numbers:
-        k = kind(parameters[name])
-        for value in FLOATS if k == "float" else (*INTS, *WRONG_KIND):
-            yield {name: value}
-        if k == "ints":
-            length = len(found.arguments[name]) if isinstance(found.arguments.get(name), tuple) else 2
+def _on(value: Any, device: str) -> Any:
+    if isinstance(value, Operand):
+        return value.on(device)
+    return tuple(_on(part, device) for part in value) if isinstance(value, tuple) else value
+
+
+def cases(function: Function, arguments: Arguments) -> Iterator[Arguments]:
+    """The arguments with hostile numbers, one at a time, and with views that repeat elements."""
+    for name, parameter in function.parameters.items():
+        what = kind(parameter)
+        present = arguments.get(name)
+        if what == "float":
+            yield from ({**arguments, name: value} for value in FLOATS)
+        elif what in ("int", "ints"):
+            yield from ({**arguments, name: value} for value in (*INTS, *WRONG_KIND))
+        if what == "ints" or (what == "int" and isinstance(present, tuple)):
+            length = len(present) if isinstance(present, tuple) else 2
+            rest = present[1:] if isinstance(present, tuple) else (1,)
             for value in (*INTS, *WRONG_KIND):
-                yield {name: (value,) * max(length, 1)}
+                yield {**arguments, name: (value,) * max(length, 1)}
                 if length > 1:
-                    yield {name: (value, *(1,) * (length - 1))}
-                    yield {name: (0, *(value,) * (length - 1))}
+                    yield {**arguments, name: (value, *rest)}
+                    yield {**arguments, name: (0, *(value,) * (length - 1))}
+    if any(isinstance(value, Operand) and value.shape for value in arguments.values()):
+        for repeats in REPEATS:
+            yield {name: _repeated(value, repeats) for name, value in arguments.items()}
 
 
-def outcome(function: Function, found: Plan, device: str, replaced: dict[str, Any]) -> tuple[str, Any]:
-    """The class of the error, or "" and the result as arrays."""
+def _repeated(value: Any, repeats: int) -> Any:
+    return value._replace(repeats=repeats) if isinstance(value, Operand) and value.shape else value
+
+
+def outcome(function: Function, arguments: Arguments, device: str) -> tuple[str, Any]:
+    """The class of the error and its message, or "" and the result as arrays."""
 
     def late(*_: object) -> None:
         raise TimeoutError(f"more than {SECONDS} s")
@@ -184,7 +288,7 @@ def outcome(function: Function, found: Plan, device: str, replaced: dict[str, An
     signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
-        result = arrays(run(function, found, device, replaced))
+        result = arrays(run(function, arguments, device))
         signal.setitimer(signal.ITIMER_REAL, 0)
     except Exception as error:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -194,9 +298,9 @@ def outcome(function: Function, found: Plan, device: str, replaced: dict[str, An
 
 
 def arrays(result: Any) -> Any:
-    """The tensors in a result as arrays; of large ones, which are views, only the shape."""
+    """The tensors in a result as arrays."""
     if isinstance(result, dl.Tensor):
-        return result.numpy() if result.numel() < 1 << 20 else result.shape
+        return result.detach().numpy() if result.numel() < MOST_COMPARED else result.shape
     if isinstance(result, (tuple, list)):
         return [arrays(part) for part in result[:64]]
     return result if isinstance(result, (int, float, str, bool)) else type(result).__name__
@@ -215,28 +319,66 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other) or (one != one and other != other)
 
 
-def faults(function: Function, found: Plan, devices: list[str], chosen: Any = None) -> Iterator[str]:
-    """What is wrong with a function, in words."""
-    cases = list(replacements(function, found))
-    for replaced in cases if chosen is None else chosen(cases):
-        shown = (
-            f"{function.name}({', '.join(f'{k}={v!r}' for k, v in {**found.arguments, **replaced}.items())})"
-        )
-        reference: tuple[str, Any] | None = None
+def faults(function: Function, devices: Sequence[str], chosen: Sequence[Arguments]) -> Iterator[str]:
+    """What is wrong with calls of a function, in words."""
+    for arguments in chosen:
+        shown = f"{function.name}({', '.join(f'{k}={_short(v)}' for k, v in arguments.items())})"
+        first: tuple[str, Any] = "", None
         for device in devices:
-            error, result = outcome(function, found, device, replaced)
+            error, result = outcome(function, arguments, device)
             if error.startswith("raw"):
                 yield f"{shown} on {device}: {error}: {result}"
-            if reference is None:
-                reference = error, result
-            elif reference[0] != error:
-                yield f"{shown}: {reference[0] or 'no error'} on {devices[0]}, {error or 'no error'} on {device}: {result if error else reference[1]}"
-            elif not error and not same(reference[1], result):
-                yield f"{shown}: {reference[1]!r} on {devices[0]}, {result!r} on {device}"
+            if device == devices[0]:
+                first = error, result
+            elif error != first[0]:
+                words = [f"{e or 'no error'} ({_short(r)})" for e, r in (first, (error, result))]
+                yield f"{shown}: {words[0]} on {devices[0]}, {words[1]} on {device}"
+            elif not error and not same(first[1], result):
+                yield f"{shown}: {_short(first[1])} on {devices[0]}, {_short(result)} on {device}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, int) and abs(value) >= 2**80:
+        return f"2**{value.bit_length() - 1}"
+    return str(value)[:150] if not isinstance(value, Operand) else f"<{value.shape} {value.dtype} x{value.repeats}>"
 
 
 def limit_memory() -> None:
     """Let allocations fail that are larger than any call here should make."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        [data] = [int(line.split()[1]) * 1024 for line in status if line.startswith("VmData")]
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    [data] = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData")]
     resource.setrlimit(resource.RLIMIT_DATA, (data + MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def main(devices: Sequence[str], most: int, share: float) -> None:
+    """Print what is wrong.
+
+    Args:
+        devices: the first one is the reference.
+        most: the cases of each function, drawn by its name; 0 for all.
+        share: of the functions, drawn by their names.
+    """
+    logging.disable(logging.WARNING)
+    for device in devices:
+        dl.ones(4, device=device).matmul(dl.ones(4, device=device)).item()
+    limit_memory()
+    tried = 0
+    for function in functions():
+        draw = random.Random(zlib.crc32(function.name.encode()))
+        if draw.random() >= share:
+            continue
+        arguments = harmless(function)
+        if arguments is None:
+            print("no call of", function.name)
+            continue
+        print("at", function.name, flush=True)
+        found = list(cases(function, arguments))
+        chosen = draw.sample(found, most) if 0 < most < len(found) else found
+        for fault in faults(function, devices, chosen):
+            print("fault:", fault.replace("\n", " "), flush=True)
+        tried += len(chosen)
+    print("tried", tried)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1].split(","), int(sys.argv[2]), float(sys.argv[3]))

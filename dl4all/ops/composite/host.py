@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from dl4all.ops.core.limits import check_repeated, host_memory
-from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
+from dl4all.ops.core.limits import host_memory
+from dl4all.ops.core.tensor_base import Array, TensorBase, check_repeated, from_host
 from dl4all.ops.indexing.indices import NDArray
 from dl4all.scheduler import fallback
 

@@ -9,8 +9,8 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.limits import VIEW_ELEMENTS, check_repeated, check_view, host_memory, integer
-from dl4all.ops.core.tensor_base import Array, Shape
+from dl4all.ops.core.limits import VIEW_ELEMENTS, check_view, host_memory, integer
+from dl4all.ops.core.tensor_base import Array, Shape, check_repeated
 from dl4all.ops.indexing.indices import Indices, NDArray
 from dl4all.ops.indexing.rows import take_rows_backward
 from dl4all.ops.memory.views import reshape

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, DeviceError, OutOfMemoryError
-from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.ops.core.tensor_base import Shape
 
 MEMORY_ELEMENTS = 2**48
 """A tensor with memory of its own has fewer elements: that many fit into no address space."""
 VIEW_ELEMENTS = 2**60
 """A view, which may repeat elements, has fewer: NumPy counts bytes in 63 bits."""
-COMPUTED_ELEMENTS = 2**31
-"""Ops that cannot fold the repeated elements of a view compute with fewer: kernels count in 32 bits."""
 PARTS = 2**24
 """A tensor is split into at most so many views: more take gigabytes."""
 INTEGERS = 2**63
@@ -87,22 +85,6 @@ def real(name: str, what: str, value: Any, *, finite: bool = False) -> float:
     if finite and not math.isfinite(number):
         raise ArgumentError(f"[{name}] {what} must be finite, got {value!r}")
     return number
-
-
-def check_repeated(name: str, *operands: Any) -> None:
-    """Raise where an op would compute with each element of a view that repeats few elements endlessly.
-
-    Raises:
-        OutOfMemoryError: a view has too many elements, and its memory does not.
-    """
-    for operand in operands:
-        if isinstance(operand, TensorBase) and math.prod(operand.shape) >= COMPUTED_ELEMENTS:
-            nbytes = operand.numel() * operand.dtype.itemsize
-            if nbytes > operand.storage.nbytes:
-                raise OutOfMemoryError(
-                    f"[{name}] a view of shape {operand.shape} repeats elements, and to compute with each "
-                    f"takes a copy of {nbytes} bytes; use a part of it"
-                )
 
 
 def out_of_memory(name: str, shape: Shape, dtype: np.dtype[Any]) -> OutOfMemoryError:

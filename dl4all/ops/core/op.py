@@ -21,8 +21,8 @@ from dl4all.errors import ArgumentError, DTypeError, PipelineError, TooLargeErro
 from dl4all.ops.core import tape
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
 from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.limits import check_host_memory, check_repeated, check_shape, out_of_memory
-from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
+from dl4all.ops.core.limits import check_host_memory, check_shape, out_of_memory
+from dl4all.ops.core.tensor_base import Shape, TensorBase, check_repeated, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
 from dl4all.runtime.kompute import copies
 from dl4all.runtime.profiler import recorder

@@ -85,6 +85,7 @@ CONVERSION_ADVICE = {  # by kind of an unsupported dtype
     "b": "convert with .to('int64') or .float()",
     "f": "convert with .to('int64'), or compare to get bools",
 }
+FLOAT = np.dtype(np.float32)
 # GLSL types of arguments by annotation. A Number has the type of the operands.
 GLSL_ARGUMENT_TYPES = {"float": "float", "int": "int", "bool": "int"}
 
@@ -205,6 +206,7 @@ class Elementwise(Op[P]):
         self.conditions = tuple(name in conditions for name in operands)
         self.kinds = kinds
         self._numbers = tuple(name for name, annotation in annotations.items() if annotation == "Number")
+        self._floats = tuple(name for name, annotation in annotations.items() if annotation == "float")
         self._takes_numbers = len(operands) > 1
         self._complete = self._defaults.keys() == set(self.arguments)
         self._resolutions: dict[tuple[Any, ...], Resolution] = {}
@@ -265,6 +267,8 @@ class Elementwise(Op[P]):
                     "convert the tensors with .float()"
                 )
             check_fits(self.name, arguments[name], dtype)
+        for name in self._floats:
+            check_fits(self.name, arguments[name], FLOAT)
         return broadcast_shapes(self.name, operands), result_dtype
 
     def compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import real
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Dims, TensorBase
 from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
@@ -45,8 +45,7 @@ VARIANCE_EXAMPLES = (
 def _infer_variance(name: str) -> Callable[..., Result]:
     def infer(input: TensorBase, *, dim: Any, correction: float, keepdim: bool) -> Result:
         check_float(name, input)
-        if not isinstance(correction, (int, float)):
-            raise ArgumentError(f"[{name}] correction must be a number, got {correction!r}")
+        real(name, "correction", correction, finite=True)
         return reduced_shape(input.shape, axes_of(name, dim, len(input.shape)), keepdim), input.dtype
 
     return infer
