@@ -15,6 +15,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import philox, tape
 from dl4all.ops.core.limits import integer, real
 from dl4all.ops.core.tensor_base import Shape, from_host
+from dl4all.ops.indexing.inplace import begin_change
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.random.distributions import unit_numbers
 from dl4all.ops.random.generator import Generator, default_generator
@@ -106,6 +107,7 @@ def trunc_normal_(
         raise ArgumentError(
             f"[trunc_normal_] expected finite numbers, std > 0 and a < b, got mean {mean}, {std}, {a} and {b}"
         )
+    _check_target("trunc_normal_", tensor)
     low, high = (0.5 * math.erfc((mean - bound) / std / math.sqrt(2)) for bound in (a, b))
     count = tensor.numel()
     state = (default_generator() if generator is None else generator).draw(2 * count)
@@ -121,7 +123,8 @@ def trunc_normal_(
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill with one number."""
-    fill_with(tensor, val)
+    _check_target("constant_", tensor)
+    fill_with(tensor, val, "constant_")
     tensor.storage.version += 1
     return tensor
 
@@ -161,6 +164,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         raise ShapeError(f"[dirac_] expected filters with 1 to 3 axes of their own, got shape {shape}")
     if groups < 1 or shape[0] % groups:
         raise ShapeError(f"[dirac_] {shape[0]} filters do not make {groups} groups of equal size")
+    _check_target("dirac_", tensor)
     filters = np.zeros(shape)
     group_size = shape[0] // groups
     for i in range(min(group_size, shape[1])):
@@ -253,6 +257,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     """
     if tensor.ndim < 2:
         raise ShapeError(f"[orthogonal_] expected at least two axes, got {tensor.shape}")
+    _check_target("orthogonal_", tensor)
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     gain = real("orthogonal_", "gain", gain)
     state = (default_generator() if generator is None else generator).draw(rows * columns)
@@ -292,7 +297,17 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 def _check_matrix(name: str, tensor: Tensor) -> Shape:
     if tensor.ndim != 2:
         raise ShapeError(f"[{name}] expected a matrix, got shape {tensor.shape}")
+    _check_target(name, tensor)
     return tensor.shape
+
+
+def _check_target(name: str, tensor: Tensor) -> None:
+    """
+    Raises:
+        ArgumentError: elements share memory.
+    """
+    with tape.gradients(False):
+        begin_change(name, tensor)
 
 
 def _assign(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:

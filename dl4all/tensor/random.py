@@ -161,7 +161,7 @@ def normal(
     if not tensors:
         shape = checked_shape("normal", (size,))
         result: Tensor = empty_tensor(Tensor, shape, np.dtype(np.float32), open_device(device))
-        return normal_(result, float(mean), float(std), generator=generator)
+        return normal_(result, mean, std, generator=generator)
     shape = broadcast_shapes("normal", tensors)
     unscaled: Tensor = empty_tensor(Tensor, shape, np.dtype(np.float32), tensors[0].device)
     return normal_(unscaled, generator=generator) * std + mean

@@ -40,9 +40,9 @@ SHAPES = ((4,), (3, 4), (2, 3, 4), (2, 3, 5, 5), (1, 2, 3, 4, 4), (4, 4), (), (1
 TENSORS = ("Array", "T", "Tensor", "TensorBase")
 OTHER = {
     "broadcast", "checkpoint", "data_parallel", "pipeline", "device", "devices", "numerical_gradient", "backward",
-    "set_printoptions", "register_hook", "share_memory_", "fan_in_and_out", "Tensor.as_strided",
+    "set_printoptions", "register_hook", "share_memory_", "fan_in_and_out", "Tensor.as_strided", "cpu",
 }  # fmt: skip
-"""Functions that print, open devices, change settings, take functions, or check nothing on purpose."""
+"""Functions that print, open devices, change settings, take functions, or copy only on some devices."""
 
 
 class Operand(NamedTuple):
@@ -52,13 +52,18 @@ class Operand(NamedTuple):
     dtype: str = "float32"
     repeats: int = 0
 
-    def on(self, device: str) -> Any:
+    def on(self, device: str, leaves: list[Any] | None = None) -> Any:
+        """The tensor; where elements repeat, what repeats is a leaf with a gradient."""
         shape = (1, *self.shape[1:]) if self.repeats else self.shape
         values = np.arange(math.prod(shape)).reshape(shape) % 3
         if self.dtype == "float32":
             values = values * 0.25 + 0.5
         made = dl.tensor(values.astype(self.dtype), device=device)
-        return made.expand(self.repeats, *self.shape[1:]) if self.repeats else made
+        if not self.repeats:
+            return made
+        if leaves is not None and made.dtype.kind == "f":
+            leaves.append(made.requires_grad_())
+        return made.expand(self.repeats, *self.shape[1:])
 
 
 class Function(NamedTuple):
@@ -166,7 +171,13 @@ def _batches(batch_size: int = 1, num_workers: int = 0, prefetch: int = 2, seed:
     if isinstance(num_workers, int) and num_workers > 4:
         num_workers = 1
     loader = dl.data.DataLoader(
-        dl.data.TensorDataset(np.arange(6.0)), batch_size, True, num_workers, prefetch=prefetch, seed=seed, device=None
+        dl.data.TensorDataset(np.arange(6.0)),
+        batch_size,
+        True,
+        num_workers,
+        prefetch=prefetch,
+        seed=seed,
+        device=None,
     )
     return next(iter(loader))[0]
 
@@ -174,7 +185,9 @@ def _batches(batch_size: int = 1, num_workers: int = 0, prefetch: int = 2, seed:
 def kind(parameter: inspect.Parameter) -> str:
     """What a parameter takes, by its annotation: "tensor", "int", "ints", "float" or ""."""
     annotation = parameter.annotation
-    words = [word.strip() for word in str(getattr(annotation, "__name__", annotation)).strip("'\"").split("|")]
+    words = [
+        word.strip() for word in str(getattr(annotation, "__name__", annotation)).strip("'\"").split("|")
+    ]
     if parameter.name == "self" or words[0] in TENSORS:
         return "tensor"
     if annotation is inspect.Parameter.empty and parameter.default is inspect.Parameter.empty:
@@ -228,7 +241,7 @@ def attempt(function: Function, arguments: Arguments) -> bool:
     return True
 
 
-def run(function: Function, arguments: Arguments, device: str) -> Any:
+def run(function: Function, arguments: Arguments, device: str, leaves: list[Any] | None = None) -> Any:
     """The result of a call."""
     dl.manual_seed(5)
     parameters = function.parameters
@@ -236,7 +249,7 @@ def run(function: Function, arguments: Arguments, device: str) -> Any:
     positional: list[Any] = []
     named: Arguments = {}
     for name, value in arguments.items():
-        here = _on(value, device)
+        here = _on(value, device, leaves)
         before = variadic is not None and parameters[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         if before or name == variadic or parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY:
             positional.append(here)
@@ -247,10 +260,19 @@ def run(function: Function, arguments: Arguments, device: str) -> Any:
     return function.call(*positional, **named)
 
 
-def _on(value: Any, device: str) -> Any:
+def _on(value: Any, device: str, leaves: list[Any] | None) -> Any:
     if isinstance(value, Operand):
-        return value.on(device)
-    return tuple(_on(part, device) for part in value) if isinstance(value, tuple) else value
+        return value.on(device, leaves)
+    return tuple(_on(part, device, leaves) for part in value) if isinstance(value, tuple) else value
+
+
+def gradients(result: Any, leaves: Sequence[Any]) -> list[Any]:
+    """The gradients of what repeats, of the sum of a function's results."""
+    parts = list(result[:4]) if isinstance(result, (tuple, list)) else [result]
+    for part in parts:
+        if isinstance(part, dl.Tensor) and part.requires_grad and part.grad_fn is not None:
+            part.sum().backward(retain_graph=True)
+    return [leaf.grad for leaf in leaves]
 
 
 def cases(function: Function, arguments: Arguments) -> Iterator[Arguments]:
@@ -288,7 +310,9 @@ def outcome(function: Function, arguments: Arguments, device: str) -> tuple[str,
     signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
-        result = arrays(run(function, arguments, device))
+        leaves: list[Any] = []
+        made = run(function, arguments, device, leaves)
+        result = arrays([made, gradients(made, leaves)] if leaves else made)
         signal.setitimer(signal.ITIMER_REAL, 0)
     except Exception as error:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -315,8 +339,11 @@ def same(one: Any, other: Any) -> bool:
             return False
         if one.dtype.kind != "f":
             return bool((one == other).all())
-        return bool(np.allclose(one, other, rtol=1e-4, atol=1e-5, equal_nan=True))
-    return bool(one == other) or (one != one and other != other)
+        finite = np.isfinite(one)  # what infinities become is the subject of other tests
+        return bool(np.allclose(one[finite], other[finite], rtol=1e-4, atol=1e-5))
+    if isinstance(one, float) and isinstance(other, float):
+        return not math.isfinite(one) or math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-5)
+    return bool(one == other)
 
 
 def faults(function: Function, devices: Sequence[str], chosen: Sequence[Arguments]) -> Iterator[str]:
@@ -340,7 +367,11 @@ def faults(function: Function, devices: Sequence[str], chosen: Sequence[Argument
 def _short(value: Any) -> str:
     if isinstance(value, int) and abs(value) >= 2**80:
         return f"2**{value.bit_length() - 1}"
-    return str(value)[:150] if not isinstance(value, Operand) else f"<{value.shape} {value.dtype} x{value.repeats}>"
+    return (
+        str(value)[:150]
+        if not isinstance(value, Operand)
+        else f"<{value.shape} {value.dtype} x{value.repeats}>"
+    )
 
 
 def limit_memory() -> None:

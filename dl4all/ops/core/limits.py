@@ -18,6 +18,8 @@ VIEW_ELEMENTS = 2**60
 """A view, which may repeat elements, has fewer: NumPy counts bytes in 63 bits."""
 PARTS = 2**24
 """A tensor is split into at most so many views: more take gigabytes."""
+LAYERS = 2**16
+"""A network has at most so many layers of one kind: more take hours to make."""
 INTEGERS = 2**63
 """Arguments that are integers lie below, and not below its negative: so far dtypes go."""
 
