@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.limits import check_host_memory, host_memory
+from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.op import empty as empty_tensor
-from dl4all.ops.core.promotion import check_elements
+from dl4all.ops.core.promotion import check_elements, check_fits
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fill_with, fresh_copy
@@ -175,6 +176,8 @@ def full(
         DTypeError: the value is not a number.
         OutOfMemoryError
     """
+    if dtype is not None and isinstance(fill_value, NUMBERS):
+        check_fits("full", fill_value, checked_dtype(dtype))
     value = tensor(fill_value, dtype, "cpu").numpy()
     if value.ndim:
         raise DTypeError(f"[full] expected a number, got {type(fill_value).__name__}")

@@ -158,7 +158,7 @@ def normal(
     tensors = [value for value in (mean, std) if isinstance(value, Tensor)]
     if bool(tensors) == (size is not None):
         raise ArgumentError("[normal] pass the size of numbers, or a tensor of means or deviations")
-    if not tensors:
+    if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
         shape = checked_shape("normal", (size,))
         result: Tensor = empty_tensor(Tensor, shape, np.dtype(np.float32), open_device(device))
         return normal_(result, mean, std, generator=generator)

@@ -55,7 +55,7 @@ class Operand(NamedTuple):
     def on(self, device: str, leaves: list[Any] | None = None) -> Any:
         """The tensor; where elements repeat, what repeats is a leaf with a gradient."""
         shape = (1, *self.shape[1:]) if self.repeats else self.shape
-        values = np.arange(math.prod(shape)).reshape(shape) % 3
+        values: Any = np.arange(math.prod(shape)).reshape(shape) % 3
         if self.dtype == "float32":
             values = values * 0.25 + 0.5
         made = dl.tensor(values.astype(self.dtype), device=device)
@@ -85,6 +85,15 @@ Arguments = dict[str, Any]
 X, VECTOR, IMAGES = Operand((3, 4)), Operand((4,)), Operand((1, 2, 4, 4))
 CALLS: dict[str, Arguments] = {
     "addbmm": {"input": X, "batch1": Operand((2, 3, 5)), "batch2": Operand((2, 5, 4))},
+    **dict.fromkeys(("concat", "concatenate", "hstack", "vstack", "dstack", "column_stack"), {"tensors": (X, X)}),
+    **dict.fromkeys(("atleast_1d", "atleast_3d", "block_diag", "broadcast_tensors"), {"tensors": X}),
+    **dict.fromkeys(("meshgrid", "cartesian_prod"), {"tensors": VECTOR}),
+    "chain_matmul": {"matrices": X},
+    "mv": {"input": X, "vec": VECTOR},
+    "clamp": {"input": X, "min": 0.5, "max": 1},
+    "clip": {"input": X, "min": 0.5, "max": 1},
+    "threshold_": {"input": X, "threshold": 0.6, "value": 2.0},
+    "grid_sample": {"input": IMAGES, "grid": Operand((1, 3, 3, 2))},
     "addmv": {"input": Operand((3,)), "mat": X, "vec": VECTOR},
     "cat": {"tensors": (X, X)},
     "stack": {"tensors": (X, X)},
@@ -141,13 +150,29 @@ def functions() -> Iterator[Function]:
             layer = inspect.isclass(call) and prefix == "nn." and issubclass(call, dl.nn.Module)
             if name.startswith("_") or {name, prefix + name} & OTHER or not callable(call):
                 continue
+            if prefix == "init." and call.__module__ != dl.nn.init.__name__:
+                continue
             if layer or not inspect.isclass(call):
-                yield Function(prefix + name, call)
+                yield Function(prefix + name, _like_its_function(name, call))
     for name in sorted(dl.optim.__all__):
         call = getattr(dl.optim, name)
         if inspect.isclass(call) and issubclass(call, dl.optim.Optimizer) and call is not dl.optim.Optimizer:
             yield Function(f"optim.{name}", _step(call))
     yield Function("data.DataLoader", _batches)
+
+
+def _like_its_function(name: str, call: Any) -> Any:
+    """A method that writes into its tensor, with the signature of the function that it is made of."""
+    function = getattr(dl.ops, name[:-1], None) if name.endswith("_") else None
+    if function is None or list(inspect.signature(call).parameters)[1:] != ["args", "kwargs"]:
+        return call
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        first = next(iter(inspect.signature(function).parameters))
+        return call(*([kwargs.pop(first)] if first in kwargs else []), *args, **kwargs)
+
+    method.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return method
 
 
 def _step(optimizer: Any) -> Callable[..., Any]:
@@ -192,7 +217,10 @@ def kind(parameter: inspect.Parameter) -> str:
         return "tensor"
     if annotation is inspect.Parameter.empty and parameter.default is inspect.Parameter.empty:
         return "tensor"
-    if any(word in ("Sequence[int]", "Shape", "Sizes", "OutputSizes", "Dims") for word in words):
+    if any(
+        word in ("Sequence[int]", "Shape", "Size", "Sizes", "OutputSize", "OutputSizes", "Dims")
+        for word in words
+    ):
         return "ints"
     if "int" in words:
         return "int"
@@ -204,7 +232,8 @@ def kind(parameter: inspect.Parameter) -> str:
 def harmless(function: Function) -> Arguments | None:
     """Arguments of a call that succeeds on the CPU; None if none are found."""
     parameters = function.parameters
-    given = CALLS.get(function.name.split(".")[-1])
+    name = function.name.split(".")[-1]
+    given = CALLS.get(name, CALLS.get(name.rstrip("_")))
     if given is not None:
         first = next(iter(parameters), "")
         self_named = {("self" if k == "input" and first == "self" else k): v for k, v in given.items()}

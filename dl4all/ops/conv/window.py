@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.core.limits import INTEGERS
+from dl4all.ops.core.limits import INTEGERS, check_shape
 from dl4all.ops.core.tensor_base import Shape
 
 NDArray = npt.NDArray[Any]
 
+MOST_PADDED = 2**31
+"""An axis with its padding is shorter: kernels have signed coordinates of 32 bits."""
 SIZES_WORDS = {1: "an int or a tuple of one", 2: "an int or a pair of ints", 3: "an int or three ints"}
 
 
@@ -119,6 +121,7 @@ def checked_output_size(op: str, shape: Shape, win: Window) -> Shape:
 
     Raises:
         ShapeError: the window is larger than the padded input.
+        ArgumentError: the padded input has too many places.
     """
     size = shape[-len(win.kernel) :]
     out_size = win.output_size(size)
@@ -129,6 +132,10 @@ def checked_output_size(op: str, shape: Shape, win: Window) -> Shape:
             f"[{op}] a window of {kernel} (dilation {dilation}) "
             f"does not fit into the input's {extent} with padding {padding}"
         )
+    padded = win.padded_size(size)
+    if max(padded) >= MOST_PADDED:  # kernels and np.pad count places of windows up to there
+        raise ArgumentError(f"[{op}] an input padded to {padded} is too large; use less padding")
+    check_shape(op, (*shape[: -len(padded)], *padded))
     return out_size
 
 

@@ -319,7 +319,8 @@ def broadcast_shapes(name: str, operands: Iterable[Any]) -> Shape:
     first = shapes[0]
     if all(shape == first for shape in shapes):
         return first
-    result = list(max(shapes, key=len))
+    longest: Shape = max(shapes, key=lambda shape: len(shape))
+    result = list(longest)
     for shape in shapes:
         for axis, size in enumerate(shape, len(result) - len(shape)):
             if result[axis] == 1:

@@ -74,10 +74,10 @@ def tensordot(a: Array, b: Array, dims: int | Sequence[int | Sequence[int]] = 2)
         [15.0, 15.0]
     """
     if not isinstance(dims, (tuple, list)):
-        integer("tensordot", "dims", dims)
-        if not 0 <= dims <= min(len(a.shape), len(b.shape)):
-            raise ArgumentError(f"[tensordot] {a.shape} and {b.shape} have no {dims} axes to meet")
-        first, second = list(range(len(a.shape) - dims, len(a.shape))), list(range(dims))
+        count = integer("tensordot", "dims", dims)
+        if not 0 <= count <= min(len(a.shape), len(b.shape)):
+            raise ArgumentError(f"[tensordot] {a.shape} and {b.shape} have no {count} axes to meet")
+        first, second = list(range(len(a.shape) - count, len(a.shape))), list(range(count))
     else:
         pairs = [[d] if isinstance(d, int) else list(d) for d in dims]
         if len(pairs) != 2 or len(pairs[0]) != len(pairs[1]):
