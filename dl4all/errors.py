@@ -15,7 +15,7 @@
     ├── ShapeError             shapes do not fit the op                (also a ValueError)
     ├── DTypeError             element types do not fit the op         (also a TypeError)
     ├── ArgumentError          any other argument an op cannot take    (also a ValueError)
-    │   ├── TooLargeError          a tensor has more bytes than kernels of the device can reach
+    │   ├── TooLargeError          a tensor or a number is larger than kernels of the device can take
     │   └── ResumeError            a checkpoint is of another run than the one that goes on from it
     ├── GradientError          a gradient cannot be computed
     ├── TraceError             a model's work cannot be found out without computing
@@ -120,7 +120,7 @@ class ArgumentError(Dl4allError, ValueError):
 
 
 class TooLargeError(ArgumentError):
-    """A tensor of more bytes than a device's kernels can reach. Most ops are computed on the host then."""
+    """A tensor or a number larger than a device's kernels can take. The host computes most ops then."""
 
 
 class ResumeError(ArgumentError):

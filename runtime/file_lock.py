@@ -44,7 +44,7 @@ def try_lock(stream: BinaryIO) -> bool:
 
 
 def unlock(stream: BinaryIO) -> None:
-    """Let others lock it. Closing is not enough: a process that was forked meanwhile holds the file open, too."""
+    """Let others lock it. Closing is not enough: a child that was forked meanwhile holds the file, too."""
     with contextlib.suppress(OSError):
         if sys.platform == "win32":
             stream.seek(BYTE)

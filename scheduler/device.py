@@ -21,7 +21,7 @@ from dl4all.allocator.planner import Arena, Lifetime, plan
 from dl4all.allocator.storage import Storage
 from dl4all.allocator.strategies.best_fit import GRAIN
 from dl4all.allocator.strategies.by_size import choose
-from dl4all.errors import ArgumentError, OutOfMemoryError, PipelineError, TooLargeError
+from dl4all.errors import OutOfMemoryError, PipelineError, TooLargeError
 from dl4all.runtime import fork
 from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.device_info import DeviceInfo
@@ -183,8 +183,7 @@ class Device:
         """Run a shader with `storages` bound in order.
 
         Raises:
-            TooLargeError: an operand is larger than the device can bind.
-            ArgumentError: the grid is too large.
+            TooLargeError: an operand is larger than the device can bind, or the grid too large.
             ShaderError: the shader's interface is not what the launch says.
             PipelineError: the driver does not build the shader, now or earlier.
         """
@@ -204,7 +203,7 @@ class Device:
                     )
             most = self.info.limits.workgroup_count
             if any(count > limit for count, limit in zip(launch.groups, most, strict=True)):
-                raise ArgumentError(
+                raise TooLargeError(
                     f"[{launch.shader.path}] {launch.groups} workgroups are more than {self.name} "
                     f"can start at once ({most}); use a smaller batch, or the CPU"
                 )

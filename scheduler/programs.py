@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dl4all.errors import PipelineError, ShaderError
+from dl4all.errors import PipelineError, ShaderError, TooLargeError
 from dl4all.runtime import spirv
 from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.protocols import Backend, Grid, Program
@@ -53,6 +53,7 @@ class Programs:
         Raises:
             ShaderError: the shader's interface is not what the launch says.
             PipelineError: the driver does not build it, now or earlier.
+            TooLargeError: a constant has more than 32 bits.
         """
         key = (launch.shader, launch.constants)
         program = self._compiled.get(key)
@@ -60,6 +61,11 @@ class Programs:
             if key in self._refused:
                 raise PipelineError(self._refused[key])
             module = spirv.load(launch.shader)
+            if not all(0 <= constant < 2**32 for constant in launch.constants):
+                raise TooLargeError(
+                    f"[{launch.shader.path}] a constant of {launch.constants} has more than 32 bits; use "
+                    "smaller numbers, or the CPU"
+                )
             check_bindings(module)  # a mistake in the shader or the launch is no fault of the driver
             _check_interface(launch, module, bindings)
             self._make_room()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
@@ -15,6 +14,7 @@ from dl4all.data.batch import collate, map_arrays
 from dl4all.data.dataset import Dataset, TensorDataset
 from dl4all.data.prefetch import Indices, Prefetch, Reading, Worker
 from dl4all.errors import ArgumentError, DataError
+from dl4all.ops.core.limits import integer
 from dl4all.ops.random.generator import default_generator
 from dl4all.scheduler.current import device
 from dl4all.scheduler.device import Device
@@ -25,7 +25,7 @@ Collate = Callable[[list[Any]], Any]
 Key = tuple[int, int]
 """What an order follows from: a seed and an epoch, or the seed and the counter of a generator."""
 
-SEEDS = 2**64
+MOST_SEED = 2**64 - 1
 
 
 class DataLoader:
@@ -82,10 +82,10 @@ class DataLoader:
         device: str | Device | None = "auto",
         timeout: float = 0.0,
     ) -> None:
-        self.batch_size = _integer("batch_size", batch_size, 1)
-        self.num_workers = _integer("num_workers", num_workers, 0)
-        self.prefetch = _integer("prefetch", prefetch, 1)
-        self.seed = None if seed is None else _integer("seed", seed, 0, SEEDS)
+        self.batch_size = integer("DataLoader", "batch_size", batch_size, 1)
+        self.num_workers = integer("DataLoader", "num_workers", num_workers, 0)
+        self.prefetch = integer("DataLoader", "prefetch", prefetch, 1)
+        self.seed = None if seed is None else integer("DataLoader", "seed", seed, 0, MOST_SEED)
         self.timeout = _seconds(timeout)
         if self.timeout and not self.num_workers:
             raise ArgumentError(
@@ -168,13 +168,21 @@ class DataLoader:
         ]
         if differences:
             raise ArgumentError(f"[DataLoader] the state does not fit: {'; '.join(differences)}")
-        epoch, batch = (_integer(f"the state's {name}", found[name], 0) for name in ("epoch", "batch"))
-        seed = None if found["seed"] is None else _integer("the state's seed", found["seed"], 0, SEEDS)
+        epoch, batch = (
+            integer("DataLoader", f"the state's {name}", found[name], 0) for name in ("epoch", "batch")
+        )
+        seed = (
+            None
+            if found["seed"] is None
+            else integer("DataLoader", "the state's seed", found["seed"], 0, MOST_SEED)
+        )
         key, order = None, found.get("order")
         if order is not None:
             if not isinstance(order, (list, tuple)) or len(order) != 2:
                 raise ArgumentError(f"[DataLoader] the state's order {order!r} must be two integers or None")
-            first, second = (_integer("the state's order", number, 0, SEEDS) for number in order)
+            first, second = (
+                integer("DataLoader", "the state's order", number, 0, MOST_SEED) for number in order
+            )
             key = first, second
         if batch and batch >= len(self):
             raise ArgumentError(
@@ -201,7 +209,7 @@ class DataLoader:
         Raises:
             ArgumentError: the number is no int, or below 0.
         """
-        self._epoch, self._next = _integer("epoch", epoch, 0), 0
+        self._epoch, self._next = integer("DataLoader", "epoch", epoch, 0), 0
         self._key, self._interrupted = None, False
 
     def _new_key(self, epoch: int) -> Key:
@@ -275,22 +283,6 @@ def _ended(reading: Reading, error: BaseException, why: str) -> DataError:
 
 def _on_device(batch: Any, target: Device) -> Any:
     return map_arrays(batch, lambda array: from_numpy(np.ascontiguousarray(array), target))
-
-
-def _integer(name: str, value: Any, least: int, below: float = math.inf) -> int:
-    """An argument, or what a state holds, as an int.
-
-    Raises:
-        ArgumentError: it is none, or out of range.
-    """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if not least <= number < below:
-        bound = "" if below == math.inf else f" and below {below}"
-        raise ArgumentError(f"[DataLoader] {name} {value!r} must be an integer of at least {least}{bound}")
-    return number
 
 
 def _seconds(timeout: Any) -> float:

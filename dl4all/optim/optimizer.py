@@ -23,6 +23,7 @@ from dl4all.allocator.storage import Storage
 from dl4all.autograd import enable_grad, no_grad
 from dl4all.errors import ArgumentError, GradientError, PipelineError
 from dl4all.ops.core.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.limits import real
 from dl4all.ops.core.multi_tensor import Job, MultiTensor, Role, side_by_side
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase, from_host
@@ -189,6 +190,10 @@ class Optimizer:
                     "an op made; pass the tensors of floats that it came from"
                 )
             known.add(id(p))
+        for name, option in group.items():
+            for number in option if isinstance(option, tuple) else (option,):
+                if isinstance(number, int):
+                    real(self._name, name, number, finite=True)  # some have more digits than any float
         self._check(group)
         self.param_groups.append(group)
 

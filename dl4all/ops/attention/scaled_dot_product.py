@@ -12,6 +12,7 @@ from dl4all.ops.attention.flash import flash_attention, flash_attention_backward
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import real
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.concatenation import cat
@@ -85,7 +86,7 @@ def scaled_dot_product_attention(
             f"[{name}] a key of shape {key.shape} does not fit query {query.shape} and value {value.shape}"
         )
     mask = None if attn_mask is None else _additive_mask(name, query, attn_mask, (*lead, queries, keys))
-    factor = 1 / math.sqrt(max(features, 1)) if scale is None else float(scale)
+    factor = 1 / math.sqrt(max(features, 1)) if scale is None else real(name, "scale", scale)
     q, k, v = [
         reshape(expand(t, (*lead, *t.shape[-2:])), math.prod(lead), *t.shape[-2:])
         for t in (query, key, value)

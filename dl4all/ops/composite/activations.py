@@ -5,6 +5,7 @@ from __future__ import annotations
 from dl4all.errors import ArgumentError
 from dl4all.ops.activation.piecewise import leaky_relu
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import real
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul, sub
@@ -80,6 +81,7 @@ def rrelu(
         >>> dl.nn.functional.rrelu(dl.tensor([-2.0, 3.0]), 0.25, 0.75).tolist()
         [-1.0, 3.0]
     """
+    lower, upper = real("rrelu", "lower", lower), real("rrelu", "upper", upper)
     if lower > upper:
         raise ArgumentError(f"[rrelu] lower must not be above upper, got {lower} and {upper}")
     if not training:

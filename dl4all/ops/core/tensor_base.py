@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
+from dl4all.errors import OutOfMemoryError
 from dl4all.scheduler.device import Device
 
 Array: TypeAlias = Any
@@ -34,6 +35,10 @@ DTYPES = tuple(
         "float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool",
     )
 )  # fmt: skip
+
+
+COMPUTED_ELEMENTS = 2**31
+"""What cannot fold the repeated elements of a view computes with fewer: kernels count in 32 bits."""
 
 
 def contiguous_strides(shape: Shape) -> Shape:
@@ -99,7 +104,16 @@ class TensorBase:
         return view
 
     def on_host(self) -> npt.NDArray[Any]:
-        """The elements as a NumPy array, which shares the memory on the CPU and is a copy elsewhere."""
+        """The elements as a NumPy array, which shares the memory on the CPU and is a copy elsewhere.
+
+        Raises:
+            OutOfMemoryError: the tensor is a view that repeats its elements too often to compute with each.
+        """
+        check_repeated("on_host", self)
+        return self.view_on_host()
+
+    def view_on_host(self) -> npt.NDArray[Any]:
+        """As :meth:`on_host`, for whoever does not look at each element."""
         if 0 in self.shape:  # NumPy refuses an offset past the end of empty memory
             return np.empty(self.shape, self.dtype)
         if self.device.is_host:
@@ -128,6 +142,22 @@ class TensorBase:
             offset=self.offset * itemsize - start,
             strides=tuple(stride * itemsize for stride in self.strides),
         )
+
+
+def check_repeated(name: str, *operands: Any) -> None:
+    """Raise where something would compute with each element of a view that repeats few elements endlessly.
+
+    Raises:
+        OutOfMemoryError: a view has too many elements, and its memory does not.
+    """
+    for operand in operands:
+        if isinstance(operand, TensorBase) and math.prod(operand.shape) >= COMPUTED_ELEMENTS:
+            nbytes = operand.numel() * operand.dtype.itemsize
+            if nbytes > operand.storage.nbytes:
+                raise OutOfMemoryError(
+                    f"[{name}] a view of shape {operand.shape} repeats elements, and to compute with each "
+                    f"takes a copy of {nbytes} bytes; use a part of it"
+                )
 
 
 def from_host(

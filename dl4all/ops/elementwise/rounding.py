@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import true_divide
 from dl4all.ops.elementwise.declare import elementwise
+
+MOST_DECIMALS = 308
+"""The largest power of 10 that float64 holds."""
 
 
 @export()
@@ -124,11 +128,15 @@ def round_even(input: Array) -> Array:
 def round(input: Array, *, decimals: int = 0) -> Array:
     """Each element rounded to a number of decimals, ties to even; its gradient is 0.
 
+    Raises:
+        ArgumentError: `decimals` is no int from -308 to 308.
+
     Example:
         >>> import dl4all as dl
         >>> dl.round(dl.tensor([0.5, 1.5, -2.6])).tolist()
         [0.0, 2.0, -3.0]
     """
+    integer("round", "decimals", decimals, -MOST_DECIMALS, MOST_DECIMALS)
     if decimals == 0 or input.dtype.kind != "f":
         return round_even(input)
     if decimals < 0:

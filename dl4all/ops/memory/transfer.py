@@ -12,6 +12,7 @@ from typing import Any
 import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
+from dl4all.ops.core.limits import host_memory
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.runtime import fork
@@ -34,7 +35,8 @@ def upload(cls: type[TensorBase], array: npt.NDArray[Any], device: Device, *, co
         OutOfMemoryError
     """
     simulated = device.simulated
-    result = from_host(cls, array, device, copy=copy or simulated is not None)
+    with host_memory("to"):
+        result = from_host(cls, array, device, copy=copy or simulated is not None)
     if simulated is not None:
         link.receive(simulated, result.storage)
     return result
@@ -42,7 +44,7 @@ def upload(cls: type[TensorBase], array: npt.NDArray[Any], device: Device, *, co
 
 def download(tensor: TensorBase) -> npt.NDArray[Any]:
     """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy."""
-    array = tensor.on_host()
+    array = tensor.view_on_host()
     simulated = tensor.device.simulated
     if simulated is None:
         return array

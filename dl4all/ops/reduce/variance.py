@@ -8,22 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import real
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Dims, TensorBase
 from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, reduced_shape
+from dl4all.ops.reduce.repetition import repetition
 from dl4all.ops.reduce.sums import (
     AXES_EXAMPLES,
     EMPTY_EXAMPLES,
     accurate_sum,
     expand_reduced,
     mean,
+    named_axes,
     reduced_numel,
 )
 
@@ -43,8 +45,7 @@ VARIANCE_EXAMPLES = (
 def _infer_variance(name: str) -> Callable[..., Result]:
     def infer(input: TensorBase, *, dim: Any, correction: float, keepdim: bool) -> Result:
         check_float(name, input)
-        if not isinstance(correction, (int, float)):
-            raise ArgumentError(f"[{name}] correction must be a number, got {correction!r}")
+        real(name, "correction", correction, finite=True)
         return reduced_shape(input.shape, axes_of(name, dim, len(input.shape)), keepdim), input.dtype
 
     return infer
@@ -150,6 +151,23 @@ def std(input: Array, dim: Dims = None, *, correction: float = 1, keepdim: bool 
         1.0
     """
     return np.sqrt(_host_variance(input, dim, correction, keepdim))
+
+
+def _fold(name: str, of_elements: Callable[..., Any]) -> Callable[..., Any]:
+    def fold(input: TensorBase, *, dim: Any, correction: float, keepdim: bool) -> Any:
+        found = repetition(input, named_axes(input, dim=dim))
+        if found is None:
+            return None
+        freedom = _degrees_of_freedom(input.shape, dim, correction)
+        ratio = reduced_numel(input.shape, axes_of(name, dim, len(input.shape))) / (freedom or math.nan)
+        scale = ratio if name == "var" else math.sqrt(ratio)
+        return mul(of_elements(found.elements, dim, correction=0, keepdim=keepdim), scale)
+
+    return fold
+
+
+var.define_fold(_fold("var", var))
+std.define_fold(_fold("std", std))
 
 
 @export("dl")

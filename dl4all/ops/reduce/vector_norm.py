@@ -18,11 +18,13 @@ from dl4all.ops.elementwise.rounding import abs, sign
 from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, float_dtype, reduced_shape
+from dl4all.ops.reduce.repetition import repetition
 from dl4all.ops.reduce.sums import (
     AXES_EXAMPLES,
     EMPTY_EXAMPLES,
     accurate_sum,
     expand_reduced,
+    named_axes,
     reduced_numel,
     sum,
 )
@@ -143,3 +145,18 @@ def norm(
     return (added if order == 1 else np.sqrt(added) if order == 2 else added ** (1 / order)).astype(
         result_dtype
     )
+
+
+def _fold(input: TensorBase, *, p: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
+    found = repetition(input, named_axes(input, dim=dim))
+    if found is None:
+        return None
+    result_dtype, order = float_dtype("norm", input, dtype), _order(p)
+    wide = np.result_type(result_dtype, np.float32).name  # the factor may overflow float16
+    result = norm(found.elements, p, dim, keepdim, dtype=wide)
+    if not math.isinf(order):
+        result = mul(result, float(found.times) ** (1 / order) if order else float(found.times))
+    return result if result.dtype == result_dtype else cast(result, result_dtype.name)
+
+
+norm.define_fold(_fold)
