@@ -87,6 +87,11 @@ void main() {
             const uint element = start + c;
             precise VALUE difference = score(element, i, c * WIDTH) - logsumexp;
             VALUE weight = masked ? VALUE(0.0) : exponential(difference - rest);
+#if VEC4
+            // A query of nan must not spoil the keys that it does not attend to.
+            const uint j = c * WIDTH;
+            if (p.causal != 0) weight = mix(weight, vec4(0.0), greaterThan(uvec4(j, j + 1, j + 2, j + 3), uvec4(i)));
+#endif
             VALUE gradient = p.scale * weight * (t[element] - delta);
 #if VEC4
             gradient = mix(gradient, vec4(0.0), equal(weight, vec4(0.0)));  // 0 * nan is nan

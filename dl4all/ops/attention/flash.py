@@ -112,9 +112,13 @@ def _host_scores(
         columns = mask if mask.shape[2] == 1 else mask[:, :, start:end]
         scores += columns[_mask_indices(len(query), mask.shape[0], repeats)]
     if causal:
-        later = np.arange(start, end)[None, :] > np.arange(query.shape[1])[:, None]
-        np.copyto(scores, -np.inf, where=later)
+        np.copyto(scores, -np.inf, where=_later_keys(query.shape[1], start, end))
     return scores
+
+
+def _later_keys(queries: int, start: int, end: int) -> Any:
+    """Which of the keys from `start` to `end` come after each query."""
+    return np.arange(start, end)[None, :] > np.arange(queries)[:, None]
 
 
 def _mask_indices(batch: int, count: int, repeats: int) -> Any:
@@ -409,6 +413,8 @@ def flash_attention_backward(
         scores -= rest
         weights = np.exp(scores, out=scores)
         np.copyto(weights, 0, where=np.isneginf(logsumexp))
+        if causal:  # a query of nan must not spoil the keys that it does not attend to
+            np.copyto(weights, 0, where=_later_keys(queries, start, end))
         grad_scores = np.matmul(g, value[:, start:end].swapaxes(1, 2))
         grad_scores -= delta
         grad_scores *= weights
