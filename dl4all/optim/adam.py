@@ -106,7 +106,7 @@ class Adam(Optimizer):
         change *= one_minus_beta1
         mean += change
         square *= beta2
-        np.multiply(g, one_minus_beta2, out=change)  # before the square, which may overflow where this does not
+        np.multiply(g, one_minus_beta2, out=change)  # first, as the square of g alone may overflow
         change *= g
         square += change
         if len(states) > 2:

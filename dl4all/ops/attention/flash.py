@@ -39,10 +39,10 @@ DEPTHS = {32: 2, 128: 8}
 """Largest number of columns for a variant, and its DEPTH: columns that one invocation keeps in registers."""
 
 ROW_TERMS = 2
-"""What the result holds for each query after the columns: the logsumexp of its scores, as the sum of two numbers.
+"""What the result holds for each query after the columns: the logsumexp of its scores in two parts.
 
-One number would not do for the gradient, which computes the weights from it: of large scores, such as those under
-a mask of finite numbers, it has no digits left for the logarithm of the sum.
+The gradient computes the weights from their sum, for which one number would not do: of large scores, such as those
+under a mask of finite numbers, it has no digits left for the logarithm of the sum.
 """
 
 KEY_BLOCK = 128
@@ -231,7 +231,7 @@ def flash_attention(
     causal: bool = False,
     repeats: int = 1,
 ) -> Array:
-    """``softmax(scale * query @ key.T + mask) @ value``, and the logsumexp of each row of scores in two parts.
+    """``softmax(scale * query @ key.T + mask) @ value``, and the logsumexp of each row of scores.
 
     Keys are processed block by block with a running maximum (Dao et al., arXiv:2205.14135). A query for which
     the mask excludes all keys gets zeros.
@@ -244,7 +244,7 @@ def flash_attention(
         repeats: the mask of batch b is ``mask[b // repeats % M]``.
 
     Returns:
-        One axis: the results of shape (B, queries, columns), followed by the logsumexp (B, queries) and by
+        One axis: the results of shape (B, queries, columns), followed by the logsumexp (B, queries), and by
         what rounding took from it (B, queries), which has no gradient.
 
     Raises:

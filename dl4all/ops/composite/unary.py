@@ -154,7 +154,7 @@ def _sinc(x: Array) -> Array:
 
 def _sinc_derivative(x: Array) -> Array:
     angle, divisor = x * math.pi, x * x * math.pi
-    near = eq(divisor, 0)  # x * x underflows before the derivative's first term, -pi**2 / 3 * x, is of any size
+    near = eq(divisor, 0)  # there the derivative is about -3.3 x
     return where(near, 0.0, true_divide(angle * cos(angle) - sin(angle), where(near, 1.0, divisor)))
 
 

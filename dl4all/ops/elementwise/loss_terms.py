@@ -18,8 +18,8 @@ from dl4all.ops.elementwise.rounding import abs
 # As in PyTorch: a certain and wrong prediction costs 100 instead of infinity.
 MIN_LOG = -100.0
 MIN_VARIANCE = 1e-12
-# The share of the target that is not the class for which logits are positive or negative, in GLSL. It may be 0, and
-# 0 * inf is nan.
+# In GLSL, the share of the target that is not the class for which the logit speaks. It may be 0, and 0 * inf
+# is nan.
 WRONG = "(a < 0.0 ? b : 1.0 - b)"
 PROBABILITY_DOMAIN = {"input": (0.1, 0.9), "target": (0.0, 1.0)}
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from dl4all.errors import ShapeError
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
-from dl4all.ops.elementwise.comparison import clamp_min, isinf
+from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import rsqrt
 from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
@@ -39,14 +37,9 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> 
     product = x1 * x2
     rank = len(product.shape)  # broadcast operands get axes in front
     first, second = (reshape(x, *(1,) * (rank - len(x.shape)), *x.shape) for x in (x1, x2))
-    inverse_norms = [_inverse_norm(sum(x * x, dim, keepdim=True), eps) for x in (first, second)]
+    inverse_norms = [rsqrt(clamp_min(sum(x * x, dim, keepdim=True), eps * eps)) for x in (first, second)]
     # Vectors are scaled before they are multiplied: the product of two large norms may overflow.
     return sum((first * inverse_norms[0]) * (second * inverse_norms[1]), dim)
-
-
-def _inverse_norm(squares: Array, eps: float) -> Array:
-    """The reciprocal of the root; nan where the squares overflowed, as 0 would pass for an angle of 90 degrees."""
-    return rsqrt(where(isinf(squares), math.nan, clamp_min(squares, eps * eps)))
 
 
 @export("F")

@@ -122,7 +122,8 @@ def var(input: Array, dim: Dims = None, *, correction: float = 1, keepdim: bool 
         1.0
     """
     result = _host_variance(input, dim, correction, keepdim)
-    if input.dtype == np.float32 and not np.isfinite(result).all():  # a sum of squares that float32 cannot hold
+    # float32 may be too narrow for a sum of squares whose mean it can hold.
+    if input.dtype == np.float32 and not np.isfinite(result).all():
         return _host_variance(input.astype(np.float64), dim, correction, keepdim).astype(np.float32)
     return result
 
@@ -165,7 +166,7 @@ def std(input: Array, dim: Dims = None, *, correction: float = 1, keepdim: bool 
     """
     squares = _host_variance(input, dim, correction, keepdim)
     in_range = (squares > SMALL_SQUARE) & np.isfinite(squares)
-    if input.dtype == np.float32 and not in_range.all():  # there a float32 lacks digits of the squares, or all
+    if input.dtype == np.float32 and not in_range.all():
         squares = _host_variance(input.astype(np.float64), dim, correction, keepdim)
     return np.sqrt(squares).astype(input.dtype, copy=False)
 
