@@ -41,7 +41,7 @@ DEPTHS = {32: 2, 128: 8}
 ROW_TERMS = 2
 """What the result holds for each query after the columns: the logsumexp of its scores in two parts.
 
-The gradient computes the weights from their sum, for which one number would not do: of large scores, such as those
+The gradient computes the weights from their sum. One number would not do: of large scores, such as those
 under a mask of finite numbers, it has no digits left for the logarithm of the sum.
 """
 

@@ -50,7 +50,7 @@ def forward(
     causal: bool,
     mask_push: tuple[int, ...],
 ) -> None:
-    """Fill `out` with the results and the logsumexps of the scores in two parts; the operands are contiguous."""
+    """Fill `out` with the results and the two parts of the logsumexps; the operands are contiguous."""
     (batch, queries), (keys, columns) = q.shape[:2], v.shape[1:]
     scores: TensorBase | None = None
     for first, count in _batch_chunks(batch, queries, keys):
