@@ -1,7 +1,7 @@
-"""Expressions of special numbers, evaluated by dl4all and by PyTorch: values, gradients and where they differ.
+"""Expressions of special numbers, as dl4all and PyTorch evaluate them, and where they differ.
 
-An expression is Python source of one to three tensors ``x``, ``y`` and ``z``, in which ``L`` is the library and
-``F`` its functions, such as ``"F.softmax(x * y, 1)"``.
+An expression is Python source of one to three tensors ``x``, ``y`` and ``z``, in which ``L`` is the library
+and ``F`` its functions, such as ``"F.softmax(x * y, 1)"``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's
 NDArray = npt.NDArray[Any]
 
 SIZES = (
-    0.0, 1e-45, 1e-38, 1e-30, 1e-8, 0.5, 1.0, 1.5, 2.0, 3.0, 25.0, 88.8, 104.0, 1e10, 1e19, 1e30, 3.4e38, np.inf,
+    0.0, 1e-45, 1e-38, 1e-30, 1e-8, 0.5, 1.0, 1.5, 2.0, 3.0, 25.0, 88.8, 104.0, 1e10, 1e19, 1e30, 3.4e38,
+    np.inf,
 )  # fmt: skip
 VALUES = np.array([sign * size for size in SIZES for sign in (1, -1)] + [np.nan], np.float32)
 """Both zeros, subnormal and small numbers, the limits of exp, numbers whose squares overflow, the largest."""
