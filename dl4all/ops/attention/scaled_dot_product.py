@@ -8,7 +8,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from dl4all.ops.attention.flash import flash_attention, flash_attention_backward, score_bias, split_flat
+from dl4all.ops.attention.flash import (
+    ROW_TERMS,
+    flash_attention,
+    flash_attention_backward,
+    score_bias,
+    split_flat,
+)
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.exports import export
@@ -145,9 +151,9 @@ def _flash(query: Any, key: Any, value: Any, mask: Any, options: dict[str, Any])
     shapes = query.shape, key.shape, value.shape
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        grad_logsumexp = new_like(grads[0], (batch * queries,))
-        fill_with(grad_logsumexp, 0)
-        g = cat([reshape(grads[0], count), grad_logsumexp])
+        grad_row_terms = new_like(grads[0], (batch * queries * ROW_TERMS,))
+        fill_with(grad_row_terms, 0)
+        g = cat([reshape(grads[0], count), grad_row_terms])
         q, k, v, result = saved
         return split_flat(flash_attention_backward(g, q, k, v, mask, saved=result, **options), *shapes)
 

@@ -9,7 +9,7 @@ from dl4all.ops.core.limits import real
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul, sub
-from dl4all.ops.elementwise.comparison import ge, gt, le, lt
+from dl4all.ops.elementwise.comparison import clamp, ge, le
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.elementwise.transcendental import tanh
@@ -43,8 +43,7 @@ def softshrink(input: Array, lambd: float = 0.5) -> Array:
     """
     if lambd < 0:
         raise ArgumentError(f"[softshrink] lambd must be at least 0, got {lambd}")
-    zeros = mul(input, 0.0)  # not the number 0, so that nan stays nan
-    return where(gt(input, lambd), input - lambd, where(lt(input, -lambd), input + lambd, zeros))
+    return sub(input, clamp(input, -lambd, lambd))
 
 
 @export("F")

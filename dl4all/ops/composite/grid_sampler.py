@@ -168,9 +168,10 @@ def _fold_into_image(coordinates: Array, size: int, padding_mode: PaddingMode, a
         if span == 0:
             return coordinates * 0.0
         distance = abs(coordinates - low)
-        reflections = np.floor(distance.on_host().astype(np.float64) / span)
-        remainder = distance - to_device_of(distance, (reflections * span).astype(distance.dtype))
-        is_even = to_device_of(distance, reflections % 2 == 0)
+        with np.errstate(invalid="ignore", over="ignore"):  # of nan and infinities, which stay nan
+            reflections = np.floor(distance.on_host().astype(np.float64) / span)
+            folded, even = (reflections * span).astype(distance.dtype), reflections % 2 == 0
+        remainder, is_even = distance - to_device_of(distance, folded), to_device_of(distance, even)
         coordinates = where(is_even, remainder, span - remainder) + low
     return clamp(coordinates, 0.0, float(size - 1))
 

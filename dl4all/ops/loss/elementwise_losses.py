@@ -192,7 +192,8 @@ def binary_cross_entropy_with_logits(
     if pos_weight is None:
         losses = logistic_error(input, target)
     else:
-        losses = (1 - target) * input + (target * (pos_weight - 1) + 1) * logistic_error(input, 1.0)
+        negative, positive = logistic_error(input, 0.0), logistic_error(input, 1.0)
+        losses = (1 - target) * negative + (target * pos_weight) * positive
     return reduced(_weighted(losses, weight), reduction)
 
 

@@ -11,10 +11,10 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Dims, DTypeLike, TensorBase
-from dl4all.ops.elementwise.arithmetic import mul, true_divide
+from dl4all.ops.elementwise.arithmetic import true_divide
 from dl4all.ops.elementwise.comparison import eq
-from dl4all.ops.elementwise.logic import where
-from dl4all.ops.elementwise.rounding import abs, sign
+from dl4all.ops.elementwise.logic import logical_or, where
+from dl4all.ops.elementwise.rounding import abs, sign, zero
 from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, float_dtype, reduced_shape
@@ -76,7 +76,7 @@ def _norm_gradient(g: Any, input: Any, result: Any, p: Any, dim: Any, keepdim: b
     order = _order(p)
     gradient, norm = (expand_reduced(v, input.shape, dim, keepdim) for v in (g, result))
     if order == 0:
-        return mul(input, 0.0)
+        return zero(input)
     if order == 1:
         return gradient * sign(input)
     if order == 2:
@@ -84,8 +84,10 @@ def _norm_gradient(g: Any, input: Any, result: Any, p: Any, dim: Any, keepdim: b
     if math.isinf(order):
         ties = cast(eq(abs(input), norm), input.dtype.name)
         return gradient * sign(input) * ties / sum(ties, dim, keepdim=True)
-    share = where(eq(norm, 0), 0.0, pow(true_divide(abs(input), norm), order - 1))
-    return gradient * sign(input) * share
+    share = pow(true_divide(abs(input), norm), order - 1)
+    # Below order 1 the share of an element of 0 is infinite.
+    is_zero = logical_or(eq(norm, 0), eq(input, 0)) if order < 1 else eq(norm, 0)
+    return gradient * sign(input) * where(is_zero, 0.0, share)
 
 
 @export("dl", "Tensor")
