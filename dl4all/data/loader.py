@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -14,7 +15,7 @@ from dl4all.data.batch import collate, map_arrays
 from dl4all.data.dataset import Dataset, TensorDataset
 from dl4all.data.prefetch import Indices, Prefetch, Reading, Worker
 from dl4all.errors import ArgumentError, DataError
-from dl4all.ops.core.limits import integer
+from dl4all.ops.core import limits
 from dl4all.ops.random.generator import default_generator
 from dl4all.scheduler.current import device
 from dl4all.scheduler.device import Device
@@ -82,10 +83,10 @@ class DataLoader:
         device: str | Device | None = "auto",
         timeout: float = 0.0,
     ) -> None:
-        self.batch_size = integer("DataLoader", "batch_size", batch_size, 1)
-        self.num_workers = integer("DataLoader", "num_workers", num_workers, 0)
-        self.prefetch = integer("DataLoader", "prefetch", prefetch, 1)
-        self.seed = None if seed is None else integer("DataLoader", "seed", seed, 0, MOST_SEED)
+        self.batch_size = _integer("batch_size", batch_size, 1)
+        self.num_workers = _integer("num_workers", num_workers, 0)
+        self.prefetch = _integer("prefetch", prefetch, 1)
+        self.seed = None if seed is None else _integer("seed", seed, 0, MOST_SEED)
         self.timeout = _seconds(timeout)
         if self.timeout and not self.num_workers:
             raise ArgumentError(
@@ -168,21 +169,13 @@ class DataLoader:
         ]
         if differences:
             raise ArgumentError(f"[DataLoader] the state does not fit: {'; '.join(differences)}")
-        epoch, batch = (
-            integer("DataLoader", f"the state's {name}", found[name], 0) for name in ("epoch", "batch")
-        )
-        seed = (
-            None
-            if found["seed"] is None
-            else integer("DataLoader", "the state's seed", found["seed"], 0, MOST_SEED)
-        )
+        epoch, batch = (_integer(f"the state's {name}", found[name], 0) for name in ("epoch", "batch"))
+        seed = None if found["seed"] is None else _integer("the state's seed", found["seed"], 0, MOST_SEED)
         key, order = None, found.get("order")
         if order is not None:
             if not isinstance(order, (list, tuple)) or len(order) != 2:
                 raise ArgumentError(f"[DataLoader] the state's order {order!r} must be two integers or None")
-            first, second = (
-                integer("DataLoader", "the state's order", number, 0, MOST_SEED) for number in order
-            )
+            first, second = (_integer("the state's order", number, 0, MOST_SEED) for number in order)
             key = first, second
         if batch and batch >= len(self):
             raise ArgumentError(
@@ -209,7 +202,7 @@ class DataLoader:
         Raises:
             ArgumentError: the number is no int, or below 0.
         """
-        self._epoch, self._next = integer("DataLoader", "epoch", epoch, 0), 0
+        self._epoch, self._next = _integer("epoch", epoch, 0), 0
         self._key, self._interrupted = None, False
 
     def _new_key(self, epoch: int) -> Key:
@@ -283,6 +276,9 @@ def _ended(reading: Reading, error: BaseException, why: str) -> DataError:
 
 def _on_device(batch: Any, target: Device) -> Any:
     return map_arrays(batch, lambda array: from_numpy(np.ascontiguousarray(array), target))
+
+
+_integer = functools.partial(limits.integer, "DataLoader")
 
 
 def _seconds(timeout: Any) -> float:
