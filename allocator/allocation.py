@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,6 +58,12 @@ class Strategy(Owner, Protocol):
 
     def largest(self) -> int:
         """Bytes of the largest allocation that could be had without the driver."""
+
+    def rebuild(self, held: Collection[Allocation]) -> None:
+        """Work out anew what is free, after an exception at any line: all but what is held."""
+
+    def blocks(self, held: Iterable[Allocation]) -> Iterator[Buffer]:
+        """Every buffer that is this strategy's, with what is held."""
 
 
 @dataclass

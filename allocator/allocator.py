@@ -8,18 +8,24 @@ Blocks that one stream pool does not need go to another one, after an event too.
 When the driver has no more, or the budget is used up, free blocks go back, pending allocations are waited
 for, garbage is collected, what is kept only to save time goes, and only then the request fails, with a list
 of who holds what.
+
+An exception may come at any line, as Ctrl-C does. What tells the truth changes by one step each: what lives,
+what is pending, which buffers the driver gave, and which of them a strategy has. Everything else follows from
+that, and is worked out anew before the next use (docs/decisions/0008-interrupts.md).
 """
 
 from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from dl4all.allocator.allocation import Allocation, Stats, Strategy
 from dl4all.allocator.budget import Driver, Source
+from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime import fork
 from dl4all.runtime.profiler import recorder
@@ -52,12 +58,15 @@ class _Adopted:
         self._driver.count(-allocation.size)
 
 
+Loan = weakref.ref[Storage]
+
+
 class Allocator:
     """Memory of one backend. Every method may be called from any thread.
 
-    Garbage collection may call ``release`` at any moment: in the middle of ``allocate``, and in a
-    thread that holds the device's lock, which ``trim`` asks for while it holds the allocator's. So
-    ``release`` takes no lock; what it was given is sorted in by the next ``allocate`` or ``trim``.
+    Garbage collection may give a storage back at any moment: in the middle of ``storage``, and in a
+    thread that holds the device's lock, which ``trim`` asks for while it holds the allocator's. So that
+    takes no lock; what came back is sorted in by the next request or ``trim``.
 
     Args:
         backend: where memory comes from.
@@ -91,11 +100,12 @@ class Allocator:
         self._stream_pools = {stream: StreamPool(stream, strategy(self.driver))}
         self._main = self._stream_pools[stream]
         self._lock = fork.rlock()
-        self._returned: deque[Allocation] = deque()
-        self.release = self._returned.append  # takes back an allocation that `allocate` gave
-        self._pending: deque[tuple[list[Event], Allocation]] = deque()  # used by other streams
+        self._torn = False  # an exception left it in the middle of something
+        self._returned: deque[Loan] = deque()
+        self._give_back = self._returned.append
+        self._pending: dict[Allocation, list[Event]] = {}  # used by other streams
         self._moving: list[tuple[Event, StreamPool, Buffer]] = []  # free blocks between stream pools
-        self._live: set[Allocation] = set()
+        self._live: dict[Loan, Allocation] = {}
         self._allocated = self._peak = 0
         self._count = self._misses = 0  # requests, and those that came to the driver
         self._adopted = _Adopted(self.driver)
@@ -103,44 +113,55 @@ class Allocator:
 
     # Allocate and free
 
-    def allocate(self, nbytes: int, tag: str = "", stream: Any = None) -> Allocation:
-        """An allocation of at least `nbytes`, with undefined contents, for commands of `stream`.
+    def storage(self, nbytes: int, tag: str = "", stream: Any = None) -> Storage:
+        """At least `nbytes` with undefined contents, for commands of `stream`, until the storage is garbage.
 
         Raises:
             OutOfMemoryError: there is no room, even after everything that is not needed went back.
         """
-        asked = nbytes + self.guard
         with self._lock:
-            if self._returned:
-                self._sort_in()
-            stream_pool = self._main if stream is None else self._stream_pool(stream)
-            misses = self._misses
-            allocation = stream_pool.strategy.allocate(asked)
-            if allocation is None:
-                allocation = self._find(stream_pool, asked, tag)
-            allocation.stream_pool = stream_pool
-            self._count += 1
-            self._lend(allocation, nbytes, tag)
-            source: Literal["pool", "driver"] = "pool" if self._misses == misses else "driver"
+            try:
+                if self._returned or self._torn:
+                    self._sort_in()
+                stream_pool = self._main if stream is None else self._stream_pool(stream)
+                misses = self._misses
+                asked = (nbytes or 1) + self.guard  # no device has buffers of size 0
+                allocation = stream_pool.strategy.allocate(asked)
+                if allocation is None:
+                    allocation = self._find(stream_pool, asked, tag)
+                allocation.stream_pool = stream_pool
+                storage = Storage(allocation.span, nbytes, allocation)
+                self._lend(allocation, storage, tag)
+                self._count += 1
+            except BaseException:
+                self._torn = True
+                raise
         active = recorder.active
         if active is not None:
-            active.allocation(self.name, allocation.size, source)
-        return allocation
+            active.allocation(self.name, allocation.size, "pool" if self._misses == misses else "driver")
+        return storage
 
-    def adopt(self, nbytes: int, tag: str = "") -> Allocation:
-        """Count memory of the host that somebody else allocated, until it is released."""
-        allocation = Allocation(Span(None, 0, nbytes), nbytes, self._adopted)
+    def adopt(self, span: Span, nbytes: int, tag: str = "") -> Storage:
+        """Memory of the host that somebody else allocated, counted until the storage is garbage."""
         with self._lock:
-            if self._returned:
-                self._sort_in()
-            self.driver.count(nbytes)
-            self._lend(allocation, nbytes, tag)
-        return allocation
+            try:
+                if self._returned or self._torn:
+                    self._sort_in()
+                allocation = Allocation(span, nbytes, self._adopted)
+                storage = Storage(span, nbytes, allocation)
+                self._lend(allocation, storage, tag)
+                self.driver.count(nbytes)
+            except BaseException:
+                self._torn = True
+                raise
+        return storage
 
-    def _lend(self, allocation: Allocation, nbytes: int, tag: str) -> None:
-        allocation.nbytes, allocation.tag = nbytes, tag
-        self._live.add(allocation)
-        self._allocated = allocated = self._allocated + nbytes
+    def _lend(self, allocation: Allocation, storage: Storage, tag: str) -> None:
+        allocation.nbytes, allocation.tag = storage.nbytes, tag
+        # The interpreter itself puts the reference among what came back when the storage is garbage: no line
+        # of Python runs then that an interrupt could cut short, and that would swallow it.
+        self._live[weakref.ref(storage, self._give_back)] = allocation
+        self._allocated = allocated = self._allocated + storage.nbytes
         if allocated > self._peak:
             self._peak = allocated
         if self._noting:
@@ -153,28 +174,42 @@ class Allocator:
         return stream_pool
 
     def _sort_in(self) -> None:
+        """Take in what came back."""
+        if self._torn:
+            self._mend()
         returned, live = self._returned, self._live
-        while returned:
-            allocation = returned.popleft()
-            live.discard(allocation)
-            self._allocated -= allocation.nbytes
-            if self._noting:
-                self._note("free", allocation)
-            if allocation.users is None:
-                allocation.strategy.free(allocation)
-            else:
-                self._free_later(allocation)
-
-    def _free_later(self, allocation: Allocation) -> None:
-        """Other streams have been given commands that use it."""
         try:
-            events = [self._record_event(stream) for stream in allocation.users or ()]
+            while returned:
+                loan = returned.popleft()
+                allocation = live.get(loan)
+                if allocation is None:  # it was sorted in before something went wrong
+                    continue
+                if self._noting:
+                    self._note("free", allocation)
+                if allocation.users is not None:  # other streams have been given commands that use it
+                    self._pending[allocation] = [self._record_event(user) for user in allocation.users]
+                del live[loan]
+                self._allocated -= allocation.nbytes
+                if allocation.users is None:
+                    allocation.strategy.free(allocation)
         except BaseException:
-            allocation.nbytes = 0  # it is not counted any more
-            self._returned.append(allocation)
+            self._torn = True
             raise
-        allocation.users = None
-        self._pending.append((events, allocation))
+
+    def _mend(self) -> None:
+        """Work out everything anew that an exception may have left half done."""
+        live = self._live
+        self._returned.extend([loan for loan in live if loan() is None])
+        held = {*live.values(), *self._pending}
+        known = set[Buffer]()
+        for stream_pool in self._stream_pools.values():
+            stream_pool.strategy.rebuild(held)
+            known.update(stream_pool.strategy.blocks(held))
+        self._moving = [entry for entry in self._moving if entry[2] not in known]
+        known.update(block for _, _, block in self._moving)
+        self.driver.mend(known, sum(one.size for one in live.values() if one.strategy is self._adopted))
+        self._allocated = sum(allocation.nbytes for allocation in live.values())
+        self._torn = False
 
     # When there is nothing waiting
 
@@ -184,7 +219,7 @@ class Allocator:
             if allocation is not None:
                 return allocation
         why = ""
-        for relief in (None, self.trim, self._wait, self._collect, self._forget):
+        for relief in (None, self._trim, self._wait, self._collect, self._forget):
             if relief is not None and not relief():
                 continue
             try:
@@ -201,13 +236,12 @@ class Allocator:
     def _arrived(self) -> bool:
         """Take in the allocations that other streams no longer use; returns whether there were any."""
         found = False
-        for _ in range(len(self._pending)):
-            events, allocation = self._pending.popleft()
+        for allocation, events in tuple(self._pending.items()):
             if all(event.query() for event in events):
+                allocation.users = None
+                del self._pending[allocation]
                 allocation.strategy.free(allocation)
                 found = True
-            else:
-                self._pending.append((events, allocation))
         return found
 
     def _moved_to(self, stream_pool: StreamPool, nbytes: int) -> bool:
@@ -229,11 +263,11 @@ class Allocator:
         """Wait for what other streams still use."""
         if not self._pending:
             return False
-        for events, _ in self._pending:
+        for events in tuple(self._pending.values()):
             for event in events:
                 event.synchronize()
         self._arrived()
-        self.trim()
+        self._trim()
         return True
 
     def _collect(self) -> bool:
@@ -250,21 +284,29 @@ class Allocator:
     def _came_back(self) -> bool:
         if not self._returned:
             return False
-        self.trim()
+        self._trim()
         self._wait()
         return True
 
     def trim(self) -> int:
         """Give every block that nothing lives in back to the driver; returns how many bytes that were."""
         with self._lock:
-            self._sort_in()  # before waiting: what comes back later may still be in use
-            self._arrived()
-            for _, origin, block in self._moving:
-                origin.strategy.adopt(block)
-            self._moving.clear()
-            return self.driver.free(
-                [b for stream_pool in self._stream_pools.values() for b in stream_pool.strategy.idle()]
-            )
+            try:
+                return self._trim()
+            except BaseException:
+                self._torn = True
+                raise
+
+    def _trim(self) -> int:
+        self._sort_in()  # before waiting: what comes back later may still be in use
+        self._arrived()
+        for _, origin, block in self._moving:
+            origin.strategy.adopt(block)
+        self._moving.clear()
+        self.driver.sweep()
+        return self.driver.free(
+            [b for stream_pool in self._stream_pools.values() for b in stream_pool.strategy.idle()]
+        )
 
     # Facts
 
@@ -288,7 +330,7 @@ class Allocator:
         """What is on loan, the largest first."""
         with self._lock:
             self._sort_in()
-            return sorted(self._live, key=lambda allocation: -allocation.nbytes)
+            return sorted(self._live.values(), key=lambda allocation: -allocation.nbytes)
 
     def largest(self) -> int:
         """Bytes of the largest free allocation."""

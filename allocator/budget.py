@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Container
+from typing import Protocol, runtime_checkable
 
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.device_info import DeviceInfo
@@ -23,6 +23,14 @@ class Source(Protocol):
     def memory(self) -> Memory: ...
 
 
+@runtime_checkable
+class Owning(Protocol):
+    """A backend whose buffers do not go back by themselves."""
+
+    def unowned(self) -> list[Buffer]:
+        """Those that only the backend itself still knows of."""
+
+
 class Driver:
     """Counts what is taken, and refuses what the budget does not allow.
 
@@ -36,7 +44,7 @@ class Driver:
         self.peak = 0
         self.asked = 0  # requests that succeeded
         self._backend = backend
-        self._buffers = 0
+        self._buffers: dict[Buffer, int] = {}  # all that were given and not yet given back, and their bytes
         self._synchronize = synchronize
 
     def room(self) -> int:
@@ -53,10 +61,11 @@ class Driver:
         room = self.room()
         if nbytes > room:
             raise OutOfMemoryError(f"{nbytes} bytes are more than the {room} that may still be reserved")
-        if self._buffers + SPARE >= max(self.limits.allocations, 2 * SPARE):
-            raise OutOfMemoryError(f"{self._buffers} of {self.limits.allocations} allocations are in use")
+        count = len(self._buffers)
+        if count + SPARE >= max(self.limits.allocations, 2 * SPARE):
+            raise OutOfMemoryError(f"{count} of {self.limits.allocations} allocations are in use")
         buffer = self._backend.allocate(nbytes)
-        self._buffers += 1
+        self._buffers[buffer] = buffer.nbytes  # a freed buffer may have none
         self.asked += 1
         self.count(buffer.nbytes)
         return buffer
@@ -74,11 +83,30 @@ class Driver:
         self._synchronize()
         freed = 0
         for buffer in buffers:
-            freed += buffer.nbytes  # a freed buffer may have none
             buffer.free()
-        self._buffers -= len(buffers)
-        self.reserved -= freed
+            nbytes = self._buffers.pop(buffer)
+            self.reserved -= nbytes
+            freed += nbytes
         return freed
+
+    def mend(self, known: Container[Buffer], counted: int) -> None:
+        """Give back what is in nobody's hands after an exception, and count anew.
+
+        Args:
+            known: buffers that somebody has.
+            counted: bytes that are only counted.
+        """
+        self.reserved = sum(self._buffers.values()) + counted
+        self.free([buffer for buffer in self._buffers if buffer not in known])
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Give back what was being made when an exception came, so that nobody ever got it."""
+        unowned = self._backend.unowned() if isinstance(self._backend, Owning) else []
+        if unowned:
+            self._synchronize()
+        for buffer in unowned:
+            buffer.free()
 
     def replace(self, buffers: list[Buffer], nbytes: int) -> list[Buffer]:
         """Give buffers back for one of `nbytes`; what is there instead: that one, or none if it fails."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dl4all.allocator.allocation import Allocation, aligned
+from dl4all.allocator.allocation import aligned
 from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError
 from dl4all.runtime.protocols import Span
@@ -172,16 +172,4 @@ class Arena:
         buffer, start, available = whole.span
         nbytes = self.plan.lifetimes[index].nbytes
         bound = Span(buffer, start + offset, min(aligned(nbytes, 4), available - offset))
-        return Storage(bound, nbytes, whole.allocation, _Keeping(whole))
-
-
-class _Keeping:
-    """In the place of what gives a storage back: keeps the storage that it is a part of."""
-
-    __slots__ = ("_whole",)
-
-    def __init__(self, whole: Storage) -> None:
-        self._whole = whole
-
-    def __call__(self, allocation: Allocation) -> None:
-        """Nothing: the whole goes back by itself."""
+        return Storage(bound, nbytes, whole.allocation, whole)

@@ -1,4 +1,4 @@
-"""An allocation of memory on loan, given back when the last owner is gone."""
+"""Memory on loan, given back when the last owner is gone."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dl4all.runtime.protocols import Span
 class Storage:
     """`nbytes` bytes of device memory. Tensors that view the same memory share one storage.
 
-    ``span`` is what a dispatch binds, which may be a little more. Without `release` the memory is not
-    returned to anyone: it belongs to whoever made it.
+    ``span`` is what a dispatch binds, which may be a little more. The allocator that made a storage notices
+    when it is garbage; one that lies in another's memory keeps `whole`, that other one.
     """
 
     __slots__ = (
         "__weakref__",
-        "_release",
+        "_whole",
         "allocation",
         "history_version",
         "nbytes",
@@ -29,11 +29,7 @@ class Storage:
     )
 
     def __init__(
-        self,
-        span: Span,
-        nbytes: int,
-        allocation: Allocation | None = None,
-        release: Callable[[Allocation], None] | None = None,
+        self, span: Span, nbytes: int, allocation: Allocation | None = None, whole: Storage | None = None
     ) -> None:
         self.span = span
         self.nbytes = nbytes
@@ -43,7 +39,8 @@ class Storage:
         # Waits for contents that are still on their way; True means that later uses have to wait, too.
         self.pending: Callable[[], bool | None] | None = None
         self.allocation = allocation
-        self._release = release
+        if whole is not None:
+            self._whole = whole
 
     @property
     def buffer(self) -> Any:
@@ -59,10 +56,6 @@ class Storage:
         pending = self.pending  # another thread may be here, too
         if pending is not None and pending() is not True:
             self.pending = None
-
-    def __del__(self) -> None:
-        if self._release is not None:
-            self._release(self.allocation)  # type: ignore[arg-type]
 
     def used_on(self, stream: Any) -> None:
         """Commands of another stream than the one it was allocated for use it: it outlives them."""

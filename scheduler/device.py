@@ -115,9 +115,7 @@ class Device:
         """
         if self.is_host:
             return self._track_host(self._backend.allocate(nbytes or 1), nbytes, tag)
-        # A device has no buffers of size 0; an empty tensor holds the smallest one.
-        allocation = self.pool.allocate(nbytes or 1, tag)
-        storage = Storage(allocation.span, nbytes, allocation, self.pool.release)
+        storage = self.pool.storage(nbytes, tag)
         if self._debug:
             with self._lock:
                 set_guard(self._stream, storage)
@@ -169,10 +167,9 @@ class Device:
                     f"[{tag or 'allocate'}] {nbytes} bytes do not fit on {self.name}: {used} of {memory} are "
                     "in use; use a smaller batch, or free tensors"
                 )
-        allocation = self.pool.adopt(nbytes, tag)
         if recorder.active is not None:
             recorder.active.allocation(self.name, nbytes, "driver")
-        return Storage(Span(buffer, 0, buffer.nbytes), nbytes, allocation, self.pool.release)
+        return self.pool.adopt(Span(buffer, 0, buffer.nbytes), nbytes, tag)
 
     def record_event(self) -> Event:
         """The point that the device's work has reached: what was asked of it so far."""

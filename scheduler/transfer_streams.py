@@ -82,8 +82,7 @@ class TransferStreams:
         Raises:
             OutOfMemoryError
         """
-        allocation = self._pool.allocate(nbytes, tag, self._up.get())
-        storage = Storage(allocation.span, nbytes, allocation, self._pool.release)
+        storage = self._pool.storage(nbytes, tag, self._up.get())
         storage.used_on(self._main)
         return storage
 

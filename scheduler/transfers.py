@@ -85,8 +85,7 @@ class Transfers:
                 self._pinned_stream = self._backend.new_stream()
             stream = self._pinned_stream
         traffic.up += source.nbytes
-        allocation = self._pool.allocate(source.nbytes, "upload", stream)
-        storage = Storage(allocation.span, source.nbytes, allocation, self._pool.release)
+        storage = self._pool.storage(source.nbytes, "upload", stream)
         with self._lock:
             stream.copy(Copy(source, Span(storage.buffer, storage.span.offset, source.nbytes)))
             if self._guarded:

@@ -14,7 +14,7 @@ happens only after the driver was asked for more, and so comes to an end.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from dl4all.allocator.allocation import Allocation, aligned, extent
 from dl4all.allocator.budget import Driver
@@ -83,11 +83,11 @@ class BestFit:
                 place += found - size
             else:
                 self._add(place + size, found - size)
-        self._used += size
-        self._peak = max(self._peak, self._used)
-        buffer = self._blocks[place >> OFFSET_BITS]
-        span = Span(buffer, place & OFFSETS, extent(size, nbytes, self._range_limit))
-        return Allocation(span, size, self, place)
+        self._used = used = self._used + size
+        if used > self._peak:
+            self._peak = used
+        bound = size if size <= self._range_limit else extent(size, nbytes, self._range_limit)
+        return Allocation(Span(self._blocks[place >> OFFSET_BITS], place & OFFSETS, bound), size, self, place)
 
     # Free ranges
 
@@ -181,3 +181,23 @@ class BestFit:
 
     def largest(self) -> int:
         return self._free[-1][0] if self._free else 0
+
+    # After an exception
+
+    def rebuild(self, held: Collection[Allocation]) -> None:
+        used = sorted((one.place, one.size) for one in held if one.strategy is self)
+        self._free, self._sizes, self._begins, self._idle = [], {}, {}, {}
+        self._extents = {number: block.nbytes & -self._grain for number, block in self._blocks.items()}
+        self._total, self._used = sum(self._extents.values()), sum(size for _, size in used)
+        for number, nbytes in self._extents.items():
+            begin, end = number << OFFSET_BITS, (number << OFFSET_BITS) + nbytes
+            for place, size in used:
+                if begin <= place < end:
+                    if place > begin:
+                        self._add(begin, place - begin)
+                    begin = place + size
+            if begin < end:
+                self._add(begin, end - begin)
+
+    def blocks(self, held: Iterable[Allocation]) -> Iterator[Buffer]:
+        yield from self._blocks.values()

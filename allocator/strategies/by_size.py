@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from dl4all.allocator.allocation import Allocation, Strategy
 from dl4all.allocator.budget import Driver
@@ -53,6 +53,15 @@ class BySize:
 
     def adopt(self, buffer: Buffer) -> None:
         (self._large if buffer.nbytes < HUGE else self._huge).adopt(buffer)
+
+    def rebuild(self, held: Collection[Allocation]) -> None:
+        self._small.rebuild(held)
+        self._large.rebuild({*held, *self._small.slabs})
+        self._huge.rebuild(held)
+
+    def blocks(self, held: Iterable[Allocation]) -> Iterator[Buffer]:
+        yield from self._large.blocks(held)
+        yield from self._huge.blocks(held)
 
     def largest(self) -> int:
         return max(self._small.largest(), self._large.largest(), self._huge.largest())

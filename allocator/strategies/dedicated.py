@@ -7,7 +7,7 @@ size, and is the first to go back to the driver when something else needs memory
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from dl4all.allocator.allocation import Allocation, aligned, extent
 from dl4all.allocator.budget import Driver
@@ -61,3 +61,11 @@ class Direct:
 
     def largest(self) -> int:
         return self._free[-1][0] if self._free else 0
+
+    def rebuild(self, held: Collection[Allocation]) -> None:
+        used = {one.span.buffer for one in held if one.strategy is self}
+        self._free = [item for item in self._free if item[2] not in used]
+
+    def blocks(self, held: Iterable[Allocation]) -> Iterator[Buffer]:
+        yield from (one.span.buffer for one in held if one.strategy is self)
+        yield from (buffer for _, _, buffer in self._free)

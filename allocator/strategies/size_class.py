@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from dl4all.allocator.allocation import Allocation
 from dl4all.allocator.budget import Driver
@@ -74,3 +74,17 @@ class Pool:
 
     def largest(self) -> int:
         return max((size for size, waiting in self._free.items() if waiting), default=0)
+
+    def rebuild(self, held: Collection[Allocation]) -> None:
+        waiting = {
+            allocation.span.buffer: allocation for heap in self._free.values() for _, allocation in heap
+        }
+        used = {one.span.buffer for one in held if one.strategy is self}
+        self._free.clear()
+        for buffer in self._numbers:
+            if buffer not in used:
+                whole = Span(buffer, 0, buffer.nbytes)
+                self.free(waiting.get(buffer) or Allocation(whole, buffer.nbytes, self))
+
+    def blocks(self, held: Iterable[Allocation]) -> Iterator[Buffer]:
+        yield from self._numbers

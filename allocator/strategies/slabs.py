@@ -5,7 +5,7 @@ Among large allocations, each small one that lives long would keep two free rang
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from dl4all.allocator.allocation import Allocation, Strategy
 from dl4all.runtime.protocols import Buffer, Span
@@ -23,11 +23,9 @@ class Slabs:
         self._free: dict[int, list[Allocation]] = {}  # slots by size
         self._used: dict[Allocation, list[Allocation]] = {}
 
-    def _slot(self, nbytes: int) -> int:
-        return max(self._least, 1 << (nbytes - 1).bit_length())
-
     def allocate(self, nbytes: int) -> Allocation | None:
-        slots = self._free.get(self._slot(nbytes))
+        size = 1 << (nbytes - 1).bit_length()
+        slots = self._free.get(size if size > self._least else self._least)
         if slots:
             return slots.pop()
         slab = self._below.allocate(SLAB)
@@ -37,7 +35,7 @@ class Slabs:
         return self._cut(self._below.grow(SLAB), nbytes)
 
     def _cut(self, slab: Allocation, nbytes: int) -> Allocation:
-        size = self._slot(nbytes)
+        size = max(self._least, 1 << (nbytes - 1).bit_length())
         buffer, start, _ = slab.span
         self._used[slab] = slots = [
             Allocation(Span(buffer, start + offset, size), size, self) for offset in range(0, SLAB, size)
@@ -65,3 +63,17 @@ class Slabs:
 
     def largest(self) -> int:
         return max((size for size, slots in self._free.items() if slots), default=0)
+
+    @property
+    def slabs(self) -> Iterable[Allocation]:
+        """What it holds of the strategy that slabs come from."""
+        return self._used
+
+    def rebuild(self, held: Collection[Allocation]) -> None:
+        self._free = {}
+        for slots in self._used.values():
+            self._free.setdefault(slots[0].size, []).extend(s for s in reversed(slots) if s not in held)
+
+    def blocks(self, held: Iterable[Allocation]) -> Iterator[Buffer]:
+        """None of its own."""
+        return iter(())

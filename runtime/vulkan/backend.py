@@ -13,6 +13,7 @@ from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.requirements import FEATURES
 from dl4all.runtime.spirv import Module
+from dl4all.runtime.unowned import unowned
 from dl4all.runtime.validation import check_allocation
 from dl4all.runtime.vulkan import features
 from dl4all.runtime.vulkan.buffer import VulkanBuffer, free_memory, memory_types
@@ -123,6 +124,10 @@ class VulkanBackend:
     def allocate(self, nbytes: int, kind: MemoryKind = "device") -> VulkanBuffer:
         check_allocation(self, nbytes, kind)
         return VulkanBuffer(self, nbytes, kind)
+
+    def unowned(self) -> list[VulkanBuffer]:
+        """Buffers that nobody can free any more."""
+        return unowned(self.buffers)
 
     def memory(self) -> Memory:
         total = self.info.memory

@@ -10,7 +10,7 @@ from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.protocols import Bytes, MemoryKind
 from dl4all.runtime.vulkan.discovery import PhysicalDevice
 from dl4all.runtime.vulkan.instance import WHOLE_SIZE, api, check
-from dl4all.runtime.vulkan.structs import create, destroy, struct
+from dl4all.runtime.vulkan.structs import create, struct
 
 if TYPE_CHECKING:
     from dl4all.runtime.vulkan.backend import VulkanBackend
@@ -26,7 +26,7 @@ class MemoryTypes(NamedTuple):
 class VulkanBuffer:
     """Memory that shaders and copies can use."""
 
-    __slots__ = ("_backend", "_memory", "handle", "mapped", "nbytes")
+    __slots__ = ("_backend", "_handle", "_memory", "handle", "mapped", "nbytes")
 
     def __init__(self, backend: VulkanBackend, nbytes: int, kind: MemoryKind) -> None:
         nbytes = -(-nbytes // 4) * 4  # fills and shaders work on words
@@ -41,14 +41,16 @@ class VulkanBuffer:
         self._backend = backend
         self.nbytes = nbytes
         self.mapped: Bytes | None = None
-        self._memory = vulkan.ffi.NULL
-        self.handle = create("Buffer", backend.device, f"{nbytes} bytes", size=nbytes, usage=usage)
+        # Where Vulkan writes the handles to: an exception on the way back loses none.
+        self._handle, self._memory = vulkan.ffi.new("VkBuffer*"), vulkan.ffi.new("VkDeviceMemory*")
+        backend.buffers.add(self)
         try:
+            what = f"{nbytes} bytes"
+            self.handle = create("Buffer", backend.device, what, self._handle, size=nbytes, usage=usage)
             self._bind(kind)
         except BaseException:
-            self._release()
+            self.free()
             raise
-        backend.buffers.add(self)
 
     def _bind(self, kind: MemoryKind) -> None:
         backend, lib, ffi = self._backend, api().lib, api().ffi
@@ -58,36 +60,37 @@ class VulkanBuffer:
         allowed = [i for i in types if needs.memoryTypeBits & (1 << i)]
         if not allowed or needs.size > backend.info.limits.allocation_size:
             raise _too_large(backend, needs.size)
-        memory = ffi.new("VkDeviceMemory*")
         result = 0
         for index in allowed:
             wanted = struct("VkMemoryAllocateInfo", allocationSize=needs.size, memoryTypeIndex=index)
-            result = lib.vkAllocateMemory(backend.device, wanted, ffi.NULL, memory)
+            result = lib.vkAllocateMemory(backend.device, wanted, ffi.NULL, self._memory)
             if result == 0:
                 break
         check(result, f"allocating {needs.size} bytes")
-        self._memory = memory[0]
-        check(lib.vkBindBufferMemory(backend.device, self.handle, self._memory, 0), "binding memory")
+        memory = self._memory[0]
+        check(lib.vkBindBufferMemory(backend.device, self.handle, memory, 0), "binding memory")
         if index in mapped:
             pointer = ffi.new("void**")
             check(
-                lib.vkMapMemory(backend.device, self._memory, 0, WHOLE_SIZE, 0, pointer),
+                lib.vkMapMemory(backend.device, memory, 0, WHOLE_SIZE, 0, pointer),
                 "mapping memory",
             )
             self.mapped = np.frombuffer(ffi.buffer(pointer[0], self.nbytes), np.uint8)
 
     def free(self) -> None:
-        if self.handle is None:
+        """Give it back. Once done, and after an exception, it may be done again."""
+        if self not in self._backend.buffers:
             return
         self._backend.forget(self)
-        self._release()
+        self.handle = self.mapped = None
+        lib, device, null = api().lib, self._backend.device, [api().ffi.NULL]
+        handle, memory = self._handle, self._memory
+        if handle:
+            # One statement, as in a timeline: what was destroyed is known to be.
+            [self._handle] = map(lib.vkDestroyBuffer, [device], [handle[0]], null)
+        if memory:
+            [self._memory] = map(lib.vkFreeMemory, [device], [memory[0]], null)
         self._backend.buffers.discard(self)
-
-    def _release(self) -> None:
-        self.mapped = None
-        destroy("Buffer", self._backend.device, self.handle)
-        api().lib.vkFreeMemory(self._backend.device, self._memory, api().ffi.NULL)
-        self.handle = None
 
 
 def _too_large(backend: VulkanBackend, nbytes: int) -> OutOfMemoryError:

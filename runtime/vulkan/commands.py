@@ -29,11 +29,13 @@ def allocate_commands(device: Any, pool: Any, count: int) -> Any:
     return buffers
 
 
-def descriptor_pool(device: Any, sets: int) -> Any:
-    """A pool for `sets` descriptor sets of at most MAX_BINDINGS buffers each."""
+def descriptor_pool(device: Any, sets: int, handle: Any = None) -> Any:
+    """A pool for `sets` descriptor sets of at most MAX_BINDINGS buffers each; `handle` is as of `create`."""
     kind = api().VK_DESCRIPTOR_TYPE_STORAGE_BUFFER
     sizes = array("VkDescriptorPoolSize", [{"type": kind, "descriptorCount": sets * MAX_BINDINGS}])
-    return create("DescriptorPool", device, "descriptors", maxSets=sets, poolSizeCount=1, pPoolSizes=sizes)
+    return create(
+        "DescriptorPool", device, "descriptors", handle, maxSets=sets, poolSizeCount=1, pPoolSizes=sizes
+    )
 
 
 class CommandWriter:
@@ -79,14 +81,12 @@ class CommandWriter:
         check(self._lib.vkBeginCommandBuffer(buffer, self._begin), "recording")
         self.buffer = buffer
 
-    def end(self) -> None:
-        """Finish it, with what it has written visible to the host and to whatever comes."""
+    def last_barrier(self) -> None:
+        """Let the host, and whatever comes, see what was written."""
         self._lib.vkCmdPipelineBarrier(
             self.buffer, self._stages, self._stages | self._host_stage, 0,
             1, self._last_barrier, 0, self._null, 0, self._null,
         )  # fmt: skip
-        buffer, self.buffer = self.buffer, None
-        check(self._lib.vkEndCommandBuffer(buffer), "recording")
 
     def barrier(self) -> None:
         """Let what follows see what was written before, in earlier submissions of the queue too."""

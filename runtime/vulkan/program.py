@@ -39,7 +39,7 @@ class VulkanProgram:
         self._backend = backend
         self.module = module
         self._constants = tuple(constants)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.writes = module.interface.writes
         null = api().ffi.NULL
         self._shader = self.set_layout = self.layout = self.pipeline = self._tiled = null

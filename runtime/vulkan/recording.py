@@ -16,7 +16,7 @@ from dl4all.runtime.protocols import SUBMISSION_SECONDS, Command, Copy, Dispatch
 from dl4all.runtime.split_dispatch import cut
 from dl4all.runtime.validation import check_command, check_replay
 from dl4all.runtime.vulkan.commands import CommandWriter, allocate_commands, descriptor_pool
-from dl4all.runtime.vulkan.instance import api
+from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.structs import create, destroy
 from dl4all.runtime.vulkan.timeline import Timeline
 
@@ -57,7 +57,7 @@ class Ready:
 class VulkanRecording:
     def __init__(self, backend: VulkanBackend, commands: Sequence[Command]) -> None:
         self.commands = tuple(commands)
-        self.lock = threading.Lock()  # held by who replays it
+        self.lock = threading.RLock()  # held by who replays it
         self.hazards = Hazards()  # everything that the commands read and write
         self._uses: set[Any] = set()  # buffers and programs
         self._stale = False  # one of them was freed
@@ -146,7 +146,8 @@ class VulkanRecording:
             self._write.barrier()
             for step in steps:
                 self._write_step(step)
-            self._write.end()
+            self._write.last_barrier()
+            check(api().lib.vkEndCommandBuffer(commands[0]), "recording")
         ready.push = dict(self._push)
         return ready
 

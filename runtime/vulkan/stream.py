@@ -3,12 +3,17 @@
 Commands are recorded until the batch is full or somebody needs a result, then submitted in one
 piece; up to ``IN_FLIGHT`` batches run while the next is recorded. Spans read and written since the last
 barrier are tracked, and a barrier is recorded only before a command that depends on one of them.
+
+An exception may come at any line, as Ctrl-C does, and the next use goes on from there. Where a batch stands
+is what its own few notes say: each changes by one statement, and what was half done is done again or has no
+effect. A command that was cut short may have left a barrier or bindings, or run all the same; one that was
+accepted runs once (docs/decisions/0008-interrupts.md).
 """
 
 from __future__ import annotations
 
+import operator
 import time
-from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +59,7 @@ class VulkanStream:
             raise
         self._write = CommandWriter(backend.device, vulkan.VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT)
         self._batch: Batch | None = None  # being recorded
-        self._running: deque[Batch] = deque()
-        self._idle: list[Batch] = []
-        self._batches: list[Batch] = []  # all of them
+        self._batches: list[Batch] = []  # all of them; those with a value run, except the one being recorded
         self._hazards = Hazards()  # since the last barrier
         self._busy = Hazards()  # since the stream was last known to be idle
         self._replayed: set[VulkanRecording] = set()  # since then, too
@@ -75,6 +78,7 @@ class VulkanStream:
             return
         program, spans, groups, push, seconds = command
         batch = self._record(seconds)
+        batch.length += 1  # first: what comes now takes room, whether it is finished or not
         write = self._write
         descriptors = write.descriptors(batch.descriptors, program, spans)
         self._order(*accesses(command), alone=ran is not None)
@@ -87,7 +91,8 @@ class VulkanStream:
             write.dispatch(groups)
             timestamps.after(write.buffer, ran)
         batch.seconds += seconds
-        self._count(batch)
+        if batch.length >= BATCH:
+            self._submit()
 
     def copy(self, command: Copy) -> None:
         check_command(self._backend, command)
@@ -95,16 +100,20 @@ class VulkanStream:
 
     def _copy(self, command: Copy) -> None:
         batch = self._record()
+        batch.length += 1
         self._order([command.source], [command.target])
         self._write.copy(command)
-        self._count(batch)
+        if batch.length >= BATCH:
+            self._submit()
 
     def fill(self, command: Fill) -> None:
         check_command(self._backend, command)
         batch = self._record()
+        batch.length += 1
         self._order([], [command.target])
         self._write.fill(command)
-        self._count(batch)
+        if batch.length >= BATCH:
+            self._submit()
 
     def upload(self, target: Span, data: Bytes) -> None:
         self._check_open()
@@ -137,13 +146,12 @@ class VulkanStream:
                 self._wait_for_everything()
             out[:] = mapped[source.offset : source.offset + out.size]
             return
-        batch = self._record()
         staging = VulkanBuffer(self._backend, out.size, "host")
         try:
             self._copy(Copy(source, Span(staging, 0, out.size)))
             self._wait_for_everything()
         except BaseException:
-            batch.staging.append(staging)  # the copy may still run
+            self._outlive(staging)
             raise
         assert staging.mapped is not None
         out[:] = staging.mapped[: out.size]
@@ -158,8 +166,12 @@ class VulkanStream:
             if push:
                 recording.set_push(push)
             ready = recording.ready()
-            for commands in ready.pieces:
-                ready.timeline, ready.value = self._timeline, self._hand_over(commands)
+            try:
+                for commands in ready.pieces:
+                    ready.timeline, ready.value = self._timeline, self._timeline.submitted + 1
+                    self._hand_over(commands)
+            finally:
+                ready.value = self._timeline.submitted
         if self._timeline.submitted > REPLAYS_IN_FLIGHT:
             self._timeline.wait(self._timeline.submitted - REPLAYS_IN_FLIGHT)
         self._hazards.clear()  # it begins and ends with a barrier
@@ -188,8 +200,8 @@ class VulkanStream:
 
     def synchronize(self) -> None:
         self._submit()
-        while self._running:
-            self._retire()
+        while batch := self._oldest():
+            self._retire(batch)
         self._timeline.wait(self._timeline.submitted)  # replays
         self._settled()
 
@@ -205,12 +217,10 @@ class VulkanStream:
             self._timeline.abandon()
         self._backend.streams.discard(self)
         for batch in self._batches:
-            batch.free_staging()
-            batch.free(device)
+            batch.free()
         destroy("CommandPool", device, self._command_pool)
         self._batch = None
-        for batches in (self._batches, self._idle, self._running):
-            batches.clear()
+        self._batches.clear()
 
     def forget(self, thing: Any) -> None:
         """A buffer is about to be freed."""
@@ -222,32 +232,28 @@ class VulkanStream:
     def _record(self, seconds: float = 0.0) -> Batch:
         """The batch being recorded, or a new one if it has no room for so many seconds."""
         batch = self._batch
-        if batch is not None and (batch.ended or batch.seconds + seconds > SUBMISSION_SECONDS):
-            self._submit()
-            batch = None
         if batch is not None:
-            return batch
+            if batch.ended is None and batch.length < BATCH and batch.seconds + seconds <= SUBMISSION_SECONDS:
+                return batch
+            self._submit()
         self._check_open()
-        if len(self._running) >= IN_FLIGHT:
-            self._retire()
-        if not self._idle:
-            new = Batch(self._backend.device, self._command_pool)
-            self._batches.append(new)
-            self._idle.append(new)
-        batch = self._idle[-1]
+        running = [batch for batch in self._batches if batch.value]
+        if len(running) >= IN_FLIGHT:
+            self._retire(min(running, key=operator.attrgetter("value")))
+        idle = [batch for batch in self._batches if not batch.value]
+        batch = idle[0] if idle else Batch(self._backend.device)
+        if not idle:
+            self._batches.append(batch)
+        batch.prepare(self._command_pool)
+        batch.begun = True
         self._write.begin(batch.commands[0])
-        self._batch = self._idle.pop()
+        self._batch = batch
         return batch
 
     def _check_open(self) -> None:
         if self not in self._backend.streams:
             self._backend.check_open()
             raise DeviceError("[vulkan] the stream is closed")
-
-    def _count(self, batch: Batch) -> None:
-        batch.length += 1
-        if batch.length >= BATCH:
-            self._submit()
 
     def _order(self, reads: list[Span], writes: list[Span], *, alone: bool = False) -> None:
         """Put a barrier before a command that depends on an earlier one, or is to run alone.
@@ -274,6 +280,7 @@ class VulkanStream:
             pieces = cut(groups, seconds, SUBMISSION_SECONDS)
         for i, (first, size) in enumerate(pieces):
             batch = self._record()
+            batch.length += 1
             descriptors = self._write.descriptors(batch.descriptors, program, spans)
             if i == 0:  # the pieces do not depend on each other
                 self._order(*accesses(command))
@@ -299,47 +306,53 @@ class VulkanStream:
     # Submission
 
     def _submit(self) -> None:
+        """Hand over the batch being recorded, from where an exception may have left it."""
         batch = self._batch
         if batch is None:
             return
-        if not batch.ended:
-            try:
-                self._write.end()
-            except BaseException:  # the driver could not keep what was recorded
-                self._batch = None
-                self._recycle(batch)
-                raise
-            batch.ended = True  # where submitting fails for want of memory, it can be tried again
-        if batch.timestamps is not None:
-            batch.timestamps.submit()
-        batch.value = self._hand_over(batch.commands)
+        if batch.ended is None:
+            self._write.last_barrier()
+            [batch.ended] = map(api().lib.vkEndCommandBuffer, batch.commands)
+        if batch.ended:  # the driver could not keep what was recorded
+            self._batch = None
+            check(batch.ended, "recording")
+        # Where submitting fails for want of memory, it can be tried again.
+        submitted = self._timeline.submitted
+        if not 0 < batch.value <= submitted:
+            batch.value = submitted + 1
+            if batch.timestamps is not None:
+                batch.timestamps.submit()
+            self._hand_over(batch.commands)
         self._batch = None
-        self._running.append(batch)
-
-    def _hand_over(self, commands: Any) -> int:
-        waits = [event for event in self._waits if not event.query()]
-        value = self._timeline.submit(self._queue, commands, waits)
         self._waits.clear()
-        return value
 
-    def _retire(self) -> None:
+    def _hand_over(self, commands: Any) -> None:
+        waits = [event for event in self._waits if not event.query()]
+        self._timeline.submit(self._queue, commands, waits)
+        self._waits.clear()
+
+    def _oldest(self) -> Batch | None:
+        """Of the batches that run, the one that was submitted first."""
+        running = [batch for batch in self._batches if batch.value and batch is not self._batch]
+        return min(running, key=operator.attrgetter("value"), default=None)
+
+    def _retire(self, batch: Batch) -> None:
         """Wait for the oldest running batch and make it ready for use again."""
-        batch = self._running[0]
         self._timeline.wait(batch.value)
-        self._running.popleft()
         try:
             if batch.timestamps is not None:
                 self._timed_until = batch.timestamps.report(self._timed_until)
         finally:
-            self._recycle(batch)
+            batch.value = 0
+        batch.clean()
 
-    def _recycle(self, batch: Batch) -> None:
-        """Make a batch that does not run ready for use again."""
-        batch.free_staging()
-        batch.clear()
-        lib, device = api().lib, self._backend.device
-        check(lib.vkResetDescriptorPool(device, batch.descriptors, 0), "resetting descriptors")
-        self._idle.append(batch)
+    def _outlive(self, staging: VulkanBuffer) -> None:
+        """Keep memory that was to be copied to, which may or may not happen, until nothing runs that does."""
+        last = self._batch or max(self._batches, key=operator.attrgetter("value"), default=None)
+        if last is None:
+            staging.free()
+        else:
+            last.staging.append(staging)
 
     # What the host may touch
 

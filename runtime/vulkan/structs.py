@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
+from collections import deque
 from typing import Any
 
 from dl4all.runtime.vulkan.instance import api, check
 
-# cffi keeps alive what it allocates only while the Python object lives, not what a structure points to.
-_pointed_to: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
+# cffi keeps alive what it allocates only while the Python object lives, not what a structure points to. Not a
+# WeakKeyDictionary: that runs a line of Python when a key goes, and an interrupt that comes there is lost.
+_pointed_to: dict[weakref.ref[Any], tuple[Any, ...]] = {}
+_gone: deque[weakref.ref[Any]] = deque()
 
 
 def struct(name: str, **fields: Any) -> Any:
@@ -17,7 +21,10 @@ def struct(name: str, **fields: Any) -> Any:
     fields = {field: value for field, value in fields.items() if value is not None}
     kind = _structure_types().get(name.lower())
     made = api().ffi.new(f"{name}*", fields if kind is None else {"sType": kind, **fields})
-    _pointed_to[made] = tuple(fields.values())
+    while _gone:
+        with contextlib.suppress(IndexError):  # another thread was quicker
+            _pointed_to.pop(_gone.popleft(), None)
+    _pointed_to[weakref.ref(made, _gone.append)] = tuple(fields.values())
     return made
 
 
@@ -26,14 +33,16 @@ def array(ctype: str, values: Any) -> Any:
     return api().ffi.new(f"{ctype}[]", values)
 
 
-def create(kind: str, device: Any, what: str, **fields: Any) -> Any:
+def create(kind: str, device: Any, what: str, handle: Any = None, **fields: Any) -> Any:
     """A new object: ``create("Fence", device, "a fence")`` is ``vkCreateFence``.
+
+    `handle` is where Vulkan writes it to: who has that loses nothing if an exception comes before the return.
 
     Raises:
         OutOfMemoryError, DeviceLostError, DeviceError
     """
     vulkan = api()
-    handle = vulkan.ffi.new(f"Vk{kind}*")
+    handle = vulkan.ffi.new(f"Vk{kind}*") if handle is None else handle
     info = struct(f"Vk{kind}CreateInfo", **fields)
     call = getattr(vulkan.lib, f"vkCreate{kind}")
     check(call(device, info, vulkan.ffi.NULL, handle), f"creating {what}")

@@ -61,18 +61,27 @@ class Timestamps:
         check(lib.vkCreateQueryPool(device, create, ffi.NULL, pool), "creating a query pool")
         self._pool = pool[0]
         self._waiting: list[Ran] = []
+        self._open = False  # the last dispatch has begun and not ended
+        self._lost = False  # an exception came between: what the pool holds does not fit together
         self._submitted = 0.0
 
     def before(self, commands: Any) -> None:
         """Record that a dispatch is about to begin."""
+        self._lost = self._lost or self._open
+        self._open = True
+        if self._lost:
+            return
         if not self._waiting:
             self._lib.vkCmdResetQueryPool(commands, self._pool, 0, self._count)
         self._lib.vkCmdWriteTimestamp(commands, self._stage, self._pool, 2 * len(self._waiting))
 
     def after(self, commands: Any, ran: Ran) -> None:
         """Record that it has ended."""
+        if self._lost:
+            return
         self._lib.vkCmdWriteTimestamp(commands, self._stage, self._pool, 2 * len(self._waiting) + 1)
         self._waiting.append(ran)
+        self._open = False
 
     def submit(self) -> None:
         """Note the time just before the batch is submitted."""
@@ -83,6 +92,9 @@ class Timestamps:
 
         `earlier` is the end of what ran on the queue before, and the end of this is returned.
         """
+        if self._lost or self._open:
+            self._waiting.clear()
+        self._lost = self._open = False
         if not self._waiting:
             return earlier
         values = np.empty(2 * len(self._waiting), np.uint64)

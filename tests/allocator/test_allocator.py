@@ -15,14 +15,10 @@ from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.device_info import Limits
-from tests.support.fake_backend import LIMITS, MIB, FakeBackend, make
+from dl4all.runtime.protocols import Span
+from tests.support.fake_backend import LIMITS, MIB, FakeBackend, give, make, take
 
 STRATEGIES = ("pool", "best_fit")
-
-
-def storage_of(allocator: Allocator, nbytes: int) -> Storage:
-    allocation = allocator.allocate(nbytes)
-    return Storage(allocation.span, nbytes, allocation, allocator.release)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -35,11 +31,11 @@ def test_stats_add_up(strategy: str) -> None:
         if held and random.random() < 0.5:
             allocation = held.pop(int(random.integers(len(held))))
             allocated -= allocation.nbytes
-            allocator.release(allocation)
+            give(allocation)
         elif random.random() < 0.01:
             allocator.trim()
         else:
-            held.append(allocator.allocate(int(random.integers(1, 10 * MIB))))
+            held.append(take(allocator, int(random.integers(1, 10 * MIB))))
             allocated += held[-1].nbytes
             count += 1
         peak = max(peak, allocated)
@@ -51,7 +47,7 @@ def test_stats_add_up(strategy: str) -> None:
     allocator.reset_peak()
     assert allocator.stats.peak == allocated
     for allocation in held:
-        allocator.release(allocation)
+        give(allocation)
     allocator.trim()
     assert allocator.stats.reserved == backend.taken == 0
 
@@ -59,17 +55,17 @@ def test_stats_add_up(strategy: str) -> None:
 def test_stats_are_of_one_moment() -> None:
     _, allocator = make()
     before = allocator.stats
-    allocator.allocate(1000)
+    take(allocator, 1000)
     assert before == Stats()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_trim_frees_what_waits_and_only_that(strategy: str) -> None:
     backend, allocator = make(strategy)
-    held = allocator.allocate(3 * MIB)
-    waiting = [allocator.allocate(n) for n in (2 * MIB, 1000, 40 * MIB)]
+    held = take(allocator, 3 * MIB)
+    waiting = [take(allocator, n) for n in (2 * MIB, 1000, 40 * MIB)]
     for allocation in waiting:
-        allocator.release(allocation)
+        give(allocation)
     assert allocator.trim() > 0
     assert not held.span.buffer.freed
     assert backend.taken == allocator.stats.reserved >= held.size
@@ -83,8 +79,8 @@ def test_trim_frees_what_waits_and_only_that(strategy: str) -> None:
 @pytest.mark.parametrize("knows", [False, True])
 def test_out_of_memory_trims_and_tries_again(strategy: str, knows: bool) -> None:
     backend, allocator = make(strategy, budget=10 * MIB, knows=knows)
-    allocator.release(allocator.allocate(6 * MIB))
-    allocation = allocator.allocate(8 * MIB)
+    give(take(allocator, 6 * MIB))
+    allocation = take(allocator, 8 * MIB)
     assert allocation.size == 8 * MIB
     assert backend.taken <= 10 * MIB
 
@@ -92,26 +88,26 @@ def test_out_of_memory_trims_and_tries_again(strategy: str, knows: bool) -> None
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_out_of_memory_with_nothing_to_trim(strategy: str) -> None:
     _, allocator = make(strategy, budget=10 * MIB)
-    held = allocator.allocate(8 * MIB, "conv2d")
+    held = take(allocator, 8 * MIB, "conv2d")
     before = allocator.stats
     with pytest.raises(OutOfMemoryError, match="do not fit") as failure:
-        allocator.allocate(4 * MIB, "relu")
+        take(allocator, 4 * MIB, "relu")
     text = str(failure.value)
     assert text.startswith("[relu] 4.0 MiB do not fit on fake: 8.0 MiB are in use")
     assert "8.0 MiB  conv2d" in text
     assert "4194304 bytes do not fit" in text  # what the driver said
     assert allocator.stats == before
-    allocator.release(held)
-    assert allocator.allocate(4 * MIB).size == 4 * MIB
+    give(held)
+    assert take(allocator, 4 * MIB).size == 4 * MIB
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_out_of_memory_although_trimmed(strategy: str) -> None:
     _, allocator = make(strategy, budget=10 * MIB)
-    allocator.release(allocator.allocate(2 * MIB))
-    allocator.allocate(8 * MIB)
+    give(take(allocator, 2 * MIB))
+    take(allocator, 8 * MIB)
     with pytest.raises(OutOfMemoryError, match="do not fit"):
-        allocator.allocate(4 * MIB)
+        take(allocator, 4 * MIB)
     assert allocator.stats.reserved == 8 * MIB
 
 
@@ -119,11 +115,11 @@ def test_out_of_memory_although_trimmed(strategy: str) -> None:
 def test_the_users_limit_counts_like_the_drivers(strategy: str) -> None:
     backend, allocator = make(strategy)
     allocator.driver.limit = 10 * MIB
-    held = allocator.allocate(8 * MIB)
+    held = take(allocator, 8 * MIB)
     with pytest.raises(OutOfMemoryError, match=r"the limit is 10\.0 MiB"):
-        allocator.allocate(4 * MIB)
-    allocator.release(held)
-    allocator.allocate(9 * MIB)
+        take(allocator, 4 * MIB)
+    give(held)
+    take(allocator, 9 * MIB)
     assert backend.taken <= 10 * MIB
 
 
@@ -132,21 +128,21 @@ def test_cycles_of_python_objects_are_collected_before_giving_up(strategy: str) 
     _, allocator = make(strategy, budget=10 * MIB)
     gc.disable()
     try:
-        cycle: list[Any] = [storage_of(allocator, 8 * MIB)]
+        cycle: list[Any] = [allocator.storage(8 * MIB)]
         cycle.append(cycle)
         del cycle
-        assert allocator.allocate(8 * MIB).size == 8 * MIB
+        assert take(allocator, 8 * MIB).size == 8 * MIB
     finally:
         gc.enable()
 
 
 def test_no_more_allocations_than_the_driver_allows() -> None:
     backend, allocator = make("pool", limits=Limits(2**40, 2**40, allocations=116))
-    allocations = [allocator.allocate(1000 * n) for n in range(1, 101)]
+    allocations = [take(allocator, 1000 * n) for n in range(1, 101)]
     with pytest.raises(OutOfMemoryError, match="100 of 116 allocations are in use"):
-        allocator.allocate(1)
-    allocator.release(allocations[99])
-    allocator.allocate(1)
+        take(allocator, 1)
+    give(allocations[99])
+    take(allocator, 1)
     assert backend.asked == 101
 
 
@@ -158,7 +154,7 @@ def test_every_single_allocation_may_fail(strategy: str) -> None:
     def program(backend: FakeBackend, allocator: Allocator) -> None:
         held: list[Storage] = []
         for i, nbytes in enumerate(sizes):
-            held.append(storage_of(allocator, nbytes))
+            held.append(allocator.storage(nbytes))
             if i % 3 == 0:
                 del held[: len(held) // 2]
 
@@ -183,13 +179,13 @@ def test_every_single_allocation_may_fail(strategy: str) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_garbage_collection_in_the_middle_of_allocate(strategy: str) -> None:
     backend, allocator = make(strategy)
-    garbage = [storage_of(allocator, 5 * MIB) for _ in range(3)]
+    garbage = [allocator.storage(5 * MIB) for _ in range(3)]
     backend.during = garbage.clear  # the storages go while the driver is asked
-    allocator.allocate(5 * MIB)
+    take(allocator, 5 * MIB)
     assert allocator.stats.allocated == 5 * MIB
     reserved = allocator.stats.reserved
     for _ in range(3):
-        allocator.allocate(5 * MIB)
+        take(allocator, 5 * MIB)
     assert allocator.stats.reserved <= reserved
 
 
@@ -203,12 +199,13 @@ def test_garbage_collection_in_the_middle_of_trim() -> None:
         backend.waited = True
 
     allocator.driver._synchronize = wait
-    late = allocator.allocate(5000)
-    garbage.append(Storage(late.span, 5000, late, allocator.release))
-    allocator.release(allocator.allocate(5000))
+    garbage.append(allocator.storage(5000))
+    late = garbage[0].allocation
+    assert late is not None
+    give(take(allocator, 5000))
     assert allocator.trim() == late.size
     assert not late.span.buffer.freed
-    assert allocator.allocate(5000) is late
+    assert take(allocator, 5000) is late
 
 
 def test_release_in_a_thread_that_holds_the_device() -> None:
@@ -222,8 +219,8 @@ def test_release_in_a_thread_that_holds_the_device() -> None:
             backend.waited = True
 
     allocator.driver._synchronize = wait
-    allocator.release(allocator.allocate(8 * MIB))
-    storage = [storage_of(allocator, 1)]
+    give(take(allocator, 8 * MIB))
+    storage = [allocator.storage(1)]
 
     def launch() -> None:
         with device:
@@ -231,7 +228,14 @@ def test_release_in_a_thread_that_holds_the_device() -> None:
             trimming.wait()
             storage.clear()
 
-    allocating = threading.Thread(target=allocator.allocate, args=(4 * MIB,), daemon=True)
+    allocating = threading.Thread(
+        target=take,
+        args=(
+            allocator,
+            4 * MIB,
+        ),
+        daemon=True,
+    )
     launching = threading.Thread(target=launch, daemon=True)
     launching.start()
     for thread in (launching, allocating):
@@ -248,11 +252,11 @@ def test_many_threads(strategy: str) -> None:
     def work(number: int) -> None:
         random = np.random.default_rng(number)
         for _ in range(500):
-            allocation = allocator.allocate(int(random.integers(1, 4 * MIB)))
+            allocation = take(allocator, int(random.integers(1, 4 * MIB)))
             place = id(allocation.span.buffer), allocation.span.offset
             assert owners.setdefault(place, number) == number, "memory with two owners"
             del owners[place]
-            allocator.release(allocation)
+            give(allocation)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(work, range(8)))
@@ -269,7 +273,7 @@ def test_many_threads(strategy: str) -> None:
 
 def test_a_storage_goes_back_with_its_last_owner() -> None:
     _, allocator = make("pool")
-    storage = storage_of(allocator, 1000)
+    storage = allocator.storage(1000)
     views = [storage, storage]
     buffer = storage.buffer
     del storage
@@ -277,21 +281,14 @@ def test_a_storage_goes_back_with_its_last_owner() -> None:
     assert allocator.stats.allocated == 1000
     views.pop()
     assert allocator.stats.allocated == 0
-    assert allocator.allocate(1000).span.buffer is buffer
-
-
-def test_a_storage_that_nobody_takes_back() -> None:
-    _, allocator = make("pool")
-    allocation = allocator.allocate(1000)
-    Storage(allocation.span, 1000)
-    assert allocator.stats.allocated == 1000
+    assert take(allocator, 1000).span.buffer is buffer
 
 
 def test_memory_of_the_host_is_counted() -> None:
     _, allocator = make()
-    allocation = allocator.adopt(1000, "upload")
+    storage = allocator.adopt(Span(None, 0, 1000), 1000, "upload")
     assert allocator.stats == Stats(1000, 1000, 1000, 1000)
-    allocator.release(allocation)
+    del storage
     assert allocator.stats == Stats(0, 0, 1000, 1000)
 
 
@@ -299,7 +296,7 @@ def test_a_size_of_its_own_for_everything() -> None:
     """Small, large and huge allocations come from different strategies, and all go back."""
     backend, allocator = make("best_fit", limits=LIMITS)
     sizes = (1, 64, 4096, 4097, MIB, 255 * MIB, 256 * MIB, 700 * MIB)
-    allocations = [allocator.allocate(nbytes) for nbytes in sizes]
+    allocations = [take(allocator, nbytes) for nbytes in sizes]
     assert [allocation.size >= allocation.nbytes for allocation in allocations] == [True] * len(sizes)
     assert {type(allocation.strategy).__name__ for allocation in allocations} == {
         "Slabs",
@@ -307,9 +304,9 @@ def test_a_size_of_its_own_for_everything() -> None:
         "Direct",
     }
     for allocation in allocations:
-        allocator.release(allocation)
+        give(allocation)
     asked = backend.asked
-    assert allocator.allocate(690 * MIB) is not None  # nearly the size of what waits
+    assert take(allocator, 690 * MIB) is not None  # nearly the size of what waits
     assert backend.asked == asked
-    allocator.allocate(400 * MIB)  # not: it would leave too much of it unused
+    take(allocator, 400 * MIB)  # not: it would leave too much of it unused
     assert backend.asked == asked + 1

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl4all.allocator.allocation import Allocation
-from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.planner import Lifetime, plan
 from dl4all.allocator.storage import Storage
-from tests.support.fake_backend import MIB, FakeStream, make
+from tests.support.fake_backend import MIB, FakeStream, give, make, take
 
 SIZES = st.one_of(
     st.sampled_from([1000, 50_000, 2 * MIB, 20 * MIB]),  # that come again
@@ -68,7 +66,9 @@ class Program:
             self.check()
 
     def allocate(self, nbytes: int, stream: FakeStream) -> None:
-        allocation = self.allocator.allocate(nbytes, "", stream)
+        storage = self.allocator.storage(nbytes, "", stream)
+        allocation = storage.allocation
+        assert allocation is not None
         buffer, start, bound = allocation.span
         assert start % 64 == 0
         assert bound >= nbytes
@@ -79,7 +79,6 @@ class Program:
                 # What was freed by the host is used by another stream only when that got so far; blocks
                 # that move between streams have been waited for as well.
                 assert user.done >= at, "used before the event"
-        storage = Storage(allocation.span, nbytes, allocation, self.allocator.release)
         self.use(storage, stream)
         self.held.append((storage, stream))
 
@@ -131,52 +130,49 @@ def test_memory_is_used_again_at_once_on_its_stream_and_after_the_event_elsewher
     for strategy in ("pool", "best_fit"):
         _, allocator = make(strategy)
         other = FakeStream()
-        first = lent(allocator, 2 * MIB)
+        first = allocator.storage(2 * MIB)
         place = first.span
-        allocator.release(first.allocation)
-        assert lent(allocator, 2 * MIB).span == place  # nobody waited
+        del first
+        assert allocator.storage(2 * MIB).span == place  # nobody waited
 
-        shared = lent(allocator, 3 * MIB)
+        shared = allocator.storage(3 * MIB)
         place = shared.span
         other.recorded += 1
         shared.used_on(other)
-        allocator.release(shared.allocation)
-        assert lent(allocator, 3 * MIB).span != place  # the other stream has not come so far
+        del shared
+        elsewhere = allocator.storage(3 * MIB)
+        assert elsewhere.span != place  # the other stream has not come so far
         other.done = other.recorded
-        assert lent(allocator, 3 * MIB).span == place
+        assert allocator.storage(3 * MIB).span == place
 
 
 def test_memory_waits_for_every_stream_that_uses_it() -> None:
     for strategy in ("pool", "best_fit"):
         _, allocator = make(strategy)
         fast, slow = FakeStream(), FakeStream()
-        shared = lent(allocator, 2 * MIB)
+        shared = allocator.storage(2 * MIB)
         place = shared.span
         for stream in (fast, slow):
             stream.recorded += 1
             shared.used_on(stream)
-        allocator.release(shared.allocation)
+        del shared
         fast.done = fast.recorded
-        assert lent(allocator, 2 * MIB).span != place
+        elsewhere = allocator.storage(2 * MIB)
+        assert elsewhere.span != place
         slow.done = slow.recorded
-        assert lent(allocator, 2 * MIB).span == place
-
-
-def lent(allocator: Allocator, nbytes: int) -> Any:
-    allocation = allocator.allocate(nbytes)
-    return Storage(allocation.span, nbytes, allocation)
+        assert allocator.storage(2 * MIB).span == place
 
 
 def test_a_block_moves_to_another_stream_when_that_is_done() -> None:
     for strategy in ("pool", "best_fit"):
         backend, allocator = make(strategy)
         main, other = allocator._main.stream, FakeStream()
-        allocator.release(allocator.allocate(20 * MIB))
+        give(take(allocator, 20 * MIB))
         main.recorded = 5
-        allocator.allocate(20 * MIB, stream=other)
+        take(allocator, 20 * MIB, stream=other)
         assert backend.asked == 2  # the first stream may still use its block
         main.done = 5
-        allocator.allocate(20 * MIB, stream=other)
+        take(allocator, 20 * MIB, stream=other)
         assert backend.asked == 2
 
 
@@ -185,10 +181,10 @@ def test_what_other_streams_use_is_waited_for_before_giving_up() -> None:
         _, allocator = make(strategy, budget=10 * MIB)
         other = FakeStream()
         other.recorded = 3
-        shared = lent(allocator, 8 * MIB)
+        shared = allocator.storage(8 * MIB)
         shared.used_on(other)
-        allocator.release(shared.allocation)
-        assert lent(allocator, 8 * MIB).nbytes == 8 * MIB
+        del shared
+        assert allocator.storage(8 * MIB).nbytes == 8 * MIB
         assert other.done == 3
 
 

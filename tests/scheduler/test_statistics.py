@@ -141,7 +141,7 @@ def test_work_of_a_vulkan_device_is_in_flight_until_its_timeline_has_come(
     assert place.in_flight() is False
     stream: Any = place._stream
     timeline = stream._timeline
-    monkeypatch.setattr(timeline, "submitted", timeline.submitted + 1)  # one that has not come
+    monkeypatch.setattr(timeline, "_value", timeline.submitted + 1)  # one that has not come
     assert place.in_flight() is True
 
 

@@ -6,12 +6,15 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from dl4all.allocator.allocation import Allocation
 from dl4all.allocator.allocator import Allocator
+from dl4all.allocator.storage import Storage
 from dl4all.allocator.strategies.by_size import choose
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.cpu.backend import describe
 from dl4all.runtime.device_info import Limits
 from dl4all.runtime.protocols import Memory
+from dl4all.runtime.unowned import unowned
 
 MIB = 1 << 20
 UNLIMITED = 2**50
@@ -26,11 +29,14 @@ class FakeBuffer:
         self.mapped = None
 
     def free(self) -> None:
-        """Give it back, once."""
+        """Give it back, once; after an exception it may be tried again."""
+        if self.freed and self.backend.interrupted:
+            return
         assert not self.freed
         assert self.backend.waited, "freed without waiting for the device"
         self.freed = True
         self.backend.taken -= self.nbytes
+        self.backend.buffers.discard(self)
 
 
 class FakeBackend:
@@ -40,6 +46,8 @@ class FakeBackend:
         self.info = dataclasses.replace(describe(), limits=limits or LIMITS)
         self.budget, self.taken, self.asked, self.knows = budget, 0, 0, knows
         self.waited = False
+        self.interrupted = False
+        self.buffers: set[FakeBuffer] = set()
         self.during: Callable[[], None] = lambda: None
         self.failures: set[int] = set()  # which requests fail, counted from 1
 
@@ -51,7 +59,13 @@ class FakeBackend:
         if self.taken + nbytes > self.budget or self.asked in self.failures:
             raise OutOfMemoryError(f"[fake] {nbytes} bytes do not fit")
         self.taken += nbytes
-        return FakeBuffer(self, nbytes)
+        buffer = FakeBuffer(self, nbytes)
+        self.buffers.add(buffer)
+        return buffer
+
+    def unowned(self) -> list[FakeBuffer]:
+        """What nobody holds, after an exception; else whoever lets go of one without freeing it is wrong."""
+        return unowned(self.buffers) if self.interrupted else []
 
     def memory(self) -> Memory:
         """What is left, or far too much."""
@@ -96,3 +110,19 @@ def make(
         backend, lambda driver: choose(driver, 64, strategy), backend.wait, record, FakeStream(), name="fake"
     )
     return backend, made
+
+
+_taken: dict[Allocation, Storage] = {}
+
+
+def take(allocator: Allocator, nbytes: int, tag: str = "", stream: Any = None) -> Allocation:
+    """An allocation on loan until :func:`give`."""
+    storage = allocator.storage(nbytes, tag, stream)
+    assert storage.allocation is not None
+    _taken[storage.allocation] = storage
+    return storage.allocation
+
+
+def give(allocation: Allocation) -> None:
+    """It goes back."""
+    del _taken[allocation]

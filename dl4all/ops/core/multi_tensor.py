@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.allocator.allocation import Allocation, aligned
+from dl4all.allocator.allocation import aligned
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div
 from dl4all.ops.core.tensor_base import TensorBase
@@ -152,12 +152,8 @@ def _split_allocation(device: Device, sizes: Sequence[int]) -> list[Storage]:
     offsets = [0, *itertools.accumulate(aligned(nbytes, device.alignment) for nbytes in sizes)]
     whole = device.allocate(offsets[-2] + sizes[-1])
     buffer, start, _ = whole.span
-
-    def release(allocation: Allocation, whole: Storage = whole) -> None:
-        """Does nothing but hold the whole allocation, which frees itself after its last part."""
-
     return [
-        Storage(Span(buffer, start + offset, aligned(nbytes, 4)), nbytes, whole.allocation, release)
+        Storage(Span(buffer, start + offset, aligned(nbytes, 4)), nbytes, whole.allocation, whole)
         for offset, nbytes in zip(offsets, sizes, strict=False)
     ]
 

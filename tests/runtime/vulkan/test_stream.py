@@ -17,7 +17,6 @@ from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.runtime.vulkan.batch import BATCH
 from dl4all.runtime.vulkan.event import VulkanEvent
 from dl4all.runtime.vulkan.instance import api
-from dl4all.runtime.vulkan.queue import Queue
 from dl4all.runtime.vulkan.stream import VulkanStream
 from tests.conftest import need
 from tests.runtime.vulkan.driver import Driver, install
@@ -231,13 +230,13 @@ def test_a_submission_waits_for_the_events_of_others(
     if "timeline_semaphore" not in recorder.backend._enabled:
         pytest.skip("the host waits here")
     waits: list[list[int]] = []
-    submit = Queue.submit
+    submit = recorder.driver.vkQueueSubmit
 
-    def note(queue: Queue, submission: Any, fence: Any) -> None:
+    def note(queue: Any, count: int, submission: Any, fence: Any) -> Any:
         values = api().ffi.cast("VkTimelineSemaphoreSubmitInfo*", submission.pNext)
         assert submission.waitSemaphoreCount == values.waitSemaphoreValueCount
         waits.append([values.pWaitSemaphoreValues[i] for i in range(submission.waitSemaphoreCount)])
-        submit(queue, submission, fence)
+        return submit(queue, count, submission, fence)
 
     others = [recorder.backend.new_stream() for _ in range(2)]
     events = []
@@ -246,7 +245,7 @@ def test_a_submission_waits_for_the_events_of_others(
             other.dispatch(step(recorder.program, recorder.c, recorder.d))
             event = other.record_event()
         events.append(event)
-    monkeypatch.setattr(Queue, "submit", note)
+    monkeypatch.setattr(recorder.driver, "vkQueueSubmit", note)
     with monkeypatch.context() as patch:
         patch.setattr(VulkanEvent, "query", lambda event: False)  # none has come yet
         for event in events:
