@@ -199,6 +199,10 @@ class Allocator:
             self._torn = True
             raise
 
+    def begin_child(self) -> None:
+        """In a forked child: another thread may have been in the middle of something, too."""
+        self._torn = True
+
     def _mend(self) -> None:
         """Work out everything anew that an exception may have left half done."""
         live = self._live

@@ -427,6 +427,7 @@ class Device:
         """In a forked child: forget copies by the parent's threads, and refuse what needs a driver."""
         self._copies.clear()
         if self.is_host:
+            self.pool.begin_child()
             return
         for part in ("_backend", "_beside", "_programs", "_stream", "_transfers", "pool"):
             setattr(self, part, fork.Refusal(self.name))
