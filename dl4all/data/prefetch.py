@@ -7,6 +7,7 @@ exception between two lines of Python leaves locked.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -279,9 +280,10 @@ def _leave_all() -> None:
     for prefetch in list(_live):
         prefetch.leave()
     until = time.monotonic() + EXIT_SECONDS
-    for thread in threading.enumerate():
-        if isinstance(thread, Worker):
-            thread.join(max(0.0, until - time.monotonic()))
+    with contextlib.suppress(KeyboardInterrupt):  # one more Ctrl-C: the devices are closed all the same
+        for thread in threading.enumerate():
+            if isinstance(thread, Worker):
+                thread.join(max(0.0, until - time.monotonic()))
 
 
 registry.before_closing.append(_leave_all)
