@@ -95,9 +95,13 @@ def start(thread: threading.Thread) -> None:
 def ended(thread: threading.Thread, timeout: float | None = None) -> bool:
     """Wait for the end of a thread that was given to :func:`start`, now or soon; returns whether it has come."""
     until = math.inf if timeout is None else time.monotonic() + timeout
-    while thread.ident is None and time.monotonic() < until:
-        time.sleep(STARTS)
-    if thread.ident is None:
-        return False
-    thread.join(None if timeout is None else max(0.0, until - time.monotonic()))
-    return not thread.is_alive()
+    while True:
+        left = until - time.monotonic()
+        try:
+            thread.join(None if timeout is None else max(0.0, left))
+        except RuntimeError:  # it has not started yet, or is this one
+            if left <= 0 or thread is threading.current_thread():
+                return False
+            time.sleep(STARTS)
+        else:
+            return not thread.is_alive()
