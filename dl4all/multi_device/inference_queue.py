@@ -63,7 +63,7 @@ class _Batch:
     key: Key | None = None  # while the requests may still wait under it
     given: bool = False  # to the stream of its device
     taken: bool = False  # by the thread of that stream
-    begun: float = 0.0  # by the clock of its device
+    begun: float = math.inf  # by the clock of its device; not yet
     settled: bool = False  # computed, or given to another device
     refused: frozenset[Device] = frozenset()  # lacked memory even for one request
 
