@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from dl4all.errors import ArgumentError, DeviceError
-from dl4all.runtime import fork, registry
+from dl4all.runtime import fork, registry, threads
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
 from dl4all.scheduler import profile_events, publisher
@@ -42,18 +42,19 @@ class _Queue:
         # In the order of (section, priority, number). Events divide the sections: none moves across them.
         self.heap: list[tuple[int, float, int, Task]] = []
         self.section = 0
-        self.places = deque([0.0] * limit)  # free ones, by the virtual times at which they became free
+        # Free ones, by the virtual times at which they became free: as many as the heap leaves.
+        self.places = deque([0.0] * limit)
         self.enough = limit // 4  # free places, for which blocked threads are worth waking
-        self.debt = 0  # tasks that had to come in without one
-        self.blocked = 0  # threads that wait for a place
         self.running: Task | None = None
         self.closed = False
         self.abandoned = False  # nobody can submit any more
         self.idle = False  # the thread waits for a signal
-        self.changed = threading.Condition(fork.rlock())
-        self.signals: SimpleQueue[None] = SimpleQueue()
+        self.changed = threads.Condition(fork.rlock())
+        self.signals: SimpleQueue[object] = SimpleQueue()  # None, or the reference to a stream that is gone
         self.thread: threading.Thread | None = None
+        self.started = 0  # not 0 when it was
         self.owner = 0  # the thread's number
+        self.stream: weakref.ref[Stream] | None = None
         self.hang: Hang | None = None
         self.virtual_until = 0.0
         self.busy = 0.0  # seconds in which tasks ran
@@ -66,89 +67,87 @@ class _Queue:
 
         `last`: behind all that waits, and before all that comes.
         """
-        with self.changed:
-            if not self.places and threading.get_ident() != self.owner and not self._wait_for_place(timeout):
-                return False
-            if self.closed:
-                raise DeviceError(f"[Stream] {self.name} is closed; make another one")
-            if self.thread is None:
-                self._start()
-            if self.places:
-                clock.advance_to(self.places.popleft())
-            else:
-                self.debt += 1
-            task.send()
-            task.number, task.device = next(_numbers), self.device.name
-            heapq.heappush(self.heap, (self.section, LAST if last else -task.priority, task.number, task))
-            self.section += last
-            if self.idle:
-                self.idle = False
-                self.signals.put(None)
-        return True
+        with self.changed.lock:
+            if self._put(task, last):
+                return True
+        return self.changed.wait_for(partial(self._put, task, last), timeout)
 
-    def _wait_for_place(self, timeout: float | None) -> bool:
-        self.blocked += 1
-        try:
-            return self.changed.wait_for(lambda: bool(self.places) or self.closed, timeout)
-        finally:
-            self.blocked -= 1
+    def _put(self, task: Task, last: bool) -> bool:
+        """Add a task; returns whether there was a place. An exception comes before that or after it."""
+        if self.closed:
+            raise DeviceError(f"[Stream] {self.name} is closed; make another one")
+        if not self.places and threading.get_ident() != self.owner:
+            return False
+        if not self.started:
+            self._start()
+        if self.places:
+            clock.advance_to(self.places[0])
+        task.send()
+        task.number, task.device = next(_numbers), self.device.name
+        heapq.heappush(self.heap, (self.section, LAST if last else -task.priority, task.number, task))
+        self.section += last
+        while self.places and len(self.places) + len(self.heap) > self.limit:
+            self.places.popleft()
+        if self.idle:
+            self.signals.put(None)  # before the note: to be woken twice does no harm
+            self.idle = False
+        return True
 
     def _start(self) -> None:
         self.device.check()
-        thread = threading.Thread(target=_serve, args=(self,), name=self.name, daemon=True)
+        self.thread = threading.Thread(target=_serve, args=(self,), name=self.name, daemon=True)
         _serving.add(self)  # first, for a child that is forked meanwhile
-        try:
-            thread.start()  # waits until it runs, or raises
-        except BaseException:
-            _serving.discard(self)
-            raise
-        self.thread = thread
+        [self.started] = map(threads.begin, [threads.start], [(self.thread,)])
 
     def close(self) -> None:
         """Cancel what waits, and let the thread end after what runs."""
-        with self.changed:
-            self.closed = True
-            waiting = [task for *_, task in self.heap]
+        self.closed = True
+        self.signals.put(None)  # before the rest, which the thread does if this one is interrupted
+        self.cancel_all()
+
+    def cancel_all(self) -> None:
+        """Cancel what waits in a closed queue."""
+        with self.changed.lock:
+            for *_, task in self.heap:
+                if not task.cancel() and task.state == "waiting":  # another's cancel() was cut short
+                    task.end("cancelled", None)
             self.heap.clear()
             self.changed.notify_all()
-        self.signals.put(None)
-        for task in waiting:
-            task.cancel()
-
-    def abandon(self) -> None:
-        """Let the thread end after what waits. Garbage collection calls this anywhere: it takes no lock."""
-        self.abandoned = True
-        self.signals.put(None)
 
     def begin_anew(self) -> None:
         """In a forked child, which has neither the thread nor those who waited: be as without tasks."""
         self.heap.clear()
         self.places = deque([self.virtual_until] * self.limit)
-        self.debt = self.blocked = self.owner = 0
+        self.started = self.owner = 0
         self.running = self.thread = None
         self.idle = False
         self.signals = SimpleQueue()
+        self.changed = threads.Condition(fork.rlock())
+        stream = None if self.stream is None else self.stream()
+        self.stream = None if stream is None else weakref.ref(stream, self.signals.put)
 
     # For the thread
 
     def take(self) -> Task | None:
         """The next task, when there is one; None when there will be none any more."""
         while True:
-            with self.changed:
+            with self.changed.lock:
                 self.running = None
+                if self.closed:
+                    self.cancel_all()
+                    return None
                 if self.heap:
                     task = self.running = heapq.heappop(self.heap)[3]
-                    if self.debt:
-                        self.debt -= 1
-                    else:
+                    while len(self.places) + len(self.heap) < self.limit:
                         self.places.append(max(self.virtual_until, task.virtual_submitted))
-                    if self.blocked and (len(self.places) >= self.enough or not self.heap):
+                    if self.changed.waiting and (len(self.places) >= self.enough or not self.heap):
                         self.changed.notify_all()
                     return task
-                if self.closed or self.abandoned:
+                if self.abandoned:
                     return None
                 self.idle = True
-            self.signals.get()
+            if self.signals.get() is not None:
+                self.abandoned = True
 
     def run(self, task: Task) -> None:
         """Run a task, unless it was cancelled."""
@@ -182,6 +181,7 @@ def _call(work: Callable[[], Any]) -> tuple[State, Any]:
 def _serve(queue: _Queue) -> None:
     """Run tasks until the queue is closed, or nobody can give it any more."""
     queue.owner = threading.get_ident()
+    _serving.add(queue)
     try:
         with queue.device:
             while (task := queue.take()) is not None:
@@ -230,7 +230,9 @@ class Stream:
         self._queue = _Queue(self.device, limit, self.name)
         streams.add(self)
         publisher.start()
-        weakref.finalize(self, self._queue.abandon).atexit = False  # close_all does it, and waits
+        # When nobody has the stream any more, the thread ends after what waits. The interpreter itself tells
+        # it so: a line of Python here could be interrupted, and would swallow the interrupt.
+        self._queue.stream = weakref.ref(self, self._queue.signals.put)
 
     def __repr__(self) -> str:
         return f"<{self.name}: {len(self)} tasks>"
@@ -238,7 +240,7 @@ class Stream:
     def __len__(self) -> int:
         """How many tasks wait or run."""
         queue = self._queue
-        with queue.changed:
+        with queue.changed.lock:
             return len(queue.heap) + (queue.running is not None and not queue.running.done())
 
     @property
@@ -337,10 +339,9 @@ class Stream:
 
 def _join(queue: _Queue, timeout: float | None) -> bool:
     thread = queue.thread
-    if thread is None or thread is threading.current_thread():
+    if thread is None or not queue.started or thread is threading.current_thread():
         return True
-    thread.join(timeout)
-    return not thread.is_alive()
+    return threads.ended(thread, timeout)
 
 
 JOIN_SECONDS = 5.0  # that streams have to end their tasks when the process ends

@@ -13,6 +13,7 @@ from dl4all.errors import CancelledError, DeviceError
 from dl4all.runtime import fork
 from dl4all.runtime.profiler import phase, recorder
 from dl4all.runtime.simulated import clock
+from dl4all.runtime.threads import AGAIN
 from dl4all.scheduler import profile_events
 
 State = Literal["waiting", "running", "finished", "failed", "cancelled", "hung"]
@@ -106,11 +107,15 @@ class Task:
         """
         if self.state in ("waiting", "running"):
             fork.check_own(self._made_in, "Task")
+        until = math.inf if timeout is None else time.perf_counter() + timeout
+        left = math.inf
+        while left > 0 and self.state in ("waiting", "running"):
             own = threading.Lock()
             own.acquire()
             self._waiters.append(own)
-            if self.state in ("waiting", "running"):  # or it has ended meanwhile, and wakes only others
-                own.acquire(timeout=_allowed(math.inf if timeout is None else timeout))
+            left = until - time.perf_counter()
+            if left > 0 and self.state in ("waiting", "running"):  # or it has ended, and wakes only others
+                own.acquire(timeout=min(left, AGAIN))
             with contextlib.suppress(ValueError):
                 self._waiters.remove(own)
         return self.done()
@@ -147,6 +152,8 @@ class Task:
         """The function, if it is still to be run."""
         taken = self._take()
         if not taken:
+            if self.state == "waiting":  # it is being cancelled, or that was cut short by an exception
+                self.end("cancelled", None)
             return None
         self.begun = self.seconds()
         self.state = "running"

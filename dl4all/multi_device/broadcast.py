@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from dl4all.nn.module import Module
 from dl4all.nn.normalization import BatchNorm
 from dl4all.runtime.profiler.phase import phase
 from dl4all.runtime.simulated import clock
+from dl4all.runtime.threads import Condition
 from dl4all.tensor.tensor import Tensor
 
 
@@ -20,21 +20,24 @@ class _Arrival:
     """Contents that one thread fetches and others wait for."""
 
     def __init__(self) -> None:
-        self._come = threading.Event()
+        self._changed = Condition()
+        self._come = False
         self._array: Any = None
         self._error: BaseException | None = None
         self._time = 0.0
 
     def put(self, array: Any) -> None:
-        self._array, self._time = array, clock.now()
-        self._come.set()
+        with self._changed.lock:
+            self._array, self._time, self._come = array, clock.now(), True
+            self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        self._error = error
-        self._come.set()
+        with self._changed.lock:
+            self._error, self._come = error, True
+            self._changed.notify_all()
 
     def take(self, timeout: float) -> Any:
-        if not self._come.wait(timeout) or self._error is not None:
+        if not self._changed.wait_for(lambda: self._come, timeout) or self._error is not None:
             raise DeviceError("[parallel] the parameters did not come from the primary device")
         clock.advance_to(self._time)
         return self._array

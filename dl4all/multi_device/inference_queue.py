@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import threading
@@ -10,17 +11,19 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, DeviceError, DeviceLostError
-from dl4all.multi_device.request import Request, host_array
+from dl4all.multi_device.request import Key, Request, host_array
 from dl4all.multi_device.request_buckets import Buckets, choose
 from dl4all.multi_device.served_replica import ServedReplica
 from dl4all.nn.module import Module
-from dl4all.runtime import fork
+from dl4all.runtime import fork, threads
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
 from dl4all.scheduler.device import Device
@@ -57,7 +60,10 @@ class _Batch:
 
     requests: list[Request]
     ready: float = 0.0  # virtual time
-    begun: float = 0.0  # by the clock of its device
+    key: Key | None = None  # while the requests may still wait under it
+    given: bool = False  # to the stream of its device
+    taken: bool = False  # by the thread of that stream
+    begun: float = math.inf  # by the clock of its device; not yet
     settled: bool = False  # computed, or given to another device
     refused: frozenset[Device] = frozenset()  # lacked memory even for one request
 
@@ -117,22 +123,23 @@ class InferenceQueue:
         self._again: deque[_Batch] = deque()  # what a device could not do
         self._buckets = Buckets(max_batch, max_wait, exact=self._virtual)
         self._window = 2 * max_batch * len(self._replicas)  # that map() is ahead
-        self._places = deque([0.0] * limit)  # free ones, by the virtual times at which they became free
+        # Free ones, by the virtual times at which they became free: as many as those that wait leave.
+        self._limit, self._places = limit, deque([0.0] * limit)
         self._closed = False
         self._answered = self._batches = 0
         self._latencies: deque[float] = deque(maxlen=REMEMBERED)
         self._alarm = math.inf  # when the watching thread looks again
         self._made_in = fork.generation  # what serves it are threads of this process
-        lock = fork.rlock()
-        self._changed = threading.Condition(lock)  # room, or nothing left to do
-        self._wake = threading.Condition(lock)  # for the watching thread
+        self._changed = threads.Condition(fork.rlock())  # room, or nothing left to do
+        self._wake: SimpleQueue[None] = SimpleQueue()  # the watching thread
         if not self._virtual:
             arguments = weakref.ref(self), self._wake
-            threading.Thread(target=_watch, args=arguments, name="inference queue", daemon=True).start()
+            watching = threading.Thread(target=_watch, args=arguments, name="inference queue", daemon=True)
+            threads.begin(threads.start, (watching,))
 
     def __len__(self) -> int:
         """How many requests wait for a device."""
-        with self._changed:
+        with self._changed.lock:
             return self._waiting()
 
     def _waiting(self) -> int:
@@ -160,29 +167,32 @@ class InferenceQueue:
         if not inputs:
             raise ArgumentError("[InferenceQueue] expected the model's inputs, got none")
         request = Request(tuple(map(host_array, inputs)), self, on_virtual_clock=self._virtual)
-        with self._changed:
-            if not self._places:
-                self._wait_for_place(timeout)
-            if self._closed:
-                raise DeviceError("[InferenceQueue] the queue is closed; make another one")
-            _ = self.group.primary  # or say why there is none
-            clock.advance_to(self._places.popleft())
-            request.send()
-            due = self._buckets.add(request)
-            self._dispatch()
-            if due < self._alarm and request.state == "waiting":
-                self._wake.notify()
-        return request
-
-    def _wait_for_place(self, timeout: float | None) -> None:
-        if self._virtual:  # nothing comes that would fill what waits
-            self._buckets.hurry()
-            self._dispatch()
-        if not self._changed.wait_for(lambda: bool(self._places) or self._closed, timeout):
+        if not self._changed.wait_for(partial(self._add, request), timeout):
             raise DeviceError(
                 f"[InferenceQueue] no room for another request within {timeout} seconds; submit fewer, or "
                 "add devices"
             )
+        return request
+
+    def _add(self, request: Request) -> bool:
+        """Let a request wait with others; returns whether there was room."""
+        if not self._places and self._virtual and not self._closed:
+            self._buckets.hurry()  # nothing comes that would fill what waits
+            self._dispatch()
+        if self._closed:
+            raise DeviceError("[InferenceQueue] the queue is closed; make another one")
+        if not self._places:
+            return False
+        _ = self.group.primary  # or say why there is none
+        clock.advance_to(self._places[0])
+        request.send()
+        due = self._buckets.add(request)
+        while self._places and len(self._places) + len(self._buckets) > self._limit:
+            self._places.popleft()
+        self._dispatch()
+        if due < self._alarm and request.state == "waiting":
+            self._wake.put(None)
+        return True
 
     def map(self, items: Iterable[Any]) -> Iterator[Any]:
         """The outputs for many inputs, in their order. A tuple stands for several inputs of the model.
@@ -208,7 +218,7 @@ class InferenceQueue:
 
     def stats(self) -> InferenceStats:
         """What has been done so far."""
-        with self._changed:
+        with self._changed.lock:
             latencies = np.array(self._latencies)
             answered = max(1, sum(replica.requests for replica in self._replicas))
             return InferenceStats(
@@ -225,17 +235,17 @@ class InferenceQueue:
         """Refuse further requests, and return when those that wait are answered; with `cancel`, drop them."""
         if self._made_in != fork.generation:  # they are the parent's
             return
-        with self._changed:
+        with self._changed.lock:
             self._closed = True
             waiting = list(self._buckets) if cancel else []
             self._buckets.hurry()
             self._changed.notify_all()
         for request in waiting:
             request.cancel()
-        with self._changed:
+        with self._changed.lock:
             self._dispatch()
-            self._changed.wait_for(lambda: not self._running and not self._waiting())
-            self._wake.notify()
+        self._changed.wait_for(lambda: not self._running and not self._waiting())
+        self._wake.put(None)
         for replica in self._replicas:
             replica.stream.close()
 
@@ -251,24 +261,29 @@ class InferenceQueue:
 
     def hasten(self, request: Request) -> None:
         """Somebody waits for it on a virtual clock, which stands still meanwhile."""
-        with self._changed:
+        with self._changed.lock:
             self._buckets.hurry(request)
             self._dispatch()
 
     def forget(self, request: Request) -> None:
         """It was cancelled."""
-        with self._changed:
+        with self._changed.lock:
             if self._buckets.remove(request):
-                self._free_places(1, clock.now())
+                self._free_places(clock.now())
 
-    def _free_places(self, count: int, now: float) -> None:
-        self._places.extend([now] * count)
+    def _free_places(self, now: float) -> None:
+        """Some requests wait no longer."""
+        while len(self._places) + len(self._buckets) < self._limit:
+            self._places.append(now)
         self._changed.notify_all()
 
     # Giving work to devices. Whoever calls these holds the lock.
 
     def _dispatch(self) -> None:
         """Give batches to devices while there are both."""
+        for replica, batch in tuple(self._running.items()):
+            if not batch.given:
+                self._give(replica, batch)
         while True:
             alive = self.group.alive
             if not alive:
@@ -287,28 +302,39 @@ class InferenceQueue:
         for batch in self._again:
             able = [replica for replica in free if replica.device not in batch.refused]
             if able:
-                self._again.remove(batch)
                 replica = self._choose(able, batch.ready)
-                if len(batch.requests) > replica.largest:
-                    rest = batch.requests[replica.largest :]
-                    self._again.appendleft(_Batch(rest, batch.ready, refused=batch.refused))
-                    del batch.requests[replica.largest :]
-                self._begin(replica, batch)
+                most = replica.largest
+                begun = _Batch(batch.requests[:most], batch.ready, refused=batch.refused)
+                self._running[replica] = begun
+                self._again.remove(batch)
+                if len(batch.requests) > most:
+                    rest = _Batch(batch.requests[most:], batch.ready, refused=batch.refused)
+                    self._again.appendleft(rest)
+                self._give(replica, begun)
                 return True
         key = self._buckets.due(clock.now() if self._virtual else time.perf_counter())
         if key is None:
             return False
-        self._begin_bucket(free, key)
+        replica = self._choose(free, 0.0)
+        requests, ready = self._buckets.first(key, replica.largest)
+        batch = _Batch(requests, ready if self._virtual else clock.now(), key)
+        self._running[replica] = batch  # from here on an exception loses nothing: `_dispatch` goes on with it
+        self._give(replica, batch)
         return True
 
-    def _begin_bucket(self, free: list[ServedReplica], key: Any) -> None:
-        replica = self._choose(free, 0.0)
-        requests, ready = self._buckets.pop(key, replica.largest)
-        begun = max(replica.free_at, ready) if self._virtual else clock.now()
-        self._free_places(len(requests), begun)
-        taken = _at(begun, lambda: [request for request in requests if request.begin() is not None])
-        if taken:
-            self._begin(replica, _Batch(taken, ready if self._virtual else clock.now()))
+    def _give(self, replica: ServedReplica, batch: _Batch) -> None:
+        """Let a device begin with its batch. It may be done again, if an exception has cut it short."""
+        if batch.key is not None:
+            self._buckets.drop(batch.key, batch.requests)
+            begun = max(replica.free_at, batch.ready) if self._virtual else clock.now()
+            self._free_places(begun)
+            batch.requests = _at(begun, partial(_begun, batch.requests))
+            batch.key = None
+        if batch.requests:
+            self._begin(replica, batch)
+            batch.given = True
+        else:
+            del self._running[replica]
 
     def _choose(self, replicas: list[ServedReplica], ready: float) -> ServedReplica:
         free_times = [max(r.free_at, ready) if self._virtual else 0.0 for r in replicas]
@@ -317,10 +343,9 @@ class InferenceQueue:
     def _begin(self, replica: ServedReplica, batch: _Batch) -> None:
         virtual_begin = max(replica.free_at, batch.ready) if self._virtual else batch.ready
         batch.begun = virtual_begin if self._virtual else time.perf_counter()
-        self._running[replica] = batch
         _at(virtual_begin, lambda: replica.stream.submit(self._compute, replica, batch, name="batch"))
         if not self._virtual and batch.begun + self.group.timeout < self._alarm:
-            self._wake.notify()
+            self._wake.put(None)
 
     def _fail_all(self) -> None:
         """No device is left."""
@@ -331,7 +356,7 @@ class InferenceQueue:
             self._buckets.remove(request)
             if request.begin() is not None:
                 begun.append(request)
-        self._free_places(len(waiting), clock.now())
+        self._free_places(clock.now())
         try:
             _ = self.group.primary
         except DeviceError as error:
@@ -341,6 +366,9 @@ class InferenceQueue:
     # In a device's thread
 
     def _compute(self, replica: ServedReplica, batch: _Batch) -> None:
+        if batch.taken:  # it was given twice, as an exception had cut the first time short
+            return
+        batch.taken = True
         try:
             outcomes = _outcomes(replica, batch.requests)
         except Hang:
@@ -360,7 +388,7 @@ class InferenceQueue:
         requests = list(batch.requests)
         for request, (state, outcome) in zip(requests, outcomes, strict=True):
             request.end(state, outcome)
-        with self._changed:
+        with self._changed.lock:
             self._answered += len(requests)
             self._batches += 1
             self._latencies.extend(request.ended - request.submitted for request in requests)
@@ -369,7 +397,7 @@ class InferenceQueue:
 
     def _settle(self, batch: _Batch) -> bool:
         """Whether this is the first time that something comes of a batch."""
-        with self._changed:
+        with self._changed.lock:
             first, batch.settled = not batch.settled, True
             return first
 
@@ -391,7 +419,7 @@ class InferenceQueue:
         if not self._settle(batch):
             return
         replica.largest = min(replica.largest, max(1, count // 2))
-        with self._changed:
+        with self._changed.lock:
             self._again.append(_Batch(batch.requests, clock.now(), refused=refused))
             self._release(replica)
 
@@ -405,7 +433,7 @@ class InferenceQueue:
             return
         self.group.retire(replica.device, reason)
         replica.stream.close()
-        with self._changed:
+        with self._changed.lock:
             self._again.append(_Batch(batch.requests, ready, refused=batch.refused))
             self._release(replica)
 
@@ -414,7 +442,7 @@ class InferenceQueue:
     def _look(self) -> float:
         """Begin what is due, and give up devices that are overdue; returns when to look again."""
         now = time.perf_counter()
-        with self._changed:
+        with self._changed.lock:
             overdue = [
                 (replica, batch)
                 for replica, batch in self._running.items()
@@ -422,23 +450,28 @@ class InferenceQueue:
             ]
         for replica, batch in overdue:
             self._give_up(replica, batch, self._overdue, clock.now())
-        with self._changed:
+        with self._changed.lock:
             self._dispatch()
             ends = (batch.begun + self.group.timeout for batch in self._running.values())
             self._alarm = min(self._buckets.next_due(now), *ends, now + LOOK_SECONDS)
             return self._alarm
 
 
-def _watch(reference: weakref.ref[InferenceQueue], wake: threading.Condition) -> None:
+def _watch(reference: weakref.ref[InferenceQueue], wake: SimpleQueue[None]) -> None:
     """Begin batches that are not full when it is time, until nobody has the queue any more."""
     while True:
-        with wake:
-            queue = reference()
-            if queue is None or (queue._closed and not queue._running and not queue._waiting()):
-                return
-            alarm = queue._look()
-            del queue
-            wake.wait(max(0.0, alarm - time.perf_counter()))
+        queue = reference()
+        if queue is None or (queue._closed and not queue._running and not queue._waiting()):
+            return
+        alarm = queue._look()
+        del queue
+        with contextlib.suppress(Empty):
+            wake.get(timeout=max(0.0, alarm - time.perf_counter()))
+
+
+def _begun(requests: list[Request]) -> list[Request]:
+    """Those of some requests that begin now, or have begun; the others were cancelled."""
+    return [request for request in requests if request.begin() is not None or request.state == "running"]
 
 
 def _outcomes(replica: ServedReplica, requests: list[Request]) -> list[tuple[State, Any]]:

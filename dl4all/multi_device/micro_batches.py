@@ -7,7 +7,6 @@ over, and hands over itself: a task's result would be kept until the batch is th
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 
 from dl4all.autograd import backward, set_grad_enabled
@@ -18,6 +17,7 @@ from dl4all.multi_device.stage import Kept, Randomness, Stage, compute, tail_of
 from dl4all.runtime.profiler.phase import phase
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
+from dl4all.runtime.threads import Condition
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.group import DeviceGroup
 from dl4all.scheduler.task import Task
@@ -60,7 +60,7 @@ class Passage:
         self._wants_input_gradient = [any(learned[: stage.index + 1]) for stage in stages]
         self._stand_ins = stand_ins_of(stages)
         self._kept: dict[tuple[int, int], Kept] = {}  # by stage and micro-batch
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._handed: dict[tuple[int, Step], Handed] = {}  # by the stage that it comes from
         self._busy: dict[Stage, Step] = {}  # stages that have what they need
         self._left = 0  # steps
@@ -115,14 +115,13 @@ class Passage:
     def _watch(self) -> None:
         """Wait for the last step, unless a device does not finish one in time."""
         timeout = self.group.timeout
-        with self._changed:
-            while self._left and self._failure is None:
-                left = self._left
-                if self._changed.wait_for(lambda: self._left != left or self._failure is not None, timeout):  # noqa: B023
-                    continue
+        while (left := self._left) and self._failure is None:
+            if self._changed.wait_for(lambda: self._left != left or self._failure is not None, timeout):  # noqa: B023
+                continue
+            with self._changed.lock:
                 # Simulated devices are late by their own clock.
                 late = [stage for stage in self._busy if stage.device.simulated is None]
-                if late:
+                if late and self._left == left and self._failure is None:
                     self._fail(self._too_late(late[0]), late[0])
 
     def _too_late(self, stage: Stage) -> DeviceError:
@@ -171,7 +170,7 @@ class Passage:
         except BaseException as error:
             self._fail(error, stage)
             raise
-        with self._changed:
+        with self._changed.lock:
             self._handed[stage.index, step] = handed, clock.now()
             self._left -= 1
             del self._busy[stage]
@@ -184,8 +183,8 @@ class Passage:
             CancelledError: that will not come.
         """
         source = stage.index + (-1 if step.kind == "forward" else 1), step
-        with self._changed:
-            self._changed.wait_for(lambda: source in self._handed or self._failure is not None)
+        self._changed.wait_for(lambda: source in self._handed or self._failure is not None)
+        with self._changed.lock:
             if self._failure is not None:
                 raise CancelledError(f"[pipeline] {stage}: another stage has failed")
             value, when = self._handed.pop(source)
@@ -194,7 +193,7 @@ class Passage:
         return value
 
     def _fail(self, error: BaseException, stage: Stage | None) -> None:
-        with self._changed:
+        with self._changed.lock:
             if self._failure is None:
                 self._failure = error, stage
             if stage is not None:

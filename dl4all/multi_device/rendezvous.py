@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 from typing import Any
 
 from dl4all.errors import DeviceError
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
+from dl4all.runtime.threads import Condition
 
 
 class Interrupted(DeviceError):
@@ -25,7 +25,7 @@ class Rendezvous:
 
     def __init__(self, parties: int, timeout: float) -> None:
         self._parties, self._timeout = parties, timeout
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._exchanged: dict[Hashable, dict[int, tuple[Any, float]]] = {}
         self._left: dict[Hashable, int] = {}  # parties that have not yet taken what was exchanged
         self._given: dict[Hashable, tuple[Any, float]] = {}
@@ -35,7 +35,7 @@ class Rendezvous:
 
     def fail(self, party: int | None, error: BaseException) -> None:
         """Let all who wait, and who come later, go on with an error. The first failure counts."""
-        with self._changed:
+        with self._changed.lock:
             if self.error is None:
                 self.error, self.failed = error, party
             self._changed.notify_all()
@@ -46,14 +46,15 @@ class Rendezvous:
         Raises:
             Interrupted: another party has failed, or has not come in time.
         """
-        with self._changed:
+        with self._changed.lock:
             values = self._exchanged.setdefault(key, {})
             values[party] = value, clock.now()
             self._changed.notify_all()
-            self._wait(
-                lambda: len(values) == self._parties,
-                lambda: next(number for number in range(self._parties) if number not in values),
-            )
+        self._wait(
+            lambda: len(values) == self._parties,
+            lambda: next(number for number in range(self._parties) if number not in values),
+        )
+        with self._changed.lock:
             clock.advance_to(max(time for _, time in values.values()))
             self._left[key] = self._left.get(key, self._parties) - 1
             if not self._left[key]:
@@ -62,7 +63,7 @@ class Rendezvous:
 
     def give(self, key: Hashable, value: Any) -> None:
         """Give a value that one other thread takes."""
-        with self._changed:
+        with self._changed.lock:
             self._given[key] = value, clock.now()
             self._changed.notify_all()
 
@@ -72,18 +73,19 @@ class Rendezvous:
         Raises:
             Interrupted: a party has failed, or this one has not given it in time.
         """
-        with self._changed:
-            self._wait(lambda: key in self._given, lambda: party)
+        self._wait(lambda: key in self._given, lambda: party)
+        with self._changed.lock:
             value, time = self._given.pop(key)
-            clock.advance_to(time)
-            return value
+        clock.advance_to(time)
+        return value
 
     def _wait(self, has_come: Callable[[], bool], missing: Callable[[], int]) -> None:
         self._changed.wait_for(lambda: has_come() or self.error is not None, self._timeout)
-        if has_come():
-            return
-        if self.error is None:
-            self.error = Hang(f"it did not answer within {self._timeout:g} seconds")
-            self.failed = missing()
-            self._changed.notify_all()
+        with self._changed.lock:
+            if has_come():
+                return
+            if self.error is None:
+                self.failed = missing()
+                self.error = Hang(f"it did not answer within {self._timeout:g} seconds")
+                self._changed.notify_all()
         raise Interrupted("[parallel] another device of the group has failed")

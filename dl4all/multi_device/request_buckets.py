@@ -63,10 +63,9 @@ class Buckets:
         self._patience = patience
         self._exact = exact
         self._buckets: dict[Key, deque[_Forming]] = {}
-        self._count = 0
 
     def __len__(self) -> int:
-        return self._count
+        return sum(len(forming.requests) for bucket in self._buckets.values() for forming in bucket)
 
     def __iter__(self) -> Iterator[Request]:
         for bucket in self._buckets.values():
@@ -79,9 +78,9 @@ class Buckets:
         if bucket and self._exact and request.submitted > bucket[-1].due(self._patience):
             bucket[-1].hurried = bucket[-1].closed = True
         if not bucket or bucket[-1].closed or len(bucket[-1].requests) == self._most:
-            bucket.append(_Forming())
-        bucket[-1].requests.append(request)
-        self._count += 1
+            bucket.append(_Forming([request]))
+        else:
+            bucket[-1].requests.append(request)
         return bucket[-1].due(self._patience)
 
     def remove(self, request: Request) -> bool:
@@ -89,10 +88,10 @@ class Buckets:
         bucket = self._buckets.get(request.key, deque())
         for forming in bucket:
             if request in forming.requests:
-                forming.requests.remove(request)
-                self._count -= 1
-                if not forming.requests:
+                if len(forming.requests) == 1:
                     bucket.remove(forming)
+                else:
+                    forming.requests.remove(request)
                 if not bucket:
                     del self._buckets[request.key]
                 return True
@@ -124,19 +123,30 @@ class Buckets:
         waiting = (bucket[0] for bucket in self._buckets.values() if not self._is_due(bucket[0], now))
         return min((forming.due(self._patience) for forming in waiting), default=math.inf)
 
-    def pop(self, key: Key, most: int) -> Chosen:
-        """Take the first requests of a key, those of a batch and at most `most`."""
-        bucket = self._buckets[key]
-        forming = bucket[0]
+    def first(self, key: Key, most: int) -> Chosen:
+        """The first requests of a key, those of a batch and at most `most`."""
+        forming = self._buckets[key][0]
         ready = max(request.submitted for request in forming.requests)
         if len(forming.requests) < self._most:
             ready = max(ready, forming.due(self._patience))
-        taken, forming.requests = forming.requests[:most], forming.requests[most:]
-        if forming.requests:
-            forming.hurried = True
-        else:
+        return Chosen(forming.requests[:most], ready)
+
+    def pop(self, key: Key, most: int) -> Chosen:
+        """Take what :meth:`first` gives."""
+        chosen = self.first(key, most)
+        self.drop(key, chosen.requests)
+        return chosen
+
+    def drop(self, key: Key, requests: Sequence[Request]) -> None:
+        """Take requests of a key out that :meth:`first` has given; those that are out already stay out."""
+        bucket = self._buckets.get(key)
+        if not bucket:
+            return
+        forming = bucket[0]
+        left = [request for request in forming.requests if request not in requests]
+        forming.hurried |= len(left) < len(forming.requests)
+        forming.requests = left
+        if not left:
             bucket.popleft()
         if not bucket:
             del self._buckets[key]
-        self._count -= len(taken)
-        return Chosen(taken, ready)

@@ -149,11 +149,17 @@ def _relative(path: str) -> str | None:
 
 @functools.cache
 def _after_blocks(code: CodeType) -> frozenset[int]:
-    """Where instructions begin that leave a ``with`` block: debuggers show its first line once more."""
+    """Where instructions begin that leave a ``with`` block: debuggers show its first line once more.
+
+    Also those of a ``try`` that begins such a block: what they raise does not count as raised within it.
+    """
     begun: dict[int | None, int] = {}
     after = set()
     line: int | None = None
-    for instruction in dis.get_instructions(code):
+    instructions = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
+    for index, instruction in enumerate(instructions):
+        if instruction.opname == "NOP" and any(i.opname in WITH for i in instructions[max(0, index - 2) : index]):
+            after.add(instruction.offset)
         line = _starts(instruction) or line
         if instruction.opname in WITH:
             begun.setdefault(line, instruction.offset)

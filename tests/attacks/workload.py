@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import dl4all as dl
-from dl4all.errors import DeviceError
+from dl4all.errors import DeviceLostError
 from dl4all.ops.core import tape
 from dl4all.runtime.profiler import phase, recorder
 from dl4all.scheduler import fallback
@@ -130,7 +130,7 @@ def verdict(work: Workload, check: Callable[[Workload], list[str]] = differences
     """``right``, ``wrong``, ``lost`` (a typed error says that the device is gone) or ``broken``, and why."""
     try:
         found = check(work)
-    except DeviceError as error:
+    except DeviceLostError as error:
         return "lost", [f"{type(error).__name__}: {error}"]
     except Exception as error:  # noqa: BLE001  # whatever it is, it is a finding
         return "broken", [f"{type(error).__name__}: {error}"]

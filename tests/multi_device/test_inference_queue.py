@@ -23,6 +23,7 @@ from dl4all.errors import (
     ShapeError,
 )
 from dl4all.multi_device.request import Request
+from dl4all.runtime import threads
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.description import Failure
 from dl4all.scheduler.device import Device
@@ -342,16 +343,14 @@ def test_threads_end_with_the_queue() -> None:
     for close in (True, False):
         queue = dl.InferenceQueue(Counting(), DeviceGroup(["cpu"]), max_wait=0.0)
         assert queue.submit([1.0]).result(30).tolist() == [2.0]
-        threads = own() - before
-        assert len(threads) == 2
+        begun = own() - before
+        assert len(begun) == 2
         if close:
             queue.close()
         seen = weakref.ref(queue)
         del queue
         gc.collect()
-        for thread in threads:
-            thread.join(30)
-            assert not thread.is_alive()
+        assert all(threads.ended(thread, 30) for thread in begun)
         assert seen() is None
 
 

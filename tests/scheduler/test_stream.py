@@ -149,7 +149,7 @@ def test_submit_waits_for_room() -> None:
         assert len(stream) == 4  # with the one that runs
         with ThreadPoolExecutor(4) as pool:
             late = [pool.submit(stream.submit, lambda: most.append(len(stream))) for _ in range(4)]
-            while stream._queue.blocked < 4:
+            while stream._queue.changed.waiting < 4:
                 time.sleep(0.001)
             assert not any(each.done() for each in late)
             gate.opened.set()
@@ -183,7 +183,7 @@ def test_closing_wakes_those_who_wait_for_room() -> None:
     with Gate(stream) as gate, ThreadPoolExecutor(3) as pool:
         waiting = stream.submit(print)
         blocked = [pool.submit(stream.submit, print) for _ in range(3)]
-        while stream._queue.blocked < 3:
+        while stream._queue.changed.waiting < 3:
             time.sleep(0.001)
         stream.close()
         for each in blocked:
