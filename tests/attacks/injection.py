@@ -22,8 +22,9 @@ ROOT = Path(registry.__file__).resolve().parents[1]
 PARTS = ("allocator", "runtime", "scheduler")
 """Folders in whose files exceptions are raised."""
 
-LINES, CHECKS = "lines", "checks"
 Mode = Literal["lines", "checks"]
+LINES: Mode = "lines"
+CHECKS: Mode = "checks"
 CALLS = {"CALL", "CALL_FUNCTION", "CALL_METHOD", "CALL_FUNCTION_KW", "CALL_FUNCTION_EX", "CALL_KW"}
 WITH = {"BEFORE_WITH", "SETUP_WITH", "LOAD_SPECIAL"}
 WRAPPED = {"__init__", "__new__", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>"}

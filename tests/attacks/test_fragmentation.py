@@ -51,8 +51,7 @@ def test_at_most_four_times_the_peak_is_reserved(strategy: str, sizes: str, free
             storage = live.pop(FREED[freed](numbers, len(live)))
             used -= storage.nbytes
             del storage
-        allocation = allocator.allocate(nbytes)
-        live.append(Storage(allocation.span, nbytes, allocation, allocator.release))
+        live.append(allocator.storage(nbytes))
         used += nbytes
         peak = max(peak, used)
         reserved = max(reserved, allocator.driver.reserved)

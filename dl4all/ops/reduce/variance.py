@@ -14,7 +14,7 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Dims, TensorBase
-from dl4all.ops.elementwise.arithmetic import sub, true_divide
+from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, reduced_shape

@@ -11,7 +11,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Dims, DTypeLike, TensorBase
-from dl4all.ops.elementwise.arithmetic import true_divide
+from dl4all.ops.elementwise.arithmetic import mul, true_divide
 from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import logical_or, where
 from dl4all.ops.elementwise.rounding import abs, sign, zero
