@@ -75,13 +75,15 @@ def test_processes_are_seen_when_the_clock_is_set(folder: Path, clock: Clock, ah
     clock.ahead = 0.0
 
 
-def test_a_process_that_took_over_the_number_is_another_one(folder: Path, clock: Clock) -> None:
+def test_a_process_that_took_over_the_number_is_another_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It began later, and the clock was not set."""
     watched = _Publisher()
     watched._look()
     assert len(ages()) == 1
     began = psutil.Process.create_time
-    psutil.Process.create_time = lambda process: began(process) + HOUR  # type: ignore[method-assign]
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: began(process) + HOUR)
     assert ages() == []
 
 
