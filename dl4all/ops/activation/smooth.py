@@ -304,12 +304,18 @@ def gelu_tanh_backward(grad: Array, input: Array) -> Array:
         >>> dl.ops.gelu_tanh_backward(dl.tensor([4.0]), dl.tensor([0.0])).tolist()
         [2.0]
     """
-    bounded = np.clip(input, -GELU_TANH_END, GELU_TANH_END)
-    value, slope = logistic_slope(_tanh_argument(bounded, 0.044715))
-    derivative = _tanh_argument(bounded, 0.134145)
+    derivative = _gelu_tanh_derivative(input)
+    if not np.isfinite(derivative).all():  # of elements whose cubes are infinite
+        derivative = _gelu_tanh_derivative(np.clip(input, -GELU_TANH_END, GELU_TANH_END))
+    return grad * derivative
+
+
+def _gelu_tanh_derivative(x: Any) -> Any:
+    value, slope = logistic_slope(_tanh_argument(x, 0.044715))
+    derivative = _tanh_argument(x, 0.134145)
     derivative *= slope
     derivative += value
-    return grad * derivative
+    return derivative
 
 
 def _gelu_tanh_backward_gradient(g: Any, grad: Any, input: Any) -> Any:
