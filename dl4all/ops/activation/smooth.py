@@ -190,8 +190,9 @@ TANH_FACTOR = math.sqrt(2 / math.pi)
 # In kernels 1 + tanh(t) is computed as 2 sigmoid(2t): 2t as GLSL of b, and its derivative.
 TANH_ARGUMENT = "(1.59576912 * b * (1.0 + 0.044715 * b * b))"
 TANH_ARGUMENT_SLOPE = "(1.59576912 * (1.0 + 0.134145 * b * b))"
-# From here on gelu_tanh is x, from minus this down 0: polynomials may be infinite there, and 0 * inf is nan.
-GELU_TANH_END = 20.0
+# From here on gelu_tanh is x, from minus this down 0, in float64 too: polynomials may be infinite there, and
+# 0 * inf is nan.
+GELU_TANH_END = 40.0
 
 
 # Coefficients of the polynomial in the exponent of erfc, the highest power first.
