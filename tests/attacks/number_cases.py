@@ -174,32 +174,34 @@ def _is_nan(x: NDArray, *others: NDArray) -> NDArray:
 
 
 def _both_zero(x: NDArray, y: NDArray) -> NDArray:
-    return (np.abs(x) < SMALLEST_NORMAL) & (np.abs(y) < SMALLEST_NORMAL)
+    return np.asarray((np.abs(x) < SMALLEST_NORMAL) & (np.abs(y) < SMALLEST_NORMAL))
 
 
 def _same_infinity(x: NDArray, y: NDArray) -> NDArray:
-    return (x == y) & np.isinf(x)
+    return np.asarray((x == y) & np.isinf(x))
 
 
 def _nothing_finite(x: NDArray, *others: NDArray) -> NDArray:
     """Rows with nan or an infinity."""
-    return ~np.all([np.isfinite(rows).all(1) for rows in (x, *others) if rows.shape == x.shape], 0)
+    finite = [np.isfinite(rows).all(1) for rows in (x, *others) if rows.shape == x.shape]
+    return np.asarray(~np.all(finite, 0))
 
 
 def _squares_overflow(x: NDArray, *others: NDArray) -> NDArray:
     """Rows with a number whose square, or the sum of these, is no float32, or with nan."""
-    return ~np.all([((rows.astype(np.float64) ** 2).sum(1) < 3e38) for rows in (x, *others)], 0)
+    return np.asarray(~np.all([(rows.astype(np.float64) ** 2).sum(1) < 3e38 for rows in (x, *others)], 0))
 
 
 def _sums_overflow(x: NDArray, *others: NDArray) -> NDArray:
     """Rows whose magnitudes add up to more than a float32, or with nan."""
-    return ~(np.abs(x.astype(np.float64)).sum(1) < 1e38)
+    return np.asarray(~(np.abs(x.astype(np.float64)).sum(1) < 1e38))
 
 
 def _fusion_matters(x: NDArray, y: NDArray, z: NDArray) -> NDArray:
     """Where a product or difference overflows on the way, or nearly all digits of a sum cancel."""
     overflows = np.isinf(y * z) | np.isinf(y - x) | np.isinf((y - x) * (1 - z)) | np.isinf((y - x) * z)
-    return overflows | (np.abs(x + y * z) < 1e-6 * np.abs(x)) | (np.abs(x + (y - x) * z) < 1e-6 * np.abs(x))
+    cancels = [np.abs(x + product) < 1e-6 * np.abs(x) for product in (y * z, (y - x) * z)]
+    return np.asarray(overflows | cancels[0] | cancels[1])
 
 
 DELIBERATE = (

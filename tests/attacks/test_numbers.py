@@ -15,7 +15,7 @@ import dl4all as dl
 from dl4all.errors import DeviceError
 from tests.attacks import number_cases as cases
 from tests.support.operands import generator
-from tests.support.special_numbers import VALUES, Case, Deliberate, NDArray, differences, pairs
+from tests.support.special_numbers import VALUES, Case, Deliberate, NDArray, differences, pairs, torch
 from tests.support.subcases import FULL
 
 FEW = VALUES if FULL else VALUES[[0, 1, 2, 4, 8, 10, 11, 14, 20, 23, 26, 28, 31, 32, 34, 35, 36]]
@@ -90,3 +90,37 @@ def test_wrong_results_are_found() -> None:
     assert {d.result for d in gradient} == {"x"}
     undefined = differences(Case(f"L.where(x > 0, x * (nan if {torch_only} == 1 else 1), x)"), [x], "cpu")
     assert {d.operands for d in undefined if d.result == "value"} == {(1.0,), (float(x[3]),)}
+
+
+BEYOND = np.array(
+    [np.inf, -np.inf, np.nan, 1e10, -1e10, 3e9, -3e9, 300, -1.5, -0.5, 2.5, -0.0, 70000], np.float32
+)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "bool", "float16"])
+def test_conversions_of_what_does_not_fit(dtype: str, device: str) -> None:
+    expected = torch.from_numpy(BEYOND).to(getattr(torch, dtype)).numpy()
+    np.testing.assert_array_equal(dl.tensor(BEYOND, device=device).to(dtype).numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+def test_integers_divided_by_zero_are_zero(dtype: str, device: str) -> None:
+    """PyTorch's CPU raises; a device cannot, without waiting, and all give the same."""
+    array = np.array([7, 0, 9, 200], dtype)
+    divisor = np.array([0, 0, 2, 0], dtype)
+    x, y = dl.tensor(array, device=device), dl.tensor(divisor, device=device)
+    for results, quotient in (
+        ((x // y, dl.div(x, y, rounding_mode="floor"), dl.div(x, y, rounding_mode="trunc")), 4),
+        ((x % y, dl.fmod(x, y)), 1),
+    ):
+        assert [result.tolist() for result in results] == [[0, 0, quotient, 0]] * len(results)
+    assert (x // 0).tolist() == (x % 0).tolist() == [0, 0, 0, 0]
+    assert (x / y).tolist()[0] == np.inf
+
+
+def test_the_smallest_integer(device: str) -> None:
+    smallest = torch.tensor([-(2**31), 2**31 - 1, -5], dtype=torch.int32)
+    ours = dl.tensor(smallest.numpy(), device=device)
+    for expression in ("abs(x)", "-x", "x // -1", "x % -1", "x * x", "x ** 2", "x ** 3", "x + x", "x - 7"):
+        expected, got = eval(expression, {"x": smallest}), eval(expression, {"x": ours})
+        assert got.tolist() == expected.tolist(), expression

@@ -413,7 +413,7 @@ def flash_attention_backward(
         scores -= rest
         weights = np.exp(scores, out=scores)
         np.copyto(weights, 0, where=np.isneginf(logsumexp))
-        if causal:  # a query of nan must not spoil the keys that it does not attend to
+        if causal and np.isnan(logsumexp).any():  # keys that the query does not see stay right
             np.copyto(weights, 0, where=_later_keys(queries, start, end))
         grad_scores = np.matmul(g, value[:, start:end].swapaxes(1, 2))
         grad_scores -= delta

@@ -160,6 +160,8 @@ def _call_for_dtypes(function: str) -> dict[str, str]:
 def remainder(input: Array, other: Array) -> Array:
     """The remainder of a division whose quotient is rounded down, as ``%``: it has the divisor's sign.
 
+    The remainder of an integer divided by 0 is 0.
+
     Example:
         >>> import dl4all as dl
         >>> (dl.tensor([5.0, -5.0]) % 3).tolist()
@@ -177,6 +179,8 @@ def remainder(input: Array, other: Array) -> Array:
 def fmod(input: Array, other: Array) -> Array:
     """The remainder of a division whose quotient is rounded toward 0: it has the dividend's sign.
 
+    The remainder of an integer divided by 0 is 0.
+
     Example:
         >>> import dl4all as dl
         >>> dl.fmod(dl.tensor([5.0, -5.0]), 3).tolist()
@@ -189,6 +193,8 @@ def fmod(input: Array, other: Array) -> Array:
 @elementwise(glsl=_call_for_dtypes("floor_dividef"), kinds="iuf", grad=(lambda g: zero(g), lambda g: zero(g)))
 def floor_divide(input: Array, other: Array) -> Array:
     """The quotient of each pair of elements, rounded down, as ``//``.
+
+    An integer divided by 0 gives 0, where PyTorch's CPU raises: devices cannot without waiting.
 
     Example:
         >>> import dl4all as dl
