@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.runtime.protocols import Buffer, Bytes, Span
+from dl4all.runtime.protocols import Bytes, Span
 
 
 class HostView:
@@ -17,21 +16,15 @@ class HostView:
     Args:
         span: the allocation.
         owner: is kept alive too: whoever gives the memory back, or the backend whose memory it is.
-        release: called with the buffer when the last array is gone.
+        loan: is kept alive too, where the memory is lent: who lends it waits for that to be garbage.
     """
 
-    def __init__(
-        self, span: Span, owner: object = None, release: Callable[[Buffer], None] | None = None
-    ) -> None:
+    def __init__(self, span: Span, owner: object = None, loan: object = None) -> None:
         memory = span.buffer.mapped[span.offset : span.offset + span.nbytes]
         self.__array_interface__ = dict(memory.__array_interface__)
         self.span = span
         self._owner = owner
-        self._release = release
-
-    def __del__(self) -> None:
-        if self._release is not None:
-            self._release(self.span.buffer)
+        self._loan = loan
 
     def bytes(self) -> Bytes:
         """The memory itself."""
@@ -43,7 +36,7 @@ def pinned_span(array: npt.NDArray[Any], backend: object) -> Span | None:
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
-    if not isinstance(base, HostView) or base._release is None or base._owner is not backend:
+    if not isinstance(base, HostView) or base._loan is None or base._owner is not backend:
         return None
     if not array.flags.c_contiguous:
         return None

@@ -1,10 +1,10 @@
 """Threads that start, and wait for each other, whatever exception a signal handler raises meanwhile.
 
 CPython delivers signals to the main thread where a function is entered, after a call and where a loop goes
-back. ``threading.Condition`` takes its lock in a Python function: an exception there leaves it taken for ever,
-and every thread that asks for it waits for ever. ``Event``, ``queue.Queue`` and ``Thread.start`` are made of
-conditions. Here a lock is only ever taken by ``with``, which cannot be interrupted between the lock and the
-block, and nobody waits in such a block.
+back. ``threading.Condition`` takes its lock in a Python function: an exception there leaves it taken for
+ever, and every thread that asks for it waits for ever. ``Event``, ``queue.Queue`` and ``Thread.start`` are
+made of conditions. Here a lock is only ever taken by ``with``, which cannot be interrupted between the lock
+and the block, and nobody waits in such a block.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ class Condition:
 
 
 begin = _thread.start_new_thread
-"""Runs a function in a new thread. It is written in C, so that ``[number] = map(begin, [start], [(thread,)])``
+"""Runs a function in a new thread. As it is written in C, ``[number] = map(begin, [start], [(thread,)])``
 starts a thread and notes that in one statement."""
 
 
 def start(thread: threading.Thread) -> None:
-    """Start a thread, for :data:`begin`: ``Thread.start`` waits for an event, which the main thread must not."""
+    """Start a thread, for :data:`begin`: ``Thread.start`` waits for it, which the main thread must not."""
     try:
         thread.start()
     except RuntimeError:  # the system has no other thread for it: this one does its work
@@ -93,7 +93,7 @@ def start(thread: threading.Thread) -> None:
 
 
 def ended(thread: threading.Thread, timeout: float | None = None) -> bool:
-    """Wait for the end of a thread that was given to :func:`start`, now or soon; returns whether it has come."""
+    """Wait for the end of a thread that :func:`start` starts, now or soon; returns whether it has come."""
     until = math.inf if timeout is None else time.monotonic() + timeout
     while True:
         left = until - time.monotonic()

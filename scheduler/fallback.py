@@ -13,7 +13,7 @@ import logging
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from typing import NamedTuple, get_args
 
 from rich.console import Console
@@ -165,7 +165,7 @@ def reset() -> None:
         _logged.clear()
 
 
-def policy(mode: FallbackMode) -> ExitStack:
+def policy(mode: FallbackMode) -> AbstractContextManager[None]:
     """Say what a fallback does, in all threads from now on, or in a ``with`` block.
 
     Args:
@@ -188,17 +188,31 @@ def policy(mode: FallbackMode) -> ExitStack:
         modes = ", ".join(get_args(FallbackMode))
         raise ArgumentError(f"[fallback.policy] the mode must be one of {modes}, got {mode!r}")
     global _mode
-    with _lock:
-        former, _mode = _mode, mode
-    undo = ExitStack()
-    undo.callback(_restore, former)
+    undo = _Undo(_mode)
+    _mode = mode
     return undo
 
 
-def _restore(mode: FallbackMode | None) -> None:
+class _Undo(AbstractContextManager[None]):
+    """Puts the former policy back when its block ends, or is garbage as an exception came at its end."""
+
+    def __init__(self, former: FallbackMode | None) -> None:
+        self._block = _until_the_end(former)
+
+    def __enter__(self) -> None:
+        self._block.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._block.__exit__(None, None, None)
+
+
+@contextlib.contextmanager
+def _until_the_end(former: FallbackMode | None) -> Iterator[None]:
     global _mode
-    with _lock:
-        _mode = mode
+    try:
+        yield
+    finally:
+        _mode = former
 
 
 def _current_mode() -> FallbackMode:

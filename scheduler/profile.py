@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -50,6 +51,7 @@ class Profile:
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
+        self._block: contextlib.AbstractContextManager[Recorder] | None = None
         self._begun = 0.0
         self.seconds = 0.0
         """How long the block took, with the wait for the devices at its end."""
@@ -59,13 +61,15 @@ class Profile:
         if recorder.active is None:  # otherwise start() refuses, and there is nothing to wait for
             synchronize()
         self._begun = time.perf_counter()  # before the recorder's zero, or events end past the block
-        self._recorder = recorder.start()
+        self._block = recorder.recording()
+        self._recorder = self._block.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        recorder.stop()
+        if self._block is not None:
+            self._block.__exit__(None, None, None)
         if self._recorder is not None:
             self._virtual_end = self._recorder.virtual_now()
         try:

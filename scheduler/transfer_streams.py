@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dl4all.allocator.allocation import aligned
 from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.pinned import HostView
-from dl4all.allocator.staging_pool import StagingPool
+from dl4all.allocator.staging_pool import Staging, StagingPool
 from dl4all.allocator.storage import Storage
 from dl4all.errors import DeviceError
 from dl4all.runtime import fork
@@ -42,6 +42,11 @@ class _SideStream:
     def owns(self, stream: Stream) -> bool:
         return stream is self._stream
 
+    def events(self) -> list[Event]:
+        """The point that it has reached, if it was ever used."""
+        with self.lock:
+            return [] if self._stream is None else [self._stream.record_event()]
+
     def synchronize(self) -> None:
         """Wait for its copies."""
         with self.lock:
@@ -63,11 +68,17 @@ class TransferStreams:
         self._main = backend.stream
         self._lock = lock  # of the device, and so of the main stream
         self._up, self._down = _SideStream(backend), _SideStream(backend)
-        self.staging = StagingPool(backend)
+        self.staging = StagingPool(backend, self._record_events)
 
     def lock_of(self, stream: Stream) -> threading.RLock:
         """What to hold while `stream` is used."""
         return next((side.lock for side in (self._up, self._down) if side.owns(stream)), self._lock)
+
+    def _record_events(self) -> list[Event]:
+        """The points that all streams have reached."""
+        with self._lock:
+            events = [self._main.record_event()]
+        return events + self._up.events() + self._down.events()
 
     def synchronize(self) -> None:
         """Wait for all copies beside the main stream."""
@@ -89,25 +100,26 @@ class TransferStreams:
     def deliver(self, storage: Storage, array: npt.NDArray[Any]) -> Event:
         """Copy an array, which may be changed at once, to a new storage; returns what its users wait for."""
         nbytes = aligned(array.nbytes, 4)
-        buffer = self.staging.take(nbytes)
+        staging = self.staging.take(nbytes)
+        buffer = staging.buffer
         assert buffer.mapped is not None
         buffer.mapped[: array.nbytes].view(array.dtype).reshape(array.shape)[...] = array
         with self._up.lock:
             stream = self._up.get()
             stream.copy(Copy(Span(buffer, 0, nbytes), Span(storage.buffer, storage.span.offset, nbytes)))
             event = stream.record_event()
-        self.staging.give(event, buffer)
+        staging.used_until(event)
         return event
 
     # Down
 
     def download(self, source: Span) -> Download:
         """Copy a span behind what was asked of the device so far, and before what will be."""
-        copy, skew = self._staged(source)
+        staging, copy, skew = self._staged(source)
         with self._lock:
             self._main.copy(copy)
             event = self._main.record_event()
-        return self._download(copy.target, event, skew, source.nbytes)
+        return self._download(staging, copy.target, event, skew, source.nbytes)
 
     def download_beside(self, storage: Storage, source: Span) -> Download:
         """Copy a span of a storage that nobody writes, beside what the device is asked for from now on."""
@@ -116,25 +128,27 @@ class TransferStreams:
         if source.buffer.mapped is not None:
             fetch = functools.partial(_copied, self._name, storage, source)
             return Download(self._name, source.nbytes, computed, fetch)
-        copy, skew = self._staged(source)
+        staging, copy, skew = self._staged(source)
         with self._down.lock:
             stream = self._down.get()
             storage.used_on(stream)
             stream.wait_event(computed)
             stream.copy(copy)
             event = stream.record_event()
-        return self._download(copy.target, event, skew, source.nbytes)
+        return self._download(staging, copy.target, event, skew, source.nbytes)
 
-    def _staged(self, source: Span) -> tuple[Copy, int]:
+    def _staged(self, source: Span) -> tuple[Staging, Copy, int]:
         """The copy of a span to staging memory in whole words, and how many bytes of it lie in front."""
         skew = source.offset % 4
         nbytes = aligned(skew + source.nbytes, 4)
-        target = Span(self.staging.take(nbytes), 0, nbytes)
-        return Copy(Span(source.buffer, source.offset - skew, nbytes), target), skew
+        staging = self.staging.take(nbytes)
+        target = Span(staging.buffer, 0, nbytes)
+        return staging, Copy(Span(source.buffer, source.offset - skew, nbytes), target), skew
 
-    def _download(self, staged: Span, event: Event, skew: int, nbytes: int) -> Download:
-        # From here on the memory goes back when nobody can read it any more, be it unread.
-        view = HostView(staged, self._backend, functools.partial(self.staging.give, event))
+    def _download(self, staging: Staging, staged: Span, event: Event, skew: int, nbytes: int) -> Download:
+        # The memory goes back when nobody can read it any more, be it unread.
+        staging.used_until(event)
+        view = HostView(staged, self._backend, staging)
         return Download(self._name, nbytes, event, functools.partial(_shown, self._name, view, skew, nbytes))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -29,6 +30,12 @@ class Traffic(threading.local):
 traffic = Traffic()
 
 
+class _Pin:
+    """Lives as long as anybody shows a piece of pinned memory."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Transfers:
     """The copies of one device. Whoever calls holds the device's lock, unless a method takes it itself."""
 
@@ -43,7 +50,10 @@ class Transfers:
         self._guarded = guarded  # every storage ends in a guard that is looked at
         self._ring: Ring | None = None  # made for the first staged copy
         self._pinned_stream: Stream | None = None  # made for the first upload from pinned memory
-        self._unpinned: deque[Buffer] = deque()  # pinned memory that nobody shows any more
+        self._pinned: dict[weakref.ref[_Pin], Buffer] = {}
+        # Memory that nobody shows any more. The interpreter itself puts it here: Python code there would
+        # swallow an interrupt.
+        self._unpinned: deque[weakref.ref[_Pin]] = deque()
         self.staged = False  # the last upload needed staging memory: the device's memory is not mapped
         self.device_busy = False  # something was asked of the device since it was last waited for
 
@@ -130,16 +140,26 @@ class Transfers:
 
     def pin(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """A copy of a host array in memory that the device copies from by itself."""
-        self._free_unpinned()
+        if self._unpinned:
+            if self._pinned_stream is not None:
+                self._pinned_stream.synchronize()  # uploads wait for their copies, but may be interrupted
+            self._free_unpinned()
         buffer = self._backend.allocate(array.nbytes or 1, "host")
-        view = HostView(Span(buffer, 0, buffer.nbytes), self._backend, self._unpinned.append)
+        pin = _Pin()
+        self._pinned[weakref.ref(pin, self._unpinned.append)] = buffer
+        view = HostView(Span(buffer, 0, buffer.nbytes), self._backend, pin)
         pinned = view.bytes()[: array.nbytes].view(array.dtype).reshape(array.shape)
         pinned[...] = array
         return pinned
 
     def _free_unpinned(self) -> None:
+        """Free memory that nobody shows any more, and that no copy uses."""
         while self._unpinned:
-            self._unpinned.popleft().free()  # nothing uses it: uploads wait for their copies
+            buffer = self._pinned.get(self._unpinned[0])
+            if buffer is not None:
+                buffer.free()
+                self._pinned.pop(self._unpinned[0], None)
+            self._unpinned.popleft()
 
     def synchronize(self) -> None:
         """Wait for all copies and for the device."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from dl4all.errors import GradientError
@@ -81,10 +81,7 @@ class _Segment:
         self._recomputed = dict(enumerate(tensors))
 
 
-@contextlib.contextmanager
-def _recompute_hook(hook: Callable[[TensorBase], Callable[[], TensorBase] | None]) -> Iterator[None]:
-    previous, tape.state.recompute_hook = tape.state.recompute_hook, hook
-    try:
-        yield
-    finally:
-        tape.state.recompute_hook = previous
+def _recompute_hook(
+    hook: Callable[[TensorBase], Callable[[], TensorBase] | None],
+) -> contextlib.AbstractContextManager[None]:
+    return tape.changed(recompute_hook=hook)

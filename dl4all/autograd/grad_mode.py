@@ -8,7 +8,24 @@ from typing import Any
 from dl4all.ops.core import tape
 
 
-class set_grad_enabled(contextlib.ContextDecorator):
+class _Switch(contextlib.ContextDecorator):
+    """Settings of the thread that are others in a ``with`` block or a decorated function."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = settings
+        # A decorated function may call itself. One that did not end does so with this object.
+        self._blocks: list[contextlib.AbstractContextManager[None]] = []
+
+    def __enter__(self) -> None:
+        block = tape.changed(**self._settings)
+        self._blocks.append(block)
+        block.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._blocks.pop().__exit__(*error)
+
+
+class set_grad_enabled(_Switch):
     """Turn gradients on or off in a ``with`` block or a decorated function.
 
     Example:
@@ -20,18 +37,11 @@ class set_grad_enabled(contextlib.ContextDecorator):
     """
 
     def __init__(self, mode: bool) -> None:
+        super().__init__(enabled=mode)
         self._mode = mode
-        self._previous: list[bool] = []  # a decorated function may call itself
 
     def _recreate_cm(self) -> set_grad_enabled:
         return type(self)(self._mode) if type(self) is set_grad_enabled else type(self)()  # type: ignore[call-arg]
-
-    def __enter__(self) -> None:
-        self._previous.append(tape.state.enabled)
-        tape.state.enabled = self._mode
-
-    def __exit__(self, *_: Any) -> None:
-        tape.state.enabled = self._previous.pop()
 
 
 class no_grad(set_grad_enabled):
@@ -57,7 +67,7 @@ def is_grad_enabled() -> bool:
     return tape.state.enabled
 
 
-class detect_anomaly(contextlib.ContextDecorator):
+class detect_anomaly(_Switch):
     """Let a backward pass that meets nan or inf name the op and the line that called it.
 
     It is slow: every gradient is read back.
@@ -68,9 +78,5 @@ class detect_anomaly(contextlib.ContextDecorator):
         ...     y = dl.tensor([1.0], device="cpu").requires_grad_() * 2
     """
 
-    def __enter__(self) -> None:
-        self._previous = tape.state.detect_anomaly
-        tape.state.detect_anomaly = True
-
-    def __exit__(self, *_: Any) -> None:
-        tape.state.detect_anomaly = self._previous
+    def __init__(self) -> None:
+        super().__init__(detect_anomaly=True)

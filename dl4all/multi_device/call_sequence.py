@@ -52,11 +52,10 @@ class CallSequence:
         """Follow the network's calls, and observe the nodes that they leave, in the ``with`` block."""
         removals = [module.register_forward_pre_hook(self._begin) for module in self._paths]
         removals += [module.register_forward_hook(self._end) for module in self._paths]
-        observer, tape.state.observer = tape.state.observer, self
         try:
-            yield
+            with tape.changed(observer=self):
+                yield
         finally:
-            tape.state.observer = observer
             for remove in removals:
                 remove()
 
@@ -189,13 +188,9 @@ class Ledger(CallSequence):
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
-        hook, tape.state.recompute_hook = tape.state.recompute_hook, self._saves
-        try:
-            with super().attached():
-                yield
-                self._settle()
-        finally:
-            tape.state.recompute_hook = hook
+        with tape.changed(recompute_hook=self._saves), super().attached():
+            yield
+            self._settle()
 
     def moved_on(self) -> None:
         self._work_for(self.calls[-1], backward=False)

@@ -116,7 +116,7 @@ class Passage:
         """Wait for the last step, unless a device does not finish one in time."""
         timeout = self.group.timeout
         while (left := self._left) and self._failure is None:
-            if self._changed.wait_for(lambda: self._left != left or self._failure is not None, timeout):  # noqa: B023
+            if self._changed.wait_for(lambda: self._left != left or self._failure is not None, timeout):
                 continue
             with self._changed.lock:
                 # Simulated devices are late by their own clock.

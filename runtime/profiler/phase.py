@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Iterator
 
+from dl4all.runtime.scopes import Setting, assigned
 
-class _Phase(threading.local):
-    name = ""
-
-
-_phase = _Phase()
+_phase = Setting("")
 
 
 def current() -> str:
     """The innermost phase that this thread is in; empty outside."""
-    return _phase.name
+    return _phase.value
 
 
-@contextlib.contextmanager
-def phase(name: str) -> Iterator[None]:
+def phase(name: str) -> contextlib.AbstractContextManager[None]:
     """Within the ``with`` block, this thread works on that phase.
 
     >>> with phase("forward"):
     ...     current()
     'forward'
     """
-    before, _phase.name = _phase.name, name
-    try:
-        yield
-    finally:
-        _phase.name = before
+    return assigned(_phase, name)
 
 
 def default_phase(name: str) -> contextlib.AbstractContextManager[None]:
@@ -41,4 +31,4 @@ def default_phase(name: str) -> contextlib.AbstractContextManager[None]:
     ...     current()
     'forward'
     """
-    return contextlib.nullcontext() if _phase.name else phase(name)
+    return contextlib.nullcontext() if _phase.value else phase(name)

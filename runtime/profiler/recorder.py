@@ -78,27 +78,27 @@ active: Recorder | None = None
 _lock = fork.lock()
 
 
-def start() -> Recorder:
-    """Begin to record.
+@contextlib.contextmanager
+def recording() -> Iterator[Recorder]:
+    """Within the ``with`` block, record what happens. It ends with the block, or with the block's object.
 
     Raises:
         ArgumentError: somebody does already.
     """
     global active
-    with _lock:
-        if active is not None:
-            raise ArgumentError(
-                "[profile] another profile is active; profiles cannot be nested, "
-                "and one records the events of every thread"
-            )
-        active = Recorder()
-        return active
-
-
-def stop() -> None:
-    """Record nothing more."""
-    global active
-    active = None
+    made = Recorder()
+    try:
+        with _lock:
+            if active is not None:
+                raise ArgumentError(
+                    "[profile] another profile is active; profiles cannot be nested, "
+                    "and one records the events of every thread"
+                )
+            active = made
+        yield made
+    finally:
+        if active is made:
+            active = None
 
 
 def short_name(shader: Shader) -> str:
@@ -187,11 +187,12 @@ class Recorder:
         """An op from call to return, whether it succeeds or not."""
         span = Span(self._add("op", name, device, shapes=shapes, kernel_class=kernel_class))
         spans = self._spans
-        spans.append(span)
+        depth = len(spans)
         try:
+            spans.append(span)
             yield span
         finally:
-            spans.pop()
+            del spans[depth:]  # with what an exception has kept from ending
             span.event.end = self.now()
 
     def kernel(self, device: str, shader: Shader, nbytes: int, written: object) -> Ran:

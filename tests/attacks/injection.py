@@ -19,7 +19,10 @@ from typing import Any, Literal, NamedTuple
 from dl4all.runtime import registry
 
 ROOT = Path(registry.__file__).resolve().parents[1]
-PARTS = ("allocator", "runtime", "scheduler")
+PARTS = (
+    "allocator", "runtime", "scheduler", "dl4all/autograd", "dl4all/multi_device", "dl4all/ops/core",
+    "dl4all/ops/memory", "dl4all/optim",
+)  # fmt: skip
 """Folders in whose files exceptions are raised."""
 
 Mode = Literal["lines", "checks"]
@@ -159,7 +162,9 @@ def _after_blocks(code: CodeType) -> frozenset[int]:
     line: int | None = None
     instructions = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
     for index, instruction in enumerate(instructions):
-        if instruction.opname == "NOP" and any(i.opname in WITH for i in instructions[max(0, index - 2) : index]):
+        if instruction.opname == "NOP" and any(
+            i.opname in WITH for i in instructions[max(0, index - 2) : index]
+        ):
             after.add(instruction.offset)
         line = _starts(instruction) or line
         if instruction.opname in WITH:

@@ -30,7 +30,7 @@ def off() -> Iterator[None]:
     assert recorder.active is None
     yield
     left = recorder.active
-    recorder.stop()
+    recorder.active = None
     assert left is None
 
 

@@ -189,8 +189,9 @@ def test_unread_memory_waits_for_its_copy(staging: dl.Device, monkeypatch: pytes
     take = pool.take
 
     def noting(nbytes: int) -> Any:
-        buffers.append(take(nbytes))
-        return buffers[-1]
+        taken = take(nbytes)
+        buffers.append(taken.buffer)
+        return taken
 
     monkeypatch.setattr(pool, "take", noting)
     download = staging.download_later(x.storage, 4 * N)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from dl4all.errors import GradientError
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
+from dl4all.runtime.scopes import Scope
 
 Gradient = TensorBase | None
 Backward = Callable[..., Any]
@@ -48,6 +49,7 @@ class _State(threading.local):
     # For checkpoints: called with each tensor to save; may return a function that computes it again.
     recompute_hook: Callable[[TensorBase], Callable[[], TensorBase] | None] | None = None
     observer: Observer | None = None
+    scope: Scope | None = None  # the innermost block that changes these
 
 
 state = _State()
@@ -232,13 +234,26 @@ def add_node(
 
 
 @contextlib.contextmanager
-def gradients(enabled: bool) -> Iterator[None]:
-    """Let ops of this thread add nodes to the graph in the ``with`` block, or keep them from it."""
-    previous, state.enabled = state.enabled, enabled
+def changed(**settings: Any) -> Iterator[None]:
+    """Within the ``with`` block, settings of this thread are others: see :mod:`dl4all.runtime.scopes`."""
+    before = state.enabled, state.detect_anomaly, state.recompute_hook, state.observer
+    own = Scope(before, state.scope)
     try:
+        state.scope = own
+        state.__dict__.update(settings)
         yield
-    finally:
-        state.enabled = previous
+    finally:  # without a call: nothing can interrupt it
+        scope = state.scope
+        while scope is not None and scope is not own:
+            scope = scope.outer
+        if scope is own:
+            state.enabled, state.detect_anomaly, state.recompute_hook, state.observer = before
+            state.scope = own.outer
+
+
+def gradients(enabled: bool) -> contextlib.AbstractContextManager[None]:
+    """Let ops of this thread add nodes to the graph in the ``with`` block, or keep them from it."""
+    return changed(enabled=enabled)
 
 
 def repeated_axes(shape: Shape, wider: Shape) -> tuple[int, ...]:

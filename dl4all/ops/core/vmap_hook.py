@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
@@ -23,23 +24,20 @@ R = TypeVar("R")
 
 _level_numbers = itertools.count()
 
-active_levels: set[int] = set()
-"""Numbers of the levels that are alive, be it in a graph. Without one there are no batched tensors."""
+active_levels: set[weakref.ref[Level]] = set()
+"""The levels that are alive, be it in a graph. Without one there are no batched tensors."""
 
 
 class Level:
     """One call of a function that ``vmap`` made."""
 
-    __slots__ = ("count", "number", "open")
+    __slots__ = ("__weakref__", "count", "number", "open")
 
     def __init__(self, count: int) -> None:
         self.count = count  # of samples
         self.number = next(_level_numbers)  # inner levels have higher numbers
         self.open = True  # its function has not returned
-        active_levels.add(self.number)
-
-    def __del__(self) -> None:
-        active_levels.discard(self.number)
+        active_levels.add(weakref.ref(self, active_levels.discard))  # without Python when it goes
 
 
 class BatchedTensorBase(TensorBase):

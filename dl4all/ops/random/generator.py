@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from dl4all.ops.core import philox, tape
 from dl4all.ops.core.launch import ceil_div
 from dl4all.ops.vmap.batched_tensor import PerSampleFallback
 from dl4all.runtime import fork
+from dl4all.runtime.scopes import Setting, assigned
 
 State = tuple[int, int]
 """Seed and counter of a generator."""
@@ -164,27 +164,18 @@ def _checked_state(name: str, state: Any) -> State:
 _process_generator = Generator()
 
 
-class _ThreadState(threading.local):
-    generator: Generator | None = None
-    """Stands in for the process's generator."""
-
-
-_thread = _ThreadState()
+_of_thread: Setting[Generator | None] = Setting(None)
+"""Stands in for the process's generator."""
 
 
 def default_generator() -> Generator:
     """The generator for calls without one."""
-    return _thread.generator or _process_generator
+    return _of_thread.value or _process_generator
 
 
-@contextlib.contextmanager
-def drawing_from(generator: Generator) -> Iterator[None]:
+def drawing_from(generator: Generator) -> contextlib.AbstractContextManager[None]:
     """Within, this thread draws from a generator where none is given."""
-    before, _thread.generator = _thread.generator, generator
-    try:
-        yield
-    finally:
-        _thread.generator = before
+    return assigned(_of_thread, generator)
 
 
 def replayed(state: State) -> contextlib.AbstractContextManager[None]:

@@ -1,0 +1,58 @@
+"""Settings of a thread that hold within ``with`` blocks, and are put back whatever exception comes.
+
+An exception of a signal handler may come as a block's end is entered, before it puts anything back. The
+blocks here are generators: the interpreter closes one that is garbage, and so its end runs then. By that time
+blocks around it may have ended, or others have begun; so each puts back only what it and blocks within it
+have set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Scope:
+    """A block that has begun: what held before it, and the block around it."""
+
+    __slots__ = ("before", "outer")
+
+    def __init__(self, before: Any, outer: Scope | None) -> None:
+        self.before = before
+        self.outer = outer
+
+
+class Setting(threading.local, Generic[T]):
+    """A value of each thread."""
+
+    scope: Scope | None = None
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+
+@contextlib.contextmanager
+def assigned(setting: Setting[T], value: T) -> Iterator[None]:
+    """Within the ``with`` block, a setting has another value in this thread.
+
+    >>> indent = Setting(0)
+    >>> with assigned(indent, 4):
+    ...     indent.value
+    4
+    >>> indent.value
+    0
+    """
+    own = Scope(setting.value, setting.scope)
+    try:
+        setting.scope, setting.value = own, value
+        yield
+    finally:  # without a call: nothing can interrupt it
+        scope = setting.scope
+        while scope is not None and scope is not own:
+            scope = scope.outer
+        if scope is own:
+            setting.value, setting.scope = own.before, own.outer
