@@ -282,7 +282,10 @@ def test_auto_is_the_device_of_whoever_asks() -> None:
     ("make", "message"),
     [
         (lambda: DataLoader([]), r"^\[DataLoader\] the data set is empty"),
-        (lambda: DataLoader(numbers(), batch_size=0), r"^\[DataLoader\] batch_size must be at least 1, got 0"),
+        (
+            lambda: DataLoader(numbers(), batch_size=0),
+            r"^\[DataLoader\] batch_size must be at least 1, got 0",
+        ),
         (lambda: DataLoader(numbers(), batch_size=2.5), r"batch_size must be an int, got 2\.5"),  # type: ignore[arg-type]
         (lambda: DataLoader(numbers(), batch_size="2"), r"batch_size must be an int, got '2'"),  # type: ignore[arg-type]
         (lambda: DataLoader(numbers(), num_workers=-1), r"num_workers must be at least 0, got -1"),

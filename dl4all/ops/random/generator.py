@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import threading
 from typing import Any
 
 import numpy as np
