@@ -21,7 +21,7 @@ from dl4all.allocator.planner import Arena, Lifetime, plan
 from dl4all.allocator.storage import Storage
 from dl4all.allocator.strategies.best_fit import GRAIN
 from dl4all.allocator.strategies.by_size import choose
-from dl4all.errors import ArgumentError, OutOfMemoryError, PipelineError, TooLargeError
+from dl4all.errors import OutOfMemoryError, PipelineError, TooLargeError
 from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.profiler import recorder

@@ -69,14 +69,14 @@ class DataLoader:
         seed: int | None = None,
         device: str | Device | None = "auto",
     ) -> None:
-        for what, number, least in (
-            ("batch_size", batch_size, 1),
-            ("prefetch", prefetch, 1),
-            ("num_workers", num_workers, 0),
-        ):
-            integer("DataLoader", what, number, least)
-        if seed is not None:
-            integer("DataLoader", "seed", seed, 0, 2**64 - 1)
+        numbers = {"batch_size": batch_size, "num_workers": num_workers, "prefetch": prefetch, "seed": seed or 0}
+        for what, number in numbers.items():
+            integer("DataLoader", what, number, most=2**64)
+        if batch_size < 1 or num_workers < 0 or prefetch < 1 or not 0 <= (seed or 0) < 2**64:
+            raise ArgumentError(
+                f"[DataLoader] batch_size {batch_size} and prefetch {prefetch} must be at least 1, "
+                f"num_workers {num_workers} and seed {seed} at least 0, the seed below 2^64"
+            )
         if len(dataset) == 0:
             raise ArgumentError("[DataLoader] the data set is empty")
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last

@@ -1,4 +1,4 @@
-"""Sizes, counts and steps that cannot be: every device gives the same result or the same typed error, at once."""
+"""Sizes, counts and steps that cannot be: every device gives the same result or typed error, at once."""
 
 from __future__ import annotations
 
