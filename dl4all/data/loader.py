@@ -69,8 +69,8 @@ class DataLoader:
         seed: int | None = None,
         device: str | Device | None = "auto",
     ) -> None:
-        numbers = {"batch_size": batch_size, "num_workers": num_workers, "prefetch": prefetch, "seed": seed or 0}
-        for what, number in numbers.items():
+        numbers = {"batch_size": batch_size, "num_workers": num_workers, "prefetch": prefetch}
+        for what, number in (numbers | {"seed": seed or 0}).items():
             integer("DataLoader", what, number, most=2**64)
         if batch_size < 1 or num_workers < 0 or prefetch < 1 or not 0 <= (seed or 0) < 2**64:
             raise ArgumentError(
