@@ -111,8 +111,10 @@ def sizes(op: str, name: str, value: Any, least: int, axes: int) -> Shape:
         numbers *= axes
     if len(numbers) != axes or not all(isinstance(v, int) and not isinstance(v, bool) for v in numbers):
         raise ArgumentError(f"[{op}] {name} must be {SIZES_WORDS[axes]}, got {value!r}")
-    if min(numbers) < least or max(numbers) >= INTEGERS:
-        raise ArgumentError(f"[{op}] {name} must be at least {least} and below 2^63, got {value!r}")
+    if min(numbers) < least:
+        raise ArgumentError(f"[{op}] {name} must be at least {least}, got {value!r}")
+    if max(numbers) >= INTEGERS:
+        raise ArgumentError(f"[{op}] {name} must be below 2^63, got {value!r}")
     return numbers
 
 

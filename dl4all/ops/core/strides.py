@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.core.limits import INTEGERS, check_view
+from dl4all.ops.core.limits import INTEGERS, VIEW_ELEMENTS, check_view
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 
 
@@ -25,9 +25,10 @@ def sizes(op: str, args: tuple[Any, ...]) -> Shape:
     values: Any = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
     if not all(isinstance(size, (int, np.integer)) for size in values):
         raise ArgumentError(f"[{op}] expected ints, got {values}")
-    if any(not -INTEGERS <= size < INTEGERS for size in values):
+    result = tuple(int(size) for size in values)
+    if result and (max(result) >= INTEGERS or min(result) < -INTEGERS):
         raise ArgumentError(f"[{op}] expected ints of 64 bits, got {values}")
-    return tuple(int(size) for size in values)
+    return result
 
 
 def axis(op: str, dim: int, ndim: int) -> int:
@@ -127,7 +128,8 @@ def expanded(wanted: Shape, shape: Shape, strides: Shape) -> tuple[Shape, Shape]
         or any(old not in (1, new) for new, old in zip(result, sizes, strict=True))
     ):
         raise ShapeError(f"[expand] shape {shape} does not expand to {wanted}: only axes of size 1 repeat")
-    check_view("expand", result)
+    if math.prod(result) >= VIEW_ELEMENTS or 0 in result:
+        check_view("expand", result)
     return result, tuple(
         step if new == old else 0 for new, old, step in zip(result, sizes, steps, strict=True)
     )

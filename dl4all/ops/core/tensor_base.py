@@ -103,19 +103,20 @@ class TensorBase:
         view.view_of = (weakref.ref(self) if base is None else base, self.storage.history_version)
         return view
 
-    def on_host(self) -> npt.NDArray[Any]:
+    def on_host(self, *, each: bool = True) -> npt.NDArray[Any]:
         """The elements as a NumPy array, which shares the memory on the CPU and is a copy elsewhere.
 
-        Raises:
-            OutOfMemoryError: the tensor is a view that repeats its elements too often to compute with each.
-        """
-        check_repeated("on_host", self)
-        return self.view_on_host()
+        Args:
+            each: whether the caller looks at each element.
 
-    def view_on_host(self) -> npt.NDArray[Any]:
-        """As :meth:`on_host`, for whoever does not look at each element."""
-        if 0 in self.shape:  # NumPy refuses an offset past the end of empty memory
+        Raises:
+            OutOfMemoryError: it does, and the tensor is a view that repeats elements too often.
+        """
+        count = math.prod(self.shape)
+        if not count:  # NumPy refuses an offset past the end of empty memory
             return np.empty(self.shape, self.dtype)
+        if each and count >= COMPUTED_ELEMENTS:
+            check_repeated("on_host", self)
         if self.device.is_host:
             self.storage.settle()
             return self.strided()(self.storage.buffer.data)

@@ -188,7 +188,8 @@ def chunk(input: T, chunks: int, dim: int = 0) -> tuple[T, ...]:
     Raises:
         ArgumentError: `chunks` is not positive, or too large.
     """
-    integer("chunk", "the number of parts", chunks, least=1)
+    if integer("chunk", "the number of parts", chunks) < 1:
+        raise ArgumentError(f"[chunk] expected at least one part, got {chunks}")
     size = input.shape[strides.axis("chunk", dim, len(input.shape))]
     if size:
         return split(input, -(-size // chunks), dim)

@@ -44,7 +44,7 @@ def upload(cls: type[TensorBase], array: npt.NDArray[Any], device: Device, *, co
 
 def download(tensor: TensorBase) -> npt.NDArray[Any]:
     """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy."""
-    array = tensor.view_on_host()
+    array = tensor.on_host(each=False)
     simulated = tensor.device.simulated
     if simulated is None:
         return array

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -48,8 +47,8 @@ def uniform_(input: T, low: float = 0.0, high: float = 1.0, *, generator: Genera
         >>> bool(-1 <= x.numpy().min() and x.numpy().max() < 1)
         True
     """
-    low, high = real("uniform_", "low", low), real("uniform_", "high", high)
-    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+    limits = real("uniform_", "low", low), real("uniform_", "high", high)
+    if not (np.isfinite(limits).all() and limits[0] <= limits[1]):
         raise ArgumentError(f"[uniform_] expected finite numbers low <= high, got {low} and {high}")
     dtype = input.dtype.type
     # Rounding may reach the excluded end.

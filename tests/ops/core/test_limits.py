@@ -12,6 +12,7 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, OutOfMemoryError, TooLargeError
 from dl4all.ops.core import limits
 from dl4all.ops.core.launch import pack
+from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import check_repeated
 from dl4all.ops.indexing.indices import Indices
 from dl4all.scheduler.programs import Launch
@@ -20,7 +21,7 @@ from tests.conftest import need
 
 def test_push_constants_do_not_wrap() -> None:
     assert pack(2**32 - 1, -(2**31), 1.5) == struct.pack("<Iif", 2**32 - 1, -(2**31), 1.5)
-    assert pack(np.int64(7), True) == struct.pack("<II", 7, 1)
+    assert pack(int(np.int64(7)), True) == struct.pack("<II", 7, 1)
     assert pack(1e300, -1e300, 3) == struct.pack("<ffI", math.inf, -math.inf, 3)
     for number in (2**32, -(2**31) - 1, 2**64):
         with pytest.raises(TooLargeError, match=str(number)):
@@ -34,7 +35,9 @@ def test_specialization_constants_do_not_wrap() -> None:
     need("vulkan:0")
     device = dl.device("vulkan:0")
     x = dl.ones(4, device=device)
-    shader = next(iter(dl.ops.exp.kernel.shaders))
+    kernel = REGISTRY["exp"].kernel
+    assert kernel is not None
+    shader = kernel.shaders[0]
     for constant in (2**32, -1):
         with pytest.raises(TooLargeError, match="more than 32 bits"):
             device.launch(Launch(shader, (1, 1, 1), b"", (constant,)), x.storage, x.storage)
@@ -53,7 +56,7 @@ def test_integers() -> None:
         with pytest.raises(ArgumentError, match=r"\[f\] n must be an int"):
             limits.integer("f", "n", value)
     for value in (2**63, -1):
-        with pytest.raises(ArgumentError, match="at most|at least"):
+        with pytest.raises(ArgumentError, match=r"at (most|least)"):
             limits.integer("f", "n", value, least=0)
 
 
