@@ -174,7 +174,8 @@ def policy(mode: FallbackMode) -> AbstractContextManager[None]:
             it is at first; otherwise it is ``"warn"``.
 
     Returns:
-        A context manager that puts the former policy back when its block ends.
+        A context manager that puts the former policy back when its block ends. An exception of a signal
+        handler that comes before the block begins leaves the policy as it was set here.
 
     Raises:
         ArgumentError: there is no such mode.

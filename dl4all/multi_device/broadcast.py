@@ -21,23 +21,23 @@ class _Arrival:
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._come = False
+        self.come = False
         self._array: Any = None
         self._error: BaseException | None = None
         self._time = 0.0
 
     def put(self, array: Any) -> None:
         with self._changed.lock:
-            self._array, self._time, self._come = array, clock.now(), True
+            self._array, self._time, self.come = array, clock.now(), True
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
         with self._changed.lock:
-            self._error, self._come = error, True
+            self._error, self.come = error, True
             self._changed.notify_all()
 
     def take(self, timeout: float) -> Any:
-        if not self._changed.wait_for(lambda: self._come, timeout) or self._error is not None:
+        if not self._changed.wait_for(lambda: self.come, timeout) or self._error is not None:
             raise DeviceError("[parallel] the parameters did not come from the primary device")
         clock.advance_to(self._time)
         return self._array
@@ -56,6 +56,7 @@ class Broadcast:
     def __init__(self, model: Module, timeout: float) -> None:
         self._model, self._timeout = model, timeout
         self._sent: dict[tuple[Replica, int], tuple[Any, int, Any]] = {}  # from, version, to
+        self._coming: list[_Arrival] = []  # that somebody may wait for
 
     def begin(self, replicas: Sequence[Replica]) -> list[tuple[Fetch, _Arrival]]:
         """Let what is stale in replicas wait for its contents; returns what :meth:`send` is to bring.
@@ -65,6 +66,8 @@ class Broadcast:
         Raises:
             DeviceError: the primary device has failed.
         """
+        if not all(arrival.come for arrival in self._coming):
+            self.stop(DeviceError("[parallel] an earlier batch was interrupted"))
         # Layers in training do not look at their running statistics. Frozen ones do, whatever the model does.
         unseen = {
             id(tensor)
@@ -73,6 +76,7 @@ class Broadcast:
             for tensor in module.buffers()
         }
         arrivals: dict[int, tuple[Fetch, _Arrival]] = {}
+        self._coming = []
         try:
             for replica in replicas:
                 for key, (source, made) in replica.pairs.items():
@@ -83,10 +87,11 @@ class Broadcast:
                         continue
                     if key not in arrivals:
                         arrivals[key] = Fetch(source, "download", self._timeout), _Arrival()
+                        self._coming.append(arrivals[key][1])
                     self._sent[replica, key] = state
                     self._await(replica, key, made, arrivals[key][1])
         except BaseException as error:
-            self._give_up([arrival for _, arrival in arrivals.values()], error)
+            self.stop(error)
             raise
         return list(arrivals.values())
 
@@ -112,17 +117,19 @@ class Broadcast:
         Raises:
             DeviceError: it has failed; the replicas stop waiting.
         """
-        for number, (fetch, arrival) in enumerate(arrivals):
-            try:
+        try:
+            for fetch, arrival in arrivals:
                 arrival.put(fetch.wait())
-            except BaseException as error:
-                self._give_up([later for _, later in arrivals[number:]], error)
-                raise
+        except BaseException as error:
+            self.stop(error)
+            raise
 
-    def _give_up(self, arrivals: Sequence[_Arrival], error: BaseException) -> None:
-        for arrival in arrivals:
-            arrival.fail(error)
-        self._sent.clear()  # all of it again
+    def stop(self, error: BaseException) -> None:
+        """Let nobody wait any more for what has not come yet; send all of it again the next time."""
+        self._sent.clear()
+        for arrival in self._coming:
+            if not arrival.come:
+                arrival.fail(error)
 
     def forget(self, replica: Replica) -> None:
         """A replica is gone."""

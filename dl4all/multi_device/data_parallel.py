@@ -215,7 +215,7 @@ class DataParallel(Module):
                 buffers = Buffers(self.module, shares[0][0])
                 arrivals = self._begin_broadcast(elsewhere)
                 send = functools.partial(self._broadcast.send, arrivals)
-                parts = sharded_step.forward(self.group, call, shares, send)
+                parts = sharded_step.forward(self.group, call, shares, send, self._broadcast.stop)
                 if not again:
                     self._keep(buffers, parts[0])
             except ShardFailure as failure:

@@ -25,6 +25,7 @@ from dl4all.runtime.profiler.phase import phase
 from dl4all.runtime.simulated.backend import Hang
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.group import DeviceGroup
+from dl4all.scheduler.task import Task
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
@@ -73,6 +74,7 @@ def forward(
     call: Call,
     shares: Sequence[tuple[Replica, int]],
     send: Callable[[], None],
+    stop: Callable[[BaseException], None],
 ) -> list[Part]:
     """Compute each device's rows.
 
@@ -81,6 +83,7 @@ def forward(
         call: what to compute.
         shares: the replicas and how many rows each computes.
         send: called when all have begun: sends them what they wait for.
+        stop: called when something has failed: they shall not wait for that any more.
 
     Raises:
         ShardFailure: a device has failed. None works on this batch any more.
@@ -101,6 +104,7 @@ def forward(
         meeting,
         lambda part: _forward_shard(part, call, on_host, fetch=not alone),
         lambda: _of_primary(group.primary, parts, send),
+        stop,
     )
     return parts
 
@@ -260,8 +264,11 @@ def _run(
     meeting: Rendezvous,
     work: Callable[[Part], None],
     meanwhile: Callable[[], None],
+    stop: Callable[[BaseException], None] = lambda error: None,
 ) -> None:
     """Work on all parts in their devices' streams, and on something else meanwhile.
+
+    However it is left, none works any more: the state of the devices is not another batch's.
 
     Raises:
         ShardFailure: a device has failed, or did not come to an end in time.
@@ -274,14 +281,20 @@ def _run(
             meeting.fail(part.shard.party, error)
             raise
 
-    tasks = [group.stream(part.replica.device).submit(guarded, part) for part in parts]
+    tasks: list[Task] = []
     failure: BaseException | None = None
     try:
+        for part in parts:
+            tasks.append(group.stream(part.replica.device).submit(guarded, part))
         meanwhile()
+        late = _late(group, parts, tasks)
     except BaseException as error:  # noqa: BLE001  # raised below, when no device works any more
         failure = error
         meeting.fail(None, error)
-    late = [part for part, task in zip(parts, tasks, strict=True) if not _ended(group, task)]
+        stop(error)
+        late = _late(group, parts, tasks)
+    if failure is not None and not isinstance(failure, (DeviceError, ShardFailure)):
+        raise failure  # no device's: Ctrl-C, say
     if late and (meeting.error is None or isinstance(meeting.error, DeviceError)):
         # Before others that failed, too: those say so at once the next time, this one after a timeout.
         hang = Hang(f"it did not answer within {group.timeout:g} seconds")
@@ -297,8 +310,10 @@ def _run(
     raise ShardFailure(part.replica.device, part.shard.rows, meeting.error) from meeting.error
 
 
-def _ended(group: DeviceGroup, task: Any) -> bool:
-    return bool(task.wait(group.timeout * (1 + GRACE)))
+def _late(group: DeviceGroup, parts: Sequence[Part], tasks: Sequence[Task]) -> list[Part]:
+    """Wait for the parts, and say which did not come to an end."""
+    timeout = group.timeout * (1 + GRACE)
+    return [part for part, task in zip(parts, tasks, strict=False) if not task.wait(timeout)]
 
 
 def joined(call: Call, parts: Sequence[Part], device: Device) -> list[Tensor]:

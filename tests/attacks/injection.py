@@ -25,6 +25,8 @@ PARTS = (
 )  # fmt: skip
 """Folders in whose files exceptions are raised."""
 
+SETTINGS = {"_call_once", "_until_the_end", "assigned", "changed", "recording"}
+"""Functions that put settings back in lines without a call: no signal comes there, and a debugger may."""
 Mode = Literal["lines", "checks"]
 LINES: Mode = "lines"
 CHECKS: Mode = "checks"
@@ -119,13 +121,15 @@ def _tracer(
         if mode == LINES:
             return lines
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if frame.f_lasti > _first(code):
+            return instructions  # a generator goes on, or is closed, where signals are not looked at
         visit(Place(str(path), code.co_name, code.co_firstlineno, 0))
         return instructions
 
     def lines(frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "line" and frame.f_lasti not in _after_blocks(frame.f_code):
-            path = str(_relative(frame.f_code.co_filename))
-            visit(Place(path, frame.f_code.co_name, frame.f_lineno, -1))
+        code = frame.f_code
+        if event == "line" and code.co_name not in SETTINGS and frame.f_lasti not in _after_blocks(code):
+            visit(Place(str(_relative(code.co_filename)), code.co_name, frame.f_lineno, -1))
         return lines
 
     def instructions(frame: FrameType, event: str, arg: Any) -> Any:
@@ -149,6 +153,13 @@ def _relative(path: str) -> str | None:
     """A file's path within the repository, however it was imported; None of files elsewhere."""
     resolved = Path(path).resolve()
     return str(resolved.relative_to(ROOT)) if resolved.is_relative_to(ROOT) else None
+
+
+@functools.cache
+def _first(code: CodeType) -> int:
+    """The offset of the instruction at which a function looks at signals when it is entered."""
+    resumes = [i.offset for i in dis.get_instructions(code) if i.opname == "RESUME"]
+    return resumes[0] if resumes else 0
 
 
 @functools.cache
