@@ -195,6 +195,7 @@ class Op(Generic[P]):
     def _execute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
         try:
             if self._fold is not None and isinstance(operands[0], TensorBase) and 0 in operands[0].strides:
+                self.infer(*operands, **arguments)  # refuses what does not fit in the words of this op
                 folded = self._fold(*operands, **arguments)
                 if folded is not None:
                     return folded
