@@ -14,6 +14,8 @@ from dl4all.ops.core.tensor_base import Shape
 
 MEMORY_ELEMENTS = 2**48
 """A tensor with memory of its own has fewer elements: that many fit into no address space."""
+LARGE_ELEMENTS = 2**26
+"""Whether there is memory for a result is looked at from here on; below, asking for it tells."""
 VIEW_ELEMENTS = 2**60
 """A view, which may repeat elements, has fewer: NumPy counts bytes in 63 bits."""
 PARTS = 2**24

@@ -21,7 +21,7 @@ from dl4all.errors import ArgumentError, DTypeError, PipelineError, TooLargeErro
 from dl4all.ops.core import tape
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
 from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.limits import MEMORY_ELEMENTS, check_shape, out_of_memory
+from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape, out_of_memory
 from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
 from dl4all.runtime.kompute import copies
@@ -253,9 +253,11 @@ class Op(Generic[P]):
         """The result, without a history."""
         first = self.check_operands(operands)
         shape, dtype = self.infer(*operands, **arguments)
-        if not 0 < math.prod(shape) < MEMORY_ELEMENTS:
-            check_shape(self.name, shape)
         kernel, device = self.kernel, first.device
+        if not 0 < math.prod(shape) < LARGE_ELEMENTS:
+            check_shape(self.name, shape)
+            if device.is_host:  # systems promise more than they have
+                check_host_memory(self.name, shape, dtype, device.info.memory)
         if device.is_host:
             return self.run_on_host(first, operands, arguments, shape, dtype)
         for operand in operands:
@@ -323,10 +325,6 @@ class Op(Generic[P]):
             self._simulate(first.device, operands, arguments, shape, dtype)
             if not first.device.simulated.computes:
                 return empty(type(first).result_class, shape, dtype, first.device, self.name)
-        if (
-            math.prod(shape) * dtype.itemsize > first.device.info.memory
-        ):  # systems promise more than they have
-            raise out_of_memory(self.name, shape, dtype)
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
         active = recorder.active
         body: Callable[..., Any] = self.body

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core.gradient import Grad
-from dl4all.ops.core.limits import check_view
+from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_view
 from dl4all.ops.core.op import (
     INPLACE,
     KERNEL_REFUSALS,
@@ -276,6 +277,8 @@ class Elementwise(Op[P]):
         shape, dtype = self._infer(*operands, **arguments)
         resolution = self._resolve(operands)
         device = first.device
+        if math.prod(shape) >= LARGE_ELEMENTS and device.is_host:
+            check_host_memory(self.name, shape, dtype, device.info.memory)
         if device.is_host:
             return self.run_on_host(first, operands, arguments, shape, dtype)
         if resolution.variants is None:
