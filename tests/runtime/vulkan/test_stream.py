@@ -313,3 +313,31 @@ def test_timelines_live_as_long_as_the_device(recorder: Recorder) -> None:
     assert recorder.calls("vkDestroySemaphore") == 0
     recorder.backend.close()
     assert recorder.calls("vkDestroySemaphore") == 2  # of the default stream, and of all the others in turn
+
+
+@pytest.mark.parametrize(
+    ("place", "submissions"),
+    [
+        ("stream.CommandWriter.last_barrier", 1),  # the next command joins the batch
+        ("stream.VulkanStream._hand_over", 2),
+        ("timeline.check", 2),  # the driver has it
+    ],
+)
+def test_an_interrupted_submission_goes_on(
+    recorder: Recorder, place: str, submissions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the driver has it or not: every command that was accepted runs, and once."""
+
+    def interrupt(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    recorder.step(recorder.a, recorder.b)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"dl4all.runtime.vulkan.{place}", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            recorder.stream._submit()
+    recorder.step(recorder.b, recorder.c)
+    out = np.empty(N, np.uint32)
+    recorder.stream.download(recorder.c, out.view(np.uint8))
+    np.testing.assert_array_equal(out, after(words(0), 1, 1))
+    assert recorder.calls("vkQueueSubmit") == recorder.calls("vkEndCommandBuffer") == submissions
