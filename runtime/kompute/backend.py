@@ -18,6 +18,7 @@ from dl4all.runtime.kompute.recording import KomputeRecording
 from dl4all.runtime.kompute.stream import KomputeStream
 from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.spirv import Module
+from dl4all.runtime.unowned import unowned
 from dl4all.runtime.vulkan import backend as vulkan
 from dl4all.runtime.vulkan import features
 from dl4all.runtime.vulkan.discovery import check_memory, physical_devices
@@ -57,11 +58,23 @@ class KomputeBackend:
         self.programs: set[KomputeProgram] = set()
         self.recordings: set[KomputeRecording] = set()
         self.streams: set[KomputeStream] = set()
-        self.allocated = 0  # bytes of device memory
-        self.allocations = 0  # calls of vkAllocateMemory that were not taken back
         self.launches = Launches(self)
         self.copies = Copies(self)
         self.stream = self.new_stream()
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of device memory that buffers take."""
+        return sum(buffer.nbytes for buffer in tuple(self.buffers))
+
+    @property
+    def allocations(self) -> int:
+        """Calls of vkAllocateMemory that were not taken back."""
+        return sum(buffer.allocations for buffer in tuple(self.buffers))
+
+    def unowned(self) -> list[KomputeBuffer]:
+        """Buffers that nobody has: what an exception cut off on the way to who asked for them."""
+        return unowned(self.buffers)
 
     @property
     def manager(self) -> Any:

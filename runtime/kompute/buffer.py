@@ -47,7 +47,7 @@ class KomputeBuffer:
     """``users`` are the launches and recordings that are bound to it, and end with it."""
 
     __slots__ = (
-        "_allocations", "_backend", "_staging", "_to_device", "_to_host", "mapped", "nbytes", "tensor",
+        "_backend", "_staging", "_to_device", "_to_host", "allocations", "mapped", "nbytes", "tensor",
         "users",
     )  # fmt: skip
 
@@ -60,8 +60,8 @@ class KomputeBuffer:
             raise ArgumentError(f"[kompute] no buffer has {nbytes} bytes; the smallest has 1")
         self._backend = backend
         self.nbytes = -(-nbytes // ALIGNMENT) * ALIGNMENT
-        self._allocations = 2 if kind == "device" else 1
-        check_room(backend, self.nbytes, self._allocations)
+        self.allocations = 2 if kind == "device" else 1
+        check_room(backend, self.nbytes, self.allocations)
         # Kompute initialises what is mapped from this array; np.empty does not touch its pages.
         initial = np.empty(self.nbytes // 4, np.uint32)
         library = kp()
@@ -77,9 +77,7 @@ class KomputeBuffer:
         self._staging: Bytes = self.tensor.data().view(np.uint8)
         self.mapped: Bytes | None = self._staging if kind == "host" else None
         self.users: set[Any] = set()
-        backend.allocated += self.nbytes
-        backend.allocations += self._allocations
-        backend.buffers.add(self)
+        backend.buffers.add(self)  # last, and what is taken follows from it: an exception leaves it whole
 
     def read(self, offset: int, nbytes: int) -> Bytes:
         """The bytes of a span, good until the buffer is used again."""
@@ -98,8 +96,9 @@ class KomputeBuffer:
 
     def free(self) -> None:
         with self._backend.lock:
-            if self.tensor is None:
+            if self not in self._backend.buffers:
                 return
+            # Each step may be done again, if an exception cuts this short.
             for user in tuple(self.users):
                 user.free()
             for sequence in (self._to_device, self._to_host):
@@ -107,8 +106,7 @@ class KomputeBuffer:
                     sequence.destroy()
             self._staging = NO_BYTES
             self.mapped = None if self.mapped is None else NO_BYTES
-            self.tensor.destroy()
+            if self.tensor is not None:
+                self.tensor.destroy()
             self.tensor = self._to_device = self._to_host = None
-            self._backend.allocated -= self.nbytes
-            self._backend.allocations -= self._allocations
             self._backend.buffers.discard(self)

@@ -125,8 +125,8 @@ class KomputeRecording:
         for index, data in push.items():
             step = self._step_of.get(index)
             if data != self._push[index] and step is not None and step.sequence is not None:
-                step.sequence.destroy()
-                step.sequence = None
+                old, step.sequence = step.sequence, None  # never one that is destroyed
+                old.destroy()
             self._push[index] = bytes(data)
 
     def _name(self, step: _Step) -> str:

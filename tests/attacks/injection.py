@@ -166,16 +166,13 @@ def _first(code: CodeType) -> int:
 def _after_blocks(code: CodeType) -> frozenset[int]:
     """Where instructions begin that leave a ``with`` block: debuggers show its first line once more.
 
-    Also those of a ``try`` that begins such a block: what they raise does not count as raised within it.
+    Also those that do nothing, such as ``try``: what they raise does not count as raised within a block.
     """
     begun: dict[int | None, int] = {}
     after = set()
     line: int | None = None
-    instructions = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
-    for index, instruction in enumerate(instructions):
-        if instruction.opname == "NOP" and any(
-            i.opname in WITH for i in instructions[max(0, index - 2) : index]
-        ):
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "NOP":
             after.add(instruction.offset)
         line = _starts(instruction) or line
         if instruction.opname in WITH:

@@ -61,7 +61,7 @@ def training(devices: list[dl.Device]) -> Program:
         del large
         with dl.no_grad():
             total.add_(loss * 0.0)
-        return values(total, loss.detach(), *(p.grad for p in net.parameters()))
+        return values(total, loss.detach(), *taken_gradients(net))
 
     return run
 
@@ -223,7 +223,7 @@ def pipeline(devices: list[dl.Device]) -> Program:
         for parameter in net.parameters():
             parameter.grad = None
         loss = made.train_step(dl.tensor(INPUTS, device="cpu"), dl.tensor(LABELS), F.cross_entropy)
-        return values(loss, *(p.grad for p in net.parameters()))
+        return values(loss, *taken_gradients(net))
 
     return run
 
@@ -238,6 +238,14 @@ def serving(devices: list[dl.Device]) -> Program:
         return [*found, *values(*queue.map(list(INPUTS)))]
 
     return run
+
+
+def taken_gradients(net: Any) -> list[Any]:
+    """The gradients of parameters, which keep none."""
+    gradients = [parameter.grad for parameter in net.parameters()]
+    for parameter in net.parameters():
+        parameter.grad = None
+    return gradients
 
 
 def values(*tensors: Any) -> Values:
