@@ -7,7 +7,8 @@ Blocks that one stream pool does not need go to another one, after an event too.
 
 When the driver has no more, or the budget is used up, free blocks go back, pending allocations are waited
 for, garbage is collected, what is kept only to save time goes, and only then the request fails, with a list
-of who holds what.
+of who holds what. Free blocks also go back when much more is reserved than was ever allocated at a time, as
+happens where sizes keep changing.
 
 An exception may come at any line, as Ctrl-C does. What tells the truth changes by one step each: what lives,
 what is pending, which buffers the driver gave, and which of them a strategy has. Everything else follows from
@@ -18,7 +19,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -28,11 +28,13 @@ from dl4all.allocator.allocation import Allocation, Stats, Strategy
 from dl4all.allocator.budget import Driver, Source
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
+from dl4all.runtime import fork
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.protocols import Buffer, Event, Span
 
 LISTED = 10  # of the largest holders, in errors
-
+SPREAD = 4  # times the peak of what is allocated may be reserved before free blocks go back
+SMALL = 16 << 20  # bytes; below such a peak nobody minds
 
 Watcher = Callable[[Literal["allocate", "free"], Allocation], None]
 
@@ -99,7 +101,7 @@ class Allocator:
         self._make, self._record_event = strategy, record_event
         self._stream_pools = {stream: StreamPool(stream, strategy(self.driver))}
         self._main = self._stream_pools[stream]
-        self._lock = threading.RLock()
+        self._lock = fork.rlock()
         self._torn = False  # an exception left it in the middle of something
         self._returned: deque[Loan] = deque()
         self._give_back = self._returned.append
@@ -107,6 +109,7 @@ class Allocator:
         self._moving: list[tuple[Event, StreamPool, Buffer]] = []  # free blocks between stream pools
         self._live: dict[Loan, Allocation] = {}
         self._allocated = self._peak = 0
+        self._peak_before = SMALL  # the largest of those that were reset
         self._count = self._misses = 0  # requests, and those that came to the driver
         self._adopted = _Adopted(self.driver)
         self.caches: list[Callable[[], None]] = []  # each lets go of what is kept only to save time
@@ -196,6 +199,10 @@ class Allocator:
             self._torn = True
             raise
 
+    def begin_child(self) -> None:
+        """In a forked child: another thread may have been in the middle of something, too."""
+        self._torn = True
+
     def _mend(self) -> None:
         """Work out everything anew that an exception may have left half done."""
         live = self._live
@@ -218,6 +225,8 @@ class Allocator:
             allocation = stream_pool.strategy.allocate(nbytes)
             if allocation is not None:
                 return allocation
+        if self.driver.reserved > SPREAD * max(self._peak, self._peak_before):
+            self._trim()  # sizes that never come again would each keep memory
         why = ""
         for relief in (None, self._trim, self._wait, self._collect, self._forget):
             if relief is not None and not relief():
@@ -324,6 +333,7 @@ class Allocator:
         """Let the peaks begin anew."""
         with self._lock:
             self._sort_in()
+            self._peak_before = max(self._peak_before, self._peak)
             self._peak, self.driver.peak = self._allocated, self.driver.reserved
 
     def live(self) -> list[Allocation]:

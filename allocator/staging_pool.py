@@ -7,13 +7,13 @@ where those of a ring are used in turns and waited for.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from dl4all.allocator.allocation import aligned
 from dl4all.errors import OutOfMemoryError
+from dl4all.runtime import fork
 from dl4all.runtime.protocols import Backend, Buffer, Event
 
 GRAIN = 64 << 10  # sizes are multiples of it
@@ -60,7 +60,7 @@ class StagingPool:
 
     def __init__(self, backend: Backend, record_events: Callable[[], Sequence[Event]]) -> None:
         self._backend, self._record_events = backend, record_events
-        self._lock = threading.RLock()
+        self._lock = fork.rlock()
         self._lent: dict[weakref.ref[Staging], _Memory] = {}
         # The interpreter itself puts here what is garbage: Python code there would swallow an interrupt.
         self._returned: deque[weakref.ref[Staging]] = deque()

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all import ops
-from dl4all.errors import Dl4allError, OutOfMemoryError
+from dl4all.errors import Dl4allError, ForkError, OutOfMemoryError
 from dl4all.runtime import measurements, registry
 from dl4all.runtime.measurements import Measurement
 from dl4all.scheduler.current import device
@@ -40,6 +40,7 @@ def calibrate(name: str) -> Measurement:
 
     Raises:
         UnknownDeviceError, BackendMissingError: there is no such device.
+        ForkError: see :func:`dl4all.device`.
         OutOfMemoryError: other programs use too much of its memory; this is not stored as a problem.
 
     Example:
@@ -61,7 +62,7 @@ def _examine(name: str) -> Measurement:
         target = device(name)
         problem = compare_with_cpu(target)
         return Measurement(problem=problem) if problem else _measure(target)
-    except OutOfMemoryError:
+    except (ForkError, OutOfMemoryError):
         raise
     except Dl4allError as error:
         return Measurement(problem=f"failed: {error}")

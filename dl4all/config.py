@@ -1,10 +1,11 @@
 """Settings from the environment and from ``dl4all.toml``.
 
 The file is looked for in the working directory, then in the user's configuration folder; the
-first one that exists counts. An environment variable overrides the file::
+first one that exists counts. A working directory that was deleted has none. An environment variable
+overrides the file::
 
     # dl4all.toml
-    device = "vulkan:0"     # what device="auto" means; environment: DL4ALL_DEVICE
+    device = "vulkan:0"     # what device="auto" means, not "null"; environment: DL4ALL_DEVICE
     calibrate = false       # do not measure GPUs when "auto" first needs it; DL4ALL_CALIBRATE=0
     tune = true             # find the fastest kernels while computing; DL4ALL_TUNE=lazy
     fallback = "error"      # what runs on the CPU for want of a kernel raises; DL4ALL_FALLBACK=error
@@ -13,6 +14,7 @@ first one that exists counts. An environment variable overrides the file::
 from __future__ import annotations
 
 import os
+import reprlib
 import sys
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -33,6 +35,7 @@ KNOWN = {  # type of each setting's value, and the type in words
     "fallback": (str, '"warn", "silent" or "error"'),
 }
 FallbackMode = Literal["warn", "silent", "error"]
+MAX_BYTES = 1 << 20  # of a TOML file
 
 
 class Setting(NamedTuple):
@@ -102,7 +105,7 @@ def fallback_setting() -> FallbackMode:
     for mode in modes:
         if value == mode:
             return mode
-    raise ConfigError(f"{source} must be {', '.join(modes[:-1])} or {modes[-1]}, not {value!r}")
+    raise ConfigError(f"{source} must be {', '.join(modes[:-1])} or {modes[-1]}, not {shown(value)}")
 
 
 def least_limits() -> bool:
@@ -160,11 +163,27 @@ def top_setting() -> Literal["never", "when_shared", "always"]:
 
 def _file() -> tuple[dict[str, Any], str]:
     """The settings in the file, and its name; both empty if there is no file."""
-    for folder in (Path.cwd(), platformdirs.user_config_path("dl4all")):
+    for folder in (*_working_directory(), platformdirs.user_config_path("dl4all")):
         path = folder / "dl4all.toml"
-        if path.is_file():
+        if _is_file(path):
             return _read(path), str(path)
     return {}, ""
+
+
+def _working_directory() -> tuple[Path, ...]:
+    """Empty where it was deleted."""
+    try:
+        return (Path.cwd(),)
+    except OSError:
+        return ()
+
+
+def _is_file(path: Path) -> bool:
+    """False also where this user may not look into the folder."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -174,13 +193,46 @@ def _read(path: Path) -> dict[str, Any]:
         ConfigError: the file cannot be read, or a setting is unknown or has a value of another type.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = read_toml(path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     for name, value in values.items():
         if name not in KNOWN:
-            raise ConfigError(f"{path}: unknown setting {name!r}; known are {', '.join(KNOWN)}")
+            raise ConfigError(f"{path}: unknown setting {shown(name)}; known are {', '.join(KNOWN)}")
         expected, description = KNOWN[name]
         if not isinstance(value, expected):
-            raise ConfigError(f"{path}: {name} must be {description}, not {value!r}")
+            raise ConfigError(f"{path}: {name} must be {description}, not {shown(value)}")
     return values
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it has more than MAX_BYTES, is no TOML, or is nested too deeply for Python.
+    """
+    with path.open("rb") as stream:  # a device may have no end
+        content = stream.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES} bytes")
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def shown(value: object) -> str:
+    """A value from a file for one line of a message, however large or deeply nested it is.
+
+    >>> shown("vulkan:0"), shown([1, [2]]), len(shown("x" * 1000)), shown(1 << 100_000)
+    ("'vulkan:0'", '[1, [2]]', 120, 'a number of 100001 bits')
+    """
+    try:
+        return _brief.repr(value)
+    except ValueError:  # Python writes no number of more than 4300 digits
+        return f"a number of {value.bit_length()} bits" if isinstance(value, int) else "a large number"
+
+
+_brief = reprlib.Repr()
+_brief.maxstring = _brief.maxother = 120

@@ -6,18 +6,23 @@
     │   ├── UnknownDeviceError     no device has that name            (also a ValueError)
     │   ├── BackendMissingError    a library, driver or package is absent
     │   ├── DeviceLostError        the driver gave the device up
+    │   ├── ForkError              a forked process uses a device of its parent
     │   ├── CancelledError         a task was cancelled before it ran
-    │   ├── OutOfMemoryError       no device memory is left            (also a MemoryError)
+    │   ├── OutOfMemoryError       no device or host memory is left    (also a MemoryError)
     │   ├── FallbackError          an op would run on the CPU, which the policy forbids
     │   └── PipelineError          a driver does not build a kernel    (also a ShaderError)
     ├── ShaderError            GLSL does not compile, or SPIR-V does not match its declaration
     ├── ShapeError             shapes do not fit the op                (also a ValueError)
     ├── DTypeError             element types do not fit the op         (also a TypeError)
     ├── ArgumentError          any other argument an op cannot take    (also a ValueError)
-    │   └── TooLargeError          a tensor has more bytes than kernels of the device can reach
+    │   ├── TooLargeError          a tensor or a number is larger than kernels of the device can take
+    │   └── ResumeError            a checkpoint is of another run than the one that goes on from it
     ├── GradientError          a gradient cannot be computed
     ├── TraceError             a model's work cannot be found out without computing
     ├── WeightsError           a state dict does not fit the module    (also a ValueError)
+    ├── DataError              a data set or a worker of a loader broke off
+    │   └── DataTimeoutError       a batch did not come in time        (also a TimeoutError)
+    ├── FolderInUseError       another run writes to a folder
     └── FileFormatError        a file is unreadable, truncated or hostile (also a ValueError)
 
 A message names the op or the file, what was expected, what came, and what to do:
@@ -32,14 +37,19 @@ __all__ = [
     "CancelledError",
     "ConfigError",
     "DTypeError",
+    "DataError",
+    "DataTimeoutError",
     "DeviceError",
     "DeviceLostError",
     "Dl4allError",
     "FallbackError",
     "FileFormatError",
+    "FolderInUseError",
+    "ForkError",
     "GradientError",
     "OutOfMemoryError",
     "PipelineError",
+    "ResumeError",
     "ShaderError",
     "ShapeError",
     "TooLargeError",
@@ -73,12 +83,16 @@ class DeviceLostError(DeviceError):
     """The driver gave the device up; what it held is gone, host copies are not."""
 
 
+class ForkError(DeviceError):
+    """A forked process uses a device of its parent, which drivers do not allow: start it by "spawn"."""
+
+
 class CancelledError(DeviceError):
     """A task was cancelled before it ran."""
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
-    """No device memory is left."""
+    """No memory of a device, or of the host for a file, is left."""
 
 
 class FallbackError(DeviceError):
@@ -106,7 +120,23 @@ class ArgumentError(Dl4allError, ValueError):
 
 
 class TooLargeError(ArgumentError):
-    """A tensor of more bytes than a device's kernels can reach. Most ops are computed on the host then."""
+    """A tensor or a number larger than a device's kernels can take. The host computes most ops then."""
+
+
+class ResumeError(ArgumentError):
+    """A checkpoint is of another run than the one that is to go on from it; nothing was changed."""
+
+
+class DataError(Dl4allError, RuntimeError):
+    """A data set, a collate function or a worker of a DataLoader broke off without an error of its own."""
+
+
+class DataTimeoutError(DataError, TimeoutError):
+    """A batch did not come within the time that ``DataLoader(timeout=...)`` gives it."""
+
+
+class FolderInUseError(Dl4allError, RuntimeError):
+    """Another run, of this process or of another one, writes to a folder."""
 
 
 class GradientError(Dl4allError, RuntimeError):

@@ -12,18 +12,15 @@ import contextlib
 import hashlib
 import json
 import logging
-import sys
+import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from dl4all.config import least_limits
-from dl4all.runtime import file_cache
+from dl4all.runtime import file_cache, file_lock
 from dl4all.runtime.device_info import DeviceInfo
-
-if sys.platform != "win32":
-    import fcntl
 
 logger = logging.getLogger("dl4all")
 
@@ -56,7 +53,10 @@ def read(file: Path, words: Sequence[Any]) -> dict[str, Any] | None:
         if file.exists():
             raise ValueError("it is damaged")
         return None
-    found = json.loads(content)
+    try:
+        found = json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(found, dict) or found.get("of") != list(words):
         raise ValueError("it is of another device")
     return found
@@ -77,27 +77,25 @@ def alone(seconds: float) -> Iterator[bool]:
     lock = file_cache.folder() / "calibration" / "lock"
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
-        stream = lock.open("ab")
+        stream = os.fdopen(file_cache.open_at_once(str(lock), os.O_WRONLY | os.O_CREAT), "wb")
     except OSError as error:
         logger.debug("what is measured could not be kept: %s", error)
         yield False
         return
     with stream:
-        yield _locked(stream, time.monotonic() + seconds)
+        try:
+            yield _locked(stream, time.monotonic() + seconds)
+        finally:
+            file_lock.unlock(stream)
 
 
 def _locked(stream: Any, until: float) -> bool:
-    if sys.platform == "win32":
-        return True
     while True:
         try:
-            # Goes with the process, however that ends.
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.02)
+            if file_lock.try_lock(stream):
+                return True
         except OSError:  # a file system without locks
             return True
-        else:
-            return True
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)

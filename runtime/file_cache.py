@@ -9,6 +9,7 @@ import hashlib
 import logging
 import os
 import secrets
+import stat
 from pathlib import Path
 
 import platformdirs
@@ -27,7 +28,10 @@ def folder() -> Path:
 def read(file: Path) -> bytes | None:
     """What is in a file; None where there is none, or where it is damaged."""
     try:
-        content = file.read_bytes()
+        with open(file, "rb", opener=open_at_once) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise OSError("not a regular file")
+            content = stream.read()
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -38,6 +42,11 @@ def read(file: Path) -> bytes | None:
         log.debug("cache file %s is damaged; it is built anew", file)
         return None
     return content
+
+
+def open_at_once(path: str, flags: int) -> int:
+    """For ``open(opener=)``: a pipe in place of a file is not waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def write(file: Path, content: bytes) -> None:

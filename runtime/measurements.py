@@ -93,7 +93,7 @@ def _read(name: str, info: DeviceInfo) -> _Record:
             return _Record(0, None)
         measurement = found["measurement"]
         return _Record(int(found["unfinished"]), None if measurement is None else _checked(measurement))
-    except (ValueError, TypeError, LookupError) as error:
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
         logger.debug("a calibration record is unreadable and made anew: %s", error)
         return _Record(0, None)
 

@@ -1,7 +1,8 @@
 """All devices of this machine, their names, and which one ``auto`` is.
 
 A name is ``cpu``, ``BACKEND:INDEX`` (``vulkan:0``, ``kompute:1``), ``BACKEND`` alone for index 0,
-``gpu`` for the best real GPU, or ``auto``. ``null`` is never listed and must be named. ``vulkan:0#1`` is
+``gpu`` for the best real GPU, or ``auto``. ``null`` is never listed and must be named, in code or by
+DL4ALL_DEVICE: a file that happens to lie in the working directory cannot. ``vulkan:0#1`` is
 device ``vulkan:0`` opened once more, with memory and streams of its own.
 
 A GPU that two drivers offer has an index from each, and both can be named; it is listed once, under the
@@ -15,13 +16,12 @@ import dataclasses
 import functools
 import logging
 import os
-import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dl4all.config import calibrates_by_itself, device_setting, least_limits
+from dl4all.config import calibrates_by_itself, device_setting, least_limits, shown
 from dl4all.errors import BackendMissingError, ConfigError, DeviceError, UnknownDeviceError
-from dl4all.runtime import measurements, plugins, selection
+from dl4all.runtime import fork, measurements, plugins, selection
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.plugins import Source
 from dl4all.runtime.profiler import recorder
@@ -101,14 +101,20 @@ def auto() -> Choice:
     """The device that ``device="auto"`` means, and why.
 
     Raises:
-        ConfigError: DL4ALL_DEVICE or dl4all.toml names a device that is not here.
+        ConfigError: DL4ALL_DEVICE or dl4all.toml names a device that is not here, or the file names ``null``.
     """
     setting = device_setting()
     if setting is not None and setting.value != "auto":
         try:
-            return Choice(resolve(setting.value), f"{setting.source} says so")
+            name = resolve(setting.value)
         except (UnknownDeviceError, BackendMissingError) as error:
             raise ConfigError(f"{setting.source}: {error}") from None
+        if hardware_name(name) == NULL and setting.source != "DL4ALL_DEVICE":
+            raise ConfigError(
+                f"{setting.source}: {setting.value} computes nothing, and every result would be wrong "
+                "without a word; set DL4ALL_DEVICE=null, or name it in the code"
+            )
+        return Choice(name, f"{setting.source} says so")
     return selection.choose(devices(), measurements.lookup)
 
 
@@ -116,7 +122,7 @@ calibrator: Callable[[str], object] | None = None
 """Measures the device of a name and keeps the result; :mod:`dl4all.calibration` puts itself here."""
 
 CALIBRATION_SECONDS = 60.0  # to wait for another process that measures
-_measuring = threading.RLock()
+_measuring = fork.rlock()
 _measured = False  # or found that it need not be, or cannot be
 _begun = False
 
@@ -132,7 +138,9 @@ def measure_once() -> None:
         ConfigError: DL4ALL_CALIBRATE or dl4all.toml holds something unusable.
     """
     global _measured, _begun
-    if _measured or calibrator is None or recorder.active is not None or not calibrates_by_itself():
+    if _measured or calibrator is None or recorder.active is not None or fork.refused:
+        return
+    if not calibrates_by_itself():
         return
     with _measuring:
         if _begun:  # done by another thread, or under way in this one
@@ -180,21 +188,27 @@ def resolve(name: str) -> str:
             raise UnknownDeviceError(f"{why}; use one of: {_known()}")
         return usable[0]
     name, again, opening = name.partition("#")
-    if again and not (opening.isascii() and opening.isdigit()):
-        raise UnknownDeviceError(f"no opening {again}{opening} of {name!r}; number them as in {name}#1")
+    if again and not _is_index(opening):
+        named, number = shown(name), shown(again + opening)
+        raise UnknownDeviceError(f"no opening {number} of {named}; number them as in 'cpu#1'")
     if again and int(opening):
         return f"{resolve(name)}#{int(opening)}"
     backend, colon, digits = name.partition(":")
     known = {*plugins.load().sources, *plugins.load().refused}
-    if backend not in known or (colon and not (digits.isascii() and digits.isdigit())):
-        raise UnknownDeviceError(f"unknown device {name!r}; use auto, gpu, or one of: {_known()}")
+    if backend not in known or (colon and not _is_index(digits)):
+        raise UnknownDeviceError(f"unknown device {shown(name)}; use auto, gpu, or one of: {_known()}")
     index = int(digits or 0)
     canonical = "cpu" if backend == "cpu" and index == 0 else f"{backend}:{index}"
     if canonical == NULL or any(canonical in info.names for info in find().devices):
         return canonical
     if problem := find().problems.get(backend):
         raise BackendMissingError(problem)
-    raise UnknownDeviceError(f"no device {name!r} here; use auto or one of: {_known()}")
+    raise UnknownDeviceError(f"no device {shown(name)} here; use auto or one of: {_known()}")
+
+
+def _is_index(text: str) -> bool:
+    """Whether a text is the number of a device or an opening; Python reads no number of 4300 digits."""
+    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def hardware_name(name: str) -> str:
@@ -225,7 +239,7 @@ def _settled_auto() -> str:
     """
     global _settled
     variables = ("DL4ALL_DEVICE", "DL4ALL_CACHE_DIR", "DL4ALL_LIMITS")
-    given = (*map(os.environ.get, variables), os.getcwd(), measurements.changes)  # noqa: PTH109  # fast
+    given = (*map(os.environ.get, variables), _working_directory(), measurements.changes)
     settled = _settled
     if settled is None or settled.found is not find() or settled.given != given:
         setting = device_setting()
@@ -236,12 +250,20 @@ def _settled_auto() -> str:
     return settled.name
 
 
+def _working_directory() -> str:
+    """Empty where it was deleted."""
+    try:
+        return os.getcwd()  # noqa: PTH109  # fast
+    except OSError:
+        return ""
+
+
 def _known() -> str:
     return ", ".join(name for device in devices() for name in device.names)
 
 
 _opened: dict[str, Backend] = {}
-_lock = threading.Lock()
+_lock = fork.lock()
 
 before_closing: list[Callable[[], None]] = []
 """What :func:`close_all` calls first: threads that give work to devices end here."""
@@ -251,6 +273,7 @@ def open_device(name: str) -> Backend:
     """The backend of device `name`, opened at the first call and closed when the process ends.
 
     Raises:
+        ForkError: it is not the CPU, and this process was forked from one that had opened such a device.
         UnknownDeviceError, BackendMissingError, DeviceError
     """
     canonical = resolve(name)
@@ -258,6 +281,8 @@ def open_device(name: str) -> Backend:
         if canonical not in _opened:
             backend, _, digits = hardware_name(canonical).partition(":")
             source, opening = plugins.load().sources[backend], int(canonical.partition("#")[2] or 0)
+            if backend != "cpu":
+                fork.open_driver(canonical)
             open_again = getattr(source, "open_again", None)
             if opening and open_again is not None:
                 opened = open_again(int(digits or 0), opening)
@@ -278,3 +303,13 @@ def close_all() -> None:
     with _lock:
         while _opened:
             _opened.popitem()[1].close()
+
+
+def _forked() -> None:
+    """A child leaves its parent's devices open, but for those that have no driver."""
+    for name, backend in list(_opened.items()):
+        if backend.capabilities.programs:
+            fork.keep_for_ever(_opened.pop(name))
+
+
+fork.in_child(_forked)

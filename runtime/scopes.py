@@ -51,7 +51,7 @@ def assigned(setting: Setting[T], value: T) -> Iterator[None]:
         setting.scope, setting.value = own, value
         yield
     finally:  # without a call: nothing can interrupt it
-        scope = setting.scope
+        scope: Scope | None = setting.scope
         while scope is not None and scope is not own:
             scope = scope.outer
         if scope is own:

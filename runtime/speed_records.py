@@ -25,7 +25,7 @@ def lookup(name: str, info: DeviceInfo) -> Speeds | None:
     try:
         found = device_records.read(device_records.file(FOLDER, key), key)
         return None if found is None else _checked(found["speeds"])
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
         logger.debug("a record of speeds is unreadable and does not count: %s", error)
         return None
 

@@ -1,4 +1,4 @@
-"""What devices count while they work, and which streams and groups there are."""
+"""What devices count while they work, and which devices, streams and groups there are."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dl4all.scheduler.device import Device
     from dl4all.scheduler.group import DeviceGroup
     from dl4all.scheduler.stream import Stream
 
@@ -22,6 +23,9 @@ class Counters:
         self.uploaded = 0  # bytes
         self.downloaded = 0
 
+
+devices: weakref.WeakSet[Device] = weakref.WeakSet()
+"""All that are alive."""
 
 streams: weakref.WeakSet[Stream] = weakref.WeakSet()
 """All that are alive."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
-from dl4all.runtime import registry
+from dl4all.runtime import fork, registry
+from dl4all.scheduler import host_kernels
+from dl4all.scheduler.counters import devices, groups, streams
 from dl4all.scheduler.device import Device, entered
 
 _devices: dict[str, Device] = {}
-_devices_lock = threading.Lock()
+_devices_lock = fork.lock()
 _default: Device | None = None  # of all threads
 
 when_opened: Callable[[], None] | None = None
@@ -46,6 +47,8 @@ def device(name: str | Device = "auto") -> Device:
     Raises:
         UnknownDeviceError: there is no such device.
         BackendMissingError: a driver or library is missing; the message says how to get it.
+        ForkError: the device is not the CPU, and the process was forked from one that had opened such a
+            device (docs/processes.md).
 
     Example:
         >>> import dl4all as dl
@@ -78,3 +81,19 @@ def synchronize(target: str | Device | None = None) -> None:
     """Wait until everything that was asked of a device, or of all opened ones, is done."""
     for opened in list(_devices.values()) if target is None else [device(target)]:
         opened.synchronize()
+
+
+def _forked() -> None:
+    """Devices of the parent that have a driver refuse in a child, also by their names."""
+    host_kernels.forget()
+    for one in list(devices):
+        one.leave_to_parent()
+    for name in [name for name, one in _devices.items() if not one.is_host]:
+        del _devices[name]
+    for stream in [stream for stream in streams if not stream.device.is_host]:
+        streams.discard(stream)
+    groups.clear()  # they work with threads
+
+
+fork.around(host_kernels.hold, host_kernels.release)
+fork.in_child(_forked)

@@ -21,7 +21,8 @@ from dl4all.allocator.planner import Arena, Lifetime, plan
 from dl4all.allocator.storage import Storage
 from dl4all.allocator.strategies.best_fit import GRAIN
 from dl4all.allocator.strategies.by_size import choose
-from dl4all.errors import ArgumentError, OutOfMemoryError, PipelineError, TooLargeError
+from dl4all.errors import OutOfMemoryError, PipelineError, TooLargeError
+from dl4all.runtime import fork
 from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.profiler import recorder
@@ -38,7 +39,7 @@ from dl4all.runtime.protocols import (
 from dl4all.runtime.simulated.backend import SimulatedBackend
 from dl4all.scheduler import link, profile_events
 from dl4all.scheduler.cost_model import rates
-from dl4all.scheduler.counters import Counters
+from dl4all.scheduler.counters import Counters, devices
 from dl4all.scheduler.download import Download, arrived
 from dl4all.scheduler.programs import Launch, Programs
 from dl4all.scheduler.task import Task
@@ -65,7 +66,7 @@ class Device:
         self.simulated = backend if isinstance(backend, SimulatedBackend) else None
         self._backend = backend
         self._stream = backend.stream
-        self._lock = threading.RLock()  # one recorder at a time; garbage collection may come back in
+        self._lock = fork.rlock()  # one recorder at a time; garbage collection may come back in
         self._rates = rates(name, backend.info)
         self._programs = Programs(backend)
         self.tables: dict[str, Any] = {}  # what kernels look up, made once by those who need it
@@ -88,6 +89,7 @@ class Device:
         self._beside = TransferStreams(name, backend, self.pool, self._lock)
         self.pool.caches.append(self._beside.staging.clear)
         self._copies: deque[Task] = deque()  # to and from other devices, by threads
+        devices.add(self)
 
     def __repr__(self) -> str:
         return f"device({self.name!r})"
@@ -181,8 +183,7 @@ class Device:
         """Run a shader with `storages` bound in order.
 
         Raises:
-            TooLargeError: an operand is larger than the device can bind.
-            ArgumentError: the grid is too large.
+            TooLargeError: an operand is larger than the device can bind, or the grid too large.
             ShaderError: the shader's interface is not what the launch says.
             PipelineError: the driver does not build the shader, now or earlier.
         """
@@ -202,7 +203,7 @@ class Device:
                     )
             most = self.info.limits.workgroup_count
             if any(count > limit for count, limit in zip(launch.groups, most, strict=True)):
-                raise ArgumentError(
+                raise TooLargeError(
                     f"[{launch.shader.path}] {launch.groups} workgroups are more than {self.name} "
                     f"can start at once ({most}); use a smaller batch, or the CPU"
                 )
@@ -361,6 +362,7 @@ class Device:
 
     def host_view(self, storage: Storage) -> Bytes | None:
         """The memory of a storage itself, where the host sees it, when everything has been computed."""
+        self.check()
         if storage.buffer.mapped is None:
             return None
         storage.settle()
@@ -412,6 +414,23 @@ class Device:
         if self.simulated is not None:
             self.simulated.synchronize()
         self._finish()
+
+    def check(self) -> None:
+        """
+        Raises:
+            ForkError: the device is of the parent of this process.
+        """
+        if isinstance(self.pool, fork.Refusal):
+            raise fork.error(self.name)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: forget copies by the parent's threads, and refuse what needs a driver."""
+        self._copies.clear()
+        if self.is_host:
+            self.pool.begin_child()
+            return
+        for part in ("_backend", "_beside", "_programs", "_stream", "_transfers", "pool"):
+            setattr(self, part, fork.Refusal(self.name))
 
     def _finish(self) -> None:
         """Wait until no command of this device runs."""

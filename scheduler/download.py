@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from dl4all.errors import DeviceError
+from dl4all.runtime import fork
 from dl4all.runtime.completed_event import FINISHED
 from dl4all.runtime.protocols import Bytes, Event
 
@@ -34,7 +34,7 @@ class Download:
         self._event = event
         self._fetch: Callable[[], Bytes] | None = fetch
         self._data: Bytes | None = None
-        self._lock = threading.Lock()
+        self._lock = fork.lock()
 
     def query(self) -> bool:
         """Whether they are there.

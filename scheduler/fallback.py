@@ -11,7 +11,6 @@ import dataclasses
 import io
 import logging
 import shutil
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -24,6 +23,7 @@ from rich.text import Text
 from dl4all import config
 from dl4all.config import FallbackMode
 from dl4all.errors import ArgumentError, FallbackError, PipelineError, TooLargeError
+from dl4all.runtime import fork
 from dl4all.runtime.profiler import recorder
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.transfers import traffic
@@ -130,7 +130,7 @@ def refused(device: Device, error: Exception, dtype: str) -> Cause:
     return Cause(reason, dtype, f"cannot run on {device}", f": {error}")
 
 
-_lock = threading.Lock()
+_lock = fork.lock()
 _mode: FallbackMode | None = None  # what the settings say, until they are looked at or policy() is called
 _rows: dict[tuple[str, str, str, str], Row] = {}
 _logged: set[tuple[str, str, str]] = set()  # op, device and reason

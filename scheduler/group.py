@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Literal
 
 from dl4all.errors import ArgumentError, DeviceError
-from dl4all.runtime import registry
+from dl4all.runtime import fork, registry
 from dl4all.scheduler import publisher
 from dl4all.scheduler.counters import groups
 from dl4all.scheduler.current import device as open_device
@@ -24,7 +23,8 @@ logger = logging.getLogger("dl4all")
 class DeviceGroup:
     """Devices that share work: of different kinds and speeds, or one device opened several times.
 
-    A device that is lost, or does not answer in time, is retired: the group goes on without it.
+    A device that is lost, or does not answer in time, is retired: the group goes on without it. A group and
+    what works with it are of one process: a forked child makes its own.
 
     Args:
         devices: names or devices, each once (``"vulkan:0#1"`` opens ``vulkan:0`` once more), or ``"all"`` for
@@ -65,7 +65,8 @@ class DeviceGroup:
         self.retired: dict[Device, str] = {}
         """Devices that the group goes on without, and why."""
         self._streams: dict[Device, Stream] = {}
-        self._lock = threading.Lock()
+        self._lock = fork.lock()
+        self._made_in = fork.generation  # its streams' threads are of this process
         groups.add(self)
         publisher.start()
 
@@ -84,7 +85,12 @@ class DeviceGroup:
 
     @property
     def alive(self) -> tuple[Device, ...]:
-        """The devices that still work, in their order."""
+        """The devices that still work, in their order.
+
+        Raises:
+            ForkError: the group was made before this process was forked.
+        """
+        fork.check_own(self._made_in, "DeviceGroup")
         return tuple(device for device in self.devices if device not in self.retired)
 
     @property
@@ -106,8 +112,10 @@ class DeviceGroup:
         Raises:
             ArgumentError: the device is not one of the group's.
             DeviceError: the group goes on without it.
+            ForkError: the group was made before this process was forked.
         """
         self._check(device)
+        fork.check_own(self._made_in, "DeviceGroup")
         with self._lock:
             if device in self.retired:
                 raise DeviceError(

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 import psutil
 
-from dl4all.scheduler.publisher import folders, is_own
+from dl4all.scheduler.publisher import clock_offset, folders, is_own
 
 MAX_BYTES = 1 << 20  # of a file
 MAX_TEXT = 200  # characters of a name
@@ -70,11 +70,11 @@ def _reports(folder: Path) -> Iterator[ProcessReport]:
             continue
         if facts.get("host") != platform.node():
             continue  # the folder is shared, and that machine's processes are its own
-        command = _command(int(file.stem), facts.get("created"))
-        if command is None:
+        found = _process(int(file.stem), facts)
+        if found is None:
             _remove(file)
             continue
-        report = _report(int(file.stem), command, facts)
+        report = _report(int(file.stem), *found, facts)
         if report is not None:
             yield report
 
@@ -96,27 +96,35 @@ def _facts(file: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _command(pid: int, created: object) -> str | None:
-    """What a process was started with; None if it is dead, or another one has its id now."""
+def _process(pid: int, facts: dict[str, Any]) -> tuple[str, float] | None:
+    """What a process was started with, and by how many seconds the clock was set since it wrote its file.
+
+    None if it is dead, or another one has its id now.
+    """
+    created, offset = facts.get("created"), facts.get("clock")
     if not _is_number(created):
         return None
+    shift = clock_offset() - offset if _is_number(offset) else 0.0
     try:
         process = psutil.Process(pid)
-        if abs(process.create_time() - created) > CLOCK_SECONDS or process.status() == psutil.STATUS_ZOMBIE:
+        age = process.create_time() - created
+        # Where setting the clock moves the time at which a process was made, it moves all times in the file.
+        moved = next((by for by in (0.0, shift) if abs(age - by) <= CLOCK_SECONDS), None)
+        if moved is None or process.status() == psutil.STATUS_ZOMBIE:
             return None
-        return _text(" ".join(process.cmdline()) or process.name())
+        return _text(" ".join(process.cmdline()) or process.name()), moved
     except psutil.Error:
         return None
 
 
-def _report(pid: int, command: str, facts: dict[str, Any]) -> ProcessReport | None:
+def _report(pid: int, command: str, moved: float, facts: dict[str, Any]) -> ProcessReport | None:
     written, listed = facts.get("written"), facts.get("devices")
     if not _is_number(written) or not isinstance(listed, list):
         return None
     devices = [_device(entry) for entry in listed]
     if None in devices:
         return None
-    age = max(0.0, time.time() - written)
+    age = max(0.0, time.time() - moved - written)
     return ProcessReport(pid, command, age, tuple(device for device in devices if device is not None))
 
 
@@ -141,7 +149,9 @@ def _device(entry: object) -> DeviceRates | None:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63  # a float holds it
 
 
 def _text(value: str) -> str:

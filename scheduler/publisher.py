@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from dl4all import config
-from dl4all.runtime import file_cache
+from dl4all.runtime import file_cache, fork
 from dl4all.scheduler import current, statistics
 
 PERIOD = 1.0  # seconds between two files
@@ -33,6 +33,11 @@ def folders() -> list[Path]:
         found.append(Path(f"/run/user/{os.getuid()}"))
     usual = [folder / "dl4all" for folder in dict.fromkeys(found) if is_own(folder)]
     return [*usual, file_cache.folder() / "top"]
+
+
+def clock_offset() -> float:
+    """By how many seconds the time of day is ahead of a clock that nobody sets: it changes when it is set."""
+    return time.time() - time.monotonic()
 
 
 def is_own(folder: Path) -> bool:
@@ -62,7 +67,6 @@ class _Publisher(threading.Thread):
         self._stopped = threading.Event()
         self._file: Path | None = None
         self._meter = statistics.Meter()
-        self._created = psutil.Process().create_time()
         self._sampled, self._due = True, 0.0
 
     def run(self) -> None:
@@ -84,9 +88,10 @@ class _Publisher(threading.Thread):
         """Put the file there. Who reads it meanwhile sees the old one or the new one."""
         facts = {
             "pid": self.pid,
-            "created": self._created,
+            "created": psutil.Process().create_time(),  # on Linux it follows the clock when that is set
             "host": platform.node(),
             "written": time.time(),
+            "clock": clock_offset(),
             "devices": devices,
         }
         if self._file is None:
@@ -108,7 +113,7 @@ class _Publisher(threading.Thread):
 
 
 _running: _Publisher | None = None
-_lock = threading.Lock()
+_lock = fork.lock()
 
 
 def start() -> None:

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from dl4all.errors import ArgumentError, DeviceError
-from dl4all.runtime import registry, threads
+from dl4all.runtime import fork, registry, threads
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
 from dl4all.scheduler import profile_events, publisher
@@ -38,10 +38,10 @@ class _Queue:
     def __init__(self, device: Device, limit: int, name: str) -> None:
         self.device = device
         self.name = name
+        self.limit = limit
         # In the order of (section, priority, number). Events divide the sections: none moves across them.
         self.heap: list[tuple[int, float, int, Task]] = []
         self.section = 0
-        self.limit = limit
         # Free ones, by the virtual times at which they became free: as many as the heap leaves.
         self.places = deque([0.0] * limit)
         self.enough = limit // 4  # free places, for which blocked threads are worth waking
@@ -49,7 +49,7 @@ class _Queue:
         self.closed = False
         self.abandoned = False  # nobody can submit any more
         self.idle = False  # the thread waits for a signal
-        self.changed = threads.Condition()
+        self.changed = threads.Condition(fork.rlock())
         self.signals: SimpleQueue[object] = SimpleQueue()  # None, or the reference to a stream that is gone
         self.thread: threading.Thread | None = None
         self.started = 0  # not 0 when it was
@@ -94,7 +94,9 @@ class _Queue:
         return True
 
     def _start(self) -> None:
+        self.device.check()
         self.thread = threading.Thread(target=_serve, args=(self,), name=self.name, daemon=True)
+        _serving.add(self)  # first, for a child that is forked meanwhile
         [self.started] = map(threads.begin, [threads.start], [(self.thread,)])
 
     def close(self) -> None:
@@ -111,6 +113,18 @@ class _Queue:
                     task.end("cancelled", None)
             self.heap.clear()
             self.changed.notify_all()
+
+    def begin_anew(self) -> None:
+        """In a forked child, which has neither the thread nor those who waited: be as without tasks."""
+        self.heap.clear()
+        self.places = deque([self.virtual_until] * self.limit)
+        self.started = self.owner = 0
+        self.running = self.thread = None
+        self.idle = False
+        self.signals = SimpleQueue()
+        self.changed = threads.Condition(fork.rlock())
+        stream = None if self.stream is None else self.stream()
+        self.stream = None if stream is None else weakref.ref(stream, self.signals.put)
 
     # For the thread
 
@@ -252,10 +266,12 @@ class Stream:
         """Run ``function(*args, **options)`` when its turn comes.
 
         Waits while the stream has no room, unless called by a task of this stream. Threads that submit to
-        each other's full streams wait for each other for ever: let the work flow one way.
+        each other's full streams wait for each other for ever: let the work flow one way. In a forked child
+        a stream of the CPU has a new thread; what was submitted before is left to the parent.
 
         Raises:
             DeviceError: the stream is closed.
+            ForkError: the process was forked from the one that opened the device, which is not the CPU.
         """
         work = partial(function, *args, **options) if args or options else function
         task = Task(work, name or getattr(function, "__name__", ""), priority, on_virtual_clock=self._virtual)
@@ -341,5 +357,13 @@ def close_all() -> None:
         _join(queue, max(0.0, until - time.monotonic()))
 
 
+def _forked() -> None:
+    """Streams of a child start threads of their own; tasks are left to the parent."""
+    for queue in list(_serving):
+        queue.begin_anew()
+    _serving.clear()
+
+
+fork.in_child(_forked)
 registry.before_closing.append(close_all)
 atexit.register(close_all)  # where no device is closed at exit, as none was opened

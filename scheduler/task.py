@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from dl4all.errors import CancelledError, DeviceError
+from dl4all.runtime import fork
 from dl4all.runtime.profiler import phase, recorder
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.threads import AGAIN
@@ -36,8 +37,8 @@ class Task:
 
     # There are many, so that they have no lock: what must happen once is the pop of a list.
     __slots__ = (
-        "_outcome", "_waiters", "_work", "begun", "device", "ended", "name", "note_end", "number",
-        "on_virtual_clock", "phase", "priority", "state", "submitted", "thread", "virtual_ended",
+        "_made_in", "_outcome", "_waiters", "_work", "begun", "device", "ended", "name", "note_end",
+        "number", "on_virtual_clock", "phase", "priority", "state", "submitted", "thread", "virtual_ended",
         "virtual_submitted",
     )  # fmt: skip
 
@@ -53,6 +54,7 @@ class Task:
         self.begun = self.ended = self.virtual_ended = math.nan
         self._work = [work]  # whoever takes it out runs the task, or has cancelled it
         self._waiters: list[threading.Lock] = []
+        self._made_in = fork.generation  # the thread that is to run it is of this process
         self._outcome: Any = None  # the result, or the error and its traceback
         self.note_end: Callable[[Task, State], None] | None = None  # told before anybody who waits
         self.send()
@@ -98,7 +100,13 @@ class Task:
         return True
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait, in real seconds, until the task is done or known to hang; returns whether it is done."""
+        """Wait, in real seconds, until the task is done or known to hang; returns whether it is done.
+
+        Raises:
+            ForkError: it was left to the parent of this process.
+        """
+        if self.state in ("waiting", "running"):
+            fork.check_own(self._made_in, "Task")
         until = math.inf if timeout is None else time.perf_counter() + timeout
         left = math.inf
         while left > 0 and self.state in ("waiting", "running"):

@@ -19,6 +19,7 @@ from dl4all.allocator.pinned import HostView
 from dl4all.allocator.staging_pool import Staging, StagingPool
 from dl4all.allocator.storage import Storage
 from dl4all.errors import DeviceError
+from dl4all.runtime import fork
 from dl4all.runtime.protocols import Backend, Buffer, Bytes, Copy, Event, Span, Stream
 from dl4all.scheduler.download import Download
 
@@ -29,7 +30,7 @@ class _SideStream:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._stream: Stream | None = None
-        self.lock = threading.RLock()
+        self.lock = fork.rlock()
 
     def get(self) -> Stream:
         """The stream. Whoever uses it holds the lock."""
@@ -164,8 +165,9 @@ def _copied(name: str, storage: Storage, source: Span) -> Bytes:
 
 
 def _check_open(name: str, buffer: Buffer, nbytes: int) -> None:
-    """Raise DeviceError if the memory went with its device."""
+    """Raise DeviceError if the memory went with its device, ForkError if it is the parent's."""
     if buffer.mapped is None:
+        fork.check(name)
         raise DeviceError(
             f"[Download] {name} was closed before its {nbytes} bytes were read; read them before that"
         )

@@ -47,7 +47,7 @@ class Pool:
         self._free: defaultdict[int, list[tuple[int, Allocation]]] = defaultdict(list)  # heaps
 
     def allocate(self, nbytes: int) -> Allocation | None:
-        waiting = self._free[size_class(nbytes, self._largest)]
+        waiting = self._free.get(size_class(nbytes, self._largest))  # larger than any: no class for each
         return heapq.heappop(waiting)[1] if waiting else None
 
     def grow(self, nbytes: int) -> Allocation:

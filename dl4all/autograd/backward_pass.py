@@ -22,6 +22,8 @@ def backward(
 ) -> None:
     """Add gradients of the tensors to the ``grad`` of every leaf that they depend on.
 
+    Several threads may do so for graphs with common leaves: each sum is whole, in whatever order.
+
     Args:
         tensors: one or several.
         grad_tensors: a weight for each element of each tensor; None means 1 for a tensor of one element.

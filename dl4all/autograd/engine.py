@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -15,12 +16,21 @@ from dl4all.ops.core.tape import Edge, Gradient, Hook, Node
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, all_samples
 from dl4all.ops.elementwise.arithmetic import add, clone
+from dl4all.runtime import fork
 
 LeafReady = Callable[[TensorBase, TensorBase], None]
 """Called with a leaf and its whole gradient while others are still computed."""
 
 Target = tuple[Any, int]
 """What a gradient belongs to: (node, output), or (None, the id of a leaf)."""
+
+
+_LOCKS = tuple(fork.rlock() for _ in range(64))
+"""Held while something is added to a tensor's ``grad``: threads lose nothing. One is for many tensors."""
+
+
+def _lock_of(tensor: TensorBase) -> threading.RLock:
+    return _LOCKS[id(tensor) // 64 % len(_LOCKS)]
 
 
 class _PendingGradients:
@@ -212,7 +222,8 @@ def _retain(node: Node, output: int, gradient: TensorBase) -> None:
     tensor = node.retained[output]() if output in node.retained else None
     if tensor is not None:
         meta = tensor.grad_meta
-        meta.grad = gradient if meta.grad is None else add(meta.grad, gradient)
+        with _lock_of(tensor):
+            meta.grad = gradient if meta.grad is None else add(meta.grad, gradient)
 
 
 def _accumulate(leaf: TensorBase, gradient: TensorBase, used_storages: set[int]) -> None:
@@ -220,10 +231,11 @@ def _accumulate(leaf: TensorBase, gradient: TensorBase, used_storages: set[int])
     meta = leaf.grad_meta
     if isinstance(gradient, BatchedTensorBase) and not isinstance(leaf, BatchedTensorBase):
         gradient = gradient.sum_over_samples()
-    if meta.grad is not None:
-        meta.grad = add(meta.grad, gradient)
-        return
-    has_history, storage = gradient.grad_meta is not None, id(gradient.storage)
-    shared = storage in used_storages or not gradient.is_contiguous()
-    used_storages.add(storage)
-    meta.grad = clone(gradient) if shared and not has_history else gradient
+    with _lock_of(leaf):
+        if meta.grad is not None:
+            meta.grad = add(meta.grad, gradient)
+            return
+        has_history, storage = gradient.grad_meta is not None, id(gradient.storage)
+        shared = storage in used_storages or not gradient.is_contiguous()
+        used_storages.add(storage)
+        meta.grad = clone(gradient) if shared and not has_history else gradient

@@ -135,7 +135,7 @@ def _load_error(manifest: Path) -> str:
     try:
         driver = json.loads(manifest.read_text(encoding="utf-8"))["ICD"]
         library = str(driver["library_path"])
-    except (OSError, ValueError, TypeError, LookupError) as error:
+    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         return f"cannot be read ({type(error).__name__}: {error})"
     if str(driver.get("library_arch", "64")) != "64":
         return ""

@@ -190,7 +190,7 @@ def _arguments(
             )
         try:
             value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):  # no TOML, more digits or more brackets than Python takes
             value = text
         if not fits(value, known[name]):
             raise ArgumentError(f"[place] {name} of {model} must be {readable(known[name])}, not {text!r}")

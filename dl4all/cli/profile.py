@@ -40,8 +40,8 @@ def _writable(path: str) -> Path:
 
     The path is absolute, because the script may change the working directory.
     """
-    file = Path(path).absolute()
     try:
+        file = Path(path).absolute()
         file.write_bytes(b"")
     except OSError as error:
         raise FileFormatError(f"{path}: cannot be written: {error.strerror}") from None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dl4all.data.batch import collate
 from dl4all.data.dataset import Dataset, ImageFolder, Subset, TensorDataset, TextBytes, random_split, shifted
-from dl4all.data.loader import DataLoader, collate
+from dl4all.data.loader import DataLoader
 from dl4all.data.sources import blobs, breast_cancer, digits, iris, mnist5k, spiral, wine, xor
 from dl4all.data.transforms import (
     IMAGENET_MEAN,

@@ -10,6 +10,7 @@ load_weights (the content decides)
 from __future__ import annotations
 
 from dl4all.io.checkpoint import best_step, checkpoints, load_checkpoint, mark_best, save_checkpoint
+from dl4all.io.folder_lock import lock_folder
 from dl4all.io.torch_pickle import load_torch
 from dl4all.io.weights import load_weights, save_weights
 
@@ -19,6 +20,7 @@ __all__ = [
     "load_checkpoint",
     "load_torch",
     "load_weights",
+    "lock_folder",
     "mark_best",
     "save_checkpoint",
     "save_weights",

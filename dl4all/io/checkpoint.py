@@ -8,21 +8,24 @@ the older checkpoints, and perhaps a temporary folder that the next run removes.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
-import os
 import re
 import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, FileFormatError
+from dl4all.io.files import sync_folder, write_text
+from dl4all.io.folder_lock import writing
+from dl4all.io.weight_file import brief, opened
 from dl4all.io.weights import load_weights, save_weights
 from dl4all.tensor.tensor import Tensor
 
@@ -32,6 +35,8 @@ FOLDER_NAME = re.compile(r"step-(\d{8,})")
 UNFINISHED_PREFIX = ".unfinished-"
 
 logger = logging.getLogger("dl4all")
+
+_unfinished: set[Path] = set()  # what this process is writing at the moment
 
 
 def save_checkpoint(folder: str | Path, step: int, state: Mapping[str, Any], keep: int = 3) -> Path:
@@ -47,8 +52,10 @@ def save_checkpoint(folder: str | Path, step: int, state: Mapping[str, Any], kee
         The folder of the checkpoint.
 
     Raises:
-        ArgumentError: the state holds an object of another type, or a number is out of range.
-        OSError: the checkpoint cannot be written; older ones are unchanged.
+        ArgumentError: the state holds an object of another type or itself, is nested too deeply for Python,
+            or a number is out of range.
+        FolderInUseError: another run writes to the folder; see :func:`dl4all.io.lock_folder`.
+        OSError: the checkpoint cannot be written; the message names the file, and older ones are unchanged.
 
     Example:
         >>> import tempfile, numpy as np
@@ -61,51 +68,72 @@ def save_checkpoint(folder: str | Path, step: int, state: Mapping[str, Any], kee
     if step < 0 or keep < 1:
         raise ArgumentError(f"[save_checkpoint] step {step} must be at least 0, keep {keep} at least 1")
     root = Path(folder)
-    root.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, npt.NDArray[Any]] = {}
-    skeleton = _extract_arrays(state, "state", arrays)
-    part = _temporary(root)
-    part.mkdir()
     try:
-        save_weights(part / ARRAYS_FILE, arrays)
-        _write(part / STATE_FILE, json.dumps(skeleton, allow_nan=True))
-        manifest = {"step": step, "files": {name: _digest(part / name) for name in FILES}}
-        _write(part / "manifest.json", json.dumps(manifest, indent=1))
-        _sync(part)
-        target = root / f"step-{step:08d}"
-        if target.exists():  # a resumed run has come to this step again
-            target.rename(_temporary(root))
-        part.rename(target)
-        _sync(root)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-    _remove_old(root, keep)
+        skeleton = json.dumps(_extract_arrays(state, "state", arrays), allow_nan=True)
+    except RecursionError:
+        raise ArgumentError(
+            "[save_checkpoint] the state is nested too deeply, or holds itself; keep flat dicts of tensors"
+        ) from None
+    with writing(root) as alone:
+        part = _temporary(root)
+        _unfinished.add(part)
+        moved = _temporary(root)
+        try:
+            part.mkdir()
+            save_weights(part / ARRAYS_FILE, arrays)
+            write_text(part / STATE_FILE, skeleton)
+            files = {}
+            for name in FILES:
+                with (part / name).open("rb") as stream:
+                    files[name] = _digest(stream)
+            manifest = {"step": step, "files": files}
+            write_text(part / "manifest.json", json.dumps(manifest, indent=1))
+            sync_folder(part)
+            target = root / f"step-{step:08d}"
+            if target.exists():  # a resumed run has come to this step again
+                target.rename(moved)
+            part.rename(target)
+            sync_folder(root)
+        except BaseException:
+            if moved.exists() and not target.exists():
+                moved.rename(target)
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+        finally:
+            _unfinished.discard(part)
+        _remove_old(root, keep, alone)
     return target
 
 
 def load_checkpoint(folder: str | Path) -> dict[str, Any]:
     """Load the newest good checkpoint of a run; tensors come back as NumPy arrays.
 
-    A warning names each damaged or unfinished checkpoint that is skipped.
+    A warning names each damaged or unfinished checkpoint that is skipped. The newest is the one with the
+    highest step, whatever the files' times say. A run may be writing to the folder meanwhile.
 
     Args:
         folder: the folder of the run, or of one checkpoint.
 
     Raises:
         FileFormatError: no checkpoint is good; the message names every damaged one.
+        OutOfMemoryError: a checkpoint that may be good does not fit in host memory.
     """
     root = Path(folder)
-    candidates = (
-        [root] if FOLDER_NAME.fullmatch(root.name) else [path for _, path in reversed(checkpoints(root))]
-    )
-    problems = []
-    for path in candidates:
+    if FOLDER_NAME.fullmatch(root.name):
+        return _load(root)
+    tried: set[Path] = set()
+    problems: list[str] = []
+    # Again where a run that is writing has meanwhile put a newer one in the place of those that were listed.
+    while untried := [path for _, path in checkpoints(root) if path not in tried]:
+        path = untried[-1]
+        tried.add(path)
         try:
             return _load(path)
         except FileFormatError as error:
-            problems.append(str(error))
-            logger.warning("%s; going back to the checkpoint before it", error)
+            if path.exists():
+                problems.append(str(error))
+                logger.warning("%s; going back to the checkpoint before it", error)
     raise FileFormatError("; ".join(problems) or f"{root}: there is no checkpoint")
 
 
@@ -117,11 +145,17 @@ def checkpoints(folder: str | Path) -> list[tuple[int, Path]]:
 
 
 def mark_best(folder: str | Path, step: int) -> None:
-    """Mark the checkpoint of a step as the best, which is never removed."""
+    """Mark the checkpoint of a step as the best, which is never removed.
+
+    Raises:
+        FolderInUseError: another run writes to the folder.
+        OSError: the mark cannot be written.
+    """
     root = Path(folder)
-    part = _temporary(root)
-    _write(part, str(step))
-    part.replace(root / "best")
+    with writing(root):
+        part = _temporary(root)
+        write_text(part, str(step))
+        part.replace(root / "best")
 
 
 def best_step(folder: str | Path) -> int | None:
@@ -169,28 +203,42 @@ def _load(path: Path) -> dict[str, Any]:
         FileFormatError: the checkpoint is damaged or unfinished.
     """
     try:
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        manifest = json.loads(_read(path / "manifest.json"))
         for name in FILES:
-            if manifest["files"][name] != _digest(path / name):
+            with opened(path / name) as stream:
+                found = _digest(stream)
+            if manifest["files"][name] != found:
                 raise FileFormatError(
                     f"{path / name}: truncated or damaged, its sha256 is not the manifest's"
                 )
-        skeleton = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
-        state: dict[str, Any] = _insert_arrays(skeleton, load_weights(path / ARRAYS_FILE))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        text = _read(path / STATE_FILE)
+        arrays = load_weights(path / ARRAYS_FILE, max_tensors=text.count(ARRAY_KEY))
+        state = _insert_arrays(json.loads(text), arrays)
+        if not isinstance(state, dict):
+            raise TypeError(f"{STATE_FILE} holds no state")
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         if isinstance(error, FileFormatError):
             raise
-        raise FileFormatError(f"{path}: unreadable checkpoint: {error}") from None
+        raise FileFormatError(f"{path}: unreadable checkpoint: {brief(str(error), 200)}") from None
     return state
 
 
-def _digest(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> str:
+    """The text in a regular file; opening a pipe would wait for its writer.
+
+    Raises:
+        FileFormatError: it cannot be read.
+    """
+    with opened(file) as stream:
+        return stream.read().decode("utf-8")
+
+
+def _digest(stream: BinaryIO) -> dict[str, Any]:
     """The sha256 and the size of a file, as in the manifest."""
     digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return {"sha256": digest.hexdigest(), "bytes": file.stat().st_size}
+    while block := stream.read(1 << 20):
+        digest.update(block)
+    return {"sha256": digest.hexdigest(), "bytes": stream.tell()}
 
 
 def _temporary(root: Path) -> Path:
@@ -198,31 +246,17 @@ def _temporary(root: Path) -> Path:
     return root / f"{UNFINISHED_PREFIX}{secrets.token_hex(8)}"
 
 
-def _write(file: Path, text: str) -> None:
-    """Write a text file and sync it to the disk."""
-    with file.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """Sync the entries of a folder to the disk, if the system lets folders be opened."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove_old(root: Path, keep: int) -> None:
-    """Remove all but the newest checkpoints and the best one, and what is not complete."""
+def _remove_old(root: Path, keep: int, alone: bool) -> None:
+    """Remove all but the newest checkpoints and the best one, and what is not complete if we are `alone`."""
     best = best_step(root)
     for step, path in checkpoints(root)[:-keep]:
         if step != best:
-            shutil.rmtree(path, ignore_errors=True)
+            gone = _temporary(root)
+            with contextlib.suppress(OSError):
+                path.rename(gone)  # so that nobody sees a part of it
+            shutil.rmtree(gone, ignore_errors=True)
+    if not alone:
+        return
     for path in root.glob(f"{UNFINISHED_PREFIX}*"):
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        if path not in _unfinished:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from dl4all.io.weight_file import Malformed, brief
+from dl4all.io.weight_file import USUAL_LIMITS, Limits, Malformed, brief
 
 __all__ = ["REMEDY", "Constructor", "mapping", "unpickle"]
 
@@ -41,6 +41,7 @@ def unpickle(
     stream: BinaryIO,
     find_global: Callable[[str], object],
     load_persistent: Callable[[object], object],
+    limits: Limits = USUAL_LIMITS,
 ) -> object:
     """Read one pickle; the stream is then after its STOP.
 
@@ -48,9 +49,10 @@ def unpickle(
         stream: a stream whose `read(n)` allocates no more than it holds, such as `io.BytesIO`.
         find_global: returns the value for "module.name"; raises Malformed to refuse the name.
         load_persistent: returns the value for a persistent id.
+        limits: how many opcodes there may be; one byte can become an object of 64 bytes.
 
     Raises:
-        Malformed: the pickle is damaged, or uses an opcode that state dicts do not need.
+        Malformed: the pickle is damaged, has too many opcodes, or uses one that state dicts do not need.
 
     Example:
         >>> import io, pickle
@@ -61,12 +63,14 @@ def unpickle(
     """
     machine = _Machine(find_global, load_persistent)
     try:
-        for opcode, argument, _ in pickletools.genops(stream):
+        for number, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
+            if number >= limits.opcodes:
+                raise limits.refusal(f"a pickle of more than {limits.opcodes} opcodes")
             machine.step(opcode.name, argument)
         return machine.stack.pop()
     # A nonsensical opcode sequence pops from an empty stack, recalls a missing memo entry, or unpacks a
-    # value of another shape.
-    except (IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+    # value of another shape. pickletools warns of odd escapes, which is an error where the user wants it so.
+    except (IndexError, KeyError, TypeError, ValueError, OverflowError, Warning) as error:
         raise Malformed(
             f"is damaged or truncated: its pickle makes no sense before byte {stream.tell()}"
         ) from error

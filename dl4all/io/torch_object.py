@@ -9,7 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from dl4all.io.safe_pickle import REMEDY, Constructor, mapping, unpickle
-from dl4all.io.weight_file import LAYOUTS, Array, Malformed, brief
+from dl4all.io.weight_file import LAYOUTS, USUAL_LIMITS, Array, Limits, Malformed, brief
 
 __all__ = ["Element", "Storage", "Tensor", "read_object"]
 
@@ -57,9 +57,25 @@ class Tensor:
             offset=self.offset // itemsize * values.itemsize,
             strides=[stride * values.itemsize for stride in self.strides],
         )
-        if array.size > values.size:  # an expanded tensor: elements share memory
-            array.flags.writeable = False
         return array
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether elements share memory, as those of an expanded tensor do.
+
+        Also true of some in which none do, though none that PyTorch's own views make.
+        """
+        reach = 0
+        for stride, size in sorted(zip(self.strides, self.shape, strict=True)):
+            if size > 1:
+                if stride <= reach:
+                    return self.numel > 0
+                reach += (size - 1) * stride
+        return False
 
 
 def _sizes(*values: object) -> list[int]:
@@ -170,7 +186,7 @@ def _find_global(name: str) -> object:
     return _GLOBALS[name]
 
 
-def read_object(stream: BinaryIO) -> tuple[object, dict[str, Storage]]:
+def read_object(stream: BinaryIO, limits: Limits = USUAL_LIMITS) -> tuple[object, dict[str, Storage]]:
     """The pickled object, and the storages that its tensors view, by key."""
     storages: dict[str, Storage] = {}
 
@@ -192,4 +208,4 @@ def read_object(stream: BinaryIO) -> tuple[object, dict[str, Storage]]:
             raise Malformed(f"is damaged: a view reaches beyond the end of storage {brief(key)}")
         return Storage(key, element, begin, stop)
 
-    return unpickle(stream, _find_global, load_persistent), storages
+    return unpickle(stream, _find_global, load_persistent, limits), storages

@@ -15,53 +15,71 @@ import zipfile
 import zlib
 from collections.abc import Iterable
 from io import BufferedReader
+from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dl4all.io.safe_pickle import REMEDY
 from dl4all.io.torch_object import Element, Tensor, read_object
-from dl4all.io.weight_file import Array, Malformed, StrPath, brief, decode, opened, read_bytes
+from dl4all.io.weight_file import (
+    MAX_EXPANDED_BYTES,
+    MAX_TENSORS,
+    Array,
+    Limits,
+    Malformed,
+    StrPath,
+    brief,
+    decode,
+    limits_of,
+    opened,
+    read_bytes,
+)
 
 __all__ = ["is_torch", "load_torch"]
 
 ZIP_MAGIC = b"PK\x03\x04"
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_VERSION = 1001
-MAX_PICKLE_BYTES = 16 << 20  # some 100,000 tensors; one byte can become an object of 64 bytes
+HEAD = Limits(0)  # of the small pickles before the one with the tensors
 
 _NAMES_IN_CHECKPOINTS = ("state_dict", "model")
 
 
-def load_torch(path: StrPath) -> dict[str, Array]:
+def load_torch(path: StrPath, *, max_tensors: int = MAX_TENSORS) -> dict[str, Array]:
     """Read a PyTorch state dict into NumPy arrays.
 
     The file is a state dict, or a checkpoint that holds one under "state_dict" or "model". Arrays have
     the shape, the element type and the memory layout that the tensors had: bfloat16 is widened to
-    float32, tensors that shared a storage share memory, and expanded ones come as read-only views.
+    float32, and tensors that shared a storage share memory. Those that were expanded, so that elements
+    share memory within a tensor, come as copies; all copies of a file take at most 64 MiB.
 
     Args:
         path: a file written by `torch.save`, in the zip format or the one before torch 1.6.
+        max_tensors: how many tensors there may be, with those of an optimizer's state. It bounds
+            the time and the memory that a hostile file can take; raise it for a file to be trusted.
 
     Returns:
-        Name -> array of float16/32/64, int8/16/32/64, uint8/16/32/64 or bool.
+        Name -> writable array of float16/32/64, int8/16/32/64, uint8/16/32/64 or bool.
 
     Raises:
-        FileFormatError: the file is missing, unreadable, damaged, holds no state dict, or refers to
-            anything but tensors, as a file that wants to run code does.
+        FileFormatError: the file is missing, unreadable, damaged, holds no state dict or too many or too
+            far expanded tensors, or refers to anything but tensors, as a file that wants to run code does.
+        OutOfMemoryError: it does not fit in host memory.
+        ArgumentError: `max_tensors` is negative.
 
     Example:
         >>> weights = load_torch("resnet18-f37072fd.pth")  # doctest: +SKIP
         >>> weights["conv1.weight"].shape  # doctest: +SKIP
         (64, 3, 7, 7)
     """
+    limits = limits_of("load_torch", max_tensors)
     with opened(path) as file:
         start = file.read(64)
         file.seek(0)
         if start.startswith(ZIP_MAGIC):
-            return _read_zip(file)
+            return _read_zip(file, limits)
         if is_torch(start):
-            return _read_legacy(file)
+            return _read_legacy(file, limits)
         raise Malformed("was not written by torch.save")
 
 
@@ -108,13 +126,24 @@ def _arrays(
     """The tensors as arrays; `raw` has the bytes of the storages, `order` is their byte order."""
     decoded: dict[tuple[str, Element], Array] = {}
     arrays: dict[str, Array] = {}
+    copied = 0
     for name, tensor in tensors.items():
         if tensor.key not in raw:
             raise Malformed(f"is truncated: storage {brief(tensor.key)} of {brief(name)} is missing")
         view = (tensor.key, tensor.element)
         if view not in decoded:
             decoded[view] = decode(raw[tensor.key], tensor.element.name, order)
-        arrays[name] = tensor.view(decoded[view])
+        array = tensor.view(decoded[view])
+        if tensor.overlaps:  # not as a view: writing to an element would change others
+            copied += array.nbytes
+            if copied > MAX_EXPANDED_BYTES:
+                shape = brief(str(list(tensor.shape)))
+                raise Malformed(
+                    f"has expanded tensors of more than {MAX_EXPANDED_BYTES >> 20} MiB, {brief(name)} of "
+                    f"{shape} among them; save them after .clone(), or expand them after loading"
+                )
+            array = array.copy()
+        arrays[name] = array
     return arrays
 
 
@@ -123,9 +152,23 @@ def _storage_keys(tensors: Iterable[Tensor]) -> set[str]:
     return {tensor.key for tensor in tensors}
 
 
-def _read_zip(file: BufferedReader) -> dict[str, Array]:
+class _Directory:
+    """A file of which zipfile reads the directory, and no more of that than the limits allow."""
+
+    def __init__(self, file: BufferedReader, limits: Limits) -> None:
+        self._file, self._limits = file, limits
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        most = self._limits.directory_bytes
+        if size > most:
+            raise self._limits.refusal(f"an archive's directory of more than {most} bytes")
+        return self._file.read(size)
+
+
+def _read_zip(file: BufferedReader, limits: Limits) -> dict[str, Array]:
     """The state dict in a zip archive, the format since torch 1.6."""
-    with zipfile.ZipFile(file) as archive:
+    with zipfile.ZipFile(cast("BinaryIO", _Directory(file, limits))) as archive:
         entries = {entry.filename: entry for entry in archive.infolist()}
     roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
     if len(roots) != 1:
@@ -139,14 +182,17 @@ def _read_zip(file: BufferedReader) -> dict[str, Array]:
             raise Malformed(f"is damaged: the archive has no entry {brief(name)}")
         return _read_entry(file, entries[root + name])
 
-    if entries[f"{root}data.pkl"].file_size > MAX_PICKLE_BYTES:
-        raise Malformed(f"has a data.pkl of more than {MAX_PICKLE_BYTES >> 20} MiB; {REMEDY}")
+    if entries[f"{root}data.pkl"].file_size > limits.pickle_bytes:
+        raise limits.refusal(f"a data.pkl of more than {limits.pickle_bytes >> 20} MiB")
     pickled = read("data.pkl").tobytes()
-    order = read("byteorder").tobytes() if f"{root}byteorder" in entries else b"little"
+    order, byteorder = b"little", entries.get(f"{root}byteorder")
+    if byteorder is not None:
+        order = read("byteorder").tobytes() if byteorder.file_size < 10 else b""
     if order not in (b"little", b"big"):
         raise Malformed("is damaged: its byteorder is neither little nor big")
-    root_object, storages = read_object(io.BytesIO(pickled))
+    root_object, storages = read_object(io.BytesIO(pickled), limits)
     tensors = _state_dict(root_object)
+    limits.check(len(tensors))
     needed = _storage_keys(tensors.values())
     # Overlapping entries would let a small file fill the memory.
     if sum(storages[key].stop for key in needed) > file.seek(0, io.SEEK_END):
@@ -178,15 +224,16 @@ def _read_entry(file: BufferedReader, entry: zipfile.ZipInfo) -> NDArray[np.uint
     return raw
 
 
-def _read_legacy(file: BufferedReader) -> dict[str, Array]:
+def _read_legacy(file: BufferedReader, limits: Limits) -> dict[str, Array]:
     """The state dict in the format before torch 1.6."""
-    head = io.BytesIO(file.read(MAX_PICKLE_BYTES))
-    magic, version, _system = (read_object(head)[0] for _ in range(3))
+    head = io.BytesIO(file.read(limits.pickle_bytes))
+    magic, version, _system = (read_object(head, HEAD)[0] for _ in range(3))
     if magic != LEGACY_MAGIC or version != LEGACY_VERSION:
         raise Malformed("is damaged, or of a version of PyTorch's old format that nobody wrote")
-    root_object, storages = read_object(head)
-    keys, _ = read_object(head)
+    root_object, storages = read_object(head, limits)
+    keys, _ = read_object(head, limits)
     tensors = _state_dict(root_object)
+    limits.check(len(tensors))
     needed = _storage_keys(tensors.values())
     if not isinstance(keys, list) or not all(isinstance(key, str) and key in storages for key in keys):
         raise Malformed("is damaged: its list of storages names some that no tensor has")

@@ -7,6 +7,7 @@ import stat
 import struct
 import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from io import BufferedReader
 from os import PathLike, fspath
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dl4all.errors import FileFormatError
+from dl4all.errors import ArgumentError, FileFormatError, OutOfMemoryError
 
 StrPath: TypeAlias = str | PathLike[str]
 Array: TypeAlias = NDArray[Any]
@@ -38,13 +39,84 @@ LAYOUTS = {
 """NumPy's type codes for the bytes of each element type in a file. NumPy has no bfloat16."""
 
 
+MAX_TENSORS = 50_000
+"""Tensors in a file, if the caller of load_weights does not say otherwise. The largest networks have some
+thousands in one file, and a checkpoint with the state of Adam four times as many."""
+
+MAX_EXPANDED_BYTES = 64 << 20  # of all copies of tensors whose elements share memory
+
+
 class Malformed(Exception):
     """Says what is wrong with the file being read; `opened` adds the file's name."""
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What may be read of a file before its tensors are known: a bound on time and memory.
+
+    A tensor takes about 38 opcodes and 150 bytes of a pickle, 80 bytes of a zip archive's directory, and 12
+    colons and commas and 100 bytes of a safetensors header. With the usual number of tensors, reading as
+    much as these limits allow takes some seconds and 300 MB.
+    """
+
+    tensors: int
+
+    @property
+    def opcodes(self) -> int:
+        return 10_000 + 40 * self.tensors
+
+    @property
+    def pickle_bytes(self) -> int:
+        return (1 << 20) + 320 * self.tensors
+
+    @property
+    def directory_bytes(self) -> int:
+        return (1 << 20) + 256 * self.tensors
+
+    @property
+    def header_bytes(self) -> int:
+        return (1 << 20) + 512 * self.tensors
+
+    @property
+    def header_values(self) -> int:
+        return 10_000 + 20 * self.tensors
+
+    def check(self, tensors: int) -> None:
+        """
+        Raises:
+            Malformed: there are too many tensors.
+        """
+        if tensors > self.tensors:
+            raise self.refusal(f"{tensors} tensors")
+
+    def refusal(self, what: str) -> Malformed:
+        """The error about a file that has more."""
+        return Malformed(
+            f"has {what}; the limit is {self.tensors} tensors and what belongs to them; for a file to be "
+            "trusted, raise max_tensors of load_weights"
+        )
+
+
+USUAL_LIMITS = Limits(MAX_TENSORS)
+
+
+def limits_of(name: str, max_tensors: int) -> Limits:
+    """The limits that a caller chose.
+
+    Raises:
+        ArgumentError: the number is negative.
+    """
+    if max_tensors < 0:
+        raise ArgumentError(f"[{name}] max_tensors must be at least 0, got {max_tensors}")
+    return Limits(max_tensors)
+
+
 @contextlib.contextmanager
 def opened(path: StrPath) -> Iterator[BufferedReader]:
-    """Open a non-empty regular file; errors inside the block become FileFormatError."""
+    """Open a non-empty regular file; errors inside the block become FileFormatError.
+
+    But a want of memory is an OutOfMemoryError: the file may be good.
+    """
     try:
         status = Path(path).stat()
         # Opening a pipe would wait for its writer, and a device has no end.
@@ -62,7 +134,9 @@ def opened(path: StrPath) -> Iterator[BufferedReader]:
     except OSError as error:
         raise FileFormatError(f"{fspath(path)}: cannot be read: {error.strerror or error}") from error
     except MemoryError as error:
-        raise FileFormatError(f"{fspath(path)}: does not fit in host memory") from error
+        raise OutOfMemoryError(
+            f"{fspath(path)}: does not fit in host memory; free some and try again"
+        ) from error
     except (
         ValueError,
         EOFError,

@@ -16,7 +16,18 @@ from safetensors.numpy import save_file
 
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.io.torch_pickle import is_torch, load_torch
-from dl4all.io.weight_file import Array, Malformed, StrPath, brief, decode, opened, read_bytes
+from dl4all.io.weight_file import (
+    MAX_TENSORS,
+    Array,
+    Limits,
+    Malformed,
+    StrPath,
+    brief,
+    decode,
+    limits_of,
+    opened,
+    read_bytes,
+)
 
 __all__ = ["load_weights", "save_weights"]
 
@@ -38,19 +49,23 @@ _ELEMENTS = {
 _SAVED = {name for name in _ELEMENTS.values() if name != "bfloat16"}
 
 
-def load_weights(path: StrPath) -> dict[str, Array]:
+def load_weights(path: StrPath, *, max_tensors: int = MAX_TENSORS) -> dict[str, Array]:
     """Read a weight file into NumPy arrays; its content decides the format, not its suffix.
 
     Args:
         path: a safetensors file, or a PyTorch `.pth`/`.pt` state dict (see `load_torch`).
+        max_tensors: how many tensors there may be. It bounds the time and the memory that a hostile
+            file can take; raise it for a file to be trusted.
 
     Returns:
         Name -> writable array of float16/32/64, int8/16/32/64, uint8/16/32/64 or bool, in the file's
         shapes; bfloat16 is widened to float32, which loses nothing.
 
     Raises:
-        FileFormatError: the file is missing, empty, a directory, truncated, damaged, hostile, or in
-            neither format.
+        FileFormatError: the file is missing, empty, a directory, truncated, damaged, hostile, in neither
+            format, or has too many tensors.
+        OutOfMemoryError: it does not fit in host memory.
+        ArgumentError: `max_tensors` is negative.
 
     Example:
         >>> import tempfile, pathlib, numpy as np
@@ -59,18 +74,19 @@ def load_weights(path: StrPath) -> dict[str, Array]:
         >>> load_weights(path)["fc.bias"].shape
         (10,)
     """
+    limits = limits_of("load_weights", max_tensors)
     with opened(path) as file:
         start = file.read(64)
         if not is_torch(start):
             # A safetensors header starts with "{" after its 8-byte length. The suffix only improves the
             # message about a file whose first bytes are damaged.
             if start[8:9] == b"{" or Path(path).suffix == ".safetensors":
-                return _read_safetensors(path, file)
+                return _read_safetensors(path, file, limits)
             raise Malformed(
                 f"is in no format that dl4all reads (safetensors, and PyTorch state dicts .pth and .pt); "
                 f"it starts with {start[:16]!r}"
             )
-    return load_torch(path)
+    return load_torch(path, max_tensors=max_tensors)
 
 
 def save_weights(path: StrPath, arrays: Mapping[str, Array]) -> None:
@@ -111,7 +127,16 @@ def save_weights(path: StrPath, arrays: Mapping[str, Array]) -> None:
         _flush(target.parent)
 
 
-def _read_safetensors(path: StrPath, file: BufferedReader) -> dict[str, Array]:
+def _read_safetensors(path: StrPath, file: BufferedReader, limits: Limits) -> dict[str, Array]:
+    file.seek(0)
+    length = int.from_bytes(file.read(8), "little")
+    if length <= file.seek(0, os.SEEK_END):  # otherwise it is damaged
+        if length > limits.header_bytes:
+            raise limits.refusal(f"a header of more than {limits.header_bytes >> 20} MiB")
+        file.seek(8)
+        header = file.read(length)
+        if header.count(b":") + header.count(b",") > limits.header_values:
+            raise limits.refusal(f"a header of more than {limits.header_values} values")
     # The package checks that the header is valid JSON and that the tensors fill the file exactly, without
     # overlap. It cannot convert bfloat16 to NumPy, so the bytes are read here.
     try:
@@ -119,11 +144,11 @@ def _read_safetensors(path: StrPath, file: BufferedReader) -> dict[str, Array]:
             pass
     except SafetensorError as error:
         raise Malformed(f"is a truncated or damaged safetensors file ({brief(str(error), 120)})") from None
-    file.seek(0)
-    length = int.from_bytes(file.read(8), "little")
-    header = json.loads(file.read(length))
+    file.seek(8)
+    entries = json.loads(file.read(length))
+    limits.check(len(entries.keys() - {"__metadata__"}))
     arrays: dict[str, Array] = {}
-    for name, entry in header.items():
+    for name, entry in entries.items():
         if name == "__metadata__":
             continue
         if entry["dtype"] not in _ELEMENTS:

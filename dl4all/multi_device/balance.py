@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.scheduler.device import Device
 
 GAIN = 0.05  # a new split must be that much faster: other shapes cost new kernels and memory
+MOST_BATCHES = 256  # numbers of rows whose split, or first step, is remembered
 MEMORY_OF_MEASUREMENTS = 0.7  # the weight of what was known in a new estimate
 
 
@@ -95,12 +97,13 @@ class Estimate:
     factor: float | None = None  # by which steps took longer than that, when one was measured
     most: int | None = None  # rows that its memory has room for
     given: int = 0  # rows of the last batch
-    seen: set[int] = field(default_factory=set)  # shares that were measured before
+    # Shares that were measured before.
+    seen: BoundedDict[int, None] = field(default_factory=lambda: BoundedDict(MOST_BATCHES))
 
     def observe(self, rows: int, seconds: float) -> None:
         """Learn from a step. The first with a share does not count: kernels are compiled then."""
         if rows not in self.seen:
-            self.seen.add(rows)
+            self.seen[rows] = None
             return
         measured = seconds / (self.fixed + self.per_row * rows)
         # Before a measurement only the ratios of devices are known: it must not be mixed with that.
@@ -118,7 +121,7 @@ class Balance:
     def __init__(self, estimates: dict[Device, Estimate]) -> None:
         self.estimates = estimates
         self.grain = 1
-        self._last: dict[tuple[int, tuple[Device, ...]], list[int]] = {}
+        self._last = BoundedDict[tuple[int, tuple[Device, ...]], list[int]](MOST_BATCHES)
 
     def shares(self, rows: int, devices: Sequence[Device]) -> list[int]:
         """The rows of each device; those of the last batch as long as others would gain little."""

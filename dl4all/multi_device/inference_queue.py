@@ -23,7 +23,7 @@ from dl4all.multi_device.request import Key, Request, host_array
 from dl4all.multi_device.request_buckets import Buckets, choose
 from dl4all.multi_device.served_replica import ServedReplica
 from dl4all.nn.module import Module
-from dl4all.runtime import threads
+from dl4all.runtime import fork, threads
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
 from dl4all.scheduler.device import Device
@@ -129,7 +129,8 @@ class InferenceQueue:
         self._answered = self._batches = 0
         self._latencies: deque[float] = deque(maxlen=REMEMBERED)
         self._alarm = math.inf  # when the watching thread looks again
-        self._changed = threads.Condition()  # room, or nothing left to do
+        self._made_in = fork.generation  # what serves it are threads of this process
+        self._changed = threads.Condition(fork.rlock())  # room, or nothing left to do
         self._wake: SimpleQueue[None] = SimpleQueue()  # the watching thread
         if not self._virtual:
             arguments = weakref.ref(self), self._wake
@@ -160,7 +161,9 @@ class InferenceQueue:
             ArgumentError: there is no input.
             DTypeError: an input is nothing that a tensor can be made of.
             DeviceError: the queue is closed, had no room in time, or has no device left.
+            ForkError: it was made before this process was forked.
         """
+        fork.check_own(self._made_in, "InferenceQueue")
         if not inputs:
             raise ArgumentError("[InferenceQueue] expected the model's inputs, got none")
         request = Request(tuple(map(host_array, inputs)), self, on_virtual_clock=self._virtual)
@@ -230,6 +233,8 @@ class InferenceQueue:
 
     def close(self, *, cancel: bool = False) -> None:
         """Refuse further requests, and return when those that wait are answered; with `cancel`, drop them."""
+        if self._made_in != fork.generation:  # they are the parent's
+            return
         with self._changed.lock:
             self._closed = True
             waiting = list(self._buckets) if cancel else []

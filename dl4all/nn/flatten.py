@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dl4all.nn.module import Module
+from dl4all.ops.core.strides import sizes
 from dl4all.tensor.tensor import Tensor
 
 
@@ -37,7 +38,7 @@ class Unflatten(Module):
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()
-        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+        self.dim, self.unflattened_size = dim, sizes("Unflatten", (unflattened_size,))
 
     def forward(self, x: Tensor) -> Tensor:
         return x.unflatten(self.dim, self.unflattened_size)

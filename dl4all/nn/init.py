@@ -13,11 +13,14 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import philox, tape
+from dl4all.ops.core.limits import integer, real
 from dl4all.ops.core.tensor_base import Shape, from_host
+from dl4all.ops.indexing.inplace import begin_change
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.random.distributions import unit_numbers
 from dl4all.ops.random.generator import Generator, default_generator
-from dl4all.tensor.creation import from_numpy
+from dl4all.tensor.arguments import checked_shape
+from dl4all.tensor.creation import filled, from_numpy
 from dl4all.tensor.random import uniform
 from dl4all.tensor.tensor import Tensor
 
@@ -45,8 +48,8 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         1.6666666666666667
     """
     if nonlinearity == "leaky_relu":
-        slope = 0.01 if param is None else float(param)
-        return math.sqrt(2 / (1 + slope**2))
+        slope = 0.01 if param is None else real("calculate_gain", "param", param)
+        return math.sqrt(2 / (1 + slope * slope))
     if nonlinearity not in GAINS:
         known = ", ".join((*GAINS, "leaky_relu"))
         raise ArgumentError(f"[calculate_gain] expected one of {known}, got {nonlinearity!r}")
@@ -62,7 +65,7 @@ def fan_in_and_out(shape: Shape) -> tuple[int, int]:
     >>> fan_in_and_out((64, 3, 7, 7))
     (147, 3136)
     """
-    if len(shape) < 2:
+    if len(checked_shape("init", (shape,))) < 2:
         raise ShapeError(f"[init] a weight has an axis of outputs and one of inputs; this has shape {shape}")
     receptive = math.prod(shape[2:])
     return shape[1] * receptive, shape[0] * receptive
@@ -96,10 +99,15 @@ def trunc_normal_(
     """Fill with numbers of the normal distribution truncated to [a, b].
 
     Raises:
-        ArgumentError: `std` is not positive, or `a` not smaller than `b`.
+        ArgumentError: `std` is not positive, `a` not smaller than `b`, or a number not finite.
     """
-    if not (std > 0 and a < b):
-        raise ArgumentError(f"[trunc_normal_] expected std > 0 and a < b, got {std}, {a} and {b}")
+    mean, std = real("trunc_normal_", "mean", mean), real("trunc_normal_", "std", std)
+    a, b = real("trunc_normal_", "a", a), real("trunc_normal_", "b", b)
+    if not (0 < std < math.inf and math.isfinite(mean) and a < b):
+        raise ArgumentError(
+            f"[trunc_normal_] expected finite numbers, std > 0 and a < b, got mean {mean}, {std}, {a} and {b}"
+        )
+    _check_target("trunc_normal_", tensor)
     low, high = (0.5 * math.erfc((mean - bound) / std / math.sqrt(2)) for bound in (a, b))
     count = tensor.numel()
     state = (default_generator() if generator is None else generator).draw(2 * count)
@@ -115,7 +123,8 @@ def trunc_normal_(
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill with one number."""
-    fill_with(tensor, val)
+    _check_target("constant_", tensor)
+    fill_with(tensor, val, "constant_")
     tensor.storage.version += 1
     return tensor
 
@@ -155,6 +164,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         raise ShapeError(f"[dirac_] expected filters with 1 to 3 axes of their own, got shape {shape}")
     if groups < 1 or shape[0] % groups:
         raise ShapeError(f"[dirac_] {shape[0]} filters do not make {groups} groups of equal size")
+    _check_target("dirac_", tensor)
     filters = np.zeros(shape)
     group_size = shape[0] // groups
     for i in range(min(group_size, shape[1])):
@@ -171,7 +181,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | No
     Raises:
         ShapeError: there are less than two axes.
     """
-    bound = gain * math.sqrt(6 / max(sum(fan_in_and_out(tensor.shape)), 1))
+    bound = real("xavier_uniform_", "gain", gain) * math.sqrt(6 / max(sum(fan_in_and_out(tensor.shape)), 1))
     return uniform_(tensor, -bound, bound, generator)
 
 
@@ -183,7 +193,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
     Raises:
         ShapeError: there are less than two axes.
     """
-    std = gain * math.sqrt(2 / max(sum(fan_in_and_out(tensor.shape)), 1))
+    std = real("xavier_normal_", "gain", gain) * math.sqrt(2 / max(sum(fan_in_and_out(tensor.shape)), 1))
     return normal_(tensor, 0.0, std, generator)
 
 
@@ -234,7 +244,7 @@ def _kaiming_std(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: s
     if mode not in ("fan_in", "fan_out"):
         raise ArgumentError(f"[{name}] expected the mode 'fan_in' or 'fan_out', got {mode!r}")
     fans = fan_in_and_out(tensor.shape)
-    return calculate_gain(nonlinearity, a) / math.sqrt(max(fans[mode == "fan_out"], 1))
+    return calculate_gain(nonlinearity, real(name, "a", a)) / math.sqrt(max(fans[mode == "fan_out"], 1))
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
@@ -247,7 +257,9 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     """
     if tensor.ndim < 2:
         raise ShapeError(f"[orthogonal_] expected at least two axes, got {tensor.shape}")
+    _check_target("orthogonal_", tensor)
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+    gain = real("orthogonal_", "gain", gain)
     state = (default_generator() if generator is None else generator).draw(rows * columns)
     flat = philox.filled(np.empty(rows * columns, np.float32), *state, philox.normal)
     matrix = flat.reshape(rows, columns).astype(np.float64)
@@ -267,8 +279,12 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 
     Raises:
         ShapeError: the tensor is no matrix.
+        ArgumentError: the share is not from 0 to 1.
     """
     rows, columns = _check_matrix("sparse_", tensor)
+    if not 0 <= real("sparse_", "sparsity", sparsity) <= 1:
+        raise ArgumentError(f"[sparse_] expected a share from 0 to 1, got {sparsity!r}")
+    std = real("sparse_", "std", std)
     source = default_generator() if generator is None else generator
     flat = philox.filled(np.empty(rows * columns, np.float32), *source.draw(rows * columns), philox.normal)
     values = flat.reshape(rows, columns) * np.float32(std)
@@ -281,7 +297,17 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 def _check_matrix(name: str, tensor: Tensor) -> Shape:
     if tensor.ndim != 2:
         raise ShapeError(f"[{name}] expected a matrix, got shape {tensor.shape}")
+    _check_target(name, tensor)
     return tensor.shape
+
+
+def _check_target(name: str, tensor: Tensor) -> None:
+    """
+    Raises:
+        ArgumentError: elements share memory.
+    """
+    with tape.gradients(False):
+        begin_change(name, tensor)
 
 
 def _assign(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:
@@ -301,21 +327,23 @@ def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:
     PyTorch's default ``a = sqrt(5)`` it is ``1 / sqrt(fan_in)``.
     """
     fan_in, _ = fan_in_and_out(shape)
-    bound = math.sqrt(6 / ((1 + a * a) * fan_in)) if fan_in else 0.0
+    slope = real("kaiming_uniform", "a", a)
+    bound = math.sqrt(6 / ((1 + slope * slope) * fan_in)) if fan_in else 0.0
     return from_numpy(uniform(shape, -bound, bound))
 
 
 def fan_in_uniform(shape: Shape, fan_in: int) -> Tensor:
     """Uniform numbers between -b and b, ``b = 1 / sqrt(fan_in)``: PyTorch's initial bias, on the CPU."""
+    integer("init", "the number of inputs", fan_in, least=0)
     bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
     return from_numpy(uniform(shape, -bound, bound))
 
 
 def zeros(shape: Shape) -> Tensor:
     """Zeros on the CPU."""
-    return from_numpy(np.zeros(shape, np.float32))
+    return filled("init", (shape,), np.zeros((), np.float32), "cpu")
 
 
 def ones(shape: Shape) -> Tensor:
     """Ones on the CPU."""
-    return from_numpy(np.ones(shape, np.float32))
+    return filled("init", (shape,), np.ones((), np.float32), "cpu")

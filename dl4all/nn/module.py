@@ -228,11 +228,33 @@ class Module:
         return (buffer for _, buffer in self.named_buffers())
 
     def _state(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        """Parameters and buffers of this module and all below it, a module's own first, under all names.
+
+        Raises:
+            ArgumentError: a module is below itself, so that there is no end of names.
+        """
+        # No recursion: modules may be nested more deeply than Python's functions.
+        above: dict[int, None] = {}  # the modules on the way down to the present one
+        stack: list[tuple[str, Module | None]] = [(prefix, self)]
+        while stack:
+            name, module = stack.pop()
+            if module is None:  # all below the last one is done
+                above.popitem()
+                continue
+            if id(module) in above:
+                path = name.rstrip(".")
+                raise ArgumentError(
+                    f"[{type(self).__name__}] {path} is a module that it is part of; remove it"
+                )
+            above[id(module)] = None
+            yield from module._own_state(name)
+            stack.append(("", None))
+            stack += [(f"{name}{child}.", m) for child, m in reversed([*module.named_children()])]
+
+    def _own_state(self, prefix: str) -> Iterator[tuple[str, Tensor]]:
         for name, value in vars(self).items():
             if isinstance(value, Parameter) or (name in self._buffer_names and isinstance(value, Tensor)):
                 yield prefix + name, value
-        for name, child in self.named_children():
-            yield from child._state(f"{prefix}{name}.")
 
     # State dicts
 
@@ -250,9 +272,14 @@ class Module:
             strict: refuse names that only the module or only the weights have.
 
         Raises:
-            WeightsError: names are missing or unexpected, or shapes differ (the message lists all), or a
-                value is no array of numbers.
+            WeightsError: these are no weights by name, names are missing or unexpected, or shapes differ
+                (the message lists all), or a value is no array of numbers.
         """
+        if not isinstance(weights, Mapping):
+            raise WeightsError(
+                f"[{type(self).__name__}] expected weights by name, a dict, to load; got "
+                f"{type(weights).__name__}"
+            )
         own = self.state_dict()
         missing = [name for name in own if name not in weights]
         unexpected = [name for name in weights if name not in own]
@@ -266,7 +293,7 @@ class Module:
         if strict and missing:
             problems.append(f"missing keys: {', '.join(missing)}")
         if strict and unexpected:
-            problems.append(f"unexpected keys: {', '.join(unexpected)}")
+            problems.append(f"unexpected keys: {', '.join(map(str, unexpected))}")
         if problems:
             raise WeightsError(f"[{type(self).__name__}] the weights do not fit: " + "; ".join(problems))
         for name, array in arrays.items():

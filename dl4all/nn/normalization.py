@@ -11,6 +11,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional, init
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops import fill_
+from dl4all.ops.core.strides import sizes
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
@@ -351,4 +352,4 @@ class LocalResponseNorm(Module):
 
 
 def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    return sizes("normalized_shape", (normalized_shape,))

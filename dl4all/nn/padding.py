@@ -8,6 +8,7 @@ from typing import ClassVar
 from dl4all.errors import ArgumentError
 from dl4all.nn import functional
 from dl4all.nn.function_layer import FunctionLayer
+from dl4all.ops.core.strides import sizes
 from dl4all.tensor.tensor import Tensor
 
 
@@ -19,7 +20,8 @@ class _Padding(FunctionLayer):
 
     def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__(padding=padding)
-        self.pad = [padding] * (2 * self.axes) if isinstance(padding, int) else list(padding)
+        pad = sizes(type(self).__name__, (padding,))
+        self.pad = list(pad) if isinstance(padding, (tuple, list)) else [*pad] * (2 * self.axes)
         if len(self.pad) != 2 * self.axes:
             raise ArgumentError(
                 f"[{type(self).__name__}] expected an int or {2 * self.axes} of them, got {padding}"

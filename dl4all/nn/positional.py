@@ -11,6 +11,8 @@ from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import init
 from dl4all.nn.module import Module, Parameter
+from dl4all.ops.core.limits import check_shape, host_memory
+from dl4all.ops.core.strides import sizes
 from dl4all.tensor.creation import empty, from_numpy
 from dl4all.tensor.tensor import Tensor
 
@@ -22,6 +24,7 @@ class _AddedEncoding(Module):
         super().__init__()
         if d_model < 1 or max_len < 1:
             raise ArgumentError(f"[{type(self).__name__}] cannot have {max_len} places of {d_model} features")
+        check_shape(type(self).__name__, sizes(type(self).__name__, (max_len, d_model)))
         self.d_model, self.max_len = d_model, max_len
         self.dropout, self.batch_first = dropout, batch_first
 
@@ -65,8 +68,9 @@ class SinusoidalPositionalEncoding(_AddedEncoding):
         self, d_model: int, max_len: int = 5000, dropout: float = 0.0, batch_first: bool = False
     ) -> None:
         super().__init__(d_model, max_len, dropout, batch_first)
-        angles = np.arange(max_len)[:, None] / 10000 ** (np.arange(0, d_model, 2) / d_model)
-        table = np.zeros((max_len, d_model), np.float32)
+        with host_memory("SinusoidalPositionalEncoding"):
+            angles = np.arange(max_len)[:, None] / 10000 ** (np.arange(0, d_model, 2) / d_model)
+            table = np.zeros((max_len, d_model), np.float32)
         table[:, 0::2] = np.sin(angles)
         table[:, 1::2] = np.cos(angles[:, : d_model // 2])
         self.register_buffer("pe", from_numpy(table))

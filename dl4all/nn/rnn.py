@@ -10,6 +10,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional, init
 from dl4all.nn.module import Module, Parameter
 from dl4all.nn.utils.rnn import PackedSequence
+from dl4all.ops.core.limits import LAYERS, integer
 from dl4all.ops.rnn.gates import split_rows
 from dl4all.ops.rnn.lstm import lstm_states
 from dl4all.tensor.creation import zeros
@@ -139,8 +140,7 @@ class _RecurrentLayers(_Recurrence):
         bidirectional: bool = False,
     ) -> None:
         super().__init__(input_size, hidden_size, bias)
-        if num_layers < 1:
-            raise ArgumentError(f"[{type(self).__name__}] num_layers must be at least 1, got {num_layers}")
+        integer(type(self).__name__, "num_layers", num_layers, least=1, most=LAYERS)
         if not 0 <= dropout <= 1:
             raise ArgumentError(
                 f"[{type(self).__name__}] expected a probability from 0 to 1 for dropout, got {dropout}"

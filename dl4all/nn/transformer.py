@@ -17,6 +17,7 @@ from dl4all.nn.dropout import Dropout
 from dl4all.nn.linear import Linear
 from dl4all.nn.module import Module, Parameter
 from dl4all.nn.normalization import LayerNorm
+from dl4all.ops.core.limits import LAYERS, integer
 from dl4all.tensor.arguments import DeviceLike
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
@@ -183,6 +184,7 @@ class TransformerEncoder(Module):
         self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Module | None = None
     ) -> None:
         super().__init__()
+        integer(type(self).__name__, "num_layers", num_layers, least=0, most=LAYERS)
         self.layers = ModuleList([_deep_copy(encoder_layer) for _ in range(num_layers)])
         self.norm = norm
 
@@ -211,6 +213,7 @@ class TransformerDecoder(Module):
         self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None
     ) -> None:
         super().__init__()
+        integer(type(self).__name__, "num_layers", num_layers, least=0, most=LAYERS)
         self.layers = ModuleList([_deep_copy(decoder_layer) for _ in range(num_layers)])
         self.norm = norm
 

@@ -102,11 +102,13 @@ class Adam(Optimizer):
         if shrink != 1:
             p *= shrink
         g = descent_gradient(g, p, sign, weight_decay)
-        mean += one_minus_beta1 * (g - mean)
+        change = g - mean
+        change *= one_minus_beta1
+        mean += change
         square *= beta2
-        g *= g
-        g *= one_minus_beta2
-        square += g
+        np.multiply(g, one_minus_beta2, out=change)  # first, as the square of g alone may overflow
+        change *= g
+        square += change
         if len(states) > 2:
             np.maximum(states[2], square, out=states[2])
             square = states[2]

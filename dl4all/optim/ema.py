@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.multi_tensor import MultiTensor
@@ -15,6 +16,7 @@ from dl4all.ops.memory.copy import copy_into, fresh_copy
 from dl4all.optim.optimizer import Kernels, no_kernel_of
 from dl4all.scheduler import fallback
 from dl4all.scheduler.device import Device
+from dl4all.tensor.arguments import checked_state
 from dl4all.tensor.tensor import Tensor
 
 EMA_KERNELS = Kernels("ema", 0)
@@ -104,20 +106,45 @@ class EMA:
         return {"decay": self.decay, "updates": self.updates, "shadow": list(self.shadow)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load a copy of what :meth:`state_dict` returned.
+        """Load a copy of what :meth:`state_dict` returned. Nothing changes unless everything fits.
 
         Raises:
-            ArgumentError: the averages have other shapes than the parameters.
+            ArgumentError: it is no state of an average, or its shapes are not those of the parameters.
         """
-        saved = [np.asarray(t.on_host() if isinstance(t, TensorBase) else t) for t in state_dict["shadow"]]
-        mine, theirs = [p.shape for p in self.params], [array.shape for array in saved]
-        if mine != theirs:
-            raise ArgumentError(f"[EMA] the parameters have shapes {mine}, the state's {theirs}")
+        saved = self._check_state(state_dict)
         self.shadow = [
             from_host(Tensor, array.astype(p.dtype), p.device, copy=True)
             for p, array in zip(self.params, saved, strict=True)
         ]
         self.decay, self.updates = float(state_dict["decay"]), int(state_dict["updates"])
+
+    def _check_state(self, state_dict: Any) -> list[npt.NDArray[Any]]:
+        """The averages of a state.
+
+        Raises:
+            ArgumentError: it cannot be loaded.
+        """
+        found = checked_state("EMA", state_dict, ("shadow", "decay", "updates"))
+        if not isinstance(found["shadow"], (list, tuple)):
+            raise ArgumentError(
+                f"[EMA] the state's shadow must be a list, got {type(found['shadow']).__name__}"
+            )
+        saved = [np.asarray(t.on_host() if isinstance(t, TensorBase) else t) for t in found["shadow"]]
+        mine, theirs = [p.shape for p in self.params], [array.shape for array in saved]
+        if mine != theirs:
+            raise ArgumentError(f"[EMA] the parameters have shapes {mine}, the state's {theirs}")
+        if any(array.dtype.kind not in "biuf" for array in saved):
+            raise ArgumentError("[EMA] the state's averages must be numbers")
+        try:
+            valid = 0 <= float(found["decay"]) <= 1 and int(found["updates"]) >= 0
+        except (TypeError, ValueError, OverflowError):
+            valid = False
+        if not valid:
+            raise ArgumentError(
+                f"[EMA] the state's decay {found['decay']!r:.100} must be from 0 to 1, its updates "
+                f"{found['updates']!r:.100} a count"
+            )
+        return saved
 
 
 def _copy(tensor: Tensor) -> Tensor:

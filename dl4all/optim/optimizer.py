@@ -23,6 +23,7 @@ from dl4all.allocator.storage import Storage
 from dl4all.autograd import enable_grad, no_grad
 from dl4all.errors import ArgumentError, GradientError, PipelineError
 from dl4all.ops.core.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.limits import real
 from dl4all.ops.core.multi_tensor import Job, MultiTensor, Role, side_by_side
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase, from_host
@@ -31,6 +32,7 @@ from dl4all.ops.memory.views import contiguous
 from dl4all.scheduler import fallback
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
+from dl4all.tensor.arguments import checked_state
 from dl4all.tensor.tensor import Tensor
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]]
@@ -188,6 +190,10 @@ class Optimizer:
                     "an op made; pass the tensors of floats that it came from"
                 )
             known.add(id(p))
+        for name, option in group.items():
+            for number in option if isinstance(option, tuple) else (option,):
+                if isinstance(number, int):
+                    real(self._name, name, number, finite=True)  # some have more digits than any float
         self._check(group)
         self.param_groups.append(group)
 
@@ -336,44 +342,112 @@ class Optimizer:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a state that was saved by this class, or by PyTorch's class of the same name.
 
+        Nothing changes unless everything fits.
+
         Args:
-            state_dict: is copied. Its parameters are those of this optimizer, in the same order.
+            state_dict: is copied. Its parameters are those of this optimizer, in the same order. Its options
+                (``lr``, ``weight_decay``, ...) take the place of this optimizer's, as in PyTorch.
 
         Raises:
-            ArgumentError: the groups have other numbers of parameters, or a tensor has another shape.
+            ArgumentError: it is no state of an optimizer, or one of another class; the groups have other
+                numbers of parameters, an option is out of its range, or a tensor has another shape.
         """
+        self._check_state(state_dict)
         groups, saved = state_dict["param_groups"], state_dict["state"]
-        mine = [len(group["params"]) for group in self.param_groups]
-        theirs = [len(group["params"]) for group in groups]
-        if mine != theirs:
-            raise ArgumentError(f"[{self._name}] the groups have {mine} parameters, the state's {theirs}")
         order = [number for group in groups for number in group["params"]]
         loaded: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         for number, p in zip(order, self._parameters(), strict=True):
             if number in saved:
-                loaded[p] = {name: self._load_value(p, name, value) for name, value in saved[number].items()
+                loaded[p] = {name: _loaded(p, name, value) for name, value in saved[number].items()
                              if value is not None}  # fmt: skip
                 loaded[p].setdefault("step", len(loaded[p]))  # 0 for an empty state
-        for group, other in zip(self.param_groups, groups, strict=True):
-            options = copy.deepcopy({key: value for key, value in other.items() if key != "params"})
-            group.update({key: tuple(v) if isinstance(v, list) else v for key, v in options.items()})
+        options = [copy.deepcopy(_options(group)) for group in groups]
+        for group, other in zip(self.param_groups, options, strict=True):
+            group.update(other)
         self.state = loaded
 
-    def _load_value(self, p: Tensor, name: str, value: Any) -> Any:
-        """A saved value of the state, with the dtype and on the device of its parameter."""
-        if name == "step":
-            return int(float(value))
-        host = value.on_host() if isinstance(value, TensorBase) else value
-        # asarray, as NumPy 2 warns where PyTorch's tensors are asked for a copy
-        array = np.asarray(host).astype(p.dtype)
-        if array.shape != p.shape:
+    def _check_state(self, state_dict: Any) -> None:
+        """Raise unless a state can be loaded.
+
+        Raises:
+            ArgumentError
+        """
+        found = checked_state(self._name, state_dict, ("param_groups", "state"))
+        groups, saved = found["param_groups"], found["state"]
+        if not _is_list(groups) or not all(
+            isinstance(group, Mapping) and _is_list(group.get("params")) for group in groups
+        ):
+            raise ArgumentError(f"[{self._name}] the state's param_groups must be dicts with 'params'")
+        if not isinstance(saved, Mapping) or not all(isinstance(v, Mapping) for v in saved.values()):
+            raise ArgumentError(f"[{self._name}] the state's 'state' must have a dict for each parameter")
+        mine = [len(group["params"]) for group in self.param_groups]
+        theirs = [len(group["params"]) for group in groups]
+        if mine != theirs:
+            raise ArgumentError(f"[{self._name}] the groups have {mine} parameters, the state's {theirs}")
+        for group, other in zip(self.param_groups, groups, strict=True):
+            merged = {**group, **_options(other)}
+            try:
+                self._check(merged)
+                names = self._state_names(merged)
+            except (TypeError, ValueError, KeyError, IndexError) as error:
+                if isinstance(error, ArgumentError):
+                    raise
+                raise ArgumentError(f"[{self._name}] the state's options cannot be used: {error}") from error
+            for number, p in zip(other["params"], group["params"], strict=True):
+                self._check_values(p, saved.get(number, {}), names)
+
+    def _check_values(self, p: Tensor, values: Mapping[str, Any], names: Sequence[str]) -> None:
+        """Raise unless these are values of a parameter's state, some of them under these names.
+
+        Raises:
+            ArgumentError
+        """
+        tensors = {name: v for name, v in values.items() if name != "step" and v is not None}
+        if names and tensors and not set(names) & set(tensors):
             raise ArgumentError(
-                f"[{self._name}] the saved {name} has shape {array.shape}, its parameter {p.shape}"
+                f"[{self._name}] the state is of another optimizer: it has {', '.join(map(str, tensors))}, "
+                f"not {', '.join(names)}"
             )
-        return from_host(Tensor, array, p.device, copy=False)
+        for name, value in tensors.items():
+            array = _on_host(value)
+            if array.shape != p.shape:
+                raise ArgumentError(
+                    f"[{self._name}] the saved {name} has shape {array.shape}, its parameter {p.shape}"
+                )
+            if array.dtype.kind not in "biuf":
+                raise ArgumentError(f"[{self._name}] the saved {name} is {array.dtype}, not numbers")
+        try:
+            valid = int(float(values.get("step", 0))) >= 0
+        except (TypeError, ValueError, OverflowError):
+            valid = False
+        if not valid:
+            raise ArgumentError(f"[{self._name}] the saved step is {values['step']!r:.100}, not a count")
 
     def _parameters(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"]]
+
+
+def _options(group: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a saved group; JSON makes lists of tuples."""
+    options = {key: value for key, value in group.items() if key != "params"}
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _on_host(value: Any) -> NDArray:
+    """A saved tensor, of this library or of PyTorch, as an array."""
+    # asarray, as NumPy 2 warns where PyTorch's tensors are asked for a copy
+    return np.asarray(value.on_host() if isinstance(value, TensorBase) else value)
+
+
+def _loaded(p: Tensor, name: str, value: Any) -> Any:
+    """A saved value of the state, with the dtype and on the device of its parameter."""
+    if name == "step":
+        return int(float(value))
+    return from_host(Tensor, _on_host(value).astype(p.dtype), p.device, copy=False)
 
 
 def _is_packed(p: Tensor, states: Sequence[Tensor | None]) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
+from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.strides import sizes
 from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Shape, TensorBase
 from dl4all.scheduler.current import device as open_device
@@ -56,9 +57,25 @@ def checked_shape(name: str, size: tuple[Any, ...]) -> Shape:
     shape = sizes(name, size)
     if min(shape, default=0) < 0:
         raise ArgumentError(f"[{name}] sizes must be at least 0, got {shape}")
-    if math.prod(shape) >= 2**48:
-        raise ArgumentError(f"[{name}] shape {shape} is larger than any memory")
-    return shape
+    return check_shape(name, shape)
+
+
+def checked_state(name: str, state: Any, keys: Iterable[str]) -> Mapping[str, Any]:
+    """A state that is to be loaded: a mapping that has these keys.
+
+    Raises:
+        ArgumentError: it is no mapping, or lacks a key.
+    """
+    if not isinstance(state, Mapping):
+        raise ArgumentError(
+            f"[{name}] expected what state_dict() returned, a dict, to load; got {type(state).__name__}"
+        )
+    if missing := [key for key in keys if key not in state]:
+        raise ArgumentError(
+            f"[{name}] this is no state of a {name}: it lacks {', '.join(missing)} and has "
+            f"{', '.join(map(str, state)) or 'nothing'}"
+        )
+    return state
 
 
 def device_and_dtype(

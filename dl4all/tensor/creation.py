@@ -11,7 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import DTypeError
+from dl4all.ops.core.limits import check_host_memory, host_memory
+from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.op import empty as empty_tensor
+from dl4all.ops.core.promotion import check_elements, check_fits
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fill_with, fresh_copy
@@ -53,6 +56,7 @@ def tensor(
 
     Raises:
         DTypeError: the elements have no type that tensors can have.
+        ArgumentError: a number does not fit into an integer `dtype`; elements of arrays and tensors wrap.
         UnknownDeviceError, BackendMissingError, OutOfMemoryError
 
     Example:
@@ -70,7 +74,10 @@ def tensor(
         raise DTypeError(f"[tensor] expected numbers, got elements of dtype {array.dtype}")
     with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
         if dtype is not None:
-            array = array.astype(checked_dtype(dtype))
+            target = checked_dtype(dtype)
+            if not typed:
+                check_elements("tensor", array, target)
+            array = array.astype(target)
         elif not typed and array.dtype == np.float64:
             array = array.astype(np.float32)
     return _with_grad(_from_array(array, device, copy=True), requires_grad)
@@ -165,13 +172,16 @@ def full(
     """A tensor filled with one value; without `dtype` float32, int64 or bool, as the value is.
 
     Raises:
-        ArgumentError: a size is not an int of at least 0.
+        ArgumentError: a size is not an int of at least 0, or the value does not fit into an integer dtype.
         DTypeError: the value is not a number.
+        OutOfMemoryError
     """
+    if dtype is not None and isinstance(fill_value, NUMBERS):
+        check_fits("full", fill_value, checked_dtype(dtype))
     value = tensor(fill_value, dtype, "cpu").numpy()
     if value.ndim:
         raise DTypeError(f"[full] expected a number, got {type(fill_value).__name__}")
-    return _with_grad(_filled("full", (shape,), value, device), requires_grad)
+    return _with_grad(filled("full", (shape,), value, device), requires_grad)
 
 
 def zeros(
@@ -181,7 +191,7 @@ def zeros(
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor of zeros."""
-    return _with_grad(_filled("zeros", shape, np.zeros((), checked_dtype(dtype)), device), requires_grad)
+    return _with_grad(filled("zeros", shape, np.zeros((), checked_dtype(dtype)), device), requires_grad)
 
 
 def ones(
@@ -191,15 +201,17 @@ def ones(
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor of ones."""
-    return _with_grad(_filled("ones", shape, np.ones((), checked_dtype(dtype)), device), requires_grad)
+    return _with_grad(filled("ones", shape, np.ones((), checked_dtype(dtype)), device), requires_grad)
 
 
-def _filled(name: str, size: tuple[Any, ...], value: npt.NDArray[Any], device: DeviceLike) -> Tensor:
+def filled(name: str, size: tuple[Any, ...], value: npt.NDArray[Any], device: DeviceLike) -> Tensor:
     """A tensor of one value, given as a 0-d array of the tensor's dtype."""
     shape, target = checked_shape(name, size), open_device(device)
     check_dtype(value.dtype)
     if target.is_host:
-        array = np.full(shape, value) if value.any() else np.zeros(shape, value.dtype)  # the latter is lazy
+        check_host_memory(name, shape, value.dtype, target.info.memory)
+        with host_memory(name):
+            array = np.full(shape, value) if value.any() else np.zeros(shape, value.dtype)  # lazy
         made: Tensor = from_host(Tensor, array, target, copy=False)
         return made
     result: Tensor = empty_tensor(Tensor, shape, value.dtype, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -11,11 +12,11 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.composite.host import computed_on_host
 from dl4all.ops.core import philox
-from dl4all.ops.core.strides import sizes
+from dl4all.ops.core.limits import check_shape, host_memory, integer
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, TensorBase
 from dl4all.ops.random.distributions import unit_numbers
 from dl4all.ops.random.generator import Generator, default_generator
-from dl4all.tensor.arguments import check_dtype
+from dl4all.tensor.arguments import check_dtype, checked_shape
 
 
 def integers(
@@ -36,10 +37,9 @@ def integers(
     smallest, largest = _exact_range(result_dtype)
     if start < smallest or end - 1 > largest:
         raise ArgumentError(f"[randint] numbers from {start} to {end - 1} do not fit into {result_dtype}")
-    shape = sizes("randint", (size,))
-    if min(shape, default=0) < 0:
-        raise ArgumentError(f"[randint] sizes must be at least 0, got {shape}")
-    values = _below(end - start, int(np.prod(shape, dtype=np.int64)), generator)
+    shape = checked_shape("randint", (size,))
+    with host_memory("randint"):
+        values = _below(end - start, math.prod(shape), generator)
     # Modulo 2^64, where the sum of a large offset and an unsigned number is right in the end.
     shifted = (values + np.uint64(start % 2**64)).view(np.int64)
     return shifted.astype(result_dtype).reshape(shape)
@@ -52,13 +52,16 @@ def permutation(n: int, dtype: DTypeLike, generator: Generator | None) -> npt.ND
         ArgumentError: `n` is negative, or the numbers do not fit into the dtype.
     """
     result_dtype = check_dtype(np.dtype(dtype), "randperm")
+    integer("randperm", "the number", n)
     if n < 0 or n - 1 > _exact_range(result_dtype)[1]:
         raise ArgumentError(
             f"[randperm] expected a number of at least 0 that fits into {result_dtype}, got {n}"
         )
-    low, high = _wide_words(n, generator)
-    order = np.argsort(high << np.uint64(32) | low, kind="stable")
-    return order.astype(result_dtype)
+    check_shape("randperm", (n,))
+    with host_memory("randperm"):
+        low, high = _wide_words(n, generator)
+        order = np.argsort(high << np.uint64(32) | low, kind="stable")
+        return order.astype(result_dtype)
 
 
 @computed_on_host("multinomial")
@@ -72,6 +75,7 @@ def weighted_indices(
     """
     if input.dtype.kind != "f":
         raise DTypeError(f"[multinomial] expected weights as floats, got {input.dtype}")
+    integer("multinomial", "num_samples", num_samples)
     if len(input.shape) not in (1, 2) or num_samples < 1:
         raise ArgumentError(
             f"[multinomial] expected weights of shape (n,) or (rows, n) and at least one sample, "
@@ -85,6 +89,7 @@ def weighted_indices(
     if available < needed:
         raise ArgumentError(f"[multinomial] a row has {available} positive weights, {needed} are needed")
     rows, n = weights.shape
+    check_shape("multinomial", (rows, num_samples))
     uniform = _unit_floats(rows * (num_samples if replacement else n), generator).reshape(rows, -1)
     if replacement:
         sums = weights.cumsum(-1)

@@ -10,6 +10,7 @@ import numpy as np
 from dl4all.errors import GradientError, ShapeError
 from dl4all.ops.composite.rearrange import t
 from dl4all.ops.core import tape
+from dl4all.ops.core.promotion import check_fits
 from dl4all.ops.core.tensor_base import Scalar, Shape, TensorBase
 from dl4all.ops.indexing.assignment import setitem
 from dl4all.ops.memory.views import squeeze, transpose, unsqueeze
@@ -58,6 +59,7 @@ class InplaceMethods(TensorBase):
             ShapeError: there are less than two axes, or more and they differ in size.
             GradientError: the tensor cannot be changed in place.
         """
+        check_fits("fill_diagonal_", fill_value, self.dtype)
         shape = self.shape
         if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
             raise ShapeError(f"[fill_diagonal_] expected a matrix, or axes of one size, got shape {shape}")

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.op import empty as empty_tensor
-from dl4all.ops.core.strides import sizes
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, from_host
 from dl4all.ops.elementwise.declare import broadcast_shapes
 from dl4all.ops.random.distributions import bernoulli_, normal_, uniform_
@@ -159,12 +158,10 @@ def normal(
     tensors = [value for value in (mean, std) if isinstance(value, Tensor)]
     if bool(tensors) == (size is not None):
         raise ArgumentError("[normal] pass the size of numbers, or a tensor of means or deviations")
-    if not tensors:
-        shape = sizes("normal", (size,))
-        if min(shape, default=0) < 0:
-            raise ArgumentError(f"[normal] sizes must be at least 0, got {shape}")
+    if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
+        shape = checked_shape("normal", (size,))
         result: Tensor = empty_tensor(Tensor, shape, np.dtype(np.float32), open_device(device))
-        return normal_(result, float(mean), float(std), generator=generator)
+        return normal_(result, mean, std, generator=generator)
     shape = broadcast_shapes("normal", tensors)
     unscaled: Tensor = empty_tensor(Tensor, shape, np.dtype(np.float32), tensors[0].device)
     return normal_(unscaled, generator=generator) * std + mean

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.core.limits import MEMORY_ELEMENTS, check_shape, host_memory, integer, real
+from dl4all.ops.core.promotion import check_fits
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.ops.memory.views import expand, reshape
 from dl4all.tensor.arguments import DeviceLike, checked_dtype
@@ -39,7 +41,9 @@ def arange(
     """Numbers from `start` (0 if only one is given) up to `end`, without it: int64 for ints, else float32.
 
     Raises:
-        ArgumentError: the step is 0, or leads away from the end.
+        ArgumentError: the step is 0, or leads away from the end; a number is not finite, or does not fit
+            into the dtype; or there would be too many.
+        OutOfMemoryError
 
     Example:
         >>> import dl4all as dl
@@ -48,15 +52,29 @@ def arange(
     """
     if end is None:
         start, end = 0, start
+    whole = all(isinstance(number, (int, np.integer)) for number in (start, end, step))
+    for what, number in (("start", start), ("end", end), ("step", step)):
+        if whole:
+            integer("arange", what, int(number))
+        else:
+            real("arange", what, number, finite=True)
     if step == 0 or (end - start) * step < 0:
         raise ArgumentError(f"[arange] step {step} does not lead from {start} to {end}")
-    whole = all(isinstance(number, (int, np.integer)) for number in (start, end, step))
-    count = max(math.ceil((end - start) / step), 0)
-    if whole:
-        count = len(range(int(start), int(end), int(step)))
-    numbers = start + np.arange(count) * step
+    count = _count(int(start), int(end), int(step)) if whole else _count(start, end, step)
+    check_shape("arange", (count,))
     result_dtype = checked_dtype(("int64" if whole else "float32") if dtype is None else dtype)
-    return _from_array(numbers.astype(result_dtype), device, requires_grad)
+    for number in (start, start + (count - 1) * step) if count else ():
+        check_fits("arange", number, result_dtype)
+    with host_memory("arange"), np.errstate(all="ignore"):  # what is too large becomes inf, quietly
+        return _from_array((start + np.arange(count) * step).astype(result_dtype), device, requires_grad)
+
+
+def _count(start: float, end: float, step: float) -> int:
+    """How many numbers there are from `start` up to `end`, without it."""
+    if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
+        return max(-((start - end) // step), 0)
+    quotient = (end - start) / step
+    return max(math.ceil(quotient), 0) if math.isfinite(quotient) else MEMORY_ELEMENTS
 
 
 def linspace(
@@ -71,16 +89,30 @@ def linspace(
     """Numbers at equal distances from `start` to `end`, both of them included.
 
     Raises:
-        ArgumentError: `steps` is negative.
+        ArgumentError: `steps` is negative, or too large.
+        OutOfMemoryError
 
     Example:
         >>> import dl4all as dl
         >>> dl.linspace(0, 1, 5).tolist()
         [0.0, 0.25, 0.5, 0.75, 1.0]
     """
-    if steps < 0:
-        raise ArgumentError(f"[linspace] the number of steps must not be negative, got {steps}")
-    return _from_array(np.linspace(start, end, steps).astype(checked_dtype(dtype)), device, requires_grad)
+    with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
+        numbers = _spaced("linspace", start, end, steps).astype(checked_dtype(dtype))
+    return _from_array(numbers, device, requires_grad)
+
+
+def _spaced(name: str, start: float, end: float, steps: int) -> npt.NDArray[np.float64]:
+    """Numbers at equal distances.
+
+    Raises:
+        ArgumentError: `steps` is no int of at least 0, or too large; or a limit is no number.
+        OutOfMemoryError
+    """
+    low, high = real(name, "start", start), real(name, "end", end)
+    check_shape(name, (integer(name, "the number of steps", steps, least=0),))
+    with host_memory(name):
+        return np.linspace(low, high, steps)
 
 
 def logspace(
@@ -96,12 +128,12 @@ def logspace(
     """Powers of `base` whose exponents lie at equal distances from `start` to `end`.
 
     Raises:
-        ArgumentError: `steps` is negative.
+        ArgumentError: `steps` is negative, or too large.
+        OutOfMemoryError
     """
-    if steps < 0:
-        raise ArgumentError(f"[logspace] the number of steps must not be negative, got {steps}")
+    radix = real("logspace", "base", base)
     with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
-        numbers = np.power(float(base), np.linspace(start, end, steps)).astype(checked_dtype(dtype))
+        numbers = np.power(radix, _spaced("logspace", start, end, steps)).astype(checked_dtype(dtype))
     return _from_array(numbers, device, requires_grad)
 
 
@@ -206,7 +238,9 @@ def triu_indices(
 
 
 def _triangle(name: str, row: int, col: int, offset: int, dtype: DTypeLike, device: DeviceLike) -> Tensor:
-    if row < 0 or col < 0:
-        raise ArgumentError(f"[{name}] sizes must be at least 0, got {row} and {col}")
+    shape = integer(name, "row", row, least=0), integer(name, "col", col, least=0)
+    diagonal = max(-row - 1, min(integer(name, "offset", offset), col + 1))  # further out it changes nothing
+    check_shape(name, shape)
     indices = np.tril_indices if name == "tril_indices" else np.triu_indices
-    return tensor(np.stack(indices(row, offset, col)).astype(checked_dtype(dtype)), device=device)
+    with host_memory(name):
+        return tensor(np.stack(indices(row, diagonal, col)).astype(checked_dtype(dtype)), device=device)

@@ -13,9 +13,11 @@ import numpy.typing as npt
 from dl4all import autograd, ops
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import strides, tape
+from dl4all.ops.core.checks import broadcasts_to
+from dl4all.ops.core.limits import host_memory
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.op import empty as empty_tensor
-from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, TensorBase
+from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, TensorBase, check_repeated
 from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.ops.memory import transfer
 from dl4all.ops.memory.copy import fill_with, new_like
@@ -24,7 +26,7 @@ from dl4all.ops.random.generator import Generator
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from dl4all.tensor import host_random, interop
-from dl4all.tensor.arguments import ArrayLike, DeviceLike, NamedDType, device_and_dtype
+from dl4all.tensor.arguments import ArrayLike, DeviceLike, NamedDType, checked_shape, device_and_dtype
 from dl4all.tensor.inplace import InplaceMethods
 from dl4all.tensor.methods import Methods
 from dl4all.tensor.properties import Properties
@@ -138,14 +140,20 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
     def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
         array = transfer.download(self)
-        return np.array(array, dtype) if copy or not self.device.is_host else np.asarray(array, dtype)
+        with host_memory("numpy"):
+            return np.array(array, dtype) if copy or not self.device.is_host else np.asarray(array, dtype)
 
     def __buffer__(self, flags: int) -> memoryview:
         """The memory of :meth:`numpy`, for ``memoryview`` from Python 3.12 on."""
         return self.numpy().data
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers."""
+        """The elements as nested lists of Python numbers.
+
+        Raises:
+            OutOfMemoryError: the tensor is a view that repeats elements too often.
+        """
+        check_repeated("tolist", self)
         return transfer.download(self).tolist()
 
     def item(self) -> int | float | bool:
@@ -280,6 +288,8 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
     ) -> None:
         """Compute the gradients of the graph's leaves, and add them to their ``grad``.
 
+        Several threads may do so for graphs with common leaves: each sum is whole, in whatever order.
+
         Args:
             gradient: the weight of each element, of this tensor's shape; by default 1, for a single element.
             retain_graph: keep the graph, so that ``backward`` can be called again.
@@ -399,11 +409,7 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
             ShapeError: `size` does not broadcast to this one's shape.
         """
         shape = strides.sizes("sum_to_size", size)
-        try:
-            fits = np.broadcast_shapes(shape, self.shape) == self.shape
-        except ValueError:
-            fits = False
-        if not fits:
+        if not broadcasts_to(shape, self.shape):
             raise ShapeError(f"[sum_to_size] shape {shape} does not broadcast to {self.shape}")
         return ops.sum_to(self, shape)
 
@@ -479,7 +485,7 @@ def _new(
     value: Scalar | None = None,
 ) -> Tensor:
     """A tensor for the methods ``new_*``: filled with a value, or with undefined contents."""
-    shape = strides.sizes(name, size)
+    shape = checked_shape(name, size)
     result_dtype = tensor.dtype if dtype is None else np.dtype(dtype)
     target = tensor.device if device is None else open_device(device)
     result: Tensor
@@ -488,5 +494,5 @@ def _new(
     else:
         result = empty_tensor(type(tensor).result_class, shape, result_dtype, target)
     if value is not None:
-        fill_with(result, value)
+        fill_with(result, value, name)
     return result

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,13 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from dl4all import data, models, optim
+from dl4all.config import read_toml, shown
 from dl4all.errors import ConfigError
 from dl4all.optim import lr_scheduler
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Factory = Callable[..., Any]
 Table = dict[str, Any]
@@ -129,7 +124,7 @@ def read_config(path: str | Path) -> Config:
         {'hidden': [8]}
     """
     try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        content = read_toml(Path(path))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
@@ -173,9 +168,10 @@ class _Reader:
         name = options.pop("name", None)
         if name is None:
             raise ConfigError(f"{self.path}: [{table}] has no name; known are {', '.join(known)}")
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
+            suggested = nearest(name, known) if isinstance(name, str) else ""
             raise ConfigError(
-                f"{self.path}: [{table}] has no {name!r}{nearest(name, known)}; known are {', '.join(known)}"
+                f"{self.path}: [{table}] has no {shown(name)}{suggested}; known are {', '.join(known)}"
             )
         extra_types = {} if extra is None else arguments(extra)
         extra_options = {key: options.pop(key) for key in extra_types if key in options}
@@ -199,12 +195,12 @@ class _Reader:
                 raise ConfigError(f"{self.path}: {key!r} in {where} follows from the rest; leave it out")
             if key not in known:
                 raise ConfigError(
-                    f"{self.path}: unknown key {key!r} in {where}{nearest(key, names)}; known are "
+                    f"{self.path}: unknown key {shown(key)} in {where}{nearest(key, names)}; known are "
                     f"{', '.join(names)}"
                 )
             if not fits(value, known[key]):
                 raise ConfigError(
-                    f"{self.path}: {key} in {where} must be {readable(known[key])}, not {value!r}"
+                    f"{self.path}: {key} in {where} must be {readable(known[key])}, not {shown(value)}"
                 )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dl4all.errors import ArgumentError, BackendMissingError
+from dl4all.io.files import naming
 
 Row = dict[str, Any]
 
@@ -22,6 +23,7 @@ class History:
     def __init__(self, file: str | Path | None = None) -> None:
         self.rows: list[Row] = []
         self._file = None if file is None else Path(file)
+        self._incomplete = False  # the file may lack rows, or end within one
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -31,21 +33,45 @@ class History:
         return [row[name] for row in self.rows if name in row]
 
     def add(self, row: Row) -> None:
-        """Add an epoch."""
+        """Add an epoch.
+
+        Raises:
+            OSError: the file cannot be written; the row is kept, and written with the next one.
+        """
         self.rows.append(row)
-        if self._file is not None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with self._file.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(row) + "\n")
+        if self._file is None:
+            return
+        if self._incomplete:
+            self._write()
+            return
+        self._incomplete = True
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with naming(self._file), self._file.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row) + "\n")
+        self._incomplete = False
 
     def restore(self, rows: list[Row]) -> None:
-        """Replace all rows, in the file too, which may have more of them from a run that was killed."""
-        self.rows = list(rows)
+        """Replace all rows, in the file too, which may have more of them from a run that was killed.
+
+        Raises:
+            OSError: the file cannot be written; it is unchanged, and so are the rows.
+        """
+        before, self.rows = self.rows, list(rows)
+        try:
+            self._write()
+        except BaseException:
+            self.rows = before
+            raise
+
+    def _write(self) -> None:
+        """Write the file anew."""
         if self._file is not None:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             part = self._file.with_name(f".{self._file.name}.part")
-            part.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-            part.replace(self._file)
+            with naming(self._file):
+                part.write_text("".join(json.dumps(row) + "\n" for row in self.rows), encoding="utf-8")
+                part.replace(self._file)
+            self._incomplete = False
 
     def best(self, name: str, rises: bool = False) -> int | None:
         """The index of the row with the lowest (or highest) value of a column; None if no row has a value."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.io.checkpoint import best_step, checkpoints, load_checkpoint, mark_best, save_checkpoint
+from dl4all.io.folder_lock import lock_folder
 from dl4all.multi_device.data_parallel import DataParallel
 from dl4all.nn.module import Module
 from dl4all.nn.utils import clip_grad_norm_
@@ -30,6 +31,7 @@ from dl4all.training.history import History, Row
 from dl4all.training.metrics import METRICS, Metric
 from dl4all.training.progress import Bar, bar
 from dl4all.training.recovery import Recovery, state_of
+from dl4all.training.resume import facts_of, resume
 from dl4all.training.totals import Totals
 
 T = TypeVar("T")
@@ -171,17 +173,36 @@ class Trainer:
             patience: after how many epochs without improvement of `monitor` to stop.
             monitor: the column that should fall (by default ``"val_loss"``, or ``"loss"`` without
                 validation); a column without ``loss`` in its name should rise.
-            resume: continue from the newest good checkpoint in `folder`, if there is one.
+            resume: continue from the newest good checkpoint in `folder`, if there is one. The options of the
+                optimizer are then the checkpoint's; a warning names those that differ.
 
         Returns:
             The history: a row for each epoch.
 
         Raises:
             ArgumentError: there is nothing to train on, or the monitored column does not exist.
+            FolderInUseError: another run writes to `folder`.
+            ResumeError: the checkpoint is of another run: with another network, optimizer, scheduler,
+                average or `accumulate`, or with other data or batches. The message lists all that differs,
+                and nothing was changed.
             GradientError: the loss is not finite (with `stop_on_nan`); the message names the step.
         """
         if patience is not None and patience < 1:
             raise ArgumentError(f"[Trainer] patience must be at least 1, got {patience}")
+        if resume and self.folder is None:
+            raise ArgumentError("[Trainer] resume needs the folder in which the checkpoints are")
+        with nullcontext() if self.folder is None else lock_folder(self.folder):
+            return self._fit(train, epochs, validation, patience, monitor, resume)
+
+    def _fit(
+        self,
+        train: Iterable[Any],
+        epochs: int,
+        validation: Iterable[Any] | None,
+        patience: int | None,
+        monitor: str | None,
+        resume: bool,
+    ) -> History:
         if resume:
             self._resume(train)
         elif self.folder is not None and not self.step and checkpoints(self.folder):
@@ -380,20 +401,25 @@ class Trainer:
         """Load the parameters of the best epoch, or the averaged ones if there is an `ema`.
 
         Raises:
-            ArgumentError: there is no folder.
+            ArgumentError: there is no folder, or the checkpoint has no average.
+            WeightsError: the checkpoint is of another network.
             FileFormatError: the best epoch's checkpoint is missing or damaged.
         """
         if self.folder is None:
             raise ArgumentError("[Trainer] load_best needs the folder in which the checkpoints are")
         step = best_step(self.folder)
         state = load_checkpoint(self.folder / f"step-{step or 0:08d}")
-        self.model.load_state_dict(state["model"])
+        average = state.get("ema")
+        if self.ema is not None and average is None:
+            raise ArgumentError(f"[Trainer] the best checkpoint, of step {step}, has no average for the ema")
+        self.model.load_state_dict(state.get("model", {}))
         if self.ema is not None:
-            self.ema.load_state_dict(state["ema"])
+            self.ema.load_state_dict(average)
             self.ema.copy_to()
 
     def _state(self, train: Any, totals: Totals) -> dict[str, Any]:
         return {
+            "run": facts_of(self),
             "epoch": self.epoch,
             "step": self.step,
             "totals": totals.state_dict(),
@@ -422,24 +448,11 @@ class Trainer:
         save_checkpoint(self.folder, self.step, self._state(train, totals), self.keep)
 
     def _resume(self, train: Any) -> None:
-        if self.folder is None:
-            raise ArgumentError("[Trainer] resume needs the folder in which the checkpoints are")
-        if not checkpoints(self.folder):
+        assert self.folder is not None
+        if checkpoints(self.folder):
+            resume(self, train, load_checkpoint(self.folder))
+        else:
             self.history.restore([])
-            return
-        state = load_checkpoint(self.folder)
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
-        if self.ema is not None:
-            self.ema.load_state_dict(state["ema"])
-        if hasattr(train, "load_state_dict") and state["data"] is not None:
-            train.load_state_dict(state["data"])
-        default_generator().set_state(state["random"])
-        self._interrupted.load_state_dict(state["totals"])
-        self.epoch, self.step = state["epoch"], state["step"]
-        self.history.restore(state["history"])
 
 
 def _known_metrics(names: Sequence[str]) -> dict[str, Metric]:

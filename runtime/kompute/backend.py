@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dl4all.errors import DeviceError, UnknownDeviceError
+from dl4all.runtime import fork
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.kompute.bound_program import Launches
 from dl4all.runtime.kompute.buffer import KomputeBuffer
@@ -32,11 +33,13 @@ class KomputeBackend:
     Raises:
         UnknownDeviceError: there is no such device.
         BackendMissingError: ``kp``, the Vulkan loader or a driver is missing.
+        ForkError: the parent of this process had opened a device.
     """
 
     capabilities = Capabilities(offset_alignment=0, replay=True)
 
     def __init__(self, index: int) -> None:
+        fork.open_driver(f"kompute:{index}")
         found = {device.info.index: device for device in physical_devices()}
         if index not in found:
             raise UnknownDeviceError(f"[kompute] no device {index}; there are {sorted(found)}")
@@ -47,9 +50,10 @@ class KomputeBackend:
             physical.handle, physical.api_version, physical.extensions
         )
         self._manager: Any = manager(index)
+        _alive.add(self)
         # Around whatever uses ``kp`` and what is kept for it: a thread must not run what another lets go. It
         # is entered again when garbage collection frees something in the middle.
-        self.lock = threading.RLock()
+        self.lock = fork.rlock()
         self.buffers: set[KomputeBuffer] = set()
         self.programs: set[KomputeProgram] = set()
         self.recordings: set[KomputeRecording] = set()
@@ -79,8 +83,9 @@ class KomputeBackend:
         return self._manager
 
     def check_open(self) -> None:
-        """Raise DeviceError if the device is closed."""
+        """Raise DeviceError if the device is closed, ForkError if it is the parent's."""
         if self._manager is None:
+            fork.check(f"kompute:{self.info.index}")
             raise DeviceError(f"[kompute] {self.info.hardware} is closed; what was on it is gone")
 
     def check_buffer(self, buffer: Any) -> None:
@@ -138,6 +143,24 @@ class KomputeBackend:
             self.streams.clear()
             self._manager.destroy()
             self._manager = None
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: refuse everything, and give nothing back."""
+        for owned in (self, self._manager):
+            fork.keep_for_ever(owned)
+        self._manager = None
+        self.streams.clear()
+
+
+_alive: weakref.WeakSet[KomputeBackend] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for backend in list(_alive):
+        backend.leave_to_parent()
+
+
+fork.in_child(_forked)
 
 
 def find() -> tuple[DeviceInfo, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Sequence
 
 from dl4all.errors import ArgumentError, DeviceError, OutOfMemoryError, UnknownDeviceError
+from dl4all.runtime import fork
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.null.buffer import NullBuffer
 from dl4all.runtime.null.program import NullProgram
@@ -40,7 +40,7 @@ class NullBackend:
         self.programs: set[NullProgram] = set()
         self.recordings: set[NullRecording] = set()
         self.streams: set[NullStream] = set()
-        self._lock = threading.Lock()  # of the counts
+        self._lock = fork.lock()  # of the counts
         self._closed = False
         self.stream = NullStream(self)
 

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dl4all.errors import ArgumentError
+from dl4all.runtime import fork
 from dl4all.runtime.profiler import phase
 from dl4all.runtime.protocols import Clock, Ran
 from dl4all.runtime.simulated import clock
@@ -74,7 +75,7 @@ class Event:
 active: Recorder | None = None
 """Where events go, None while nobody profiles."""
 
-_lock = threading.Lock()
+_lock = fork.lock()
 
 
 @contextlib.contextmanager

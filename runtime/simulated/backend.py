@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from typing import Literal, NoReturn
 
 import numpy as np
 
 from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError
+from dl4all.runtime import fork
 from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.cpu.recording import CpuRecording, refuse_programs
 from dl4all.runtime.cpu.stream import CpuStream
@@ -58,7 +58,7 @@ class SimulatedBackend:
         self._slowness = 1.0
         self._left = {failure: failure.after for failure in description.failures}
         self._state = ""  # why it does nothing any more
-        self._lock = threading.Lock()
+        self._lock = fork.lock()
 
     # Time
 

@@ -1,18 +1,19 @@
 """GLSL in, checked SPIR-V out.
 
 ``load(Shader("elementwise/unary.comp", (("OP(x)", "-x"),)))`` gives the module from memory, from the wheel,
-from the user's cache, or from a compiler, in this order. What the wheel holds needs no compiler.
+from the user's cache, or from a compiler, in this order. What the wheel holds needs no compiler. A file that
+holds no module is passed over, and built anew in the user's cache.
 """
 
 from __future__ import annotations
 
-import threading
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from dl4all.errors import ShaderError
-from dl4all.runtime import file_cache
+from dl4all.runtime import file_cache, fork
 from dl4all.runtime.spirv import compilers, module_store
 from dl4all.runtime.spirv.reflect import Binding, Interface, reflect
 
@@ -44,8 +45,10 @@ class Module:
     interface: Interface
 
 
+# As many as there are shaders, all of which are declared when dl4all is imported: no size is in a define.
 _loaded: dict[tuple[Path, Shader], Module] = {}
-_lock = threading.Lock()
+_lock = fork.lock()
+log = logging.getLogger("dl4all")
 
 
 def load(shader: Shader, root: Path = SHADERS) -> Module:
@@ -66,25 +69,44 @@ def build(shaders: Iterable[Shader], folder: Path, root: Path = SHADERS) -> list
     for shader in dict.fromkeys(shaders):
         key = _key(shader, root)
         # What this compiler made of the same source before is the same.
-        code = file_cache.read(module_store.user_file(key, tool.identity)) or _compile(
-            shader, root, tool.compile
+        module = _read(shader, module_store.user_file(key, tool.identity)) or _module(
+            shader, _compile(shader, root, tool.compile)
         )
-        reflect(code, shader.name)
-        file_cache.write(folder / f"{key}.spv", code)
+        file_cache.write(folder / f"{key}.spv", module.code)
         written.append(folder / f"{key}.spv")
     return written
 
 
 def _find_or_compile(shader: Shader, root: Path) -> Module:
     key = _key(shader, root)
-    code = file_cache.read(module_store.bundled_file(root, key))
-    if code is None:
+    module = _read(shader, module_store.bundled_file(root, key))
+    if module is None:
         tool = compilers.pick()
         file = module_store.user_file(key, tool.identity)
-        code = file_cache.read(file)
-        if code is None:
-            code = _compile(shader, root, tool.compile)
-            file_cache.try_write(file, code)
+        module = _read(shader, file)
+        if module is None:
+            module = _module(shader, _compile(shader, root, tool.compile))
+            file_cache.try_write(file, module.code)
+    return module
+
+
+def _read(shader: Shader, file: Path) -> Module | None:
+    """The module in a file; None where there is none, or something else under a digest that is right."""
+    code = file_cache.read(file)
+    if code is None:
+        return None
+    try:
+        return _module(shader, code)
+    except ShaderError as error:
+        log.warning("cache file %s holds no module and is built anew: %s", file, error)
+        return None
+
+
+def _module(shader: Shader, code: bytes) -> Module:
+    """
+    Raises:
+        ShaderError: it is no SPIR-V, or takes what dl4all cannot give.
+    """
     return Module(shader.name, code, reflect(code, shader.name))
 
 

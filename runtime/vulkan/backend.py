@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from dl4all.errors import DeviceError, UnknownDeviceError
+from dl4all.runtime import fork
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.requirements import FEATURES
@@ -38,11 +40,13 @@ class VulkanBackend:
     Raises:
         UnknownDeviceError: there is no such device.
         BackendMissingError: there is no Vulkan loader or driver.
+        ForkError: the parent of this process had opened a device.
     """
 
     name = "vulkan"
 
     def __init__(self, index: int, *, zero_copy: bool = True, opening: int = 0) -> None:
+        fork.open_driver(f"vulkan:{index}")
         found = {device.info.index: device for device in physical_devices(opening)}
         if index not in found:
             raise UnknownDeviceError(f"[vulkan] no device {index}; there are {sorted(found)}")
@@ -70,6 +74,7 @@ class VulkanBackend:
         self.pipeline_cache: PipelineCache | None = None
         count = min(QUEUES, physical.queues)
         self._device: Any = _create_device(physical, self._enabled, count)
+        _alive.add(self)
         self._next_queue = itertools.cycle([Queue(self._device, self.queue_family, i) for i in range(count)])
         try:
             self.pipeline_cache = PipelineCache(self._device, physical)
@@ -89,8 +94,9 @@ class VulkanBackend:
         return self._device
 
     def check_open(self) -> None:
-        """Raise DeviceError if the device is closed."""
+        """Raise DeviceError if the device is closed, ForkError if it is the parent's."""
         if self._device is None:
+            fork.check(f"vulkan:{self.info.index}")
             raise DeviceError(f"[vulkan] {self.info.hardware} is closed; what was on it is gone")
 
     def new_stream(self) -> VulkanStream:
@@ -159,6 +165,24 @@ class VulkanBackend:
             timeline.free()
         api().lib.vkDestroyDevice(self._device, api().ffi.NULL)
         self._device = None
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: refuse everything, and give nothing back."""
+        self._device = None
+        self.streams.clear()
+        for buffer in self.buffers:
+            buffer.mapped = None  # not every driver lets children see the memory
+
+
+_alive: weakref.WeakSet[VulkanBackend] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for backend in list(_alive):
+        backend.leave_to_parent()
+
+
+fork.in_child(_forked)
 
 
 def find() -> tuple[DeviceInfo, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from dl4all.errors import BackendMissingError, DeviceError
+from dl4all.runtime import fork
 from dl4all.runtime.device_info import DeviceInfo, DeviceType, Heap, Limits, QueueFamily, limited
 from dl4all.runtime.vulkan.features import V1_2, supported
 from dl4all.runtime.vulkan.instance import api, check, instance, version
@@ -49,7 +49,7 @@ class PhysicalDevice:
     extensions: frozenset[str]
 
 
-_lock = threading.Lock()
+_lock = fork.lock()
 
 
 def physical_devices(opening: int = 0) -> tuple[PhysicalDevice, ...]:
@@ -89,6 +89,9 @@ def _enumerate(opening: int) -> tuple[PhysicalDevice, ...]:
         if compute:
             found.append(_describe(handle, index, families, compute[0]))
     return tuple(found)
+
+
+fork.in_child(_enumerate.cache_clear)  # handles are of an instance
 
 
 def _enumerate_handles(of: Any, count: Any, into: Any) -> None:

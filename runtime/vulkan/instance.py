@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from dl4all.errors import BackendMissingError, DeviceError, DeviceLostError, OutOfMemoryError
+from dl4all.runtime import fork
 
 NO_LOADER = (
     "the Vulkan loader (libvulkan.so.1) is missing; install it together with a driver: "
@@ -25,7 +26,13 @@ VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
 
 @functools.cache
 def api() -> Any:
-    """The `vulkan` package, whose ``lib`` and ``ffi`` are the raw API."""
+    """The `vulkan` package, whose ``lib`` and ``ffi`` are the raw API.
+
+    Raises:
+        BackendMissingError: the package or the loader is missing.
+        ForkError: the parent of this process had opened a device.
+    """
+    fork.check("vulkan")
     try:
         import vulkan
     except OSError:
@@ -151,5 +158,20 @@ def instance(number: int = 0) -> Any:
             "dl4all doctor names the files"
         )
     check(result, "vkCreateInstance")
-    atexit.register(lib.vkDestroyInstance, handle[0], ffi.NULL)
+    atexit.register(_destroy, handle[0])
     return handle[0]
+
+
+def _destroy(made: Any) -> None:
+    api().lib.vkDestroyInstance(made, api().ffi.NULL)
+
+
+def _forked() -> None:
+    """A child makes instances of its own, or none."""
+    atexit.unregister(_destroy)
+    instance.cache_clear()
+    if fork.refused:
+        api.cache_clear()  # everybody gets the error from it
+
+
+fork.in_child(_forked)

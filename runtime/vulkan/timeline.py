@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dl4all.runtime import fork
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.queue import Queue
 from dl4all.runtime.vulkan.structs import create, destroy, struct
@@ -136,7 +136,7 @@ class FenceTimeline:
         self._device, self._lib = device, api().lib
         self._value = self._result = 0
         self._reached = 0
-        self._lock = threading.RLock()
+        self._lock = fork.rlock()
         self._fences: list[Any] = []  # all of them
         self._idle: list[Any] = []
         self._trying: tuple[int, Any] = (0, None)  # a value, and the fence that it is submitted with

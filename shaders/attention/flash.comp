@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "flash.glsl"
 // FlashAttention: y[b, i] = sum over j of softmax(scale * q[b, i] . k[b, j] + mask) v[b, j], followed by the
-// logsumexp of each row of scores. The sum is rescaled whenever the largest score so far grows (Milakov and
+// logsumexp of each row of scores, and by what rounding took from it. The sum is rescaled whenever the largest score so far grows (Milakov and
 // Gimelshein, arXiv:1805.02867; Dao et al., arXiv:2205.14135). Keys (batch, keys, features) and then the values share
 // a buffer: one more would exceed what every device can bind.
 layout(binding = 0) readonly buffer Q { float q[]; };
@@ -13,7 +13,7 @@ layout(binding = 2) readonly buffer Mask { float mask[]; };
 layout(binding = MASK + 2) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint blocks, blocks_per_batch, queries, keys, features, columns;  // a block is ROWS queries
-    uint q_offset, v_offset, logsumexp_offset, causal;
+    uint q_offset, v_offset, logsumexp_offset, rest_offset, causal;
     float scale;
     uint mask_offset, mask_repeats, mask_count, mask_batch_stride, mask_row_stride, mask_column_stride;
 } p;
@@ -78,7 +78,9 @@ void main() {
                     if (column < p.columns) y[query * p.columns + column] = sum == 0.0 ? 0.0 : total[d] / sum;
                 }
                 if (base == 0 && lane == 0) {
-                    y[p.logsumexp_offset + query] = sum == 0.0 ? minus_infinity() : maximum + logf(sum);
+                    const vec2 parts = logsumexp_parts(maximum, sum);
+                    y[p.logsumexp_offset + query] = parts.x;
+                    y[p.rest_offset + query] = parts.y;
                 }
             }
         }

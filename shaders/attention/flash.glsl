@@ -2,8 +2,7 @@
 // LANES invocations for each, and goes through the rows of the other side in tiles of TILE rows: of the scores, only
 // ROWS * TILE are stored at a time. Invocation `lane` of a row computes the columns lane, lane + LANES, ..., DEPTH of
 // them at a time.
-#include "math/exponential.glsl"
-#include "math/logarithm.glsl"
+#include "logsumexp.glsl"
 const uint ROWS = 8;
 const uint LANES = 16;
 const uint TILE = 32;

@@ -2,8 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "flash.glsl"
 // A gradient of flash.comp: of the queries (OPERAND 0), the keys (1) or the values (2). The scores are computed
-// again. a is the concatenation of queries, keys, values, the results' gradients, the logsumexp of each row of
-// scores, and for each query the delta that is subtracted from the gradients of its weights.
+// again. a is the concatenation of queries, keys, values, the results' gradients, both parts of the logsumexp of each
+// row of scores, and for each query the delta that is subtracted from the gradients of its weights.
 layout(binding = 0) readonly buffer A { float a[]; };
 #if MASK
 layout(binding = 1) readonly buffer Mask { float mask[]; };
@@ -11,7 +11,7 @@ layout(binding = 1) readonly buffer Mask { float mask[]; };
 layout(binding = MASK + 1) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint blocks, blocks_per_batch, queries, keys, features, columns;
-    uint k_offset, v_offset, g_offset, logsumexp_offset, delta_offset, y_offset, causal;
+    uint k_offset, v_offset, g_offset, logsumexp_offset, rest_offset, delta_offset, y_offset, causal;
     float scale;
     uint mask_offset, mask_repeats, mask_count, mask_batch_stride, mask_row_stride, mask_column_stride;
 } p;
@@ -41,7 +41,8 @@ float factor(uint b, uint i, uint j) {
     score += mask[p.mask_offset + b / p.mask_repeats % p.mask_count * p.mask_batch_stride + i * p.mask_row_stride
         + j * p.mask_column_stride];
 #endif
-    const float weight = expf(score - logsumexp);
+    precise float difference = score - logsumexp;
+    const float weight = expf(difference - a[p.rest_offset + query]);
 #if OPERAND == 2
     return weight;
 #else

@@ -1,11 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Replaces rows of scores by attention weights, softmax(scale * s + mask), and stores the logsumexp of each row. With
+// Replaces rows of scores by attention weights, softmax(scale * s + mask), and stores both parts of the logsumexp of each row. With
 // BACKWARD, the weights are computed from the logsumexp, and the gradients of the weights in t are replaced by those
 // of the scores, weight * (gradient - delta). One invocation computes a row, without shared memory and barriers,
 // which are slow on CPUs. VEC4: the length of rows is a multiple of four.
-#include "math/exponential.glsl"
-#include "math/logarithm.glsl"
+#include "logsumexp.glsl"
 layout(local_size_x = 32) in;
 
 #if VEC4
@@ -19,7 +18,7 @@ layout(local_size_x = 32) in;
 layout(binding = 0) readonly buffer Mask { float mask[]; };
 #endif
 #if BACKWARD
-layout(binding = MASK) readonly buffer RowTerms { float row_terms[]; };  // logsumexp, then delta, of each row
+layout(binding = MASK) readonly buffer RowTerms { float row_terms[]; };  // logsumexp, its rest and delta of each row
 layout(binding = MASK + 1) buffer Scores { VALUE s[]; };
 layout(binding = MASK + 2) buffer Gradients { VALUE t[]; };
 #else
@@ -28,7 +27,7 @@ layout(binding = MASK + 1) writeonly buffer RowTerms { float row_terms[]; };
 #endif
 layout(push_constant) uniform Push {
     uint rows, queries, keys, first;  // first: index of the first row in all batches
-    uint logsumexp_offset, delta_offset, causal;
+    uint logsumexp_offset, rest_offset, delta_offset, causal;
     float scale;
     uint mask_offset, mask_repeats, mask_count, mask_batch_stride, mask_row_stride, mask_column_stride;
 } p;
@@ -81,11 +80,18 @@ void main() {
         const uint end = p.causal != 0 ? min(length, i / WIDTH + 1) : length;
 #if BACKWARD
         const float logsumexp = row_terms[p.logsumexp_offset + global_row];
+        const float rest = row_terms[p.rest_offset + global_row];
         const float delta = row_terms[p.delta_offset + global_row];
         const bool masked = logsumexp == -infinity();  // all keys were masked
         for (uint c = 0; c < end; ++c) {
             const uint element = start + c;
-            VALUE weight = masked ? VALUE(0.0) : exponential(score(element, i, c * WIDTH) - logsumexp);
+            precise VALUE difference = score(element, i, c * WIDTH) - logsumexp;
+            VALUE weight = masked ? VALUE(0.0) : exponential(difference - rest);
+#if VEC4
+            // A query of nan must not spoil the keys that it does not attend to.
+            const uint j = c * WIDTH;
+            if (p.causal != 0) weight = mix(weight, vec4(0.0), greaterThan(uvec4(j, j + 1, j + 2, j + 3), uvec4(i)));
+#endif
             VALUE gradient = p.scale * weight * (t[element] - delta);
 #if VEC4
             gradient = mix(gradient, vec4(0.0), equal(weight, vec4(0.0)));  // 0 * nan is nan
@@ -124,7 +130,9 @@ void main() {
         const float factor = sum == 0.0 ? 0.0 : 1.0 / sum;
         for (uint c = 0; c < end; ++c) s[start + c] *= factor;
         for (uint c = end; c < length; ++c) s[start + c] = VALUE(0.0);
-        row_terms[p.logsumexp_offset + global_row] = sum == 0.0 ? -infinity() : maximum + logf(sum);
+        const vec2 parts = logsumexp_parts(maximum, sum);
+        row_terms[p.logsumexp_offset + global_row] = parts.x;
+        row_terms[p.rest_offset + global_row] = parts.y;
 #endif
     }
 }

@@ -5,7 +5,7 @@
 #include "parameter.glsl"
 
 void change(inout Element e) {
-    const float g = c.sign * e.g + c.weight_decay * e.p;
+    const float g = descent_gradient(e.g, e.p, c.sign, c.weight_decay);
     const float square = c.rho * e.s[0] + c.one_minus_rho * g * g;
     const float change = sqrt(e.s[1] + c.eps) / sqrt(square + c.eps) * g;
     e.s[0] = square;

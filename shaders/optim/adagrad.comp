@@ -5,7 +5,7 @@
 #include "parameter.glsl"
 
 void change(inout Element e) {
-    const float g = c.sign * e.g + c.weight_decay * e.p;
+    const float g = descent_gradient(e.g, e.p, c.sign, c.weight_decay);
     e.s[0] += g * g;
     e.p -= c.lr * (g / (sqrt(e.s[0]) + c.eps));
 }

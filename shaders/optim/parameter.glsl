@@ -32,6 +32,11 @@ struct Element {
 #endif
 };
 
+// The gradient to descend along. Without weight decay the parameter does not count: 0 * inf is nan.
+float descent_gradient(float g, float p, float sign, float weight_decay) {
+    return weight_decay == 0.0 ? sign * g : sign * g + weight_decay * p;
+}
+
 void change(inout Element e);
 
 // The values of an element's state are n apart.

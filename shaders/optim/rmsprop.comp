@@ -6,7 +6,7 @@
 #include "parameter.glsl"
 
 void change(inout Element e) {
-    const float g = c.sign * e.g + c.weight_decay * e.p;
+    const float g = descent_gradient(e.g, e.p, c.sign, c.weight_decay);
     float square = c.alpha * e.s[0] + c.one_minus_alpha * g * g;
     e.s[0] = square;
 #if CENTERED

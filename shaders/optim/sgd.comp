@@ -5,7 +5,7 @@
 #include "parameter.glsl"
 
 void change(inout Element e) {
-    float g = c.sign * e.g + c.weight_decay * e.p;
+    float g = descent_gradient(e.g, e.p, c.sign, c.weight_decay);
 #if STATES > 0
     e.s[0] = c.momentum * e.s[0] + c.gradient_weight * g;
     g = c.nesterov != 0 ? g + c.momentum * e.s[0] : e.s[0];

@@ -54,20 +54,27 @@ State accumulate(uint o, uint first, uint last, uint step) {
     State result = start();
     for (uint i = first; i < last; i += step) {
         const uint at = (o * p.size + i) * WORDS;
-        uvec3 words = uvec3(x[at], 0, 0);
-        if (WORDS > 1) words.y = x[at + 1];
-        if (WORDS > 2) words.z = x[at + 2];
+        uint words[WORDS];
+        for (uint k = 0; k < WORDS; ++k) words[k] = x[at + k];
         result = merge(result, unpack(words));
     }
     return result;
 }
 #else
 #if SUBGROUPS
+#define LOAD(at) x[at]
 #define FIRST(at) x[at].x
-#define TAKE(s, at, origin, i) merge(s, four(x[at] - origin, 4 * (i)))
+#define TAKE(s, value, i) merge(s, four(value, 4 * (i)))
 #else
-#define FIRST(at) uintBitsToFloat(x[at])
-#define TAKE(s, at, origin, i) take(s, uintBitsToFloat(x[at]) - origin, i)
+#define LOAD(at) uintBitsToFloat(x[at])
+#define FIRST(at) LOAD(at)
+#define TAKE(s, value, i) take(s, value, i)
+#endif
+
+#if KIND == MOMENTS || KIND == WIDE_MOMENTS
+#define VALUE(at) (LOAD(at) * QUARTER - origin)
+#else
+#define VALUE(at) LOAD(at)
 #endif
 
 // The position of the first element of an output.
@@ -96,11 +103,9 @@ State accumulate(uint o, uint first, uint last, uint step) {
     coordinate[0] = rest;
     stride_coordinate[0] = rest_of_step;
 #endif
-#if KIND == MOMENTS
+#if KIND == MOMENTS || KIND == WIDE_MOMENTS
     // Differences from the first element keep more digits than the elements if all lie far from 0.
-    const float origin = first < last ? FIRST(base) : 0.0;
-#else
-    const float origin = 0.0;
+    const float origin = first < last ? FIRST(base) * QUARTER : 0.0;
 #endif
     State result = start();
     for (uint i = first; i < last;) {
@@ -110,7 +115,7 @@ State accumulate(uint o, uint first, uint last, uint step) {
 #if REDUCED > 1
             uint at = base;
             for (int axis = REDUCED - 1; axis > 0; --axis) at += coordinate[axis] * p.strides[axis];
-            block = TAKE(block, at + coordinate[0] * p.strides[0], origin, i);
+            block = TAKE(block, VALUE(at + coordinate[0] * p.strides[0]), i);
             uint carry = 0;
             for (int axis = REDUCED - 1; axis > 0; --axis) {
                 coordinate[axis] += stride_coordinate[axis] + carry;
@@ -119,7 +124,7 @@ State accumulate(uint o, uint first, uint last, uint step) {
             }
             coordinate[0] += stride_coordinate[0] + carry;
 #else
-            block = TAKE(block, base + i * p.strides[0], origin, i);
+            block = TAKE(block, VALUE(base + i * p.strides[0]), i);
 #endif
         }
         result = merge(result, block);
@@ -130,10 +135,8 @@ State accumulate(uint o, uint first, uint last, uint step) {
 
 #if SUBGROUPS
 State shuffled(State mine, uint distance) {
-    uvec3 words = packed(mine);
-    words.x = subgroupShuffleXor(words.x, distance);
-    if (WORDS > 1) words.y = subgroupShuffleXor(words.y, distance);
-    if (WORDS > 2) words.z = subgroupShuffleXor(words.z, distance);
+    uint words[WORDS] = packed(mine);
+    for (uint k = 0; k < WORDS; ++k) words[k] = subgroupShuffleXor(words[k], distance);
     return unpack(words);
 }
 
@@ -176,11 +179,9 @@ void main() {
     all = merged(all);
     if (member > 0 || o >= p.outputs) return;
     if (p.slices > 1) {
-        const uvec3 words = packed(all);
+        const uint words[WORDS] = packed(all);
         const uint at = (o * p.slices + gl_WorkGroupID.y) * WORDS;
-        y[at] = words.x;
-        if (WORDS > 1) y[at + 1] = words.y;
-        if (WORDS > 2) y[at + 2] = words.z;
+        for (uint k = 0; k < WORDS; ++k) y[at + k] = words[k];
     } else {
 #if WIDE
         y[2 * o] = RESULT(all);

@@ -11,6 +11,7 @@
 #define ARGMIN 6
 #define MOMENTS 7
 #define LOGSUMEXP 8
+#define WIDE_MOMENTS 9
 
 #if KIND == SUM || KIND == PRODUCT || KIND == LARGEST || KIND == SMALLEST
 const uint WORDS = 1;
@@ -18,12 +19,12 @@ struct State {
     float value;
 };
 
-State unpack(uvec3 words) {
-    return State(uintBitsToFloat(words.x));
+State unpack(uint words[WORDS]) {
+    return State(uintBitsToFloat(words[0]));
 }
 
-uvec3 packed(State s) {
-    return uvec3(floatBitsToUint(s.value), 0, 0);
+uint[WORDS] packed(State s) {
+    return uint[WORDS](floatBitsToUint(s.value));
 }
 #endif
 
@@ -74,12 +75,12 @@ struct State {
     uint count;
 };
 
-State unpack(uvec3 words) {
-    return State(words.x);
+State unpack(uint words[WORDS]) {
+    return State(words[0]);
 }
 
-uvec3 packed(State s) {
-    return uvec3(s.count, 0, 0);
+uint[WORDS] packed(State s) {
+    return uint[WORDS](s.count);
 }
 
 State start() {
@@ -103,12 +104,12 @@ struct State {
 };
 const uint NONE = 0xffffffffu;
 
-State unpack(uvec3 words) {
-    return State(uintBitsToFloat(words.x), words.y);
+State unpack(uint words[WORDS]) {
+    return State(uintBitsToFloat(words[0]), words[1]);
 }
 
-uvec3 packed(State s) {
-    return uvec3(floatBitsToUint(s.value), s.index, 0);
+uint[WORDS] packed(State s) {
+    return uint[WORDS](floatBitsToUint(s.value), s.index);
 }
 
 State start() {
@@ -133,23 +134,67 @@ State take(State s, float x, uint index) {
 }
 #endif
 
+#if KIND == MOMENTS || KIND == WIDE_MOMENTS
+// Count, mean and sum of squared deviations from the mean, after Welford; merged after Chan et al. The elements come as
+// quarters, so that the difference of any two is finite.
+//
+// WIDE_MOMENTS, for the root of the variance: squares have twice the range of exponents, more than a float has. So three
+// sums are kept, of deviations scaled down, as they are, and scaled up; what is too small for one of them and counts
+// nevertheless is in the next (Blue, A portable Fortran program to find the Euclidean norm of a vector, 1978).
+const float QUARTER = 0.25;
 #if KIND == MOMENTS
-// Count, mean and sum of squared deviations from the mean, after Welford; merged after Chan et al.
+#define SQUARES float
 const uint WORDS = 3;
+
+float products(float a, float b) {
+    return a * b;
+}
+
+float squares_of(vec4 x) {
+    return dot(x, x);
+}
+#else
+#define SQUARES vec3
+const uint WORDS = 5;
+const vec3 SCALES = vec3(5.16987882845642e-26, 1.0, 9.223372036854775808e18);  // powers of 2: -84, 0 and 63
+const float SMALL = 1e-30;  // from this sum of squares on, those of deviations scaled up are not needed
+
+vec3 products(float a, float b) {
+    return (SCALES * a) * (SCALES * b);
+}
+
+vec3 squares_of(vec4 x) {
+    const vec4 low = x * SCALES.x, high = x * SCALES.z;
+    return vec3(dot(low, low), dot(x, x), dot(high, high));
+}
+#endif
 struct State {
-    float count, mean, squares;
+    float count, mean;
+    SQUARES squares;
 };
 
-State unpack(uvec3 words) {
-    return State(uintBitsToFloat(words.x), uintBitsToFloat(words.y), uintBitsToFloat(words.z));
+#if KIND == MOMENTS
+State unpack(uint words[WORDS]) {
+    return State(uintBitsToFloat(words[0]), uintBitsToFloat(words[1]), uintBitsToFloat(words[2]));
 }
 
-uvec3 packed(State s) {
-    return uvec3(floatBitsToUint(s.count), floatBitsToUint(s.mean), floatBitsToUint(s.squares));
+uint[WORDS] packed(State s) {
+    return uint[WORDS](floatBitsToUint(s.count), floatBitsToUint(s.mean), floatBitsToUint(s.squares));
 }
+#else
+State unpack(uint words[WORDS]) {
+    return State(uintBitsToFloat(words[0]), uintBitsToFloat(words[1]),
+        uintBitsToFloat(uvec3(words[2], words[3], words[4])));
+}
+
+uint[WORDS] packed(State s) {
+    const uvec3 squares = floatBitsToUint(s.squares);
+    return uint[WORDS](floatBitsToUint(s.count), floatBitsToUint(s.mean), squares.x, squares.y, squares.z);
+}
+#endif
 
 State start() {
-    return State(0.0, 0.0, 0.0);
+    return State(0.0, 0.0, SQUARES(0.0));
 }
 
 State merge(State a, State b) {
@@ -158,28 +203,45 @@ State merge(State a, State b) {
     const float count = a.count + b.count;
     const float delta = b.mean - a.mean;
     const float share = b.count / count;
-    return State(count, a.mean + delta * share, a.squares + b.squares + delta * delta * a.count * share);
+    return State(count, a.mean + delta * share, a.squares + b.squares + products(delta, delta) * (a.count * share));
 }
 
 State take(State s, float x, uint index) {
     const float count = s.count + 1.0;
     const float delta = x - s.mean;
     const float mean = s.mean + delta / count;
-    return State(count, mean, s.squares + delta * (x - mean));
+    return State(count, mean, s.squares + products(delta, x - mean));
 }
 
 State four(vec4 x, uint index) {
     const float mean = ((x.x + x.y) + (x.z + x.w)) * 0.25;
-    const vec4 delta = x - mean;
-    return State(4.0, mean, dot(delta, delta));
+    return State(4.0, mean, squares_of(x - mean));
 }
 
 // exp(), log() and 0 / 0 of special values are undefined on some drivers.
-float variance(State s, float correction) {
+float mean_square(State s, float squares, float correction) {
     const float degrees = max(s.count - correction, 0.0);
-    if (degrees == 0.0) return s.squares > 0.0 ? infinity() : not_a_number();
-    return s.squares / degrees;
+    if (degrees == 0.0) return squares > 0.0 ? infinity() : not_a_number();
+    return squares / degrees;
 }
+
+#if KIND == MOMENTS
+float variance(State s, float correction) {
+    return mean_square(s, s.squares, correction) / (QUARTER * QUARTER);
+}
+#else
+float deviation(State s, float correction) {
+    float squares = s.squares.y, scale = QUARTER;
+    if (is_inf(squares)) {
+        squares = s.squares.x;
+        scale = QUARTER * SCALES.x;
+    } else if (squares < SMALL) {
+        squares = s.squares.z;
+        scale = QUARTER * SCALES.z;
+    }
+    return sqrt(mean_square(s, squares, correction)) / scale;
+}
+#endif
 #endif
 
 #if KIND == LOGSUMEXP
@@ -189,12 +251,12 @@ struct State {
     float high, sum;
 };
 
-State unpack(uvec3 words) {
-    return State(uintBitsToFloat(words.x), uintBitsToFloat(words.y));
+State unpack(uint words[WORDS]) {
+    return State(uintBitsToFloat(words[0]), uintBitsToFloat(words[1]));
 }
 
-uvec3 packed(State s) {
-    return uvec3(floatBitsToUint(s.high), floatBitsToUint(s.sum), 0);
+uint[WORDS] packed(State s) {
+    return uint[WORDS](floatBitsToUint(s.high), floatBitsToUint(s.sum));
 }
 
 State start() {
@@ -226,7 +288,7 @@ float logarithm(State s) {
 }
 #endif
 
-#if KIND != MOMENTS && KIND != LOGSUMEXP
+#if KIND != MOMENTS && KIND != WIDE_MOMENTS && KIND != LOGSUMEXP
 State four(vec4 x, uint index) {
     const State low = merge(take(start(), x.x, index), take(start(), x.y, index + 1));
     return merge(low, merge(take(start(), x.z, index + 2), take(start(), x.w, index + 3)));

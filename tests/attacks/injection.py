@@ -27,8 +27,9 @@ PARTS = (
 
 SETTINGS = {"_call_once", "_until_the_end", "assigned", "changed", "recording"}
 """Functions that put settings back in lines without a call: no signal comes there, and a debugger may."""
-LINES, CHECKS = "lines", "checks"
 Mode = Literal["lines", "checks"]
+LINES: Mode = "lines"
+CHECKS: Mode = "checks"
 CALLS = {"CALL", "CALL_FUNCTION", "CALL_METHOD", "CALL_FUNCTION_KW", "CALL_FUNCTION_EX", "CALL_KW"}
 WITH = {"BEFORE_WITH", "SETUP_WITH", "LOAD_SPECIAL"}
 WRAPPED = {"__init__", "__new__", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
 from typing import Any
@@ -272,6 +273,30 @@ def test_threads_have_their_own_modes() -> None:
         thread.start()
         thread.join()
     assert modes == [True]
+
+
+@pytest.mark.usefixtures("deadline")
+def test_threads_add_to_common_leaves(device: str) -> None:
+    """Nothing is lost, where the interpreter changes threads as often as it can."""
+    leaves, threads, times = [leaf([1.0, 2.0], device) for _ in range(3)], 4, 10
+
+    def work() -> None:
+        for _ in range(times):
+            (leaves[0] + leaves[1] * 2 + leaves[2]).sum().backward()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        running = [threading.Thread(target=work) for _ in range(threads)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    total = float(threads * times)
+    sums = [of.grad.tolist() for of in leaves]
+    assert sums == [[total] * 2, [2 * total] * 2, [total] * 2]
 
 
 def test_views(device: str) -> None:

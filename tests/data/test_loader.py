@@ -6,7 +6,6 @@ import itertools
 import json
 import threading
 import traceback
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from dl4all.errors import ArgumentError
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.scheduler.transfers import Transfers
 from tests.conftest import need
+from tests.support.loader_threads import join
 
 COUNT = 23
 
@@ -121,6 +121,48 @@ def test_going_on_after_an_interruption(after: int, workers: int, seed: int | No
     assert done + rest == expected
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loop_that_is_left_is_followed_by_a_whole_epoch(workers: int) -> None:
+    """As in PyTorch, however it was left."""
+    loader = DataLoader(numbers(), 4, num_workers=workers, device=None)
+    whole = labels(loader)
+    for _ in loader:
+        break
+    assert labels(loader) == whole
+    batches = itertools.islice(loader, 3)
+    with pytest.raises(ZeroDivisionError):
+        list(map(lambda batch: 1 / 0, batches))  # noqa: C417
+    assert labels(loader) == whole
+
+
+STATE = {"epoch": 1, "batch": 2, "seed": 3, "order": [3, 1]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (None, "expected what state_dict.. returned, a dict, to load; got NoneType"),
+        ([1], "got list"),
+        ({"epoch": None}, "the state's epoch must be an int, got None"),
+        ({"batch": -1}, "the state's batch must be at least 0, got -1"),
+        ({"batch": 6}, "at batch 6 of an epoch, and this loader has only 6 batches"),
+        ({"seed": "x"}, "the state's seed must be an int, got 'x'"),
+        ({"order": [1]}, r"the state's order \[1\] must be two integers"),
+        ({"order": [1, 2**64]}, "the state's order must be at most 18446744073709551615"),
+        ({"batch_size": 8}, "batch_size is 8 in the state and 4 here"),
+        ({"samples": 5, "shuffle": False}, "samples is 5 in the state and 23 here; shuffle is False in the"),
+    ],
+)
+def test_states_that_do_not_fit_change_nothing(change: Any, message: str) -> None:
+    loader = DataLoader(numbers(), 4, shuffle=True, seed=9, device=None)
+    before = loader.state_dict()
+    with pytest.raises(ArgumentError, match=message):
+        loader.load_state_dict({**STATE, **change} if isinstance(change, dict) else change)
+    assert loader.state_dict() == before
+    loader.load_state_dict(STATE)  # one of an earlier version, which kept less
+    assert len(labels(loader)) == 4
+
+
 def test_any_epoch_can_be_chosen() -> None:
     loader = DataLoader(numbers(), 4, shuffle=True, seed=3, device=None)
     epochs = [labels(loader) for _ in range(3)]
@@ -143,48 +185,13 @@ class Broken:
 @pytest.mark.parametrize("workers", [0, 1, 4])
 def test_what_a_worker_raises(workers: int) -> None:
     """Its own error with its own traceback, after the batches before it; and no thread stays behind."""
-    before = threading.active_count()
     loader = DataLoader(Broken(), batch_size=2, num_workers=workers, device=None)
     given: list[Any] = []
     with pytest.raises(ValueError, match="sample 7 is broken") as caught:
         given.extend(batch.tolist() for batch in loader)
     assert given == [[0, 1], [2, 3], [4, 5]]
     assert 'raise ValueError("sample 7 is broken")' in "".join(traceback.format_exception(caught.value))
-    assert threading.active_count() == before
-
-
-@pytest.mark.parametrize("workers", [1, 4])
-def test_leaving_early_stops_the_workers(workers: int) -> None:
-    before = threading.active_count()
-    for _ in DataLoader(numbers(200), 2, num_workers=workers, device=None):
-        break
-    assert threading.active_count() == before
-
-
-def test_leaving_early_begins_no_other_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a worker does not yet work at is left, though it was asked for."""
-    leaving = threading.Event()
-    made: list[int] = []
-
-    class Pool(ThreadPoolExecutor):
-        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-            leaving.set()
-            super().shutdown(wait, cancel_futures=cancel_futures)
-
-    class Samples:
-        def __len__(self) -> int:
-            return 100
-
-        def __getitem__(self, index: int) -> int:
-            made.append(index)
-            if index:
-                assert leaving.wait(60)
-            return index
-
-    monkeypatch.setattr("dl4all.data.loader.ThreadPoolExecutor", Pool)
-    for _ in DataLoader(Samples(), num_workers=1, prefetch=8, device=None):
-        break
-    assert set(made) <= {0, 1}
+    join()
 
 
 # Onto a device, by a thread of its own
@@ -198,14 +205,6 @@ def gpu(request: pytest.FixtureRequest) -> dl.Device:
     if request.param == "staging":
         return dl.Device(name, VulkanBackend(0, zero_copy=False))
     return dl.device(name)
-
-
-def join() -> None:
-    """Wait for threads that nobody waits for, and fail if one stays."""
-    for thread in threading.enumerate():
-        if thread.name.startswith("dl4all-"):
-            thread.join(30)
-            assert not thread.is_alive()
 
 
 @pytest.mark.vulkan
@@ -279,21 +278,27 @@ def test_auto_is_the_device_of_whoever_asks() -> None:
     assert {x.device for x, _ in batches} == {place}
 
 
-def test_batches_of_tuples_dicts_and_numbers() -> None:
-    samples = [{"x": np.full(3, i, np.float32), "pair": (i, float(i))} for i in range(4)]
-    (batch,) = DataLoader(samples, batch_size=4, device="cpu")  # a list is a data set too
-    assert batch["x"].shape == (4, 3)
-    assert batch["pair"][0].dtype == dl.int64
-    assert batch["pair"][1].dtype == dl.float32
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: DataLoader([]), r"^\[DataLoader\] the data set is empty"),
-        (lambda: DataLoader(numbers(), batch_size=0), r"^\[DataLoader\] batch_size 0"),
-        (lambda: DataLoader(numbers(), num_workers=-1), r"num_workers -1"),
-        (lambda: list(DataLoader([np.ones(2), np.ones(3)], 2, device=None)), r"^\[collate\] samples of diff"),
+        (
+            lambda: DataLoader(numbers(), batch_size=0),
+            r"^\[DataLoader\] batch_size must be at least 1, got 0",
+        ),
+        (lambda: DataLoader(numbers(), batch_size=2.5), r"batch_size must be an int, got 2\.5"),  # type: ignore[arg-type]
+        (lambda: DataLoader(numbers(), batch_size="2"), r"batch_size must be an int, got '2'"),  # type: ignore[arg-type]
+        (lambda: DataLoader(numbers(), num_workers=-1), r"num_workers must be at least 0, got -1"),
+        (lambda: DataLoader(numbers(), num_workers=1.0), r"num_workers must be an int, got 1\.0"),  # type: ignore[arg-type]
+        (lambda: DataLoader(numbers(), prefetch=0), r"prefetch must be at least 1, got 0"),
+        (lambda: DataLoader(numbers(), seed=2**64), r"seed must be at most 18446744073709551615"),
+        (lambda: DataLoader(numbers(), seed=-1), r"seed must be at least 0, got -1"),
+        (lambda: DataLoader(numbers(), num_workers=1, timeout=-0.5), r"timeout -0.5 must be a number of sec"),
+        (lambda: DataLoader(numbers(), num_workers=1, timeout=float("nan")), r"timeout nan"),
+        (lambda: DataLoader(numbers(), timeout=3), r"timeout 3 needs num_workers of at least 1"),
+        (lambda: DataLoader(numbers(), collate_fn=7), r"collate_fn must be a function .*, got 7"),  # type: ignore[arg-type]
+        (lambda: DataLoader(iter([1])), r"a data set has len\(\) and \[i\]; list_iterator lacks"),  # type: ignore[arg-type]
+        (lambda: DataLoader(numbers()).set_epoch(-1), r"epoch must be at least 0, got -1"),
         (lambda: TensorDataset([1, 2], [1]), r"^\[TensorDataset\] expected arrays of one length.*\[2, 1\]"),
         (lambda: dl.data.random_split(numbers(), (1, 0)), r"^\[random_split\] fractions must be positive"),
         (lambda: dl.data.digits(12), r"^\[digits\] .*multiple of 8, got 12"),

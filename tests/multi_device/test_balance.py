@@ -8,7 +8,14 @@ import random
 import pytest
 
 import dl4all as dl
-from dl4all.multi_device.balance import MEMORY_OF_MEASUREMENTS, Balance, Estimate, finish, split
+from dl4all.multi_device.balance import (
+    MEMORY_OF_MEASUREMENTS,
+    MOST_BATCHES,
+    Balance,
+    Estimate,
+    finish,
+    split,
+)
 from dl4all.scheduler.device import Device
 
 
@@ -127,3 +134,11 @@ def test_a_device_without_a_measurement_is_as_fast_as_others_were_found() -> Non
     for _ in range(2):
         balance.estimates[devices[1]].observe(10, 40 * 1e-3)  # four times as slow as the first
     assert balance.shares(30, devices) == [24, 6]
+
+
+def test_so_many_numbers_of_rows_are_remembered_and_no_more() -> None:
+    balance, devices = group(Estimate(per_row=1.0), Estimate(per_row=2.0))
+    for rows in range(2, 2 * MOST_BATCHES):
+        assert sum(balance.shares(rows, devices)) == rows
+        balance.estimates[devices[0]].observe(rows, 1.0)
+    assert len(balance._last) == len(balance.estimates[devices[0]].seen) == MOST_BATCHES

@@ -337,3 +337,37 @@ def test_parts_are_added_by_name() -> None:
         net.add_module("other", net.scale)  # type: ignore[attr-defined]
     with pytest.raises(dl.errors.ArgumentError, match=r"'a\.b' is no name of an attribute"):
         net.add_module("a.b", dl.nn.Module())
+
+
+# Deeply nested
+
+
+def test_modules_nested_more_deeply_than_python_calls_functions() -> None:
+    net: Module = dl.nn.Linear(3, 2)
+    for _ in range(2000):
+        net = dl.nn.Sequential(net)
+    name = "0." * 2000
+    assert list(net.state_dict()) == [f"{name}weight", f"{name}bias"]
+    assert [path for path, _ in net.named_parameters("net.")] == [f"net.{name}weight", f"net.{name}bias"]
+    assert sum(1 for _ in net.modules()) == 2001
+    net.eval().requires_grad_(False).to("cpu", "float64").zero_grad()
+    weights = {key: np.full(value.shape, 2.0) for key, value in net.state_dict().items()}
+    net.load_state_dict(weights)
+    assert net.get_parameter(f"{name}weight").tolist() == [[2.0] * 3] * 2
+
+
+def test_a_module_that_holds_itself() -> None:
+    net = dl.nn.Sequential(dl.nn.Linear(3, 2))
+    net.add_module("inner", dl.nn.Sequential(net))
+    message = r"^\[Sequential\] inner\.0 is a module that it is part of; remove it$"
+    for use in (net.state_dict, lambda: list(net.parameters()), lambda: net.to("cpu")):
+        with pytest.raises(dl.errors.ArgumentError, match=message):
+            use()
+    assert len(list(net.modules())) == 3
+
+
+def test_a_module_in_two_places_has_both_names() -> None:
+    shared = dl.nn.Linear(3, 2)
+    net = dl.nn.Sequential(shared, dl.nn.Sequential(shared))
+    assert list(net.state_dict()) == ["0.weight", "0.bias", "1.0.weight", "1.0.bias"]
+    assert [name for name, _ in net.named_parameters()] == ["0.weight", "0.bias"]

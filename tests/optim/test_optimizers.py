@@ -83,6 +83,37 @@ def test_values_equal_pytorch(cls: Any, options: dict[str, Any], device: str) ->
     compare(params, expected)
 
 
+EXTREMES = (np.inf, -np.inf, np.nan, 1e20, -1e20, 3e38, 1e-20, 1e-30, -1e-45, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(("cls", "options"), CASES, ids=IDS)
+def test_extreme_gradients_equal_pytorch(cls: Any, options: dict[str, Any], device: str) -> None:
+    if options.get("centered"):
+        pytest.skip(
+            "the difference of two infinities is nan; PyTorch's processor kernels fuse it with the square"
+        )
+    ours, theirs = np.ones(len(EXTREMES), np.float32), torch.ones(len(EXTREMES), requires_grad=True)
+    p = dl.tensor(ours, device=device).requires_grad_()
+    optimizer: Any = cls([p], **options)
+    reference = getattr(torch.optim, cls.__name__)([theirs], **options)
+    for _ in range(3):
+        p.grad = dl.tensor(EXTREMES, device=device)
+        theirs.grad = torch.tensor(EXTREMES)
+        optimizer.step()
+        reference.step()
+    np.testing.assert_allclose(p.detach().numpy(), theirs.detach().numpy(), rtol=2e-6)
+
+
+def test_lion_of_extreme_gradients(device: str) -> None:
+    """A step goes by the sign; nan stays nan, so that it is seen."""
+    p = dl.ones(len(EXTREMES), device=device).requires_grad_()
+    p.grad = dl.tensor(EXTREMES, device=device)
+    Lion([p], lr=0.25).step()
+    expected = [0.75, 1.25, np.nan, 0.75, 1.25, 0.75, 0.75, 0.75, p.detach()[8].item(), 1.0, 0.75]
+    np.testing.assert_array_equal(p.detach().numpy(), np.array(expected, np.float32))
+    assert expected[8] in (1.0, 1.25)  # a device may take subnormal numbers for 0
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
 @pytest.mark.parametrize(("cls", "options"), CASES, ids=IDS)
 def test_other_floats(cls: Any, options: dict[str, Any], dtype: str, device: str) -> None:

@@ -83,6 +83,20 @@ def test_a_folder_in_place_of_the_file_is_no_file(tmp_path: Path) -> None:
         file_cache.write(tmp_path, b"x")
 
 
+@pytest.mark.usefixtures("deadline")
+def test_what_has_no_end_in_place_of_a_file_is_no_file(tmp_path: Path) -> None:
+    """A pipe is not waited for, and a device not read."""
+    file = tmp_path / "file"
+    os.mkfifo(file)
+    assert file_cache.read(file) is None
+    file_cache.write(file, b"new")
+    assert file_cache.read(file) == b"new"
+    (tmp_path / "link").symlink_to("/dev/zero")
+    assert file_cache.read(tmp_path / "link") is None
+    file_cache.write(tmp_path / "link", b"new")
+    assert file_cache.read(tmp_path / "link") == b"new"
+
+
 def test_nothing_is_left_of_a_write_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
     file_cache.write(file, b"old")

@@ -11,7 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.data import DataLoader, TensorDataset
-from dl4all.errors import ArgumentError, GradientError
+from dl4all.errors import ArgumentError, FolderInUseError, GradientError
 
 
 def spiral(count: int = 90, **options: Any) -> DataLoader:
@@ -450,6 +450,18 @@ def test_an_earlier_run_is_not_mixed_with_a_new_one(tmp_path: Path) -> None:
     trainer(network(), folder=tmp_path).fit(spiral(batch_size=45), epochs=2)
     with pytest.raises(ArgumentError, match="holds the checkpoints of an earlier run; pass resume=True"):
         trainer(network(), folder=tmp_path).fit(spiral(batch_size=45), epochs=1)
+
+
+def test_two_trainers_do_not_share_a_folder(tmp_path: Path) -> None:
+    """Of one process, too; one after the other they may."""
+    other = trainer(network(), folder=tmp_path)
+
+    def both(training: dl.Trainer, row: dict[str, Any]) -> None:
+        with pytest.raises(FolderInUseError, match="written by another run: this process"):
+            other.fit(spiral(batch_size=45), epochs=2, resume=True)
+
+    trainer(network(), folder=tmp_path, callbacks=[both]).fit(spiral(batch_size=45), epochs=1)
+    assert len(other.fit(spiral(batch_size=45), epochs=2, resume=True)) == 2
 
 
 def test_what_cannot_go_on_within_an_epoch(tmp_path: Path) -> None:

@@ -313,7 +313,7 @@ def hardswish(input: Array, inplace: bool = False) -> Array:
 
 
 @export()
-@elementwise(glsl="b < -3.0 ? 0.0 : b <= 3.0 ? a * (b / 3.0 + 0.5) : a", promotion="float")
+@elementwise(glsl="b <= -3.0 ? 0.0 : b < 3.0 ? a * (b / 3.0 + 0.5) : a", promotion="float")
 def hardswish_backward(grad: Array, input: Array) -> Array:
     """The gradient of :func:`hardswish`.
 
@@ -322,8 +322,8 @@ def hardswish_backward(grad: Array, input: Array) -> Array:
         >>> dl.ops.hardswish_backward(dl.tensor([4.0, 4.0]), dl.tensor([0.0, 4.0])).tolist()
         [2.0, 4.0]
     """
-    above = select(input <= 3, grad * (input / 3 + input.dtype.type(0.5)), grad)
-    return keep_where(above, ~(input < -3))
+    above = select(input < 3, grad * (input / 3 + input.dtype.type(0.5)), grad)
+    return keep_where(above, ~(input <= -3))
 
 
 def _hardswish_backward_gradient(g: Any, grad: Any, input: Any) -> Any:

@@ -190,6 +190,9 @@ TANH_FACTOR = math.sqrt(2 / math.pi)
 # In kernels 1 + tanh(t) is computed as 2 sigmoid(2t): 2t as GLSL of b, and its derivative.
 TANH_ARGUMENT = "(1.59576912 * b * (1.0 + 0.044715 * b * b))"
 TANH_ARGUMENT_SLOPE = "(1.59576912 * (1.0 + 0.134145 * b * b))"
+# From here on gelu_tanh is x, from minus this down 0, in float64 too: polynomials may be infinite there, and
+# 0 * inf is nan.
+GELU_TANH_END = 40.0
 
 
 # Coefficients of the polynomial in the exponent of erfc, the highest power first.
@@ -290,7 +293,8 @@ def gelu_tanh(input: Array) -> Array:
 
 @export()
 @elementwise(
-    glsl=f"a * (sigmoidf({TANH_ARGUMENT}) * (1.0 + b * {TANH_ARGUMENT_SLOPE} * sigmoidf(-{TANH_ARGUMENT})))",
+    glsl=f"abs(b) > {GELU_TANH_END} ? a * (b > 0.0 ? 1.0 : 0.0) : "
+    f"a * (sigmoidf({TANH_ARGUMENT}) * (1.0 + b * {TANH_ARGUMENT_SLOPE} * sigmoidf(-{TANH_ARGUMENT})))",
     promotion="float",
 )
 def gelu_tanh_backward(grad: Array, input: Array) -> Array:
@@ -301,11 +305,18 @@ def gelu_tanh_backward(grad: Array, input: Array) -> Array:
         >>> dl.ops.gelu_tanh_backward(dl.tensor([4.0]), dl.tensor([0.0])).tolist()
         [2.0]
     """
-    value, slope = logistic_slope(_tanh_argument(input, 0.044715))
-    derivative = _tanh_argument(input, 0.134145)
+    derivative = _gelu_tanh_derivative(input)
+    if not np.isfinite(derivative).all():  # of elements whose cubes are infinite
+        derivative = _gelu_tanh_derivative(np.clip(input, -GELU_TANH_END, GELU_TANH_END))
+    return grad * derivative
+
+
+def _gelu_tanh_derivative(x: Any) -> Any:
+    value, slope = logistic_slope(_tanh_argument(x, 0.044715))
+    derivative = _tanh_argument(x, 0.134145)
     derivative *= slope
     derivative += value
-    return grad * derivative
+    return derivative
 
 
 def _gelu_tanh_backward_gradient(g: Any, grad: Any, input: Any) -> Any:

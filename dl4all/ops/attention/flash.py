@@ -23,6 +23,7 @@ from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import mul
+from dl4all.ops.elementwise.rounding import zero
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.copy import copy_into, fill_with
@@ -36,6 +37,13 @@ LANES = 16  # invocations for each of them
 TILE = 32  # queries or keys of the other side that are in shared memory at a time
 DEPTHS = {32: 2, 128: 8}
 """Largest number of columns for a variant, and its DEPTH: columns that one invocation keeps in registers."""
+
+ROW_TERMS = 2
+"""What the result holds for each query after the columns: the logsumexp of its scores in two parts.
+
+The gradient computes the weights from their sum. One number would not do: of large scores, such as those
+under a mask of finite numbers, it has no digits left for the logarithm of the sum.
+"""
 
 KEY_BLOCK = 128
 """Keys that the CPU processes at a time."""
@@ -104,9 +112,13 @@ def _host_scores(
         columns = mask if mask.shape[2] == 1 else mask[:, :, start:end]
         scores += columns[_mask_indices(len(query), mask.shape[0], repeats)]
     if causal:
-        later = np.arange(start, end)[None, :] > np.arange(query.shape[1])[:, None]
-        np.copyto(scores, -np.inf, where=later)
+        np.copyto(scores, -np.inf, where=_later_keys(query.shape[1], start, end))
     return scores
+
+
+def _later_keys(queries: int, start: int, end: int) -> Any:
+    """Which of the keys from `start` to `end` come after each query."""
+    return np.arange(start, end)[None, :] > np.arange(queries)[:, None]
 
 
 def _mask_indices(batch: int, count: int, repeats: int) -> Any:
@@ -125,7 +137,7 @@ def _infer_forward(
     repeats: int,
 ) -> Result:
     batch, queries, _, _, columns = _sizes("flash_attention", query, key, value, mask, repeats)
-    return (batch * queries * (columns + 1),), query.dtype
+    return (batch * queries * (columns + ROW_TERMS),), query.dtype
 
 
 def _mask_push(mask: TensorBase | None, repeats: int) -> tuple[int, ...]:
@@ -163,6 +175,7 @@ def _run_forward(
         fill_with(narrow(out, 0, 0, batch * queries * columns), 0)
         if not keys:
             fill_with(narrow(out, 0, batch * queries * columns, batch * queries), -math.inf)
+            fill_with(narrow(out, 0, batch * queries * (columns + 1), batch * queries), 0)
             return
     q, m = contiguous(query), None if mask is None else contiguous(mask)
     if materialized.applies(out.device, queries, keys):
@@ -175,7 +188,8 @@ def _run_forward(
     blocks_per_batch = ceil_div(queries, ROWS)
     push = pack(
         batch * blocks_per_batch, blocks_per_batch, queries, keys, features, columns, q.offset, offsets[1],
-        batch * queries * columns, int(causal), float(scale), *_mask_push(m, repeats),
+        batch * queries * columns, batch * queries * (columns + 1), int(causal), float(scale),
+        *_mask_push(m, repeats),
     )  # fmt: skip
     code = FORWARD[m is not None, _depth(columns)]
     operands = (q, joined) if m is None else (q, joined, m)
@@ -230,7 +244,8 @@ def flash_attention(
         repeats: the mask of batch b is ``mask[b // repeats % M]``.
 
     Returns:
-        One axis: the results of shape (B, queries, columns), followed by the logsumexp (B, queries).
+        One axis: the results of shape (B, queries, columns), followed by the logsumexp (B, queries), and by
+        what rounding took from it (B, queries), which has no gradient.
 
     Raises:
         ShapeError, DTypeError
@@ -239,7 +254,7 @@ def flash_attention(
         >>> import dl4all as dl
         >>> q, k = dl.zeros(1, 1, 1), dl.zeros(1, 2, 1)
         >>> dl.ops.flash_attention(q, k, dl.tensor([[[2.0], [4.0]]])).exp().numpy().round().tolist()
-        [20.0, 2.0]
+        [20.0, 2.0, 1.0]
     """
     batch, queries = query.shape[:2]
     dtype = query.dtype
@@ -257,8 +272,11 @@ def flash_attention(
         maximum = new_maximum
     visible = sums != 0
     result = np.where(visible, output / np.where(visible, sums, 1), 0)
-    logsumexp = np.where(visible, maximum + np.log(np.where(visible, sums, 1)), -np.inf)
-    return np.concatenate([result.reshape(-1), logsumexp.reshape(-1)]).astype(dtype, copy=False)
+    log_sums = np.log(np.where(visible, sums, 1))
+    logsumexp = np.where(visible, maximum + log_sums, -np.inf)
+    rest = np.where(visible, log_sums - (logsumexp - maximum), 0)
+    parts = (result, logsumexp, rest)
+    return np.concatenate([part.reshape(-1) for part in parts]).astype(dtype, copy=False)
 
 
 # Gradients
@@ -278,7 +296,7 @@ def _infer_backward(
 ) -> Result:
     batch, queries, _, _, columns = _sizes("flash_attention_backward", query, key, value, mask, repeats)
     check_float("flash_attention_backward", grad, query)
-    expected = (batch * queries * (columns + 1),)
+    expected = (batch * queries * (columns + ROW_TERMS),)
     if grad.shape != expected:
         raise ShapeError(f"[flash_attention_backward] grad must have shape {expected}, got {grad.shape}")
     return (query.numel() + key.numel() + value.numel(),), query.dtype
@@ -302,25 +320,25 @@ def _run_backward(
     with tape.gradients(False):
         if saved is None:
             saved = flash_attention(query, key, value, mask, scale=scale, causal=causal, repeats=repeats)
-        shapes = (batch, queries, columns), (batch, queries, 1)
-        result, logsumexp = split_flat(saved, *shapes)
-        grad_result, grad_logsumexp = split_flat(grad, *shapes)
+        rows = (batch, queries, 1)
+        result, logsumexp, rest = split_flat(saved, (batch, queries, columns), rows, rows)
+        grad_result, grad_logsumexp = split_flat(grad, (batch, queries, columns), rows)
         delta = sum(mul(grad_result, result), 2, keepdim=True) - grad_logsumexp
         if features and columns and materialized.applies(out.device, queries, keys):
             g, q, k, v = (contiguous(t) for t in (grad_result, query, key, value))
-            row_terms, _ = _concatenate_flat(logsumexp, delta)
+            row_terms, _ = _concatenate_flat(logsumexp, rest, delta)
             mask_push = _mask_push(m, repeats)
             materialized.backward(out, g, q, k, v, row_terms, m, float(scale), causal, mask_push)
             return
         tiles = _tile_count(max(queries, keys), max(features, columns))
         check_rounds(out.device, tiles * (2 * (features + columns) + 3 * TILE))
-        joined, offsets = _concatenate_flat(query, key, value, grad_result, logsumexp, delta)
+        joined, offsets = _concatenate_flat(query, key, value, grad_result, logsumexp, rest, delta)
     for operand, width in enumerate((features, features, columns)):  # query, key, value
         blocks_per_batch = ceil_div(queries if operand == 0 else keys, ROWS)
         if not blocks_per_batch * width:
             continue
         push = pack(
-            batch * blocks_per_batch, blocks_per_batch, queries, keys, features, columns, *offsets[1:6],
+            batch * blocks_per_batch, blocks_per_batch, queries, keys, features, columns, *offsets[1:7],
             offsets[operand], int(causal), float(scale), *_mask_push(m, repeats),
         )  # fmt: skip
         operands = (joined,) if m is None else (joined, m)
@@ -334,16 +352,16 @@ def _run_backward(
     infer=_infer_backward,
     kernel=Kernel(_run_backward, (*BACKWARD.values(), *FORWARD.values(), *materialized.SHADERS)),
     examples=(
-        example((6,), (1, 2, 2), (1, 2, 2), (1, 2, 2), (1, 1, 2), scale=0.5),
-        example((84,), (2, 7, 2), (2, 13, 2), (2, 13, 5), None, scale=0.7),
-        example((760,), (4, 5, 37), (4, 7, 37), (4, 7, 37), (2, 5, 7), scale=0.1, repeats=2),
-        example((264,), (4, 11, 3), (4, 7, 3), (4, 7, 5), (2, 11, 1), scale=0.5),
-        example((156,), (2, 13, 3), (2, 11, 3), (2, 11, 5), None, scale=0.5, causal=True),
-        example((156,), (2, 13, 3), (2, 12, 3), (2, 12, 5), None, scale=0.5, causal=True),
-        example((24,), (2, 3, 5), (2, 8, 5), (2, 8, 3), (1, 3, 8), scale=0.5),
-        example((4884,), (1, 37, 131), (1, 67, 131), (1, 67, 131), None, scale=0.05),
+        example((8,), (1, 2, 2), (1, 2, 2), (1, 2, 2), (1, 1, 2), scale=0.5),
+        example((98,), (2, 7, 2), (2, 13, 2), (2, 13, 5), None, scale=0.7),
+        example((780,), (4, 5, 37), (4, 7, 37), (4, 7, 37), (2, 5, 7), scale=0.1, repeats=2),
+        example((308,), (4, 11, 3), (4, 7, 3), (4, 7, 5), (2, 11, 1), scale=0.5),
+        example((182,), (2, 13, 3), (2, 11, 3), (2, 11, 5), None, scale=0.5, causal=True),
+        example((182,), (2, 13, 3), (2, 12, 3), (2, 12, 5), None, scale=0.5, causal=True),
+        example((30,), (2, 3, 5), (2, 8, 5), (2, 8, 3), (1, 3, 8), scale=0.5),
+        example((4921,), (1, 37, 131), (1, 67, 131), (1, 67, 131), None, scale=0.05),
         example((0,), (1, 0, 1), (1, 3, 1), (1, 3, 2), None, scale=1.0),
-        example((4,), (1, 2, 1), (1, 0, 1), (1, 0, 1), None, scale=1.0),
+        example((6,), (1, 2, 1), (1, 0, 1), (1, 0, 1), None, scale=1.0),
     ),
 )
 def flash_attention_backward(
@@ -373,7 +391,7 @@ def flash_attention_backward(
     Example:
         >>> import dl4all as dl
         >>> q, k, v = dl.zeros(1, 1, 1), dl.zeros(1, 2, 1), dl.tensor([[[2.0], [4.0]]])
-        >>> dl.ops.flash_attention_backward(dl.tensor([1.0, 0.0]), q, k, v).tolist()
+        >>> dl.ops.flash_attention_backward(dl.tensor([1.0, 0.0, 0.0]), q, k, v).tolist()
         [0.0, 0.0, 0.0, 0.5, 0.5]
     """
     batch, queries = query.shape[:2]
@@ -383,17 +401,20 @@ def flash_attention_backward(
     else:
         result = saved.on_host()
     g = grad[:count].reshape(batch, queries, value.shape[2])
-    logsumexp = result[count:].reshape(batch, queries, 1)
+    logsumexp, rest = result[count:].reshape(ROW_TERMS, batch, queries, 1)
     delta = (g * result[:count].reshape(g.shape)).sum(2, keepdims=True)
-    delta = delta - grad[count:].reshape(logsumexp.shape)
+    delta = delta - grad[count:].reshape(ROW_TERMS, *logsumexp.shape)[0]
     grad_query, grad_key, grad_value = np.zeros_like(query), np.zeros_like(key), np.zeros_like(value)
     factor = np.asarray(scale, dtype)
     for start in range(0, key.shape[1], KEY_BLOCK):
         end = min(start + KEY_BLOCK, key.shape[1])
         scores = _host_scores(query, key, mask, start, end, repeats, causal, factor)
         scores -= logsumexp
+        scores -= rest
         weights = np.exp(scores, out=scores)
         np.copyto(weights, 0, where=np.isneginf(logsumexp))
+        if causal and np.isnan(logsumexp).any():  # keys that the query does not see stay right
+            np.copyto(weights, 0, where=_later_keys(queries, start, end))
         grad_scores = np.matmul(g, value[:, start:end].swapaxes(1, 2))
         grad_scores -= delta
         grad_scores *= weights
@@ -442,8 +463,9 @@ def _flash_attention_backward_gradient(
     weights_gradient = t * centered - grad_weights * row_sums(t * weights) + matmul(g, transposed(u_v))
     scores_gradient = softmax_backward(weights_gradient, weights, 2)
     g_gradient = matmul(weights, u_v) + matmul(z, value)
+    row_gradient = reshape(row_sums(t * weights), batch * queries)
     return (
-        cat([reshape(g_gradient, g_gradient.numel()), reshape(row_sums(t * weights), batch * queries)]),
+        cat([reshape(g_gradient, g_gradient.numel()), row_gradient, zero(row_gradient)]),
         (matmul(grad_scores, u_k) + matmul(scores_gradient, key)) * scale,
         (matmul(transposed(grad_scores), u_q) + matmul(transposed(scores_gradient), query)) * scale,
         matmul(transposed(z), g),

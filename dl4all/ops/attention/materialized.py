@@ -50,7 +50,7 @@ def forward(
     causal: bool,
     mask_push: tuple[int, ...],
 ) -> None:
-    """Fill `out` with the results and the logsumexp of each row of scores; the operands are contiguous."""
+    """Fill `out` with the results and the two parts of the logsumexps; the operands are contiguous."""
     (batch, queries), (keys, columns) = q.shape[:2], v.shape[1:]
     scores: TensorBase | None = None
     for first, count in _batch_chunks(batch, queries, keys):
@@ -58,8 +58,8 @@ def forward(
             scores = _empty_scores(q, count, queries, keys)
         _compute_scores(scores, q, k, first, count)
         push = pack(
-            count * queries, queries, keys, first * queries, batch * queries * columns, 0, int(causal), scale,
-            *mask_push,
+            count * queries, queries, keys, first * queries, batch * queries * columns,
+            batch * queries * (columns + 1), 0, int(causal), scale, *mask_push,
         )  # fmt: skip
         operands = (scores, out) if mask is None else (mask, scores, out)
         code = WEIGHTS[False, mask is not None, keys % 4 == 0]
@@ -90,8 +90,8 @@ def backward(
         out: the three gradients, concatenated.
         g: the gradient of the results.
         q, k, v: the operands, contiguous as `g` is.
-        row_terms: the logsumexp of each row of scores, followed by what is subtracted from the gradients
-            of the row's weights.
+        row_terms: the logsumexp of each row of scores, what rounding took from it, and what is subtracted
+            from the gradients of the row's weights.
         mask, scale, causal: as in the op.
         mask_push: the mask's push constants.
     """
@@ -113,7 +113,7 @@ def backward(
         offset = row_terms.offset
         push = pack(
             count * queries, queries, keys, first * queries, offset, offset + batch * queries,
-            int(causal), scale, *mask_push,
+            offset + 2 * batch * queries, int(causal), scale, *mask_push,
         )  # fmt: skip
         operands: tuple[TensorBase, ...] = (row_terms, weights, grad_scores)
         if mask is not None:

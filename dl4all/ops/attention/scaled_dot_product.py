@@ -8,10 +8,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from dl4all.ops.attention.flash import flash_attention, flash_attention_backward, score_bias, split_flat
+from dl4all.ops.attention.flash import (
+    ROW_TERMS,
+    flash_attention,
+    flash_attention_backward,
+    score_bias,
+    split_flat,
+)
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import real
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.concatenation import cat
@@ -85,7 +92,7 @@ def scaled_dot_product_attention(
             f"[{name}] a key of shape {key.shape} does not fit query {query.shape} and value {value.shape}"
         )
     mask = None if attn_mask is None else _additive_mask(name, query, attn_mask, (*lead, queries, keys))
-    factor = 1 / math.sqrt(max(features, 1)) if scale is None else float(scale)
+    factor = 1 / math.sqrt(max(features, 1)) if scale is None else real(name, "scale", scale)
     q, k, v = [
         reshape(expand(t, (*lead, *t.shape[-2:])), math.prod(lead), *t.shape[-2:])
         for t in (query, key, value)
@@ -144,9 +151,9 @@ def _flash(query: Any, key: Any, value: Any, mask: Any, options: dict[str, Any])
     shapes = query.shape, key.shape, value.shape
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        grad_logsumexp = new_like(grads[0], (batch * queries,))
-        fill_with(grad_logsumexp, 0)
-        g = cat([reshape(grads[0], count), grad_logsumexp])
+        grad_row_terms = new_like(grads[0], (batch * queries * ROW_TERMS,))
+        fill_with(grad_row_terms, 0)
+        g = cat([reshape(grads[0], count), grad_row_terms])
         q, k, v, result = saved
         return split_flat(flash_attention_backward(g, q, k, v, mask, saved=result, **options), *shapes)
 

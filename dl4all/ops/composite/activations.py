@@ -5,10 +5,11 @@ from __future__ import annotations
 from dl4all.errors import ArgumentError
 from dl4all.ops.activation.piecewise import leaky_relu
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import real
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul, sub
-from dl4all.ops.elementwise.comparison import ge, gt, le, lt
+from dl4all.ops.elementwise.comparison import clamp, ge, le
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.elementwise.transcendental import tanh
@@ -42,8 +43,7 @@ def softshrink(input: Array, lambd: float = 0.5) -> Array:
     """
     if lambd < 0:
         raise ArgumentError(f"[softshrink] lambd must be at least 0, got {lambd}")
-    zeros = mul(input, 0.0)  # not the number 0, so that nan stays nan
-    return where(gt(input, lambd), input - lambd, where(lt(input, -lambd), input + lambd, zeros))
+    return sub(input, clamp(input, -lambd, lambd))
 
 
 @export("F")
@@ -80,6 +80,7 @@ def rrelu(
         >>> dl.nn.functional.rrelu(dl.tensor([-2.0, 3.0]), 0.25, 0.75).tolist()
         [-1.0, 3.0]
     """
+    lower, upper = real("rrelu", "lower", lower), real("rrelu", "upper", upper)
     if lower > upper:
         raise ArgumentError(f"[rrelu] lower must not be above upper, got {lower} and {upper}")
     if not training:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.logic import logical_xor
 from dl4all.ops.indexing.concatenation import cat
@@ -34,6 +35,7 @@ def diff(
         >>> dl.diff(dl.tensor([1.0, 4.0, 9.0])).tolist()
         [3.0, 5.0]
     """
+    integer("diff", "n", n)
     if n < 0 or not input.shape:
         raise ArgumentError(f"[diff] expected an axis and n of at least 0, got shape {input.shape} and n={n}")
     axis = one_axis("diff", dim, len(input.shape))

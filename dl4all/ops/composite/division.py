@@ -23,7 +23,7 @@ def div(
     Args:
         input, other: tensors whose shapes broadcast; one may be a number.
         rounding_mode: None for the quotient as a float, "trunc" to round towards 0, "floor" to round down.
-            Rounded quotients of integers are integers.
+            Rounded quotients of integers are integers, 0 where the divisor is 0.
 
     Raises:
         ArgumentError: there is no such mode.

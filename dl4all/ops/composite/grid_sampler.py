@@ -11,8 +11,10 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.composite.host import computed_on_host, to_device_of
+from dl4all.ops.core import strides
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import check_shape, host_memory
 from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.comparison import clamp
@@ -41,6 +43,7 @@ def affine_grid(theta: Array, size: Sequence[int], align_corners: bool = False) 
 
     Raises:
         ShapeError: the matrices do not fit the size.
+        ArgumentError: a size is no int of at least 0, or too large.
 
     Example:
         >>> import dl4all as dl
@@ -49,17 +52,22 @@ def affine_grid(theta: Array, size: Sequence[int], align_corners: bool = False) 
         [[[[-0.5, 0.0], [0.5, 0.0]]]]
     """
     check_float("affine_grid", theta)
+    size = strides.sizes("affine_grid", (size,))
     axes = len(size) - 2
+    if min(size) < 0:
+        raise ArgumentError(f"[affine_grid] sizes must be at least 0, got {size}")
+    check_shape("affine_grid", (size[0], *size[2:], axes))
     if axes not in (2, 3) or theta.shape != (size[0], axes, axes + 1):
         raise ShapeError(
             f"[affine_grid] expected a theta of shape (N, 2, 3) for (N, C, H, W), or (N, 3, 4) for "
             f"(N, C, D, H, W), got {theta.shape} for {tuple(size)}"
         )
     coordinates = []
-    for n in size[2:]:
-        coordinate = np.linspace(-1, 1, n) if n > 1 else np.zeros(n)
-        coordinates.append(coordinate if align_corners or n < 2 else coordinate * (n - 1) / n)
-    grid = np.stack([*np.meshgrid(*coordinates, indexing="ij")[::-1], np.ones(tuple(size[2:]))], -1)
+    with host_memory("affine_grid"):
+        for n in size[2:]:
+            coordinate = np.linspace(-1, 1, n) if n > 1 else np.zeros(n)
+            coordinates.append(coordinate if align_corners or n < 2 else coordinate * (n - 1) / n)
+        grid = np.stack([*np.meshgrid(*coordinates, indexing="ij")[::-1], np.ones(tuple(size[2:]))], -1)
     base = to_device_of(theta, grid.reshape(-1, axes + 1).astype(theta.dtype))
     return reshape(matmul(base, transpose(theta, 1, 2)), size[0], *size[2:], axes)
 
@@ -160,9 +168,10 @@ def _fold_into_image(coordinates: Array, size: int, padding_mode: PaddingMode, a
         if span == 0:
             return coordinates * 0.0
         distance = abs(coordinates - low)
-        reflections = np.floor(distance.on_host().astype(np.float64) / span)
-        remainder = distance - to_device_of(distance, (reflections * span).astype(distance.dtype))
-        is_even = to_device_of(distance, reflections % 2 == 0)
+        with np.errstate(invalid="ignore", over="ignore"):  # of nan and infinities, which stay nan
+            reflections = np.floor(distance.on_host().astype(np.float64) / span)
+            folded, even = (reflections * span).astype(distance.dtype), reflections % 2 == 0
+        remainder, is_even = distance - to_device_of(distance, folded), to_device_of(distance, even)
         coordinates = where(is_even, remainder, span - remainder) + low
     return clamp(coordinates, 0.0, float(size - 1))
 

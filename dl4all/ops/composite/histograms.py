@@ -7,6 +7,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import check_shape, integer, real
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.indexing.indices import integer_indices
@@ -19,9 +20,11 @@ def bincount(input: Array, weights: Array | None = None, minlength: int = 0) -> 
     """How often each integer from 0 on occurs in a 1-d tensor, or the sum of its weights.
 
     Raises:
-        ArgumentError: an integer is negative, or the tensor is not 1-d.
+        ArgumentError: an integer is negative, the tensor is not 1-d, or `minlength` is negative or too large.
+        OutOfMemoryError
         DTypeError: the elements are no integers.
     """
+    check_shape("bincount", (integer("bincount", "minlength", minlength, least=0),))
     integer_array = integer_indices("bincount", input)
     if integer_array.ndim != 1 or (integer_array.size and integer_array.min() < 0):
         raise ArgumentError("[bincount] expected a 1-d tensor of ints from 0 on")
@@ -64,6 +67,8 @@ def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Arra
     if input.dtype.kind != "f":
         raise DTypeError(f"[histc] expected floats, got {input.dtype}; convert with .float()")
     array = input.on_host().astype(np.float64).reshape(-1)
+    check_shape("histc", (integer("histc", "bins", bins),))
+    min, max = real("histc", "min", min), real("histc", "max", max)
     low, high = (min, max) if (min, max) != (0, 0) or not array.size else (array.min(), array.max())
     if bins < 1 or not low <= high or not np.isfinite([low, high]).all():
         raise ArgumentError(f"[histc] expected bins, and finite limits that rise, not {bins}, {low}, {high}")

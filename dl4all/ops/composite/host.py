@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
+from dl4all.ops.core.limits import host_memory
+from dl4all.ops.core.tensor_base import Array, TensorBase, check_repeated, from_host
 from dl4all.ops.indexing.indices import NDArray
 from dl4all.scheduler import fallback
 
@@ -23,6 +24,8 @@ def to_device_of(like: Array, array: NDArray) -> Array:
 def computed_on_host(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Count the calls of a function as fallbacks, where its first tensor lives on a device.
 
+    The function raises an OutOfMemoryError where the host's memory does not suffice.
+
     >>> @computed_on_host("largest")
     ... def largest(input):
     ...     return float(input.on_host().max())
@@ -34,14 +37,14 @@ def computed_on_host(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def declare(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def counted(*args: P.args, **kwargs: P.kwargs) -> R:
-            for operand in itertools.chain(args, kwargs.values()):
-                if isinstance(operand, TensorBase):
-                    device = operand.device
-                    if device.is_host:
-                        break
-                    with fallback.on_host(name, device, fallback.no_kernel(device, operand.dtype.name)):
-                        return function(*args, **kwargs)
-            return function(*args, **kwargs)
+            operands = [o for o in itertools.chain(args, kwargs.values()) if isinstance(o, TensorBase)]
+            check_repeated(name, *operands)
+            with host_memory(name):
+                if not operands or operands[0].device.is_host:
+                    return function(*args, **kwargs)
+                device, dtype = operands[0].device, operands[0].dtype.name
+                with fallback.on_host(name, device, fallback.no_kernel(device, dtype)):
+                    return function(*args, **kwargs)
 
         return counted
 

@@ -10,6 +10,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.composite.host import to_device_of
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import check_shape, host_memory, integer, real
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import add, mul
 from dl4all.ops.indexing.indices import Indices, NDArray
@@ -49,7 +50,9 @@ def interpolate(
         Shape (N, C, *size).
 
     Raises:
-        ArgumentError: the mode is unknown, or not exactly one of size and scale factor is given.
+        ArgumentError: the mode is unknown, not exactly one of size and scale factor is given, or it is too
+            large or no number.
+        OutOfMemoryError
         ShapeError: the input has another number of axes.
 
     Example:
@@ -71,15 +74,25 @@ def interpolate(
         raise ArgumentError(f"[interpolate] align_corners is not for mode {mode!r}")
     scales: list[float | None] = [None] * ndim
     if scale_factor is not None:
-        factors = [scale_factor] * ndim if isinstance(scale_factor, (int, float)) else list(scale_factor)
-        scales = [float(factor) for factor in factors]
-        sizes = [math.floor(old * factor) for old, factor in zip(input.shape[2:], factors, strict=True)]
+        factors = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * ndim
+        scales = [real("interpolate", "a scale factor", factor, finite=True) for factor in factors]
+        sizes = [math.floor(old * factor) for old, factor in zip(input.shape[2:], factors, strict=False)]
     else:
-        sizes = [size] * ndim if isinstance(size, int) else list(size or ())
+        given = size if isinstance(size, (tuple, list)) else [size] * ndim
+        sizes = [integer("interpolate", "a size", n) for n in given]
     if len(sizes) != ndim or min(sizes) < 1 or 0 in input.shape[2:]:
         raise ArgumentError(
             f"[interpolate] expected {ndim} positive sizes, got {sizes} for an input of shape {input.shape}"
         )
+    check_shape("interpolate", (*input.shape[:2], *sizes))
+    with host_memory("interpolate"):
+        return _resized(input, sizes, scales, mode, align_corners)
+
+
+def _resized(
+    input: Array, sizes: Sequence[int], scales: Sequence[float | None], mode: str, align_corners: bool | None
+) -> Array:
+    """The input interpolated along one axis after the other."""
     for axis, (new_size, scale) in enumerate(zip(sizes, scales, strict=True), 2):
         old_size = input.shape[axis]
         if mode.startswith("nearest"):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dl4all.errors import ArgumentError, ShapeError
+from dl4all.errors import ShapeError
 from dl4all.ops.composite.join import as_matrix
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import PARTS, integer
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.indexing.concatenation import cat, stack
@@ -75,7 +76,7 @@ def vander(x: Array, N: int | None = None, increasing: bool = False) -> Array:
 
     Raises:
         ShapeError: `x` is no vector.
-        ArgumentError: `N` is negative.
+        ArgumentError: `N` is negative, or more than 2^24.
 
     Example:
         >>> import dl4all as dl
@@ -84,9 +85,7 @@ def vander(x: Array, N: int | None = None, increasing: bool = False) -> Array:
     """
     if len(x.shape) != 1:
         raise ShapeError(f"[vander] expected a vector, got shape {x.shape}")
-    count = x.shape[0] if N is None else N
-    if count < 0:
-        raise ArgumentError(f"[vander] N must be at least 0, got {N}")
+    count = x.shape[0] if N is None else integer("vander", "N", N, least=0, most=PARTS)
     base = x if accumulation_dtype(x.dtype) == x.dtype else x.to(accumulation_dtype(x.dtype))
     powers = [base.new_ones(x.shape[0])]
     while len(powers) < count:

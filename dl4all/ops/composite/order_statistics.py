@@ -10,6 +10,7 @@ from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.composite.sort_and_search import Sorted, sort
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import lerp
@@ -131,6 +132,7 @@ def kthvalue(input: Array, k: int, dim: int = -1, keepdim: bool = False) -> Sort
         >>> dl.kthvalue(dl.tensor([3.0, 1.0, 2.0]), 2).values.item()
         2.0
     """
+    integer("kthvalue", "k", k)
     array, axis = _on_host("kthvalue", input, dim)
     if not 1 <= k <= array.shape[-1]:
         raise ArgumentError(f"[kthvalue] k must be from 1 to {array.shape[-1]}, got {k}")

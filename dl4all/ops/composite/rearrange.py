@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.indexing.repeat_and_flip import flip
 from dl4all.ops.memory.views import reshape, transpose
@@ -88,16 +89,17 @@ def rot90(input: Array, k: int = 1, dims: Sequence[int] = (0, 1)) -> Array:
     """A copy rotated by `k` times 90 degrees, from the first of two axes towards the second.
 
     Raises:
-        ArgumentError: `dims` are not two different axes.
+        ArgumentError: `dims` are not two different axes, or `k` is no int.
 
     Example:
         >>> import dl4all as dl
         >>> dl.rot90(dl.tensor([[1, 2], [3, 4]])).tolist()
         [[2, 4], [1, 3]]
     """
-    axes = tuple(strides.axis("rot90", dim, len(input.shape)) for dim in dims)
+    integer("rot90", "k", k)
+    axes = tuple(strides.axis("rot90", dim, len(input.shape)) for dim in strides.sizes("rot90", (dims,)))
     if len(axes) != 2 or axes[0] == axes[1]:
-        raise ArgumentError(f"[rot90] expected two different axes, got {tuple(dims)}")
+        raise ArgumentError(f"[rot90] expected two different axes, got {dims!r}")
     first, second = axes
     if k % 4 == 2:
         return flip(input, first, second)

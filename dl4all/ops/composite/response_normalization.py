@@ -5,6 +5,7 @@ from __future__ import annotations
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import integer, real
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul, true_divide
 from dl4all.ops.elementwise.logic import where
@@ -35,6 +36,8 @@ def local_response_norm(
         >>> dl.nn.functional.local_response_norm(dl.ones(1, 3, 1), 1, alpha=3.0, beta=1.0).flatten().tolist()
         [0.25, 0.25, 0.25]
     """
+    integer("local_response_norm", "size", size)
+    alpha = real("local_response_norm", "alpha", alpha)
     if len(input.shape) < 3 or size < 1:
         raise ArgumentError(
             f"[local_response_norm] expected shape (N, C, ...) and a size, got {input.shape} and {size}"

@@ -109,7 +109,7 @@ def _full(name: str, like: Array, value: Array | Scalar, shape: Shape) -> Array:
         ShapeError: it is a tensor with axes.
     """
     if not isinstance(value, TensorBase):
-        return expanded_number(like, value, shape)
+        return expanded_number(like, value, shape, name)
     if value.shape:
         raise ShapeError(f"[{name}] the value must be a number or have shape (), got {value.shape}")
     return expand(cast(value, like.dtype.name), shape)

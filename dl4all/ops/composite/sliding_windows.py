@@ -10,6 +10,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import check_shape, check_view, host_memory, integer
 from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.indexing.indices import Indices, NDArray
 from dl4all.ops.indexing.padding import pad
@@ -32,19 +33,20 @@ def window(input: Array, dimension: int, size: int, step: int) -> Array:
         [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
     """
     axis = strides.axis("unfold", dimension, len(input.shape))
+    integer("unfold", "size", size), integer("unfold", "step", step)
     shape, steps = input.shape, input.strides
     if not 0 <= size <= shape[axis] or step < 1:
         raise ArgumentError(f"[unfold] size {size} and step {step} do not fit axis {axis} of shape {shape}")
     count = (shape[axis] - size) // step + 1
     view = input.as_strided(
-        (*shape[:axis], count, *shape[axis + 1 :], size),
-        (*steps[:axis], steps[axis] * step, *steps[axis + 1 :], steps[axis]),
+        check_view("unfold", (*shape[:axis], count, *shape[axis + 1 :], size)),
+        (*steps[:axis], steps[axis] * step if count > 1 else 1, *steps[axis + 1 :], steps[axis]),
         input.offset,
     )
-    indices = Indices(np.arange(count)[:, None] * step + np.arange(size))
 
     def backward(grads: Sequence[Array], saved: Sequence[Array], needs: Sequence[bool]) -> list[Array]:
         last = len(shape)
+        indices = Indices(np.arange(count)[:, None] * step + np.arange(size))
         windows_together = permute(grads[0], (*range(axis + 1), last, *range(axis + 1, last)))
         outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
         rows = reshape(windows_together, outer, len(indices), inner)
@@ -60,10 +62,11 @@ def _pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:
     Raises:
         ArgumentError: it is neither an int nor two ints.
     """
-    pair = (value, value) if isinstance(value, int) else tuple(value)
-    if len(pair) != 2 or not all(isinstance(v, int) for v in pair):
+    pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(pair) != 2:
         raise ArgumentError(f"[{name}] expected an int or two, got {value}")
-    return pair
+    first, second = (integer(name, "a size", v) for v in pair)
+    return first, second
 
 
 def _window_indices(
@@ -89,7 +92,9 @@ def _window_indices(
                 f"[{name}] no window of size {k}, dilation {d}, padding {p} and stride {s} fits "
                 f"an axis of size {n}"
             )
-        indices.append(np.arange(k)[:, None] * d + np.arange(count) * s)
+        check_shape(name, (k, count, n + 2 * p))
+        with host_memory(name):
+            indices.append(np.arange(k)[:, None] * d + np.arange(count) * s)
     return indices
 
 

@@ -11,6 +11,7 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.indexing.gather_scatter import gather, nonzero
@@ -129,6 +130,7 @@ def topk(input: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool
         >>> dl.topk(dl.tensor([0.1, 0.7, 0.2]), 2).indices.tolist()
         [1, 2]
     """
+    integer("topk", "k", k)
     if not input.shape:
         return TopK(*(reshape(part, ()) for part in topk(reshape(input, 1), k, dim, largest)))
     axis = strides.axis("topk", dim, len(input.shape))

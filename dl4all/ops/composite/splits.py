@@ -9,6 +9,7 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import PARTS, integer
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.indexing.indices import integer_indices
 from dl4all.ops.memory.views import narrow
@@ -27,7 +28,7 @@ def tensor_split(
         dim: the axis.
 
     Raises:
-        ArgumentError: there is no such axis, or no part.
+        ArgumentError: there is no such axis, no part, or more than a list can hold.
 
     Example:
         >>> import dl4all as dl
@@ -38,6 +39,8 @@ def tensor_split(
     """
     axis = strides.axis("tensor_split", dim, len(input.shape))
     size = input.shape[axis]
+    if isinstance(indices_or_sections, int):
+        integer("tensor_split", "the number of parts", indices_or_sections, least=1, most=PARTS)
     array = integer_indices("tensor_split", indices_or_sections)
     if array.ndim:
         boundaries = [slice(None, int(index)).indices(size)[1] for index in array]

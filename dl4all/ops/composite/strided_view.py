@@ -9,7 +9,8 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Array, Shape
+from dl4all.ops.core.limits import VIEW_ELEMENTS, check_view, host_memory, integer
+from dl4all.ops.core.tensor_base import Array, Shape, check_repeated
 from dl4all.ops.indexing.indices import Indices, NDArray
 from dl4all.ops.indexing.rows import take_rows_backward
 from dl4all.ops.memory.views import reshape
@@ -29,6 +30,7 @@ def as_strided(
 
     Raises:
         ArgumentError: there is not one stride for each axis, or the view reaches beyond the memory.
+        OutOfMemoryError: the view takes part in differentiation and repeats elements too often.
 
     Example:
         >>> import dl4all as dl
@@ -36,17 +38,22 @@ def as_strided(
         [[1, 2], [2, 3]]
     """
     shape, steps = strides.sizes("as_strided", (size,)), strides.sizes("as_strided", (stride,))
-    offset = input.offset if storage_offset is None else storage_offset
+    offset = input.offset if storage_offset is None else integer("as_strided", "the offset", storage_offset)
     if len(shape) != len(steps) or min((offset, *shape, *steps), default=0) < 0:
         raise ArgumentError(
             f"[as_strided] size {shape} and stride {steps} from {offset} do not fit each other"
         )
-    offsets = _element_offsets(shape, steps, offset)
-    if offsets.size and offsets.max() >= input.storage.nbytes // input.dtype.itemsize:
+    check_view("as_strided", shape)
+    if max(steps, default=0) >= VIEW_ELEMENTS:
+        raise ArgumentError(f"[as_strided] stride {steps} reaches beyond any memory; use smaller ones")
+    last = offset + sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
+    if 0 not in shape and last >= input.storage.nbytes // input.dtype.itemsize:
         raise ArgumentError(f"[as_strided] size {shape} and stride {steps} reach beyond the tensor's memory")
     view = input.as_strided(shape, steps, offset)
     if tape.state.enabled and tape.wants_gradient(input):
-        _attach_gradient(input, view, offsets)
+        check_repeated("as_strided", view)
+        with host_memory("as_strided"):
+            _attach_gradient(input, view, _element_offsets(shape, steps, offset))
     return view
 
 

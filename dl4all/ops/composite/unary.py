@@ -10,10 +10,10 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
-from dl4all.ops.elementwise.comparison import clamp, eq, lt
+from dl4all.ops.elementwise.comparison import clamp, eq, gt, lt
 from dl4all.ops.elementwise.logic import logical_and, logical_or, where
 from dl4all.ops.elementwise.rounding import abs, sign, trunc, zero
-from dl4all.ops.elementwise.transcendental import log, log1p, reciprocal, rsqrt, sin, sqrt
+from dl4all.ops.elementwise.transcendental import cos, log, log1p, reciprocal, rsqrt, sin, sqrt
 from dl4all.ops.memory.conversion import cast
 
 # From here on sqrt(x * x + 1) and sqrt(x * x - 1) equal x in float32, and x * x may overflow.
@@ -143,10 +143,19 @@ def sinc(input: Array) -> Array:
         >>> dl.sinc(dl.tensor([0.0, 0.5])).round(decimals=4).tolist()
         [1.0, 0.6366000175476074]
     """
-    x = as_float(input)
+    return _with_derivative("sinc", input, _sinc, _sinc_derivative)
+
+
+def _sinc(x: Array) -> Array:
     origin = eq(x, 0)
     angle = where(origin, 1.0, x) * math.pi
     return where(origin, 1.0, true_divide(sin(angle), angle))
+
+
+def _sinc_derivative(x: Array) -> Array:
+    angle, divisor = x * math.pi, x * x * math.pi
+    near = eq(divisor, 0)  # there the derivative is about -3.3 x
+    return where(near, 0.0, true_divide(angle * cos(angle) - sin(angle), where(near, 1.0, divisor)))
 
 
 @export("dl", "Tensor", "Tensor_")
@@ -162,10 +171,16 @@ def logit(input: Array, eps: float | None = None) -> Array:
         >>> dl.logit(dl.tensor([0.5, 0.0]), eps=0.25).round(decimals=4).tolist()
         [0.0, -1.0986000299453735]
     """
-    x = as_float(input)
-    if eps is not None:
-        x = clamp(x, eps, 1 - eps)
-    return log(true_divide(x, 1 - x))
+    low, high, outside = (0.0, 1.0, math.nan) if eps is None else (eps, 1 - eps, 0.0)
+
+    def function(x: Array) -> Array:
+        probability = x if eps is None else clamp(x, low, high)
+        return log(true_divide(probability, 1 - probability))
+
+    def derivative(x: Array) -> Array:  # not by the chain rule, which divides by 0 at 0
+        return where(logical_or(lt(x, low), gt(x, high)), outside, reciprocal(x * (1 - x)))
+
+    return _with_derivative("logit", input, function, derivative)
 
 
 @export("dl", "Tensor")

@@ -7,7 +7,8 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.core.limits import integer
+from dl4all.ops.core.tensor_base import Array, check_repeated
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.indexing.assignment import setitem
@@ -61,6 +62,8 @@ def diagonal_scatter(input: Array, src: Array, offset: int = 0, dim1: int = 0, d
         >>> dl.diagonal_scatter(dl.zeros(2, 2), dl.ones(2)).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
+    integer("diagonal_scatter", "offset", offset)
+    check_repeated("diagonal_scatter", input)
     ndim = len(input.shape)
     first, second = (strides.axis("diagonal_scatter", d, ndim) for d in (dim1, dim2))
     matrices = permute(input, *(i for i in range(ndim) if i not in (first, second)), first, second)

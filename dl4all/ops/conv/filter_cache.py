@@ -19,6 +19,9 @@ MIN_USES = 3
 """How often a tensor is derived from unchanged filters until it is kept. A step of training may convolve
 twice with the same filters, where activations are recomputed, and must not fill the cache."""
 
+MOST_KEYS = 256
+"""How many tensors are derived from one storage until all are forgotten: filters may be any part of it."""
+
 
 class _Entry:
     """The tensors that were derived from one version of a storage's content."""
@@ -42,6 +45,9 @@ class DerivedCache:
         entry = self._entries.get(storage)
         if entry is None or entry.version != storage.version:
             entry = self._entries[storage] = _Entry(storage.version)
+        if len(entry.uses) >= MOST_KEYS and key not in entry.uses:
+            entry.uses.clear()
+            entry.tensors.clear()
         cached = None if storage.shown else entry.tensors.get(key)
         if cached is not None:
             return cached

@@ -10,10 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.core.limits import INTEGERS, check_shape
 from dl4all.ops.core.tensor_base import Shape
 
 NDArray = npt.NDArray[Any]
 
+MOST_PADDED = 2**31
+"""An axis with its padding is shorter: kernels have signed coordinates of 32 bits."""
 SIZES_WORDS = {1: "an int or a tuple of one", 2: "an int or a pair of ints", 3: "an int or three ints"}
 
 
@@ -101,7 +104,7 @@ def sizes(op: str, name: str, value: Any, least: int, axes: int) -> Shape:
     """An int for all axes, or one for each, as a tuple.
 
     Raises:
-        ArgumentError: `value` is of another type, has another length, or is smaller than `least`.
+        ArgumentError: `value` is of another type, has another length, or is too small or too large.
     """
     numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
     if len(numbers) == 1:
@@ -110,6 +113,8 @@ def sizes(op: str, name: str, value: Any, least: int, axes: int) -> Shape:
         raise ArgumentError(f"[{op}] {name} must be {SIZES_WORDS[axes]}, got {value!r}")
     if min(numbers) < least:
         raise ArgumentError(f"[{op}] {name} must be at least {least}, got {value!r}")
+    if max(numbers) >= INTEGERS:
+        raise ArgumentError(f"[{op}] {name} must be below 2^63, got {value!r}")
     return numbers
 
 
@@ -118,6 +123,7 @@ def checked_output_size(op: str, shape: Shape, win: Window) -> Shape:
 
     Raises:
         ShapeError: the window is larger than the padded input.
+        ArgumentError: the padded input has too many places.
     """
     size = shape[-len(win.kernel) :]
     out_size = win.output_size(size)
@@ -128,6 +134,10 @@ def checked_output_size(op: str, shape: Shape, win: Window) -> Shape:
             f"[{op}] a window of {kernel} (dilation {dilation}) "
             f"does not fit into the input's {extent} with padding {padding}"
         )
+    padded = win.padded_size(size)
+    if max(padded) >= MOST_PADDED:  # kernels and np.pad count places of windows up to there
+        raise ArgumentError(f"[{op}] an input padded to {padded} is too large; use less padding")
+    check_shape(op, (*shape[: -len(padded)], *padded))
     return out_size
 
 

@@ -32,7 +32,8 @@ import numpy.typing as npt
 from dl4all import config
 from dl4all.errors import ArgumentError, DeviceError, DeviceLostError, Dl4allError, OutOfMemoryError
 from dl4all.ops.core.tensor_base import TensorBase, from_host
-from dl4all.runtime import device_records, file_cache
+from dl4all.runtime import device_records, file_cache, fork
+from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.profiler import recorder
 from dl4all.scheduler.device import Device
@@ -51,6 +52,7 @@ MIN_SAMPLE_SECONDS = 2e-3  # of a measurement, unless that takes more than MAX_R
 MAX_RUNS = 50
 LAZY_SECONDS = 1.0  # for tuning a class while computing
 LAZY_TOTAL_SECONDS = 20.0  # for all classes of a process
+MOST_CLASSES = 1024  # whose choices a device keeps in memory
 NAN = 0xFFFFFFFF  # fills a result before a candidate writes it
 
 logger = logging.getLogger("dl4all")
@@ -72,7 +74,8 @@ class Space(Generic[Q, C]):
         name: the name under which results are stored.
         candidates: by name. Their ``repr`` must be the same in every process and describe them completely:
             results that were measured among other candidates do not count.
-        key: returns the class of a problem; about ten classes differ in what is fast.
+        key: returns the class of a problem. However many there are, a device keeps the choices of the
+            ``MOST_CLASSES`` that were decided last.
         rule: returns names in order of preference, from properties of the device and the class only.
         fits: whether a device can run a candidate for problems of a class.
         prepare: returns a problem like the given one, in memory of its own.
@@ -117,11 +120,12 @@ class _State:
     """The choices for a device in this process."""
 
     mode: str = field(default_factory=config.tune_setting)
-    chosen: dict[tuple[str, Key], Any] = field(default_factory=dict)
-    unknown: set[tuple[str, Key]] = field(default_factory=set)  # classes without a result on disk
+    chosen: BoundedDict[tuple[str, Key], Any] = field(default_factory=lambda: BoundedDict(MOST_CLASSES))
+    # Classes without a result on disk for which nothing could be chosen for good.
+    unknown: BoundedDict[tuple[str, Key], None] = field(default_factory=lambda: BoundedDict(MOST_CLASSES))
     seconds: float = LAZY_TOTAL_SECONDS  # left for tuning while computing
     searching: bool = False
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: threading.RLock = field(default_factory=fork.rlock)
 
 
 SPACES: dict[str, Space[Any, Any]] = {}
@@ -170,12 +174,13 @@ def _decide(space: Space[Q, C], device: Device, problem: Q, key: Key) -> C:
         if state.mode != "off" and (space.name, key) not in state.unknown:
             name = stored_choice(space, device, key)
         if name is None:
-            state.unknown.add((space.name, key))
+            state.unknown[space.name, key] = None
             if state.mode == "lazy" and state.seconds > 0:
                 name, final = _tune_lazily(space, device, problem, state)
         candidate = space.candidates[space.usual(device, key) if name is None else name]
         if final:
             state.chosen[space.name, key] = candidate
+            state.unknown.pop((space.name, key), None)
         return candidate
 
 
@@ -383,7 +388,8 @@ def _refused(space: Space[Q, C], device: Device, *, dead: bool = False) -> dict[
     """
     words = _words(space, device, "refused")
     content = _read(device_records.file(_folder(device, space.name, "refused"), words), words)
-    refused = {str(name): str(reason) for name, reason in dict(content.get("refused", {})).items()}
+    found = content.get("refused")
+    refused = {str(n): str(reason) for n, reason in found.items()} if isinstance(found, dict) else {}
     trying = content.get("trying")
     if dead and trying:
         refused[str(trying)] = "the process ended while it was tried"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterable
 from typing import Any
 
+from dl4all.errors import TooLargeError
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
@@ -14,6 +16,7 @@ from dl4all.scheduler.programs import Launch
 
 MAX_GRID_SIZE = 65535  # workgroups along one axis, on every device
 STRIDED_GRID_CAP = 32768  # workgroups of a kernel with a grid-stride loop
+FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the smallest number that rounds to infinity
 MAX_LOOP_ROUNDS = 60_000  # of all loops of one invocation, on drivers that have a limit
 
 
@@ -25,19 +28,33 @@ def shader(path: str, **defines: Any) -> Shader:
 def pack(*values: int | float) -> bytes:
     """Push constants: ints as 32-bit integers, floats as float32, in order.
 
+    Negative ints are packed as signed integers, the others as unsigned ones.
+
     >>> pack(1, 0.5).hex()
     '010000000000003f'
+
+    Raises:
+        TooLargeError: an int has more than 32 bits.
     """
-    return b"".join(
-        _float32(v) if isinstance(v, float) else struct.pack("<I", v & 0xFFFFFFFF) for v in values
+    codes = "".join(["f" if isinstance(v, float) else "I" if v >= 0 else "i" for v in values])
+    try:
+        return struct.pack(f"<{codes}", *values)
+    except OverflowError:  # struct refuses numbers that float32 rounds to infinity
+        return pack(*(_to_float32(v) if isinstance(v, float) else v for v in values))
+    except struct.error:
+        raise too_wide(values) from None
+
+
+def too_wide(values: Iterable[int | float]) -> TooLargeError:
+    """The error that among numbers for a kernel one has more bits than it takes."""
+    wide = next((v for v in values if not isinstance(v, float) and not -(2**31) <= v < 2**32), None)
+    return TooLargeError(
+        f"[launch] kernels count in 32 bits, and {wide} has more; use smaller tensors, or the CPU"
     )
 
 
-def _float32(value: float) -> bytes:
-    try:
-        return struct.pack("<f", value)
-    except OverflowError:  # struct refuses numbers that float32 rounds to infinity
-        return struct.pack("<f", math.copysign(math.inf, value))
+def _to_float32(value: float) -> float:
+    return value if math.isnan(value) or abs(value) < FLOAT32_OVERFLOW else math.copysign(math.inf, value)
 
 
 def ceil_div(a: int, b: int) -> int:

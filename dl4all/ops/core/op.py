@@ -21,7 +21,8 @@ from dl4all.errors import ArgumentError, DTypeError, PipelineError, TooLargeErro
 from dl4all.ops.core import tape
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
 from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
+from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape, out_of_memory
+from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
 from dl4all.runtime.kompute import copies
 from dl4all.runtime.profiler import recorder
@@ -111,6 +112,7 @@ class Op(Generic[P]):
         self.kernel_class = self.family if flops is None else f"{self.family}.{self.name}"
         self._set_gradient(grad)
         self._result_rule: tuple[GradientRule, Callable[..., bool]] | None = None
+        self._fold: Callable[..., Any] | None = None
         optional = {p.name: p.default for p in parameters if p.default is not p.empty}
         self.optional = {name for name in self.arrays if name in optional}  # operands that may be None
         self._defaults = {name: optional[name] for name in self.arguments if name in optional}
@@ -138,6 +140,15 @@ class Op(Generic[P]):
             holds: ``holds(**arguments)`` says whether the gradient follows from the result alone.
         """
         self._result_rule = GradientRule(self.name, grad), holds
+
+    def define_fold(self, fold: Callable[..., Any]) -> None:
+        """Define how a reduction takes operands that repeat elements along the axes that it reduces.
+
+        Args:
+            fold: ``fold(*arrays, **arguments)`` returns the result, with its history, from a view in which
+                nothing repeats; None where the op is to compute with each element.
+        """
+        self._fold = fold
 
     def in_place_rule(self, arguments: dict[str, Any]) -> GradientRule:
         """The gradient that keeps the least where the result overwrites the first operand."""
@@ -182,13 +193,21 @@ class Op(Generic[P]):
         return result
 
     def _execute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
-        result = self.compute(operands, arguments)
-        if tape.state.enabled and result.dtype.kind == "f":
-            for operand in operands:
-                if tape.wants_gradient(operand):
-                    self.add_node(operands, arguments, result)
-                    break
-        return result
+        try:
+            if self._fold is not None and isinstance(operands[0], TensorBase) and 0 in operands[0].strides:
+                self.infer(*operands, **arguments)  # refuses what does not fit in the words of this op
+                folded = self._fold(*operands, **arguments)
+                if folded is not None:
+                    return folded
+            result = self.compute(operands, arguments)
+            if tape.state.enabled and result.dtype.kind == "f":
+                for operand in operands:
+                    if tape.wants_gradient(operand):
+                        self.add_node(operands, arguments, result)
+                        break
+            return result
+        except OverflowError as error:  # an int among the arguments that no float holds
+            raise ArgumentError(f"[{self.name}] a number is too large: {error}") from None
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Split what a call was given into operands and arguments, with defaults filled in."""
@@ -235,8 +254,15 @@ class Op(Generic[P]):
         first = self.check_operands(operands)
         shape, dtype = self.infer(*operands, **arguments)
         kernel, device = self.kernel, first.device
+        if not 0 < math.prod(shape) < LARGE_ELEMENTS:
+            check_shape(self.name, shape)
+            if device.is_host:  # systems promise more than they have
+                check_host_memory(self.name, shape, dtype, device.info.memory)
         if device.is_host:
             return self.run_on_host(first, operands, arguments, shape, dtype)
+        for operand in operands:
+            if isinstance(operand, TensorBase) and math.prod(operand.shape) >= COMPUTED_ELEMENTS:
+                check_repeated(self.name, operand)
         if kernel is None:
             cause = fallback.no_kernel(device, dtype.name)
             return self.run_on_host(first, operands, arguments, shape, dtype, cause)
@@ -290,6 +316,7 @@ class Op(Generic[P]):
 
         Raises:
             FallbackError: there is a cause, and the policy forbids it.
+            OutOfMemoryError
         """
         if cause is not None:
             with fallback.on_host(self.name, first.device, cause):
@@ -309,6 +336,8 @@ class Op(Generic[P]):
         try:
             with np.errstate(all="ignore"):  # inf and nan come out quietly, as on every other device
                 result = np.asarray(body(*arrays, **arguments), dtype)
+        except MemoryError:
+            raise out_of_memory(self.name, shape, dtype) from None
         finally:
             counters.host_finished += 1
         if result.shape != shape:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.core.op import NUMBERS
@@ -72,3 +73,14 @@ def check_fits(name: str, value: Any, dtype: np.dtype[Any]) -> None:
         fits = not isinstance(value, int) or abs(value) <= sys.float_info.max
     if not fits:
         raise ArgumentError(f"[{name}] the number {value} does not fit into {dtype}; convert the tensor")
+
+
+def check_elements(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
+    """Raise unless an integer `dtype` can represent all numbers of an array, without their fractions.
+
+    Raises:
+        ArgumentError
+    """
+    if dtype.kind in "iu" and array.dtype != dtype and array.size:
+        for number in (array.min(), array.max()):  # both are nan if one element is
+            check_fits(name, number.item(), dtype)

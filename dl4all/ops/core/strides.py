@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.core.limits import INTEGERS, VIEW_ELEMENTS, check_view
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 
 
@@ -19,12 +20,15 @@ def sizes(op: str, args: tuple[Any, ...]) -> Shape:
     (2, 3)
 
     Raises:
-        ArgumentError: one of them is not an int.
+        ArgumentError: one of them is not an int, or of more than 64 bits.
     """
-    values = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    values: Any = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
     if not all(isinstance(size, (int, np.integer)) for size in values):
         raise ArgumentError(f"[{op}] expected ints, got {values}")
-    return tuple(int(size) for size in values)
+    result = tuple(int(size) for size in values)
+    if result and (max(result) >= INTEGERS or min(result) < -INTEGERS):
+        raise ArgumentError(f"[{op}] expected ints of 64 bits, got {values}")
+    return result
 
 
 def axis(op: str, dim: int, ndim: int) -> int:
@@ -34,8 +38,10 @@ def axis(op: str, dim: int, ndim: int) -> int:
     2
 
     Raises:
-        ArgumentError: the axis is out of range.
+        ArgumentError: the axis is no int, or out of range.
     """
+    if not isinstance(dim, (int, np.integer)):
+        raise ArgumentError(f"[{op}] an axis must be an int, got {dim!r}")
     if not -ndim <= dim < ndim:
         raise ArgumentError(f"[{op}] axis {dim} is out of range for {ndim} axes")
     return dim % ndim
@@ -49,6 +55,7 @@ def complete_shape(wanted: Shape, shape: Shape, op: str = "reshape") -> Shape:
 
     Raises:
         ShapeError: the numbers of elements differ, or -1 is not determined.
+        ArgumentError: there are no elements, and the sizes are too large all the same.
     """
     total = math.prod(shape)
     known = math.prod(size for size in wanted if size != -1)
@@ -56,7 +63,7 @@ def complete_shape(wanted: Shape, shape: Shape, op: str = "reshape") -> Shape:
         wanted = tuple(total // known if size == -1 else size for size in wanted)
     if min(wanted, default=0) < 0 or math.prod(wanted) != total:
         raise ShapeError(f"[{op}] {total} elements of shape {shape} do not fill shape {wanted}")
-    return wanted
+    return wanted if total else check_view(op, wanted)
 
 
 def view_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
@@ -109,6 +116,7 @@ def expanded(wanted: Shape, shape: Shape, strides: Shape) -> tuple[Shape, Shape]
 
     Raises:
         ShapeError: an axis of another size would have to be repeated.
+        ArgumentError: there would be more elements than can be counted.
     """
     missing = len(wanted) - len(shape)
     sizes, steps = (1,) * missing + shape, (0,) * missing + strides
@@ -120,6 +128,8 @@ def expanded(wanted: Shape, shape: Shape, strides: Shape) -> tuple[Shape, Shape]
         or any(old not in (1, new) for new, old in zip(result, sizes, strict=True))
     ):
         raise ShapeError(f"[expand] shape {shape} does not expand to {wanted}: only axes of size 1 repeat")
+    if math.prod(result) >= VIEW_ELEMENTS or 0 in result:
+        check_view("expand", result)
     return result, tuple(
         step if new == old else 0 for new, old, step in zip(result, sizes, steps, strict=True)
     )
@@ -163,7 +173,7 @@ def basic(key: Any, shape: Shape, strides: Shape, offset: int) -> tuple[Shape, S
                 raise ArgumentError(f"[index] a slice's step must be positive, got {k.step}")
             offset += span.start * stride if span else 0
             sizes.append(len(span))
-            steps.append(stride * span.step)
+            steps.append(stride * span.step if len(span) > 1 else stride)
         else:
             raise ArgumentError(
                 f"[index] {k!r} is not an int, a slice, None or ...; index .numpy() for other kinds"

@@ -43,13 +43,14 @@ class Observer(Protocol):
 class _State(threading.local):
     """Settings of a thread."""
 
-    enabled = True  # ops add nodes to the graph
-    detect_anomaly = False  # nodes keep the stack trace of the call that made them
-    in_vmap = False  # a function runs for all samples of a vmap at once
-    # For checkpoints: called with each tensor to save; may return a function that computes it again.
-    recompute_hook: Callable[[TensorBase], Callable[[], TensorBase] | None] | None = None
-    observer: Observer | None = None
-    scope: Scope | None = None  # the innermost block that changes these
+    def __init__(self) -> None:
+        self.enabled = True  # ops add nodes to the graph
+        self.detect_anomaly = False  # nodes keep the stack trace of the call that made them
+        self.in_vmap = False  # a function runs for all samples of a vmap at once
+        # For checkpoints: called with each tensor to save; may return a function that computes it again.
+        self.recompute_hook: Callable[[TensorBase], Callable[[], TensorBase] | None] | None = None
+        self.observer: Observer | None = None
+        self.scope: Scope | None = None  # the innermost block that changes these
 
 
 state = _State()
@@ -236,24 +237,26 @@ def add_node(
 @contextlib.contextmanager
 def changed(**settings: Any) -> Iterator[None]:
     """Within the ``with`` block, settings of this thread are others: see :mod:`dl4all.runtime.scopes`."""
-    before = state.enabled, state.detect_anomaly, state.recompute_hook, state.observer
-    own = Scope(before, state.scope)
+    present = state.__dict__  # of this thread, and quicker than its attributes
+    own = Scope(present.copy(), present["scope"])
     try:
-        state.scope = own
-        state.__dict__.update(settings)
+        present["scope"] = own
+        present.update(settings)
         yield
-    finally:  # without a call: nothing can interrupt it
-        scope = state.scope
+    finally:  # with one call, of C code: nothing can interrupt it
+        scope: Scope | None = present["scope"]
         while scope is not None and scope is not own:
             scope = scope.outer
         if scope is own:
-            state.enabled, state.detect_anomaly, state.recompute_hook, state.observer = before
-            state.scope = own.outer
+            present.update(own.before)
+
+
+_UNCHANGED = contextlib.nullcontext()
 
 
 def gradients(enabled: bool) -> contextlib.AbstractContextManager[None]:
     """Let ops of this thread add nodes to the graph in the ``with`` block, or keep them from it."""
-    return changed(enabled=enabled)
+    return _UNCHANGED if state.enabled is enabled else changed(enabled=enabled)
 
 
 def repeated_axes(shape: Shape, wider: Shape) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
+from dl4all.errors import OutOfMemoryError
 from dl4all.scheduler.device import Device
 
 Array: TypeAlias = Any
@@ -34,6 +35,10 @@ DTYPES = tuple(
         "float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool",
     )
 )  # fmt: skip
+
+
+COMPUTED_ELEMENTS = 2**31
+"""What cannot fold the repeated elements of a view computes with fewer: kernels count in 32 bits."""
 
 
 def contiguous_strides(shape: Shape) -> Shape:
@@ -98,10 +103,20 @@ class TensorBase:
         view.view_of = (weakref.ref(self) if base is None else base, self.storage.history_version)
         return view
 
-    def on_host(self) -> npt.NDArray[Any]:
-        """The elements as a NumPy array, which shares the memory on the CPU and is a copy elsewhere."""
-        if 0 in self.shape:  # NumPy refuses an offset past the end of empty memory
+    def on_host(self, *, each: bool = True) -> npt.NDArray[Any]:
+        """The elements as a NumPy array, which shares the memory on the CPU and is a copy elsewhere.
+
+        Args:
+            each: whether the caller looks at each element.
+
+        Raises:
+            OutOfMemoryError: it does, and the tensor is a view that repeats elements too often.
+        """
+        count = math.prod(self.shape)
+        if not count:  # NumPy refuses an offset past the end of empty memory
             return np.empty(self.shape, self.dtype)
+        if each and count >= COMPUTED_ELEMENTS:
+            check_repeated("on_host", self)
         if self.device.is_host:
             self.storage.settle()
             return self.strided()(self.storage.buffer.data)
@@ -128,6 +143,22 @@ class TensorBase:
             offset=self.offset * itemsize - start,
             strides=tuple(stride * itemsize for stride in self.strides),
         )
+
+
+def check_repeated(name: str, *operands: Any) -> None:
+    """Raise where something would compute with each element of a view that repeats few elements endlessly.
+
+    Raises:
+        OutOfMemoryError: a view has too many elements, and its memory does not.
+    """
+    for operand in operands:
+        if isinstance(operand, TensorBase) and math.prod(operand.shape) >= COMPUTED_ELEMENTS:
+            nbytes = operand.numel() * operand.dtype.itemsize
+            if nbytes > operand.storage.nbytes:
+                raise OutOfMemoryError(
+                    f"[{name}] a view of shape {operand.shape} repeats elements, and to compute with each "
+                    f"takes a copy of {nbytes} bytes; use a part of it"
+                )
 
 
 def from_host(

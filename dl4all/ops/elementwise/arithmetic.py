@@ -147,7 +147,7 @@ def addcmul(input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) 
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl="a + p.value * (b / c)",
+    glsl="a + p.value * b / c",
     promotion="float",
     grad=(
         lambda g: g,
@@ -163,7 +163,7 @@ def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) 
         >>> dl.addcdiv(dl.tensor([1.0]), dl.tensor([3.0]), dl.tensor([2.0]), value=2.0).tolist()
         [4.0]
     """
-    return np.add(input, _scale(np.divide(tensor1, tensor2), value))
+    return np.add(input, np.divide(_scale(tensor1, value), tensor2))
 
 
 # Computed from the nearer end, so that the result is exact at both ends.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core.gradient import Grad
+from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_view
 from dl4all.ops.core.op import (
     INPLACE,
     KERNEL_REFUSALS,
@@ -84,6 +86,7 @@ CONVERSION_ADVICE = {  # by kind of an unsupported dtype
     "b": "convert with .to('int64') or .float()",
     "f": "convert with .to('int64'), or compare to get bools",
 }
+FLOAT = np.dtype(np.float32)
 # GLSL types of arguments by annotation. A Number has the type of the operands.
 GLSL_ARGUMENT_TYPES = {"float": "float", "int": "int", "bool": "int"}
 
@@ -204,6 +207,7 @@ class Elementwise(Op[P]):
         self.conditions = tuple(name in conditions for name in operands)
         self.kinds = kinds
         self._numbers = tuple(name for name, annotation in annotations.items() if annotation == "Number")
+        self._floats = tuple(name for name, annotation in annotations.items() if annotation == "float")
         self._takes_numbers = len(operands) > 1
         self._complete = self._defaults.keys() == set(self.arguments)
         self._resolutions: dict[tuple[Any, ...], Resolution] = {}
@@ -264,6 +268,8 @@ class Elementwise(Op[P]):
                     "convert the tensors with .float()"
                 )
             check_fits(self.name, arguments[name], dtype)
+        for name in self._floats:
+            check_fits(self.name, arguments[name], FLOAT)
         return broadcast_shapes(self.name, operands), result_dtype
 
     def compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
@@ -271,6 +277,8 @@ class Elementwise(Op[P]):
         shape, dtype = self._infer(*operands, **arguments)
         resolution = self._resolve(operands)
         device = first.device
+        if math.prod(shape) >= LARGE_ELEMENTS and device.is_host:
+            check_host_memory(self.name, shape, dtype, device.info.memory)
         if device.is_host:
             return self.run_on_host(first, operands, arguments, shape, dtype)
         if resolution.variants is None:
@@ -308,18 +316,24 @@ def broadcast_shapes(name: str, operands: Iterable[Any]) -> Shape:
 
     Raises:
         ShapeError: two sizes differ and neither is 1.
+        ArgumentError: the result would have more elements than can be counted.
     """
     shapes = [o.shape for o in operands if isinstance(o, TensorBase)]
     first = shapes[0]
     if all(shape == first for shape in shapes):
         return first
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        raise ShapeError(
-            f"[{name}] shapes {' and '.join(map(str, shapes))} do not broadcast: counted from the "
-            "last axis, sizes must be equal or 1"
-        ) from None
+    longest: Shape = max(shapes, key=lambda shape: len(shape))
+    result = list(longest)
+    for shape in shapes:
+        for axis, size in enumerate(shape, len(result) - len(shape)):
+            if result[axis] == 1:
+                result[axis] = size
+            elif size not in (1, result[axis]):
+                raise ShapeError(
+                    f"[{name}] shapes {' and '.join(map(str, shapes))} do not broadcast: counted from the "
+                    "last axis, sizes must be equal or 1"
+                )
+    return check_view(name, tuple(result))
 
 
 def _kernel_operand(operand: Any, dtype: np.dtype[Any], out: TensorBase) -> Any:

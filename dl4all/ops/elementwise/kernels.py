@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dl4all.ops.core import launch as launching
-from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, shader, strided_grid
+from dl4all.ops.core.launch import FLOAT32_OVERFLOW, MAX_GRID_SIZE, ceil_div, shader, strided_grid, too_wide
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
@@ -32,7 +32,6 @@ CLONE_RANKS = (4, 8)
 WORKGROUP_SIZE = 128
 SUFFICIENT_WORKGROUPS = 8192  # Enough to keep any device busy.
 MIN_ROW_LENGTH = 64  # From here on workgroups are spread over rows, which saves a division per element.
-FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # The smallest number that rounds to infinity.
 
 SHADER_FILES = ("elementwise/unary.comp", "elementwise/binary.comp", "elementwise/ternary.comp")
 
@@ -294,7 +293,11 @@ def _constant_rows(axes: Sequence[int], scalar_mask: int, operand_count: int) ->
 
 
 def _pack(variant: Variant, values: Sequence[Any]) -> bytes:
-    """The push constants of a launch."""
+    """The push constants of a launch.
+
+    Raises:
+        TooLargeError: an int has more than 32 bits.
+    """
     try:
         return variant.push.pack(*values)
     except (struct.error, OverflowError):  # struct refuses what float32 rounds to infinity, and 2.0 as an int
@@ -304,7 +307,10 @@ def _pack(variant: Variant, values: Sequence[Any]) -> bytes:
                 exact[position] = int(value)
             elif abs(value) >= FLOAT32_OVERFLOW:
                 exact[position] = math.copysign(math.inf, value)
-        return variant.push.pack(*exact)
+        try:
+            return variant.push.pack(*exact)
+        except struct.error:
+            raise too_wide(exact) from None
 
 
 def _contiguous_copy(tensor: TensorBase) -> TensorBase:

@@ -18,6 +18,9 @@ from dl4all.ops.elementwise.rounding import abs
 # As in PyTorch: a certain and wrong prediction costs 100 instead of infinity.
 MIN_LOG = -100.0
 MIN_VARIANCE = 1e-12
+# In GLSL, the share of the target that is not the class for which the logit speaks. It may be 0, and 0 * inf
+# is nan.
+WRONG = "(a < 0.0 ? b : 1.0 - b)"
 PROBABILITY_DOMAIN = {"input": (0.1, 0.9), "target": (0.0, 1.0)}
 
 
@@ -105,7 +108,10 @@ smooth_error_backward.defgrad(
 
 
 @export()
-@elementwise(glsl="larger(a, 0.0) - a * b + log1pf(expf(-abs(a)))", promotion="float")
+@elementwise(
+    glsl=f"({WRONG} == 0.0 ? 0.0 : abs(a) * {WRONG}) + log1pf(expf(-abs(a)))",
+    promotion="float",
+)
 def logistic_error(input: Array, target: Array) -> Array:
     """The binary cross entropy of the probabilities ``sigmoid(input)``, without computing them.
 
@@ -114,7 +120,13 @@ def logistic_error(input: Array, target: Array) -> Array:
         >>> dl.ops.logistic_error(dl.tensor([-10000.0, 10000.0]), 1.0).tolist()
         [10000.0, 0.0]
     """
-    return np.maximum(input, 0) - input * target + np.log1p(np.exp(-np.abs(input)))
+    size = np.abs(input)
+    rest = np.log1p(np.exp(-size))
+    result = np.maximum(input, 0) - input * target + rest
+    if np.isfinite(result).all():  # NumPy's where takes longer than all the rest
+        return result
+    wrong = np.where(input < 0, target, 1 - target)
+    return np.where(wrong == 0, 0, size * wrong) + rest
 
 
 @export()

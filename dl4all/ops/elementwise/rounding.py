@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import true_divide
 from dl4all.ops.elementwise.declare import elementwise
+
+MOST_DECIMALS = 308
+"""The largest power of 10 that float64 holds."""
 
 
 @export()
@@ -124,11 +128,15 @@ def round_even(input: Array) -> Array:
 def round(input: Array, *, decimals: int = 0) -> Array:
     """Each element rounded to a number of decimals, ties to even; its gradient is 0.
 
+    Raises:
+        ArgumentError: `decimals` is no int from -308 to 308.
+
     Example:
         >>> import dl4all as dl
         >>> dl.round(dl.tensor([0.5, 1.5, -2.6])).tolist()
         [0.0, 2.0, -3.0]
     """
+    integer("round", "decimals", decimals, -MOST_DECIMALS, MOST_DECIMALS)
     if decimals == 0 or input.dtype.kind != "f":
         return round_even(input)
     if decimals < 0:
@@ -152,6 +160,8 @@ def _call_for_dtypes(function: str) -> dict[str, str]:
 def remainder(input: Array, other: Array) -> Array:
     """The remainder of a division whose quotient is rounded down, as ``%``: it has the divisor's sign.
 
+    The remainder of an integer divided by 0 is 0.
+
     Example:
         >>> import dl4all as dl
         >>> (dl.tensor([5.0, -5.0]) % 3).tolist()
@@ -169,6 +179,8 @@ def remainder(input: Array, other: Array) -> Array:
 def fmod(input: Array, other: Array) -> Array:
     """The remainder of a division whose quotient is rounded toward 0: it has the dividend's sign.
 
+    The remainder of an integer divided by 0 is 0.
+
     Example:
         >>> import dl4all as dl
         >>> dl.fmod(dl.tensor([5.0, -5.0]), 3).tolist()
@@ -181,6 +193,8 @@ def fmod(input: Array, other: Array) -> Array:
 @elementwise(glsl=_call_for_dtypes("floor_dividef"), kinds="iuf", grad=(lambda g: zero(g), lambda g: zero(g)))
 def floor_divide(input: Array, other: Array) -> Array:
     """The quotient of each pair of elements, rounded down, as ``//``.
+
+    An integer divided by 0 gives 0, where PyTorch's CPU raises: devices cannot without waiting.
 
     Example:
         >>> import dl4all as dl

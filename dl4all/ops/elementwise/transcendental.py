@@ -340,13 +340,19 @@ def square(input: Array) -> Array:
     return mul(input, input)
 
 
+def _inverse_square_length(input: Any, other: Any) -> Any:
+    """``1 / (input**2 + other**2)``; 0 at the origin, where the angle has no slope."""
+    squares = input * input + other * other
+    return where(squares == 0, 0.0, reciprocal(squares))
+
+
 @export("dl", "Tensor", "Tensor_", aliases=("arctan2",))
 @elementwise(
     glsl="atan2f(a, b)",
     promotion="float",
     grad=(
-        lambda g, input, other: g * other / (input * input + other * other),
-        lambda g, input, other: -g * input / (input * input + other * other),
+        lambda g, input, other: g * other * _inverse_square_length(input, other),
+        lambda g, input, other: -g * input * _inverse_square_length(input, other),
     ),
 )
 def atan2(input: Array, other: Array) -> Array:

@@ -89,6 +89,7 @@ def fill_(input: T, value: Array | Scalar) -> T:
 
     Raises:
         DTypeError: the value is no number.
+        ArgumentError: it does not fit into the tensor's integer dtype.
         GradientError: the tensor cannot be changed in place.
 
     Example:

@@ -11,6 +11,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import PARTS, integer
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
@@ -157,7 +158,7 @@ def split(input: T, split_size_or_sections: int | Sequence[int], dim: int = 0) -
         dim: the axis.
 
     Raises:
-        ArgumentError: a size is negative, or the sizes do not add up to that of the axis.
+        ArgumentError: a size is negative, the sizes do not add up to that of the axis, or there are too many.
 
     Example:
         >>> import dl4all as dl
@@ -166,10 +167,11 @@ def split(input: T, split_size_or_sections: int | Sequence[int], dim: int = 0) -
     """
     axis = strides.axis("split", dim, len(input.shape))
     size = input.shape[axis]
-    if isinstance(split_size_or_sections, int):
-        part = split_size_or_sections
+    if not isinstance(split_size_or_sections, (tuple, list)):
+        part = integer("split", "the size of a part", split_size_or_sections)
         if part < 0 or (part == 0 and size):
             raise ArgumentError(f"[split] the size of a part must be positive, got {part}")
+        integer("split", "the number of parts", -(-size // (part or 1)), most=PARTS)
         sections = [min(part, size - start) for start in range(0, size, part or 1)] or [0]
     else:
         sections = list(strides.sizes("split", (tuple(split_size_or_sections),)))
@@ -184,16 +186,19 @@ def chunk(input: T, chunks: int, dim: int = 0) -> tuple[T, ...]:
     """Split axis `dim` into at most `chunks` views of one size, of which the last may be smaller.
 
     Raises:
-        ArgumentError: `chunks` is not positive.
+        ArgumentError: `chunks` is not positive, or too large.
     """
-    if chunks < 1:
+    if integer("chunk", "the number of parts", chunks) < 1:
         raise ArgumentError(f"[chunk] expected at least one part, got {chunks}")
     size = input.shape[strides.axis("chunk", dim, len(input.shape))]
-    return split(input, -(-size // chunks), dim) if size else split(input, [0] * chunks, dim)
+    if size:
+        return split(input, -(-size // chunks), dim)
+    return split(input, [0] * integer("chunk", "the number of parts", chunks, most=PARTS), dim)
 
 
 @export("dl", "Tensor")
 def unbind(input: T, dim: int = 0) -> tuple[T, ...]:
     """Split axis `dim` into views of size 1, and remove it from them."""
     size = input.shape[strides.axis("unbind", dim, len(input.shape))]
+    integer("unbind", "the number of parts", size, most=PARTS)
     return tuple(select(input, dim, i) for i in range(size))

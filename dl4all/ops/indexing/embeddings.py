@@ -9,6 +9,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import check_shape, host_memory, integer
 from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.indexing.indices import Indices, checked_indices, integer_indices
@@ -72,7 +73,8 @@ def one_hot(input: Array, num_classes: int = -1) -> Array:
         num_classes: the size of that axis; with -1 the largest int plus one.
 
     Raises:
-        ArgumentError: an int is out of range.
+        ArgumentError: an int is out of range, or `num_classes` is.
+        OutOfMemoryError
 
     Example:
         >>> import dl4all as dl
@@ -84,8 +86,9 @@ def one_hot(input: Array, num_classes: int = -1) -> Array:
         if numbers.size == 0:
             raise ArgumentError("[one_hot] num_classes must be given for a tensor of no elements")
         num_classes = int(numbers.max()) + 1
-    if num_classes < 1:
-        raise ArgumentError(f"[one_hot] num_classes must be positive, got {num_classes}")
+    integer("one_hot", "num_classes", num_classes, least=1)
+    check_shape("one_hot", (*numbers.shape, num_classes))
     numbers = checked_indices("one_hot", numbers, num_classes)
-    table = (numbers[..., None] == np.arange(num_classes)).astype(np.int64)
-    return from_host(type(input).result_class, table, input.device, copy=False)
+    with host_memory("one_hot"):
+        table = (numbers[..., None] == np.arange(num_classes)).astype(np.int64)
+        return from_host(type(input).result_class, table, input.device, copy=False)

@@ -15,6 +15,7 @@ import numpy as np
 from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, mul
@@ -161,7 +162,7 @@ def _source_column(name: str, input: T, src: Any, shape: Shape) -> T:
     """
     count = math.prod(shape)
     if not isinstance(src, TensorBase):
-        return expanded_number(input, src, (count, 1))
+        return expanded_number(input, src, (count, 1), name)
     if len(src.shape) != len(shape) or any(a < b for a, b in zip(src.shape, shape, strict=True)):
         raise ShapeError(f"[{name}] the source must be at least of shape {shape}, got {src.shape}")
     if src.dtype != input.dtype:
@@ -174,10 +175,11 @@ def _source_column(name: str, input: T, src: Any, shape: Shape) -> T:
     return column
 
 
-def expanded_number(like: T, value: Any, shape: Shape) -> T:
+def expanded_number(like: T, value: Any, shape: Shape, name: str = "fill_") -> T:
     """A tensor of `shape` whose elements are all `value`, stored once."""
+    check_shape(name, shape)
     element: T = new_like(like, (1,) * len(shape))
-    fill_with(element, value)
+    fill_with(element, value, name)
     return expand(element, shape)
 
 

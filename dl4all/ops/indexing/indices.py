@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.errors import ArgumentError, DTypeError
+from dl4all.errors import ArgumentError, DTypeError, TooLargeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 
@@ -28,7 +28,10 @@ class Indices:
     __slots__ = ("_on_device", "array")
 
     def __init__(self, array: Any) -> None:
-        self.array: npt.NDArray[np.int32] = np.asarray(array, np.int32).reshape(-1)
+        indices = np.asarray(array).reshape(-1)
+        if not indices.size or -(2**31) <= indices.min() <= indices.max() < 2**31:
+            indices = indices.astype(np.int32, copy=False)
+        self.array: npt.NDArray[Any] = indices
         self._on_device: TensorBase | None = None
 
     @classmethod
@@ -40,7 +43,13 @@ class Indices:
         return len(self.array)
 
     def on(self, like: TensorBase) -> TensorBase:
-        """An int32 tensor of the indices on the device of `like`; the latest upload is kept."""
+        """An int32 tensor of the indices on the device of `like`; the latest upload is kept.
+
+        Raises:
+            TooLargeError: an index has more bits.
+        """
+        if self.array.itemsize > 4:
+            raise TooLargeError(f"[index] kernels take indices of 32 bits, and {self.array.max()} has more")
         if self._on_device is None or self._on_device.device is not like.device:
             self._on_device = from_host(type(like).result_class, self.array, like.device, copy=False)
         return self._on_device

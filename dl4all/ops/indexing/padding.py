@@ -10,6 +10,7 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.indexing.indices import Indices, NDArray, untracked_view
 from dl4all.ops.indexing.rows import select_indices
@@ -40,6 +41,8 @@ def pad(input: T, pad: Sequence[int], mode: str = "constant", value: float | Non
         >>> dl.nn.functional.pad(dl.tensor([1.0, 2.0, 3.0]), (2, 1), mode="reflect").tolist()
         [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]
     """
+    if not isinstance(pad, (tuple, list)):
+        raise ArgumentError(f"[pad] expected two numbers for each axis, got {pad!r}")
     amounts = strides.sizes("pad", (tuple(pad),))
     ndim = len(input.shape)
     if len(amounts) % 2 or len(amounts) // 2 > ndim:
@@ -91,8 +94,8 @@ def _constant(input: T, pairs: dict[int, Shape], value: float) -> T:
         source_key[axis] = slice(max(-before, 0), size - max(-after, 0))
         result_key[axis] = slice(max(before, 0), shape[axis] - max(after, 0))
     source = index(input, tuple(source_key))
-    result: T = new_like(source, tuple(shape))
-    fill_with(result, value)
+    result: T = new_like(source, check_shape("pad", tuple(shape)))
+    fill_with(result, value, "pad")
     key = tuple(result_key)
     copy_into(untracked_view(result, key), source)
     tape.add_node("pad", [source], [result], lambda grads, saved, needs: [index(grads[0], key)])

@@ -10,6 +10,7 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import check_shape, host_memory
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import clone
@@ -44,6 +45,7 @@ def repeat(input: T, *repeats: int | Shape) -> T:
             f"[repeat] expected a number of at least 0 for each axis of {input.shape}, got {counts}"
         )
     input = prepend_axes(input, len(counts))
+    check_shape("repeat", tuple(count * size for count, size in zip(counts, input.shape, strict=True)))
     pairs = tuple(zip(counts, input.shape, strict=True))
     separated = reshape(input, *(n for _, size in pairs for n in (1, size)))
     expanded = expand(separated, *(n for pair in pairs for n in pair))
@@ -68,7 +70,7 @@ def repeat_interleave(input: T, repeats: Array | NDArray | Sequence[int] | int, 
         dim: the axis.
 
     Raises:
-        ArgumentError: a number is negative, or there is not one for each index.
+        ArgumentError: a number is negative or too large, or there is not one for each index.
     """
     if dim is None:
         return repeat_interleave(flatten(input), repeats, 0)
@@ -80,7 +82,10 @@ def repeat_interleave(input: T, repeats: Array | NDArray | Sequence[int] | int, 
             f"[repeat_interleave] expected one number of at least 0, or one for each of {size} places, "
             f"got {repeats}"
         )
-    return select_indices(input, axis, Indices(np.repeat(np.arange(size), counts)))
+    total = sum(counts.tolist()) if len(counts) == size else size * sum(counts.tolist())
+    check_shape("repeat_interleave", (*input.shape[:axis], total, *input.shape[axis + 1 :]))
+    with host_memory("repeat_interleave"):
+        return select_indices(input, axis, Indices(np.repeat(np.arange(size), counts)))
 
 
 @export("dl", "Tensor")
@@ -118,8 +123,7 @@ def roll(input: T, shifts: int | Shape, dims: int | Shape | None = None) -> T:
     """
     if dims is None:
         return reshape(roll(flatten(input), shifts, 0), input.shape)
-    offsets = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-    axes = (dims,) if isinstance(dims, int) else tuple(dims)
+    offsets, axes = strides.sizes("roll", (shifts,)), strides.sizes("roll", (dims,))
     if len(offsets) != len(axes):
         raise ArgumentError(f"[roll] expected as many shifts as axes, got {offsets} for {axes}")
     for offset, dim in zip(offsets, axes, strict=True):

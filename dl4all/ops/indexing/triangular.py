@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dl4all.errors import ArgumentError, ShapeError
+from dl4all.errors import ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import pack, run, strided_grid
+from dl4all.ops.core.limits import check_shape, integer
 from dl4all.ops.core.op import Kernel, Result, example, op
-from dl4all.ops.core.tensor_base import Array, TensorBase, contiguous_strides
+from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides
 from dl4all.ops.memory.copy import MOVABLE_DTYPES, word_shaders
 from dl4all.ops.memory.views import contiguous, put_region
 from dl4all.ops.memory.views import diagonal as diagonal_view
@@ -25,19 +26,23 @@ def _infer_triangle(name: str) -> Any:
     def infer(input: TensorBase, diagonal: int) -> Result:
         if len(input.shape) < 2:
             raise ShapeError(f"[{name}] expected matrices, got shape {input.shape}")
-        if not isinstance(diagonal, int):
-            raise ArgumentError(f"[{name}] diagonal must be an int, got {diagonal!r}")
+        integer(name, "diagonal", diagonal)
         return input.shape, input.dtype
 
     return infer
+
+
+def _nearest(diagonal: int, shape: Shape) -> int:
+    """A diagonal that gives the same triangle, and is no further from the matrix than need be."""
+    rows, columns = shape[-2:]
+    return max(min(diagonal, columns), -rows)
 
 
 def _run_triangle(upper: bool) -> Any:
     def launch(out: TensorBase, input: TensorBase, diagonal: int) -> None:
         x = contiguous(input)
         rows, columns = x.shape[-2:]
-        clamped = max(min(diagonal, columns), -rows)  # fits 32 bits; a diagonal further out gives the same
-        push = pack(x.numel(), x.offset, rows, columns, clamped)
+        push = pack(x.numel(), x.offset, rows, columns, _nearest(diagonal, x.shape))
         run(TRIANGLE[upper][out.dtype.itemsize], strided_grid(x.numel(), WORKGROUP), push, x, out)
 
     return launch
@@ -73,7 +78,7 @@ def tril(input: Array, diagonal: int = 0) -> Array:
         >>> dl.tril(dl.ones(2, 2)).tolist()
         [[1.0, 0.0], [1.0, 1.0]]
     """
-    return np.tril(input, diagonal)
+    return np.tril(input, _nearest(diagonal, input.shape))
 
 
 tril.defgrad(lambda g, diagonal: tril(g, diagonal))
@@ -103,7 +108,7 @@ def triu(input: Array, diagonal: int = 0) -> Array:
         >>> dl.triu(dl.ones(2, 2), 1).tolist()
         [[0.0, 1.0], [0.0, 0.0]]
     """
-    return np.triu(input, diagonal)
+    return np.triu(input, _nearest(diagonal, input.shape))
 
 
 triu.defgrad(lambda g, diagonal: triu(g, diagonal))
@@ -111,11 +116,16 @@ triu.defgrad(lambda g, diagonal: triu(g, diagonal))
 
 @export("dl", "Tensor")
 def diag_embed(input: T, offset: int = 0) -> T:
-    """Matrices with the last axis on a diagonal and zeros elsewhere; `offset` 1 is above the main one."""
+    """Matrices with the last axis on a diagonal and zeros elsewhere; `offset` 1 is above the main one.
+
+    Raises:
+        ShapeError: there is no axis.
+        ArgumentError: `offset` is no int, or too large.
+    """
     if not input.shape:
         raise ShapeError("[diag_embed] expected at least one axis, got shape ()")
-    size = input.shape[-1] + abs(offset)
-    shape = (*input.shape[:-1], size, size)
+    size = input.shape[-1] + abs(integer("diag_embed", "offset", offset))
+    shape = check_shape("diag_embed", (*input.shape[:-1], size, size))
     ndim = len(shape)
     region = strides.diagonal(shape, contiguous_strides(shape), 0, offset, ndim - 2, ndim - 1)
     return put_region(input, shape, region)

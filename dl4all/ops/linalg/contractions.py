@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.indexing.concatenation import cat
@@ -72,10 +73,11 @@ def tensordot(a: Array, b: Array, dims: int | Sequence[int | Sequence[int]] = 2)
         >>> dl.tensordot(dl.ones(2, 3, 5), dl.ones(5, 3), dims=([1, 2], [1, 0])).tolist()
         [15.0, 15.0]
     """
-    if isinstance(dims, int):
-        if not 0 <= dims <= min(len(a.shape), len(b.shape)):
-            raise ArgumentError(f"[tensordot] {a.shape} and {b.shape} have no {dims} axes to meet")
-        first, second = list(range(len(a.shape) - dims, len(a.shape))), list(range(dims))
+    if not isinstance(dims, (tuple, list)):
+        count = integer("tensordot", "dims", dims)
+        if not 0 <= count <= min(len(a.shape), len(b.shape)):
+            raise ArgumentError(f"[tensordot] {a.shape} and {b.shape} have no {count} axes to meet")
+        first, second = list(range(len(a.shape) - count, len(a.shape))), list(range(count))
     else:
         pairs = [[d] if isinstance(d, int) else list(d) for d in dims]
         if len(pairs) != 2 or len(pairs[0]) != len(pairs[1]):
@@ -153,7 +155,7 @@ def matrix_power(input: Array, n: int) -> Array:
     """
     if len(input.shape) < 2 or input.shape[-1] != input.shape[-2]:
         raise ShapeError(f"[matrix_power] expected square matrices, got shape {input.shape}")
-    if n < 0:
+    if integer("matrix_power", "n", n) < 0:
         raise ArgumentError(f"[matrix_power] expected n of at least 0, got {n}; there are no inverses")
     power = None
     square = input

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.core.limits import host_memory
+from dl4all.ops.core.tensor_base import Array, check_repeated
 from dl4all.ops.elementwise.arithmetic import sub
 from dl4all.ops.memory.views import unsqueeze
 from dl4all.ops.reduce.vector_norm import norm
@@ -85,6 +88,7 @@ def pdist(input: Array, p: float = 2.0) -> Array:
     """
     if len(input.shape) != 2:
         raise ShapeError(f"[pdist] expected a matrix, got shape {input.shape}")
-    first = [i for i in range(input.shape[0]) for _ in range(i + 1, input.shape[0])]
-    second = [j for i in range(input.shape[0]) for j in range(i + 1, input.shape[0])]
+    check_repeated("pdist", input)
+    with host_memory("pdist"):
+        first, second = np.triu_indices(input.shape[0], 1)
     return norm(sub(input[first], input[second]), p, -1)

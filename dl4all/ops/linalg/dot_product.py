@@ -11,6 +11,7 @@ from dl4all.ops.core.launch import ceil_div, pack, run, shader
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.reduce.reduction_kernel import BUSY_WORKGROUPS, MIN_STEPS_PER_SLICE, WORKGROUP
+from dl4all.ops.reduce.repetition import fold_product
 from dl4all.ops.reduce.sums import SUM_REDUCTION, accurate_sum
 
 DOT = shader("linalg/dot.comp")
@@ -74,3 +75,6 @@ def dot(input: Array, tensor: Array) -> Array:
     """
     wide = input if input.dtype != np.float16 else input.astype(np.float32)
     return accurate_sum(wide * tensor, (0,), False, wide.dtype).astype(input.dtype)
+
+
+dot.define_fold(fold_product(dot))

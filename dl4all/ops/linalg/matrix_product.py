@@ -18,6 +18,7 @@ from dl4all.ops.linalg.gemm import GEMM_SHADERS
 from dl4all.ops.linalg.matvec import MATVEC, WORKGROUP, matvec
 from dl4all.ops.linalg.strided_matmul import strided_matmul
 from dl4all.ops.memory.views import contiguous, reshape, transpose
+from dl4all.ops.reduce.repetition import fold_product
 from dl4all.ops.reduce.sums import sum_to
 
 MATVEC_MAX_ROWS = 4  # with more rows, the tiles of gemm are faster
@@ -142,6 +143,9 @@ def matmul(input: Array, other: Array) -> Array:
         [[11.0]]
     """
     return _host_matmul(input, other)
+
+
+matmul.define_fold(fold_product(matmul))
 
 
 def _host_matmul(left: Any, right: Any) -> Any:

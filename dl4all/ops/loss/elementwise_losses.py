@@ -7,6 +7,7 @@ from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import real
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.loss_terms import binary_error, logistic_error, smooth_error, squared_error
@@ -78,9 +79,10 @@ def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta
         1.8125
     """
     _check_broadcast("smooth_l1_loss", input, target, reduction)
+    beta = real("smooth_l1_loss", "beta", beta)
     if beta < 0:
         raise ArgumentError(f"[smooth_l1_loss] beta must not be negative, got {beta}")
-    losses = smooth_error(input, target, beta=float(beta)) if beta else abs(input - target)
+    losses = smooth_error(input, target, beta=beta) if beta else abs(input - target)
     return reduced(losses, reduction)
 
 
@@ -104,9 +106,10 @@ def huber_loss(
         3.0625
     """
     _check_broadcast("huber_loss", input, target, reduction)
+    delta = real("huber_loss", "delta", delta)
     if delta <= 0:
         raise ArgumentError(f"[huber_loss] delta must be positive, got {delta}")
-    return reduced(_weighted(smooth_error(input, target, beta=float(delta)) * delta, weight), reduction)
+    return reduced(_weighted(smooth_error(input, target, beta=delta) * delta, weight), reduction)
 
 
 def _check_broadcast(name: str, input: Any, target: Any, reduction: str) -> None:
@@ -189,7 +192,8 @@ def binary_cross_entropy_with_logits(
     if pos_weight is None:
         losses = logistic_error(input, target)
     else:
-        losses = (1 - target) * input + (target * (pos_weight - 1) + 1) * logistic_error(input, 1.0)
+        negative, positive = logistic_error(input, 0.0), logistic_error(input, 1.0)
+        losses = (1 - target) * negative + (target * pos_weight) * positive
     return reduced(_weighted(losses, weight), reduction)
 
 

@@ -15,6 +15,7 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.core.launch import pack, shader, strided_grid
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, Kernel, primitives
 from dl4all.ops.core.op import empty as empty_tensor
+from dl4all.ops.core.promotion import check_fits
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, all_samples
@@ -120,8 +121,14 @@ def new_like(tensor: TensorBase, shape: Shape, dtype: np.dtype[Any] | None = Non
     return empty_tensor(type(tensor).result_class, shape, dtype or tensor.dtype, tensor.device)
 
 
-def fill_with(target: TensorBase, value: Any) -> None:
-    """Set all elements of `target` to one number."""
+def fill_with(target: TensorBase, value: Any, name: str = "fill_") -> None:
+    """Set all elements of `target` to one number; `name` is that of the op, for errors.
+
+    Raises:
+        ArgumentError: a Python number does not fit into the dtype; a float may round to infinity.
+    """
+    if not isinstance(value, np.ndarray):
+        check_fits(name, value, target.dtype)
     if 0 in target.shape:
         return
     target = all_samples(target)

@@ -6,15 +6,16 @@ Here, and not in ops, the time passes that the links of simulated devices take.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
+from dl4all.ops.core.limits import host_memory
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
+from dl4all.runtime import fork
 from dl4all.runtime.profiler import recorder
 from dl4all.scheduler import link
 from dl4all.scheduler.device import Device
@@ -24,7 +25,7 @@ from dl4all.scheduler.task import Task
 
 _streams: dict[str, Stream] = {}
 """Threads that bring what devices send to other ones, by the name of the device that sends."""
-_streams_lock = threading.Lock()
+_streams_lock = fork.lock()
 
 
 def upload(cls: type[TensorBase], array: npt.NDArray[Any], device: Device, *, copy: bool) -> Any:
@@ -34,7 +35,8 @@ def upload(cls: type[TensorBase], array: npt.NDArray[Any], device: Device, *, co
         OutOfMemoryError
     """
     simulated = device.simulated
-    result = from_host(cls, array, device, copy=copy or simulated is not None)
+    with host_memory("to"):
+        result = from_host(cls, array, device, copy=copy or simulated is not None)
     if simulated is not None:
         link.receive(simulated, result.storage)
     return result
@@ -42,7 +44,7 @@ def upload(cls: type[TensorBase], array: npt.NDArray[Any], device: Device, *, co
 
 def download(tensor: TensorBase) -> npt.NDArray[Any]:
     """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy."""
-    array = tensor.on_host()
+    array = tensor.on_host(each=False)
     simulated = tensor.device.simulated
     if simulated is None:
         return array

@@ -12,6 +12,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides as layout
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import integer
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, contiguous_strides
 from dl4all.ops.elementwise.arithmetic import clone
@@ -110,7 +111,7 @@ def flatten(input: T, start_dim: int = 0, end_dim: int = -1) -> T:
 def squeeze(input: T, dim: Dims = None) -> T:
     """A view without the axes of size 1: all of them, or those among `dim`."""
     ndim = len(input.shape)
-    dims = range(ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    dims = range(ndim) if dim is None else layout.sizes("squeeze", (dim,))
     squeezed = {layout.axis("squeeze", d, max(ndim, 1)) for d in dims}
     return index(
         input, tuple(0 if i in squeezed and size == 1 else slice(None) for i, size in enumerate(input.shape))
@@ -167,7 +168,7 @@ def movedim(input: T, source: int | Shape, destination: int | Shape) -> T:
     """
     ndim = max(len(input.shape), 1)
     old, new = (
-        [layout.axis("movedim", d, ndim) for d in ((dims,) if isinstance(dims, int) else dims)]
+        [layout.axis("movedim", d, ndim) for d in layout.sizes("movedim", (dims,))]
         for dims in (source, destination)
     )
     if len(old) != len(new) or len(set(old)) != len(old) or len(set(new)) != len(new):
@@ -222,6 +223,7 @@ def narrow(input: T, dim: int, start: int, length: int) -> T:
     """
     axis = layout.axis("narrow", dim, len(input.shape))
     size = input.shape[axis]
+    integer("narrow", "start", start), integer("narrow", "length", length)
     first = start + size if start < 0 else start
     if not 0 <= first <= first + length <= size:
         raise ArgumentError(
@@ -242,6 +244,7 @@ def diagonal(input: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
     if first == second:
         raise ArgumentError(f"[diagonal] dim1 and dim2 are the same axis, {first}")
     shape = input.shape
+    integer("diagonal", "offset", offset)
     result: T = input.as_strided(*layout.diagonal(shape, input.strides, input.offset, offset, first, second))
     region = layout.diagonal(shape, contiguous_strides(shape), 0, offset, first, second)
     tape.add_node(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from dl4all.ops.core import tape
+from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, TensorBase
@@ -284,7 +284,7 @@ def _normalize_last_axes(
 ) -> Any:
     """Normalises over the last axes, as rows of :func:`grouped_norm`."""
     _check_tensors(name, input, weight, bias)
-    sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    sizes = strides.sizes(name, (normalized_shape,))
     if not sizes or input.shape[len(input.shape) - len(sizes) :] != sizes or len(sizes) > len(input.shape):
         raise ShapeError(f"[{name}] expected an input of shape (..., {str(sizes)[1:-1]}), got {input.shape}")
     for operand, tensor in (("weight", weight), ("bias", bias)):

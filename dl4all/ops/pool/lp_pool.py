@@ -10,6 +10,8 @@ from dl4all.ops.conv.window import sizes
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul
+from dl4all.ops.elementwise.comparison import eq
+from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.pool.avg_pool import avg_pool2d
 from dl4all.ops.pool.pool1d import avg_pool1d, one_number
@@ -90,4 +92,6 @@ def _root(means: Any, count: int, power: float) -> Any:
         raise ArgumentError(
             f"[lp_pool] expected a power above 0, got {power}; for the largest there is max_pool"
         )
-    return pow(mul(means, count), 1 / power)
+    total = mul(means, count)
+    empty = eq(total, 0)  # there the slope of a root is infinite
+    return where(empty, 0.0, pow(where(empty, 1.0, total), 1 / power))

@@ -103,7 +103,9 @@ def _max_unpool(
         (n - 1) * s - 2 * p + k for n, s, p, k in zip(input.shape[-axes:], step, pad, kernel, strict=True)
     )
     if output_size is not None:
-        requested = tuple(output_size)[-axes:]
+        if not isinstance(output_size, (tuple, list)):
+            raise ArgumentError(f"[{name}] output_size must be a list of ints, got {output_size!r}")
+        requested = sizes(name, "output_size", tuple(output_size)[-axes:], 0, axes)
         if len(requested) != axes or any(
             abs(r - n) >= s for r, n, s in zip(requested, size, step, strict=True)
         ):

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.conv.window import Window, checked_output_size, sizes, window
 from dl4all.ops.core.launch import ceil_div
+from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 
 Sizes: TypeAlias = int | Sequence[int]
@@ -100,7 +101,7 @@ def sliding(
     win = window(op, kernel_size, kernel_size if stride in (None, ()) else stride, padding, dilation)
     if isinstance(padding, str) or any(pad > k // 2 for pad, k in zip(win.before, win.kernel, strict=True)):
         raise ArgumentError(f"[{op}] padding {padding!r} is more than half of kernel_size {kernel_size!r}")
-    if divisor == 0:
+    if divisor is not None and integer(op, "divisor_override", divisor) == 0:
         raise ArgumentError(f"[{op}] divisor_override must not be 0")
     size = shape[-2:]
     if ceil_mode:  # the last window may end outside, but must begin inside

@@ -13,6 +13,7 @@ from dl4all.errors import ArgumentError, DTypeError, GradientError
 from dl4all.ops.core import philox, tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.limits import real
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, primitives
 from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, overlaps_itself
@@ -46,7 +47,8 @@ def uniform_(input: T, low: float = 0.0, high: float = 1.0, *, generator: Genera
         >>> bool(-1 <= x.numpy().min() and x.numpy().max() < 1)
         True
     """
-    if not (np.isfinite([low, high]).all() and low <= high):
+    limits = real("uniform_", "low", low), real("uniform_", "high", high)
+    if not (np.isfinite(limits).all() and limits[0] <= limits[1]):
         raise ArgumentError(f"[uniform_] expected finite numbers low <= high, got {low} and {high}")
     dtype = input.dtype.type
     # Rounding may reach the excluded end.
@@ -79,6 +81,7 @@ def normal_(input: T, mean: float = 0.0, std: float = 1.0, *, generator: Generat
         >>> bool(abs(x.numpy().mean() - 3) < 0.01)
         True
     """
+    mean, std = real("normal_", "mean", mean), real("normal_", "std", std)
     if not std >= 0:
         raise ArgumentError(f"[normal_] the standard deviation must be at least 0, got {std}")
     dtype = input.dtype.type

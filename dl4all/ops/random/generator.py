@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import threading
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.core import philox, tape
 from dl4all.ops.core.launch import ceil_div
 from dl4all.ops.vmap.batched_tensor import PerSampleFallback
+from dl4all.runtime import fork
 from dl4all.runtime.scopes import Setting, assigned
 
 State = tuple[int, int]
@@ -37,7 +37,7 @@ class Generator:
     """
 
     def __init__(self, seed: int = 0) -> None:
-        self._lock = threading.Lock()
+        self._lock = fork.lock()
         self.manual_seed(seed)
 
     def __repr__(self) -> str:

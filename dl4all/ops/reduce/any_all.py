@@ -12,7 +12,8 @@ from dl4all.ops.core.tensor_base import Array, Dims, TensorBase
 from dl4all.ops.elementwise.comparison import eq, gt, ne
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.reduce.reduction_kernel import axes_of, reduced_shape
-from dl4all.ops.reduce.sums import COUNT_REDUCTION, sum
+from dl4all.ops.reduce.repetition import fold_linear, once
+from dl4all.ops.reduce.sums import COUNT_REDUCTION, named_axes, sum
 
 
 def _infer_count(input: TensorBase, *, dim: Any) -> Result:
@@ -62,6 +63,9 @@ def count_nonzero(input: Array, dim: Dims = None) -> Array:
     return np.asarray(np.count_nonzero(input, axis=axes_of("count_nonzero", dim, input.ndim)), np.int64)
 
 
+count_nonzero.define_fold(fold_linear(count_nonzero, named_axes))
+
+
 @export("dl", "Tensor")
 def any(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
     """Whether any element along axes is not 0: bool, but uint8 for uint8.
@@ -71,7 +75,8 @@ def any(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         >>> dl.any(dl.tensor([[True, False], [False, False]]), dim=1).tolist()
         [True, False]
     """
-    return _truth(gt(sum(ne(input, 0), dim, keepdim, dtype="float32"), 0), input)
+    x = once(input, dim)
+    return _truth(gt(sum(ne(x, 0), dim, keepdim, dtype="float32"), 0), input)
 
 
 @export("dl", "Tensor")
@@ -83,7 +88,8 @@ def all(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         >>> dl.all(dl.tensor([[True, True], [False, True]]), dim=1).tolist()
         [True, False]
     """
-    return _truth(eq(sum(eq(input, 0), dim, keepdim, dtype="float32"), 0), input)
+    x = once(input, dim)
+    return _truth(eq(sum(eq(x, 0), dim, keepdim, dtype="float32"), 0), input)
 
 
 def _truth(result: Any, input: Any) -> Any:

@@ -13,14 +13,15 @@ from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import shader
 from dl4all.ops.core.op import Kernel, Result, example, op
-from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase
+from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.comparison import eq, maximum, minimum
 from dl4all.ops.indexing.gather_scatter import gather
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import reshape
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, fill_from_host, one_axis, reduced_shape
+from dl4all.ops.reduce.repetition import fold_alike, index_in_view, repetition
 from dl4all.ops.reduce.row_kernels import RowShaders, run_rows
-from dl4all.ops.reduce.sums import AXES_EXAMPLES, expand_reduced, sum
+from dl4all.ops.reduce.sums import AXES_EXAMPLES, expand_reduced, named_axes, sum
 from dl4all.scheduler import fallback
 
 MAX_REDUCTION = Reduction("LARGEST", "s.value")
@@ -153,6 +154,10 @@ def amin(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     return input.min(axis=axes_of("amin", dim, input.ndim), keepdims=keepdim)
 
 
+amax.define_fold(fold_alike(amax, named_axes))
+amin.define_fold(fold_alike(amin, named_axes))
+
+
 def _index_axes(name: str, dim: Any, ndim: int) -> tuple[int, ...]:
     if dim is None:
         return tuple(range(ndim))
@@ -245,6 +250,26 @@ def argmin(input: Array, dim: int | None = None, keepdim: bool = False) -> Array
     return _host_index("argmin", input, dim, keepdim)
 
 
+def _fold_index(index: Callable[..., Any]) -> Callable[..., Any]:
+    """The fold of `index`, which is argmax or argmin: the first copy of an element counts."""
+
+    def fold(input: TensorBase, *, dim: int | None, keepdim: bool) -> Any:
+        found = repetition(input, _index_axes(index.__name__, dim, len(input.shape)))
+        if found is None:
+            return None
+        result = index(found.elements, dim, keepdim)
+        if dim is not None:
+            return result
+        place = index_in_view(int(result.on_host().item()), found.elements.shape, input.shape)
+        return from_host(type(result), np.full(result.shape, place), input.device, copy=False)
+
+    return fold
+
+
+argmax.define_fold(_fold_index(argmax))
+argmin.define_fold(_fold_index(argmin))
+
+
 @overload
 def max(input: Array, dim: None = None, keepdim: bool = False) -> Array: ...
 @overload
@@ -310,6 +335,9 @@ def _extreme_along_axis(name: str, input: Any, dim: int, keepdim: bool) -> Extre
     """The values and indices of :func:`max` or :func:`min` along one axis."""
     if isinstance(dim, (tuple, list)):
         raise ArgumentError(f"[{name}] expected one axis, got dim={dim!r}; dl.a{name} takes several")
+    found = repetition(input, _index_axes(name, dim, len(input.shape)))
+    if found is not None:
+        return _extreme_along_axis(name, found.elements, dim, keepdim)
     value, index = (amax, argmax) if name == "max" else (amin, argmin)
     with tape.gradients(False):
         result = Extremes(value(input, dim, keepdim), index(input, dim, keepdim))

@@ -12,6 +12,9 @@ from dl4all.ops.elementwise.arithmetic import true_divide
 from dl4all.ops.elementwise.comparison import isnan
 from dl4all.ops.elementwise.logic import logical_not, where
 from dl4all.ops.memory.conversion import cast
+from dl4all.ops.memory.views import expand
+from dl4all.ops.reduce.reduction_kernel import axes_of
+from dl4all.ops.reduce.repetition import once, repetition
 from dl4all.ops.reduce.sums import mean, sum
 
 
@@ -24,7 +27,11 @@ def nansum(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTyp
         >>> dl.nansum(dl.tensor([1.0, float("nan"), 3.0])).item()
         4.0
     """
-    return sum(_nan_to_zero(input), dim, keepdim, dtype=dtype)
+    found = repetition(input, axes_of("nansum", dim, len(input.shape)))
+    if found is None:
+        return sum(_nan_to_zero(input), dim, keepdim, dtype=dtype)
+    zeros_for_nan = _nan_to_zero(found.elements)
+    return sum(expand(zeros_for_nan, *input.shape), dim, keepdim, dtype=dtype)
 
 
 @export("dl", "Tensor")
@@ -41,6 +48,7 @@ def nanmean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTy
     """
     if input.dtype.kind != "f":
         return mean(input, dim, keepdim, dtype=dtype)
+    input = once(input, dim)
     x = input if dtype is None else cast(input, np.dtype(dtype).name)
     count = sum(cast(logical_not(isnan(x)), x.dtype.name), dim, keepdim)
     return true_divide(sum(_nan_to_zero(x), dim, keepdim), count)

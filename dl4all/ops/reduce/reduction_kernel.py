@@ -28,7 +28,8 @@ WORKGROUP = 128
 RANK = 4  # the most axes, after merging, that the kernel keeps, and that it reduces
 BUSY_WORKGROUPS = 512  # that keep any device busy
 MIN_STEPS_PER_SLICE = 64  # of an invocation; shorter slices are not worth a workgroup
-STATE_WORDS = {"MOMENTS": 3, "ARGMAX": 2, "ARGMIN": 2, "LOGSUMEXP": 2}  # of 32 bits, if more than 1
+# Words of 32 bits, where there are more than one.
+STATE_WORDS = {"MOMENTS": 3, "WIDE_MOMENTS": 5, "ARGMAX": 2, "ARGMIN": 2, "LOGSUMEXP": 2}
 
 
 def axes_of(op: str, dim: Any, ndim: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +13,19 @@ from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase
-from dl4all.ops.elementwise.arithmetic import mul, neg, sub
+from dl4all.ops.elementwise.arithmetic import add, mul, neg, sub
 from dl4all.ops.elementwise.transcendental import exp
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, reduced_shape
+from dl4all.ops.reduce.repetition import repetition
 from dl4all.ops.reduce.row_kernels import RowShaders, row_shaders, run_rows
-from dl4all.ops.reduce.sums import AXES_EXAMPLES, EMPTY_EXAMPLES, accurate_sum, expand_reduced, sum
+from dl4all.ops.reduce.sums import (
+    AXES_EXAMPLES,
+    EMPTY_EXAMPLES,
+    accurate_sum,
+    expand_reduced,
+    named_axes,
+    sum,
+)
 
 SOFTMAX, LOG_SOFTMAX = (row_shaders("reduce/softmax.comp", LOG=log) for log in (0, 1))
 SOFTMAX_BACKWARD, LOG_SOFTMAX_BACKWARD = (
@@ -261,3 +270,11 @@ def logsumexp(input: Array, dim: Dims, keepdim: bool = False) -> Array:
     high = np.where(np.isfinite(high), high, np.zeros((), input.dtype)).astype(input.dtype)
     result = np.log(accurate_sum(np.exp(input - high), axes, True, input.dtype)) + high
     return result.reshape(reduced_shape(input.shape, axes, keepdim))
+
+
+def _fold_logsumexp(input: TensorBase, *, dim: Any, keepdim: bool) -> Any:
+    found = repetition(input, named_axes(input, dim=dim))
+    return None if found is None else add(logsumexp(found.elements, dim, keepdim), math.log(found.times))
+
+
+logsumexp.define_fold(_fold_logsumexp)

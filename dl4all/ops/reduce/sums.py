@@ -14,10 +14,13 @@ from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tape import repeated_axes
 from dl4all.ops.core.tensor_base import Array, Dims, DTypeLike, Shape, TensorBase
+from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import where
+from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import expand, reshape
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, float_dtype, reduced_shape, sum_dtype
+from dl4all.ops.reduce.repetition import fold_alike, fold_linear, repetition
 
 SUM_REDUCTION = Reduction("SUM", "s.value / p.number")
 COUNT_REDUCTION = Reduction("COUNT", "s.count", wide=True)
@@ -139,6 +142,7 @@ def sum_to(input: Array, shape: Shape) -> Array:
 
 
 primitives.sum_to = sum_to
+sum_to.define_fold(fold_linear(sum_to, lambda input, shape: repeated_axes(tuple(shape), input.shape)))
 
 
 def _infer_sum(name: str) -> Callable[..., Result]:
@@ -194,6 +198,14 @@ def sum(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLi
     return accurate_sum(input, axes_of("sum", dim, input.ndim), keepdim, sum_dtype("sum", input, dtype))
 
 
+def named_axes(input: TensorBase, *, dim: Any, **arguments: Any) -> tuple[int, ...]:
+    """The axes that the argument `dim` of a reduction names."""
+    return axes_of("reduction", dim, len(input.shape))
+
+
+sum.define_fold(fold_linear(sum, named_axes))
+
+
 def _infer_mean(input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> Result:
     axes = axes_of("mean", dim, len(input.shape))
     return reduced_shape(input.shape, axes, keepdim), float_dtype("mean", input, dtype)
@@ -243,6 +255,9 @@ def mean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeL
     wide = np.result_type(result_dtype, np.float32)  # the sum, or the count, may overflow float16
     added = accurate_sum(input, axes, keepdim, wide)
     return (added / np.asarray(reduced_numel(input.shape, axes) or math.nan, wide)).astype(result_dtype)
+
+
+mean.define_fold(fold_alike(mean, named_axes))
 
 
 def _run_prod(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> None:
@@ -298,3 +313,26 @@ def prod(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeL
     """
     axes = axes_of("prod", dim, input.ndim)
     return input.prod(axis=axes, keepdims=keepdim, dtype=sum_dtype("prod", input, dtype))
+
+
+def _fold_prod(input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> Any:
+    found = repetition(input, named_axes(input, dim=dim))
+    if found is None:
+        return None
+    result_dtype = sum_dtype("prod", input, dtype)
+    if result_dtype == np.float16:  # powers of what is rounded would be far off
+        return cast(_power(prod(found.elements, dim, keepdim, dtype="float32"), found.times), "float16")
+    return _power(prod(found.elements, dim, keepdim, dtype=result_dtype), found.times)
+
+
+def _power(base: Any, times: int) -> Any:
+    """The product of so many factors, by squares: integers wrap, and signs are right."""
+    result = None
+    while times:
+        if times % 2:
+            result = base if result is None else mul(result, base)
+        base, times = mul(base, base) if times > 1 else base, times // 2
+    return result
+
+
+prod.define_fold(_fold_prod)

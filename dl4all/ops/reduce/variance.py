@@ -8,27 +8,32 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.limits import real
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Dims, TensorBase
 from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, reduced_shape
+from dl4all.ops.reduce.repetition import repetition
 from dl4all.ops.reduce.sums import (
     AXES_EXAMPLES,
     EMPTY_EXAMPLES,
     accurate_sum,
     expand_reduced,
     mean,
+    named_axes,
     reduced_numel,
 )
 
 VARIANCE_REDUCTION = Reduction("MOMENTS", "variance(s, p.number)")
-STD_REDUCTION = Reduction("MOMENTS", "sqrt(variance(s, p.number))")
+STD_REDUCTION = Reduction("WIDE_MOMENTS", "deviation(s, p.number)")
+
+SMALL_SQUARE = 1e-30
+"""From here on the squares of deviations that count are no subnormal float32."""
 
 # With a correction, the variance of a single element and its gradient are nan, which tests cannot compare.
 VARIANCE_EXAMPLES = (
@@ -43,8 +48,7 @@ VARIANCE_EXAMPLES = (
 def _infer_variance(name: str) -> Callable[..., Result]:
     def infer(input: TensorBase, *, dim: Any, correction: float, keepdim: bool) -> Result:
         check_float(name, input)
-        if not isinstance(correction, (int, float)):
-            raise ArgumentError(f"[{name}] correction must be a number, got {correction!r}")
+        real(name, "correction", correction, finite=True)
         return reduced_shape(input.shape, axes_of(name, dim, len(input.shape)), keepdim), input.dtype
 
     return infer
@@ -77,10 +81,15 @@ def _host_variance(input: Any, dim: Any, correction: float, keepdim: bool) -> An
     return squares / np.asarray(_degrees_of_freedom(x.shape, dim, correction), x.dtype)
 
 
+def _shifted(input: Any, dim: Any) -> Any:
+    """The elements minus the first one along axes."""
+    return sub(input, tape.alias(_first_elements(input, axes_of("var", dim, len(input.shape)))))
+
+
 def _variance_gradient(g: Any, input: Any, dim: Any, correction: float, keepdim: bool) -> Any:
-    shifted = sub(input, tape.alias(_first_elements(input, axes_of("var", dim, len(input.shape)))))
-    deviations = sub(shifted, mean(shifted, dim, keepdim=True))
     scale = 2 / (_degrees_of_freedom(input.shape, dim, correction) or math.nan)
+    shifted = _shifted(input, dim)
+    deviations = sub(shifted, mean(shifted, dim, keepdim=True))
     return expand_reduced(g, input.shape, dim, keepdim) * deviations * scale
 
 
@@ -113,12 +122,19 @@ def var(input: Array, dim: Dims = None, *, correction: float = 1, keepdim: bool 
         >>> dl.var(dl.tensor([1.0, 2.0, 3.0])).item()
         1.0
     """
-    return _host_variance(input, dim, correction, keepdim)
+    result = _host_variance(input, dim, correction, keepdim)
+    # float32 may be too narrow for a sum of squares whose mean it can hold.
+    if input.dtype == np.float32 and not np.isfinite(result).all():
+        return _host_variance(input.astype(np.float64), dim, correction, keepdim).astype(np.float32)
+    return result
 
 
 def _std_gradient(g: Any, input: Any, result: Any, dim: Any, correction: float, keepdim: bool) -> Any:
-    half = where(eq(result, 0), 0.0, true_divide(g, mul(result, 2)))
-    return _variance_gradient(half, input, dim, correction, keepdim)
+    divisor = where(eq(result, 0), 1.0, result)  # equal elements have no deviations that could be divided
+    gradient, divisor = (expand_reduced(x, input.shape, dim, keepdim) for x in (g, divisor))
+    scale = 1 / (_degrees_of_freedom(input.shape, dim, correction) or math.nan)
+    ratios = true_divide(_shifted(input, dim), divisor)
+    return gradient * sub(ratios, mean(ratios, dim, keepdim=True)) * scale
 
 
 @export("dl", "Tensor")
@@ -149,7 +165,28 @@ def std(input: Array, dim: Dims = None, *, correction: float = 1, keepdim: bool 
         >>> dl.std(dl.tensor([1.0, 3.0]), correction=0).item()
         1.0
     """
-    return np.sqrt(_host_variance(input, dim, correction, keepdim))
+    squares = _host_variance(input, dim, correction, keepdim)
+    in_range = (squares > SMALL_SQUARE) & np.isfinite(squares)
+    if input.dtype == np.float32 and not in_range.all():
+        squares = _host_variance(input.astype(np.float64), dim, correction, keepdim)
+    return np.sqrt(squares).astype(input.dtype, copy=False)
+
+
+def _fold(name: str, of_elements: Callable[..., Any]) -> Callable[..., Any]:
+    def fold(input: TensorBase, *, dim: Any, correction: float, keepdim: bool) -> Any:
+        found = repetition(input, named_axes(input, dim=dim))
+        if found is None:
+            return None
+        freedom = _degrees_of_freedom(input.shape, dim, correction)
+        ratio = reduced_numel(input.shape, axes_of(name, dim, len(input.shape))) / (freedom or math.nan)
+        scale = ratio if name == "var" else math.sqrt(ratio)
+        return mul(of_elements(found.elements, dim, correction=0, keepdim=keepdim), scale)
+
+    return fold
+
+
+var.define_fold(_fold("var", var))
+std.define_fold(_fold("std", std))
 
 
 @export("dl")

@@ -13,16 +13,18 @@ from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Dims, DTypeLike, TensorBase
 from dl4all.ops.elementwise.arithmetic import mul, true_divide
 from dl4all.ops.elementwise.comparison import eq
-from dl4all.ops.elementwise.logic import where
-from dl4all.ops.elementwise.rounding import abs, sign
+from dl4all.ops.elementwise.logic import logical_or, where
+from dl4all.ops.elementwise.rounding import abs, sign, zero
 from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, float_dtype, reduced_shape
+from dl4all.ops.reduce.repetition import repetition
 from dl4all.ops.reduce.sums import (
     AXES_EXAMPLES,
     EMPTY_EXAMPLES,
     accurate_sum,
     expand_reduced,
+    named_axes,
     reduced_numel,
     sum,
 )
@@ -74,7 +76,7 @@ def _norm_gradient(g: Any, input: Any, result: Any, p: Any, dim: Any, keepdim: b
     order = _order(p)
     gradient, norm = (expand_reduced(v, input.shape, dim, keepdim) for v in (g, result))
     if order == 0:
-        return mul(input, 0.0)
+        return zero(input)
     if order == 1:
         return gradient * sign(input)
     if order == 2:
@@ -82,8 +84,10 @@ def _norm_gradient(g: Any, input: Any, result: Any, p: Any, dim: Any, keepdim: b
     if math.isinf(order):
         ties = cast(eq(abs(input), norm), input.dtype.name)
         return gradient * sign(input) * ties / sum(ties, dim, keepdim=True)
-    share = where(eq(norm, 0), 0.0, pow(true_divide(abs(input), norm), order - 1))
-    return gradient * sign(input) * share
+    share = pow(true_divide(abs(input), norm), order - 1)
+    # Below order 1 the share of an element of 0 is infinite.
+    is_zero = logical_or(eq(norm, 0), eq(input, 0)) if order < 1 else eq(norm, 0)
+    return gradient * sign(input) * where(is_zero, 0.0, share)
 
 
 @export("dl", "Tensor")
@@ -143,3 +147,18 @@ def norm(
     return (added if order == 1 else np.sqrt(added) if order == 2 else added ** (1 / order)).astype(
         result_dtype
     )
+
+
+def _fold(input: TensorBase, *, p: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
+    found = repetition(input, named_axes(input, dim=dim))
+    if found is None:
+        return None
+    result_dtype, order = float_dtype("norm", input, dtype), _order(p)
+    wide = np.result_type(result_dtype, np.float32).name  # the factor may overflow float16
+    result = norm(found.elements, p, dim, keepdim, dtype=wide)
+    if not math.isinf(order):
+        result = mul(result, float(found.times) ** (1 / order) if order else float(found.times))
+    return result if result.dtype == result_dtype else cast(result, result_dtype.name)
+
+
+norm.define_fold(_fold)

@@ -105,7 +105,7 @@ class BatchedTensor(BatchedTensorBase):
     def as_strided(self, shape: Shape, strides: Shape, offset: int) -> Any:
         return _view(self, shape, strides, offset, self.levels)
 
-    def on_host(self) -> npt.NDArray[Any]:
+    def on_host(self, *, each: bool = True) -> npt.NDArray[Any]:
         raise PerSampleFallback(READS)
 
     def _refuse(self, *_: Any, **__: Any) -> Any:

@@ -11,7 +11,7 @@ import itertools
 import math
 from typing import Any
 
-from dl4all.ops.attention.flash import split_flat
+from dl4all.ops.attention.flash import ROW_TERMS, split_flat
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.elementwise.arithmetic import add, mul, sub
 from dl4all.ops.elementwise.transcendental import rsqrt
@@ -175,16 +175,20 @@ def _mask(mask: Any, batch: int, repeats: int, levels: Levels) -> Any:
 
 def _attention(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     query, key, value, mask = operands
-    batch, queries, _ = query.shape
     folded = (_fold(o, levels) for o in (query, key, value))
-    result = op(*folded, _mask(mask, batch, arguments["repeats"], levels), **arguments)
-    return _unfold_flat(result, levels, (batch * queries * value.shape[2], batch * queries))
+    result = op(*folded, _mask(mask, query.shape[0], arguments["repeats"], levels), **arguments)
+    return _unfold_flat(result, levels, _attention_numels(query, value))
+
+
+def _attention_numels(query: Any, value: Any) -> tuple[int, ...]:
+    """The elements of each part of a result of flash attention."""
+    rows = math.prod(query.shape[:2])
+    return (rows * value.shape[2], *(rows,) * ROW_TERMS)
 
 
 def _attention_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
     grad, query, key, value, mask = operands
-    batch, queries, _ = query.shape
-    numels, saved = (batch * queries * value.shape[2], batch * queries), arguments["saved"]
+    batch, numels, saved = query.shape[0], _attention_numels(query, value), arguments["saved"]
     folded_arguments = {**arguments, "saved": None if saved is None else _fold_flat(saved, levels, numels)}
     folded = (_fold(o, levels) for o in (query, key, value))
     folded_mask = _mask(mask, batch, arguments["repeats"], levels)

@@ -11,6 +11,7 @@ from typing import Any
 
 from dl4all.errors import ArgumentError
 from dl4all.optim.optimizer import Optimizer
+from dl4all.tensor.arguments import checked_state
 
 
 class LRScheduler:
@@ -79,8 +80,73 @@ class LRScheduler:
         return {key: value for key, value in vars(self).items() if key not in ("optimizer", "lr_lambdas")}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load what :meth:`state_dict` returned; load the optimizer's state too."""
+        """Load what :meth:`state_dict` returned; load the optimizer's state too.
+
+        Nothing changes unless everything fits.
+
+        Raises:
+            ArgumentError: it is no state of this class with as many groups.
+        """
+        self._check_state(state_dict)
         vars(self).update(state_dict)
+
+    def _check_state(self, state_dict: Any) -> None:
+        """Raise an ArgumentError unless a state can be loaded."""
+        check_scheduler_state(self, state_dict)
+
+
+PER_GROUP = ("base_lrs", "_last_lr", "min_lrs", "max_lrs", "base_momentums", "max_momentums")
+"""Attributes of schedulers that have an entry for each group of the optimizer."""
+
+
+def check_scheduler_state(scheduler: Any, state: Any) -> None:
+    """Raise unless a state is one of a scheduler's class and of as many groups.
+
+    Raises:
+        ArgumentError
+    """
+    name, own = type(scheduler).__name__, scheduler.state_dict()
+    found = checked_state(name, state, own)
+    if unknown := [str(key) for key in found if key not in own]:
+        raise ArgumentError(f"[{name}] this is no state of a {name}: it has {', '.join(unknown)}, too")
+    groups = len(scheduler.optimizer.param_groups)
+    for key, value in own.items():
+        if not _is_alike(value, found[key]):
+            raise ArgumentError(
+                f"[{name}] the state's {key} is {found[key]!r:.100}, where this one has {value!r:.100}"
+            )
+        if key in PER_GROUP and len(found[key]) != groups:
+            raise ArgumentError(f"[{name}] {groups} groups, but the state's {key} has {len(found[key])}")
+
+
+def check_states(scheduler: Any, members: Sequence[Any], states: Any) -> None:
+    """Raise unless these are states of the members of a scheduler.
+
+    Raises:
+        ArgumentError
+    """
+    if not isinstance(states, (list, tuple)) or len(states) != len(members):
+        count = len(states) if isinstance(states, (list, tuple)) else states
+        raise ArgumentError(
+            f"[{type(scheduler).__name__}] {len(members)} schedulers, but the state has {count!r:.100}"
+        )
+    for member, state in zip(members, states, strict=True):
+        member._check_state(state)
+
+
+def _is_alike(own: Any, saved: Any) -> bool:
+    """Whether a saved value can stand for one of a scheduler's own. None stands for anything."""
+    if own is None or saved is None:
+        return True
+    if isinstance(own, (list, tuple)):
+        last = len(own) - 1
+        return isinstance(saved, (list, tuple)) and (
+            last < 0 or all(_is_alike(own[min(i, last)], entry) for i, entry in enumerate(saved))
+        )
+    for kinds in (Mapping, str, (int, float)):
+        if isinstance(own, kinds):
+            return isinstance(saved, kinds)
+    return isinstance(saved, type(own))
 
 
 def per_group(scheduler: str, what: str, value: float | Sequence[float], optimizer: Optimizer) -> list[float]:

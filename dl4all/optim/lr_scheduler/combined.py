@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dl4all.errors import ArgumentError
-from dl4all.optim.lr_scheduler.base import LRScheduler
+from dl4all.optim.lr_scheduler.base import LRScheduler, check_scheduler_state, check_states
 from dl4all.optim.optimizer import Optimizer
 
 
@@ -78,10 +78,22 @@ class SequentialLR(LRScheduler):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load what :meth:`state_dict` returned; load the optimizer's state too."""
+        """Load what :meth:`state_dict` returned; load the optimizer's state too.
+
+        Nothing changes unless everything fits.
+
+        Raises:
+            ArgumentError: it is no state of this class with as many groups.
+        """
+        self._check_state(state_dict)
         vars(self).update({key: value for key, value in state_dict.items() if key != "schedulers"})
         for scheduler, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
             scheduler.load_state_dict(state)
+
+    def _check_state(self, state_dict: Any) -> None:
+        """Raise an ArgumentError unless a state can be loaded."""
+        check_scheduler_state(self, state_dict)
+        check_states(self, self.schedulers, state_dict["schedulers"])
 
 
 class ChainedScheduler(LRScheduler):
@@ -136,7 +148,19 @@ class ChainedScheduler(LRScheduler):
         return {"_last_lr": self._last_lr, "schedulers": states}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load what :meth:`state_dict` returned; load the optimizer's state too."""
+        """Load what :meth:`state_dict` returned; load the optimizer's state too.
+
+        Nothing changes unless everything fits.
+
+        Raises:
+            ArgumentError: it is no state of this class with as many groups.
+        """
+        self._check_state(state_dict)
         self._last_lr = state_dict["_last_lr"]
         for scheduler, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
             scheduler.load_state_dict(state)
+
+    def _check_state(self, state_dict: Any) -> None:
+        """Raise an ArgumentError unless a state can be loaded."""
+        check_scheduler_state(self, state_dict)
+        check_states(self, self.schedulers, state_dict["schedulers"])

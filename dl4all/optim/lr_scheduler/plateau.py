@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dl4all.errors import ArgumentError
-from dl4all.optim.lr_scheduler.base import per_group
+from dl4all.optim.lr_scheduler.base import check_scheduler_state, per_group
 from dl4all.optim.optimizer import Optimizer
 
 
@@ -97,5 +97,16 @@ class ReduceLROnPlateau:
         return {key: value for key, value in vars(self).items() if key != "optimizer"}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load what :meth:`state_dict` returned; load the optimizer's state too."""
+        """Load what :meth:`state_dict` returned; load the optimizer's state too.
+
+        Nothing changes unless everything fits.
+
+        Raises:
+            ArgumentError: it is no state of this class with as many groups.
+        """
+        self._check_state(state_dict)
         vars(self).update(state_dict)
+
+    def _check_state(self, state_dict: Any) -> None:
+        """Raise an ArgumentError unless a state can be loaded."""
+        check_scheduler_state(self, state_dict)

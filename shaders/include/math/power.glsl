@@ -77,7 +77,8 @@ float powf(float x, float y) {
     if (is_inf(x)) return y > 0.0 ? sign * infinity() : 0.0 * sign;
     if (sign_bit(x) && !is_integer) return not_a_number();
     if (abs(y) > 1e12) {
-        return (magnitude > 1.0) == (y > 0.0) ? sign * infinity() : (magnitude == 1.0 ? sign : 0.0 * sign);
+        if (magnitude == 1.0) return sign;
+        return (magnitude > 1.0) == (y > 0.0) ? sign * infinity() : 0.0 * sign;
     }
     float low;
     const float high = extended_log2(magnitude, low);

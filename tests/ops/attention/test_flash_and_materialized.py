@@ -60,3 +60,63 @@ def test_masks_special_values_and_gradients(
 
     for result, expected in zip(computed("vulkan:0"), computed("cpu"), strict=True):
         close(result.astype(np.float64), expected, 2e-5)
+
+
+@pytest.mark.parametrize("products", [False, True], ids=["tiles", "products"])
+@pytest.mark.parametrize("keys", [64, 67])
+def test_gradients_of_large_scores(
+    products: bool, keys: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of scores around -1e9, one float has no digits left for the logarithm of their sum."""
+    monkeypatch.setattr(materialized, "applies", lambda *_: products)
+    rng = np.random.default_rng(keys)
+    arrays = [rng.standard_normal((1, n, 16)).astype(np.float32) for n in (21, keys, keys)]
+    mask = np.where(rng.random((21, keys)) > 0.3, 0.0, -1e9)
+    mask[3], mask[5] = -1e9, float(np.finfo(np.float32).min)  # as other libraries mask whole rows
+    mask[7] = 1e6
+
+    def gradients(operands: list[Any], attention: Any, mask: Any) -> list[Any]:
+        attention(*operands, attn_mask=mask).square().sum().backward()
+        return [operand.grad.numpy() for operand in operands]
+
+    tensors = [dl.tensor(a, device=device).requires_grad_() for a in arrays]
+    ours = dl.nn.functional.scaled_dot_product_attention
+    results = gradients(tensors, ours, dl.tensor(mask.astype(np.float32), device=device))
+    torch = pytest.importorskip("torch", reason="gradients are compared with PyTorch's")
+    mask[5] = -1e9  # exactly, all weights of a masked row are those without the mask
+    rounded = [torch.tensor(a, dtype=torch.float64, requires_grad=True) for a in arrays]
+    scores = (arrays[0][0] @ arrays[1][0].T / 4 + mask).astype(np.float32)
+    exact = gradients(rounded, _attention_of_rounded_scores(torch, scores), torch.tensor(mask))
+    for result, expected in zip(results, exact, strict=True):
+        close(result.astype(np.float64), expected, 1e-4)
+
+
+def _attention_of_rounded_scores(torch: Any, scores: Any) -> Any:
+    """Attention whose scores are rounded, and whose gradient is that of scores that are not."""
+
+    def attention(q: Any, k: Any, v: Any, attn_mask: Any) -> Any:
+        products = q @ k.transpose(1, 2) / 4 + attn_mask
+        rounded = products + (torch.tensor(scores, dtype=torch.float64) - products).detach()
+        return torch.softmax(rounded, 2) @ v
+
+    return attention
+
+
+@pytest.mark.parametrize("products", [False, True], ids=["tiles", "products"])
+@pytest.mark.parametrize("length", [8, 37, 40])
+def test_an_overflowing_query_keeps_from_later_keys(
+    products: bool, length: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A causal query does not attend to later keys: the nan of its weights reaches no gradient of theirs."""
+    monkeypatch.setattr(materialized, "applies", lambda *_: products)
+    rng = np.random.default_rng(length)
+    q, k, v = (
+        dl.tensor(rng.standard_normal((2, length, 16)).astype(np.float32), device=device).requires_grad_()
+        for _ in range(3)
+    )
+    row = length // 2 + 1
+    query = dl.where(dl.tensor(np.arange(length)[:, None] == row, device=device), 3e38, q)
+    dl.nn.functional.scaled_dot_product_attention(query, k, v, is_causal=True).sum().backward()
+    for tensor in (k, v):
+        finite = np.isfinite(tensor.grad.numpy()).all((0, 2))
+        assert finite.tolist() == [i > row for i in range(length)]

@@ -52,6 +52,21 @@ def test_what_was_found_is_used_by_this_process_and_the_next(bench: Bench) -> No
     assert bench.ran == []
 
 
+def test_more_classes_than_are_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was tuned is read again, and the rule is asked again."""
+    monkeypatch.setattr(autotune, "MOST_CLASSES", 3)
+    bench.again()
+    lucky(bench)
+    assert bench.choose() == "third"
+    for problem in [1 << bits for bits in range(4, 40)]:
+        assert bench.choose(problem) == "usual"
+        state = bench.device.tables["tuning"]
+        assert len(state.chosen) <= 3
+        assert not state.unknown
+    assert bench.choose() == "third"
+    assert bench.ran == []
+
+
 @pytest.mark.parametrize(("cost", "chosen"), [(0.97, "usual"), (0.90, "third"), (1.0, "usual")])
 def test_only_what_is_clearly_faster_wins(bench: Bench, cost: float, chosen: str) -> None:
     bench.cost["third"] = cost

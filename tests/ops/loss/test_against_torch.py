@@ -92,6 +92,28 @@ def test_cross_entropy_of_large_scores(spread: float, device: str) -> None:
     check(device, "cross_entropy", x, target, reduction="none", label_smoothing=0.1)
 
 
+@pytest.mark.parametrize("offset", [1e5, -1e7, 1e20])
+@pytest.mark.parametrize("classes", [12, 67, 1000])  # in fours, one by one, with long rows
+def test_cross_entropy_far_from_zero(offset: float, classes: int, device: str) -> None:
+    """The logarithm of a sum of exponentials is small, and must not be rounded as the scores are."""
+    rng = generator(offset, classes)
+    x = (numbers(rng, (5, classes)) + np.float32(offset)).astype(np.float32)
+    target, weight = rng.integers(0, classes, 5), np.abs(numbers(rng, (classes,)))
+    weight[target[0]] = 0
+    for arguments in ({}, {"label_smoothing": 0.1}, {"weight": weight, "label_smoothing": 0.3}):
+        check(device, "cross_entropy", x, target, reduction="none", **arguments)
+
+
+def test_cross_entropy_of_a_class_without_weight(device: str) -> None:
+    """Where a weight is 0, a score of minus infinity costs nothing."""
+    scores, weight = np.array([[1.0, -np.inf, 2.0, 0.5]], np.float32), np.array([1, 0, 2, 1], np.float32)
+    x, w = dl.tensor(scores, device=device), dl.tensor(weight, device=device)
+    assert ours.cross_entropy(x, dl.tensor([1]), w, reduction="sum").item() == 0
+    smoothed = ours.cross_entropy(x, dl.tensor([1]), w, reduction="sum", label_smoothing=0.4).item()
+    losses = np.log(np.exp(scores[0]).sum()) - scores[0, [0, 2, 3]]
+    np.testing.assert_allclose(smoothed, (losses * weight[[0, 2, 3]]).sum() * 0.4 / 4, rtol=1e-5)
+
+
 def test_cross_entropy_of_extremes(device: str) -> None:
     inf = np.inf
     rows = [[-inf, 1, 2], [1, -inf, 2], [-inf, -inf, -inf], [inf, 1, 2], [np.nan, 1, 2], [np.nan, 1, 2]]

@@ -83,6 +83,36 @@ def test_variance_far_from_zero(device: str) -> None:
     close(got.astype(np.float64), array.astype(np.float64).var(1, ddof=1), 1e-5)
 
 
+@pytest.mark.parametrize("length", [3, 64, 67, 4096, 100_003])
+def test_deviations_of_the_whole_range(length: int, device: str) -> None:
+    """Squares of small and large numbers are no float32, but the root of their mean is."""
+    rng = generator("range", length)
+    for size in (1e-35, 1e-30, 1e-25, 1e-18, 1e-10, 1.0, 1e10, 1e18, 1e25, 1e30, 1e37):
+        array = (rng.uniform(-1, 1, (2, length)) * size).astype(np.float32)
+        tensor = dl.tensor(array, device=device)
+        for got, wanted in ((dl.std(tensor, 1), array), (dl.std(tensor.T.clone(), 0), array)):
+            exact = wanted.astype(np.float64).std(1, ddof=1)
+            np.testing.assert_allclose(got.numpy(), exact, rtol=1e-5)
+    apart = dl.tensor([[3.4e38, 3.4e38, -3.4e38], [1.0, 1.0, 1.0]], device=device)
+    assert dl.var(apart, 1).tolist() == [math.inf, 0.0]
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e30])
+def test_gradients_of_deviations_of_the_whole_range(size: float, device: str) -> None:
+    array = numbers(generator("range"), (3, 7)) * np.float32(size)
+    check(device, lambda x: dl.std(x, 1), lambda x: torch.std(x, 1), array)
+
+
+@pytest.mark.parametrize("p", [0, 0.5, -1])
+def test_gradients_of_norms_of_rows_with_zeros(p: float, device: str) -> None:
+    x = dl.tensor([[1.0, 0.0, -4.0], [0.0, 0.0, 0.0]], device=device).requires_grad_()
+    dl.norm(x, p, 1).sum().backward()
+    if p == 0.5:
+        np.testing.assert_allclose(x.grad.numpy(), [[3.0, 0.0, -1.5], [0.0, 0.0, 0.0]], rtol=1e-5)
+    else:
+        assert x.grad.tolist() == [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+
+
 @pytest.mark.parametrize("p", [0, 1, 2, 3, 0.5, -1, -2.5, math.inf, -math.inf])
 @pytest.mark.parametrize("dim", [None, 0, (0, 2)], ids=str)
 def test_norms(p: float, dim: Any, device: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from dl4all import shaders
 from dl4all.errors import BackendMissingError, ShaderError
 from dl4all.runtime import file_cache, spirv
-from dl4all.runtime.spirv import Shader, build, compilers, load
+from dl4all.runtime.spirv import Shader, build, compilers, load, module_store
 
 NEGATE = Shader("scale.comp", (("OP(x)", "-x"),))
 REPOSITORY = Path(__file__).parents[3]
@@ -141,6 +141,50 @@ def test_a_damaged_file_is_built_anew(
     assert load(NEGATE, root) == first
     assert compiles.count == 2
     assert file.read_bytes() == good
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage " * 40, b"\x03\x02\x23\x07" + bytes(60)])
+def test_a_file_that_holds_no_module_is_built_anew_once(
+    compiles: Compiles, root: Path, cache_folder: Path, content: bytes
+) -> None:
+    """Under a digest that is right."""
+    first = load(NEGATE, root)
+    (file,) = cache_folder.iterdir()
+    good = file.read_bytes()
+    for times in (2, 3):
+        file_cache.write(file, content)
+        restart()
+        assert load(NEGATE, root) == first
+        assert (compiles.count, file.read_bytes()) == (times, good)
+        restart()
+        load(NEGATE, root)
+        assert compiles.count == times
+
+
+def test_a_file_in_the_wheel_that_holds_no_module_is_passed_over(compiles: Compiles, root: Path) -> None:
+    (file,) = build([NEGATE], root / "spirv", root)
+    file_cache.write(file, b"garbage " * 40)
+    first = load(NEGATE, root)
+    restart()
+    assert load(NEGATE, root) == first
+    assert compiles.count == 2
+    file_cache.write(file_of_user(root), b"garbage " * 40)
+    (built,) = build([NEGATE], root / "spirv", root)
+    assert file_cache.read(built) == first.code
+
+
+def file_of_user(root: Path) -> Path:
+    """What the compiler has made of NEGATE."""
+    return module_store.user_file(spirv._key(NEGATE, root), compilers.pick().identity)
+
+
+def test_a_compiler_that_makes_no_module(
+    compiles: Compiles, root: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiles, "compile", lambda *arguments: b"garbage " * 40)
+    with pytest.raises(ShaderError, match=r"scale\.comp -DOP\(x\)=-x: not SPIR-V"):
+        load(NEGATE, root)
+    assert not cache_folder.exists()
 
 
 def test_an_unusable_cache_folder_is_no_error(

@@ -1,0 +1,221 @@
+"""Going on from a checkpoint: everything is compared before anything is changed."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dl4all.data.loader import DataLoader
+from dl4all.errors import ArgumentError, ResumeError
+from dl4all.ops.random.generator import Generator, default_generator
+from dl4all.optim.ema import EMA
+from dl4all.optim.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from dl4all.training.trainer import Trainer
+
+KEYS = ("epoch", "step", "totals", "history", "random", "model", "optimizer", "scheduler", "ema", "data")
+"""What the state of a training run has had since the first version; ``run`` came later."""
+
+SCHEDULED = ("lr", "momentum", "betas")
+"""Options of an optimizer that schedulers change."""
+
+logger = logging.getLogger("dl4all")
+
+
+def facts_of(trainer: Trainer) -> dict[str, Any]:
+    """What a checkpoint says of its run beside the state, so that another one can be compared."""
+    return {
+        "optimizer": _class_name(trainer.optimizer),
+        "scheduler": _class_name(trainer.scheduler),
+        "scheduler_interval": None if trainer.scheduler is None else trainer.scheduler_interval,
+        "accumulate": trainer.accumulate,
+    }
+
+
+def resume(trainer: Trainer, train: Any, state: Mapping[str, Any]) -> None:
+    """Let a trainer and its data go on from the state of a checkpoint.
+
+    Raises:
+        ResumeError: the state is of another run, or of none; the message lists all that differs, and nothing
+            was changed.
+    """
+    if found := differences(trainer, train, state):
+        raise ResumeError(
+            f"[Trainer] the checkpoint in {trainer.folder} is of another run, so that nothing was changed:\n"
+            + "".join(f"  - {line}\n" for line in found)
+            + "Give this run what the checkpoint has; or begin a new one with its weights, in another "
+            f"folder, by model.load_state_dict(dl.io.load_checkpoint({str(trainer.folder)!r})['model'])"
+        )
+    if options := _options(trainer, state):
+        logger.warning(
+            "[Trainer] the optimizer goes on with the options of the checkpoint, not with this run's: %s",
+            "; ".join(options),
+        )
+    _apply(trainer, train, state)
+
+
+def differences(trainer: Trainer, train: Any, state: Any) -> list[str]:
+    """All that keeps a run from going on from a state, a line for each."""
+    if not isinstance(state, Mapping) or (missing := [key for key in KEYS if key not in state]):
+        lacks = ", ".join(missing) if isinstance(state, Mapping) else "everything"
+        return [f"it is no state of a Trainer: it lacks {lacks}"]
+    if damaged := _damaged(state):
+        return damaged
+    run = state.get("run") or {}
+    return [
+        *_of_model(trainer.model.state_dict(), state["model"]),
+        *_of_part("optimizer", trainer.optimizer, state["optimizer"], run),
+        *_of_part("scheduler", trainer.scheduler, state["scheduler"], run),
+        *_of_part("ema", trainer.ema, state["ema"], run),
+        *_of_settings(trainer, state, run),
+        *_of_data(train, state["data"], within_epoch=bool(state["totals"]["batches"])),
+    ]
+
+
+def _damaged(state: Mapping[str, Any]) -> list[str]:
+    """What a Trainer cannot have written."""
+    totals, history = state["totals"], state["history"]
+    good = {
+        "epoch": _is_count(state["epoch"]),
+        "step": _is_count(state["step"]),
+        "totals": isinstance(totals, Mapping)
+        and all(_is_count(totals.get(name)) for name in ("samples", "batches"))
+        and isinstance(totals.get("sums"), Mapping),
+        "history": isinstance(history, list) and all(isinstance(row, Mapping) for row in history),
+        "model": isinstance(state["model"], Mapping),
+        "random": not _refused(lambda: Generator().set_state(state["random"])),
+    }
+    return [f"it is damaged: its {name} is {state[name]!r:.100}" for name, fits in good.items() if not fits]
+
+
+def _of_model(own: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
+    lines = [f"model: the checkpoint has no {name}, this run has" for name in own if name not in saved]
+    lines += [f"model: the checkpoint has {name}, this run has not" for name in saved if name not in own]
+    for name in own:
+        theirs = saved.get(name)
+        if theirs is not None and (_kind(theirs) != _kind(own[name])):
+            lines.append(
+                f"model: {name} is {_kind(theirs)} in the checkpoint, {_kind(own[name])} in this run"
+            )
+    return lines
+
+
+def _kind(array: Any) -> str:
+    return f"{getattr(array, 'dtype', type(array).__name__)} of shape {tuple(getattr(array, 'shape', ()))}"
+
+
+def _of_part(name: str, part: Any, saved: Any, run: Mapping[str, Any]) -> list[str]:
+    """The differences of the optimizer, the scheduler or the average."""
+    mine, theirs = _class_name(part), run.get(name) or (None if saved is None else "one")
+    if (part is None) != (saved is None) or (name in run and mine != run[name]):
+        return [f"{name}: the checkpoint has {theirs or 'none'}, this run {mine or 'none'}"]
+    if part is None:
+        return []
+    if not hasattr(part, "load_state_dict"):
+        return [f"{name}: {mine} has no load_state_dict"]
+    check = getattr(part, "_check_state", None)
+    return [] if check is None else [f"{name}: {line}" for line in _refused(lambda: check(saved))]
+
+
+def _of_settings(trainer: Trainer, state: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
+    facts = facts_of(trainer)
+    lines = []
+    for name in ("scheduler_interval", "accumulate"):
+        if name in run and run[name] is not None and facts[name] is not None and run[name] != facts[name]:
+            lines.append(f"{name}: the checkpoint has {run[name]!r}, this run {facts[name]!r}")
+    measured, sums = {"loss", *trainer.metrics}, set(state["totals"]["sums"])
+    if state["totals"]["batches"] and measured != sums:
+        lines.append(
+            f"metrics: the checkpoint is within an epoch that measures {', '.join(sorted(sums))}, this run "
+            f"measures {', '.join(sorted(measured))}"
+        )
+    return lines
+
+
+def _of_data(train: Any, saved: Any, *, within_epoch: bool) -> list[str]:
+    if saved is None:
+        return ["data: it is within an epoch and has no position in the data"] if within_epoch else []
+    if isinstance(train, DataLoader):
+        lines = _refused(lambda: train._check_state(saved))
+        if isinstance(saved, Mapping) and "seed" in saved and saved["seed"] != train.seed:
+            lines.append(f"seed is {saved['seed']} in the state and {train.seed} here")
+        return [f"data: {line}" for line in lines]
+    if not hasattr(train, "load_state_dict") and within_epoch:
+        return [
+            f"data: the checkpoint is within an epoch, and {type(train).__name__} cannot go on there, as a "
+            "DataLoader can"
+        ]
+    return []
+
+
+def _options(trainer: Trainer, state: Mapping[str, Any]) -> list[str]:
+    """Options of the optimizer that differ, but for those that a schedule changes."""
+    lines: list[str] = []
+    if not isinstance(trainer.optimizer, Optimizer):
+        return lines
+    ignored = {"params", *(SCHEDULED if trainer.scheduler is not None else ("initial_lr",))}
+    groups = trainer.optimizer.param_groups
+    for number, (group, other) in enumerate(zip(groups, state["optimizer"]["param_groups"], strict=True)):
+        for name in group:
+            mine, theirs = group[name], other.get(name, group[name])
+            if name not in ignored and _plain(mine) != _plain(theirs):
+                lines.append(f"{name} {theirs} for {mine}" + (f" in group {number}" if number else ""))
+    return lines
+
+
+def _apply(trainer: Trainer, train: Any, state: Mapping[str, Any]) -> None:
+    """Load a state that fits. Where a part refuses it after all, those before it get their own back."""
+    parts = [(trainer.scheduler, state["scheduler"]), (trainer.ema, state["ema"])]
+    parts.append((trainer.optimizer, state["optimizer"]))
+    if hasattr(train, "load_state_dict"):
+        parts.append((train, state["data"]))
+    # What has no check of ours comes first, so that there is little to take back.
+    loading = [(part, saved) for part, saved in parts if part is not None and saved is not None]
+    loading.sort(key=lambda entry: hasattr(entry[0], "_check_state"))
+    undo: list[Callable[[], Any]] = []
+    try:
+        for part, saved in loading:
+            before = _snapshot(part)
+            part.load_state_dict(saved)
+            undo.append(lambda part=part, before=before: part.load_state_dict(before))  # type: ignore[misc]
+        rows = trainer.history.rows
+        trainer.history.restore(state["history"])
+        undo.append(lambda: trainer.history.restore(rows))
+        trainer.model.load_state_dict(state["model"])
+    except BaseException:
+        for function in reversed(undo):
+            function()
+        raise
+    default_generator().set_state(state["random"])
+    trainer._interrupted.load_state_dict(state["totals"])
+    trainer.epoch, trainer.step = state["epoch"], state["step"]
+
+
+def _snapshot(part: Any) -> Any:
+    """The state of a part before it is loaded. Tensors of ours are not copied: loading makes new ones."""
+    state = part.state_dict()
+    return state if isinstance(part, (Optimizer, EMA)) else copy.deepcopy(state)
+
+
+def _class_name(part: Any) -> str | None:
+    return None if part is None else type(part).__name__
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _refused(function: Callable[[], Any]) -> list[str]:
+    """What a check says against a state, without the name of its class in front."""
+    try:
+        function()
+    except ArgumentError as error:
+        return [str(error).partition("] ")[2] or str(error)]
+    return []
