@@ -142,7 +142,8 @@ def _tracer(
                 inlined = sys.version_info >= (3, 11) and callee is not None and callee not in WRAPPED
                 if kind == "jump" or not inlined:
                     path = str(_relative(frame.f_code.co_filename))
-                    visit(Place(path, frame.f_code.co_name, frame.f_lineno, frame.f_lasti))
+                    line = frame.f_lineno or frame.f_code.co_firstlineno
+                    visit(Place(path, frame.f_code.co_name, line, frame.f_lasti))
         return instructions
 
     return enter

@@ -174,9 +174,14 @@ def streams(devices: list[dl.Device]) -> Program:
 def recordings(devices: list[dl.Device]) -> Program:
     """Commands that are recorded once and replayed, with buffers that come and go."""
     backend = devices[0]._backend
+    made: list[Any] = []
 
     def run() -> Values:
-        x, y = backend.allocate(1024), backend.allocate(1024)
+        while made:
+            made.pop().free()  # what an exception has left
+        for _ in range(2):
+            made.append(backend.allocate(1024))
+        x, y = made
         out = np.empty(1024, np.uint8)
         recording = backend.record(
             [Fill(Span(x, 0, 512), 7), Copy(Span(x, 0, 512), Span(y, 512, 512)), Fill(Span(x, 0, 4), 9)]
@@ -186,8 +191,7 @@ def recordings(devices: list[dl.Device]) -> Program:
             backend.stream.replay(recording)
         backend.stream.download(Span(y, 0, 1024), out)
         backend.stream.synchronize()
-        for thing in (recording, x, y):
-            thing.free()
+        recording.free()
         return [out.view(np.uint32).copy()]
 
     return run

@@ -43,6 +43,7 @@ def make(names: str, program: str) -> Workload:
     devices = [open_device(name) for name in names.split("+")]
     made = Workload(devices, PROGRAMS[program](devices))
     for _ in range(3):  # kernels are built and chosen, pools are filled
+        keep(made)
         made.expected = made.run()
     settle(made)
     made.allocated, made.size, made.threads = allocated(made), size(made), threading.active_count()
