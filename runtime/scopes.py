@@ -29,10 +29,9 @@ class Scope:
 class Setting(threading.local, Generic[T]):
     """A value of each thread."""
 
-    scope: Scope | None = None
-
     def __init__(self, value: T) -> None:
         self.value = value
+        self.scope: Scope | None = None
 
 
 @contextlib.contextmanager
@@ -46,13 +45,14 @@ def assigned(setting: Setting[T], value: T) -> Iterator[None]:
     >>> indent.value
     0
     """
-    own = Scope(setting.value, setting.scope)
+    present = setting.__dict__  # this thread's, though another one may come to close the generator
+    own = Scope(present["value"], present["scope"])
     try:
-        setting.scope, setting.value = own, value
+        present["scope"], present["value"] = own, value
         yield
     finally:  # without a call: nothing can interrupt it
-        scope: Scope | None = setting.scope
+        scope: Scope | None = present["scope"]
         while scope is not None and scope is not own:
             scope = scope.outer
         if scope is own:
-            setting.value, setting.scope = own.before, own.outer
+            present["value"], present["scope"] = own.before, own.outer

@@ -10,11 +10,12 @@ import platform
 import threading
 import time
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 import psutil
 
 from dl4all import config
-from dl4all.runtime import file_cache, fork
+from dl4all.runtime import file_cache, fork, threads
 from dl4all.scheduler import current, statistics
 
 PERIOD = 1.0  # seconds between two files
@@ -64,17 +65,25 @@ class _Publisher(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="dl4all top", daemon=True)
         self.pid = os.getpid()
-        self._stopped = threading.Event()
+        self._stopped: SimpleQueue[None] = SimpleQueue()  # has something in it when the thread is to end
         self._file: Path | None = None
         self._meter = statistics.Meter()
         self._sampled, self._due = True, 0.0
 
     def run(self) -> None:
-        while not self._stopped.wait(SAMPLE if self._sampled else PERIOD):
+        while not self._is_stopped():
             try:
                 self._look()
             except Exception as error:  # noqa: BLE001  # whatever it is, the program that is watched goes on
                 log.debug("[top] this process cannot be watched: %s", error)
+
+    def _is_stopped(self) -> bool:
+        """Wait until it is time to look again, or to end."""
+        try:
+            self._stopped.get(timeout=SAMPLE if self._sampled else PERIOD)
+        except Empty:
+            return False
+        return True
 
     def _look(self) -> None:
         """See what the devices do, and write it when it is time. Keeps no device alive between two looks."""
@@ -106,8 +115,8 @@ class _Publisher(threading.Thread):
 
     def stop(self) -> None:
         """Take the file away, and let the thread end."""
-        self._stopped.set()
-        self.join(JOIN_SECONDS)
+        self._stopped.put(None)
+        threads.ended(self, JOIN_SECONDS)
         if self._file is not None:
             self._file.unlink(missing_ok=True)
 
@@ -128,7 +137,7 @@ def start() -> None:
     with _lock:
         if not _is_running():
             _running = _Publisher()
-            _running.start()
+            threads.begin(threads.start, (_running,))
             # Exit functions run last in, first out: this one before devices are closed, as they were opened.
             atexit.register(stop)
 

@@ -141,7 +141,7 @@ def transfers(devices: list[dl.Device]) -> Program:
         coming = device.download_later(x.storage, 400, 40)
         beside = device.download_later(y.storage, 4000, 3, beside=True)
         x.add_(1.0)
-        found = [coming.wait().view(np.float32).copy(), beside.wait().copy()]
+        found: Values = [coming.wait().view(np.float32).copy(), beside.wait().copy()]
         return [*found, *values(x, y[-5:], back, there.sum())]
 
     return run

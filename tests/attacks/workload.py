@@ -45,9 +45,14 @@ def make(names: str, program: str) -> Workload:
     for _ in range(3):  # kernels are built and chosen, pools are filled
         keep(made)
         made.expected = made.run()
-    settle(made)
-    made.allocated, made.size, made.threads = allocated(made), size(made), threading.active_count()
+    rest(made)
     return made
+
+
+def rest(work: Workload) -> None:
+    """Take what there is now for what may be there later."""
+    settle(work)
+    work.allocated, work.size, work.threads = allocated(work), size(work), threading.active_count()
 
 
 def keep(work: Workload) -> None:

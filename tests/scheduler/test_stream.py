@@ -478,3 +478,63 @@ def test_a_lost_device_fails_its_tasks_and_its_events() -> None:
         with pytest.raises(DeviceLostError):
             wait()
     assert stream.query()  # everything has run
+
+
+# Exceptions of signal handlers
+
+
+def test_a_task_that_came_without_a_signal_runs_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gave it was interrupted after the stream had it, and before the thread was told."""
+    stream, ran = dl.Stream("cpu"), list[int]()
+    stream.submit(ran.append, 1).result()
+    queue = stream._queue
+    while not queue.idle:
+        time.sleep(0.001)
+
+    class Torn:
+        def put(self, item: object) -> None:
+            raise KeyboardInterrupt
+
+    signals = queue.signals
+    monkeypatch.setattr(queue, "signals", Torn())
+    with pytest.raises(KeyboardInterrupt):
+        stream.submit(ran.append, 2)
+    monkeypatch.setattr(queue, "signals", signals)
+    stream.submit(ran.append, 3).result()
+    assert ran == [1, 2, 3]
+    assert len(queue.places) == queue.limit
+    stream.close()
+
+
+def test_a_cancellation_that_was_cut_short_ends_in_the_stream() -> None:
+    """Otherwise who waits for the task would wait for ever."""
+    stream = dl.Stream("cpu")
+    go = threading.Event()
+    stream.submit(go.wait, 30)
+    task = stream.submit(int)
+    task._take()  # all that cancel() has come to
+    go.set()
+    with pytest.raises(CancelledError):
+        task.result(30)
+    stream.close()
+
+
+def test_closing_that_was_cut_short_cancels_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = dl.Stream("cpu")
+    go = threading.Event()
+    running = stream.submit(go.wait, 30)
+    waiting = [stream.submit(int) for _ in range(3)]
+
+    def torn() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stream._queue, "cancel_all", torn)
+        with pytest.raises(KeyboardInterrupt):
+            stream.close()
+    go.set()
+    assert running.result(30) is True
+    for task in waiting:
+        with pytest.raises(CancelledError):
+            task.result(30)
+    assert stream.join(30)
