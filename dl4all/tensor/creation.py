@@ -204,7 +204,9 @@ def ones(
     return _with_grad(filled("ones", shape, np.ones((), checked_dtype(dtype)), device), requires_grad)
 
 
-def filled(name: str, size: tuple[Any, ...], value: npt.NDArray[Any], device: DeviceLike) -> Tensor:
+def filled(
+    name: str, size: tuple[int | Sequence[int], ...], value: npt.NDArray[np.generic], device: DeviceLike
+) -> Tensor:
     """A tensor of one value, given as a 0-d array of the tensor's dtype."""
     shape, target = checked_shape(name, size), open_device(device)
     check_dtype(value.dtype)

@@ -165,7 +165,11 @@ def test_two_kinds_of_targets(tmp_path: Path) -> None:
             r"'num_classes' in \[model\] follows from the rest; leave it out",
         ),
         ("test = 0.25", "test = 1.5", r"test in \[data\] is a share below 1"),
-        ("batch_size = 16", "batch_size = 0", r"run.toml: \[DataLoader\] batch_size 0"),
+        (
+            "batch_size = 16",
+            "batch_size = 0",
+            r"run.toml: \[DataLoader\] batch_size must be at least 1, got 0",
+        ),
         ('"mlp"\nhidden = [8, 8]', '"resnet18"\nbase_channels = 4', r"run.toml: \[conv2d\]"),
         ("accumulate = 2", "acumulate = 2", r"did you mean 'accumulate'"),
         ("top5_accuracy", "top9", r"run.toml: \[Trainer\] unknown metric 'top9'"),
