@@ -45,10 +45,14 @@ def test_what_is_waited_for_is_done_with_the_lock() -> None:
 
 
 def test_a_timeout_leaves_nobody_behind() -> None:
-    condition = Condition()
-    asked = []
-    assert not condition.wait_for(lambda: bool(asked.append(1)), timeout=0.01)
-    assert len(asked) == 1
+    condition, asked = Condition(), list[int]()
+
+    def attempt() -> bool:
+        asked.append(1)
+        return False
+
+    assert not condition.wait_for(attempt, timeout=0.01)
+    assert len(asked) == 2  # at once, and at the end
     assert not condition.waiting
 
 
