@@ -106,10 +106,11 @@ def test_little_is_kept(pool: StagingPool, backend: Counted, monkeypatch: pytest
     for each in taken:
         each.used_until(event)
     freed = list[Any]()
-    monkeypatch.setattr(type(backend.made[0]), "free", freed.append)
+    monkeypatch.setattr(type(backend.made[0]), "free", lambda buffer: freed.append(buffer))
     del taken, each
     gc.collect()
     pool.take(GRAIN)
-    assert freed == backend.made[:3]
+    assert len(freed) == 3
+    assert set(freed) < set(backend.made)
     pool.clear()
     assert len(freed) > 3

@@ -523,6 +523,8 @@ def test_closing_that_was_cut_short_cancels_all(monkeypatch: pytest.MonkeyPatch)
     stream = dl.Stream("cpu")
     go = threading.Event()
     running = stream.submit(go.wait, 30)
+    while running.state == "waiting":
+        time.sleep(0.001)
     waiting = [stream.submit(int) for _ in range(3)]
 
     def torn() -> None:
