@@ -71,13 +71,13 @@ class _Publisher(threading.Thread):
         self._sampled, self._due = True, 0.0
 
     def run(self) -> None:
-        while not self._is_to_end():
+        while not self._told_to_end():
             try:
                 self._look()
             except Exception as error:  # noqa: BLE001  # whatever it is, the program that is watched goes on
                 log.debug("[top] this process cannot be watched: %s", error)
 
-    def _is_to_end(self) -> bool:
+    def _told_to_end(self) -> bool:
         """Wait until it is time to look again, or to end."""
         try:
             self._stopped.get(timeout=SAMPLE if self._sampled else PERIOD)

@@ -74,6 +74,7 @@ class Buckets:
 
     def add(self, request: Request) -> float:
         """Add a request; returns when it is due at the latest."""
+        self._tidy()
         bucket = self._buckets.setdefault(request.key, deque())
         if bucket and self._exact and request.submitted > bucket[-1].due(self._patience):
             bucket[-1].hurried = bucket[-1].closed = True
@@ -82,6 +83,14 @@ class Buckets:
         else:
             bucket[-1].requests.append(request)
         return bucket[-1].due(self._patience)
+
+    def _tidy(self) -> None:
+        """Take out what is empty, as an exception has cut short who changed it."""
+        for key, bucket in tuple(self._buckets.items()):
+            while bucket and not bucket[0].requests:
+                bucket.popleft()
+            if not bucket:
+                del self._buckets[key]
 
     def remove(self, request: Request) -> bool:
         """Take a request out; returns whether it was there."""
@@ -110,6 +119,7 @@ class Buckets:
 
     def due(self, now: float) -> Key | None:
         """The key under which a batch can go: of several, that of the request that came first."""
+        self._tidy()
         ready = [key for key, bucket in self._buckets.items() if self._is_due(bucket[0], now)]
         return min(ready, key=lambda key: self._buckets[key][0].requests[0].submitted, default=None)
 
@@ -120,6 +130,7 @@ class Buckets:
 
     def next_due(self, now: float) -> float:
         """When something that cannot go yet can."""
+        self._tidy()
         waiting = (bucket[0] for bucket in self._buckets.values() if not self._is_due(bucket[0], now))
         return min((forming.due(self._patience) for forming in waiting), default=math.inf)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -196,3 +197,17 @@ def test_outputs_without_a_batch_are_refused(output: Any) -> None:
         ArgumentError, match=r"\[InferenceQueue\] expected outputs whose first axis is the batch"
     ):
         rows(output, 2)
+
+
+def test_what_was_cut_short_is_in_nobodys_way() -> None:
+    """An exception came after a bucket was made and before it had a request, or behind its last one."""
+    buckets = Buckets(2, 1.0)
+    (first,) = requests(0.0)
+    buckets._buckets[first.key] = deque()
+    assert buckets.due(5.0) is None
+    buckets.add(first)
+    buckets._buckets[first.key][0].requests = []
+    assert buckets.next_due(0.0) == math.inf
+    buckets.add(first)
+    assert buckets.pop(first.key, 2).requests == [first]
+    assert not len(buckets)
