@@ -20,9 +20,9 @@ from dl4all.runtime import registry
 from dl4all.scheduler import current
 
 MIB = 1 << 20
-REOPEN = 900 * MIB
+REOPEN = 650 * MIB
 """Where devices are closed. PyTorch and the collected tests take about 500 MiB of it."""
-GROWTH = 250 * MIB
+GROWTH = 150 * MIB
 """How much more than after the last time it must be, as closing does not bring back everything."""
 MOST = 2048 * MIB
 """What a process may take. A run in which one took more fails."""
