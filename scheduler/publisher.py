@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 import psutil
 
 from dl4all import config
-from dl4all.runtime import file_cache, fork, threads
+from dl4all.runtime import file_cache, fork
 from dl4all.scheduler import current, statistics
 
 PERIOD = 1.0  # seconds between two files
@@ -116,7 +116,7 @@ class _Publisher(threading.Thread):
     def stop(self) -> None:
         """Take the file away, and let the thread end."""
         self._stopped.put(None)
-        threads.ended(self, JOIN_SECONDS)
+        self.join(JOIN_SECONDS)
         if self._file is not None:
             self._file.unlink(missing_ok=True)
 
@@ -137,7 +137,7 @@ def start() -> None:
     with _lock:
         if not _is_running():
             _running = _Publisher()
-            threads.begin(threads.start, (_running,))
+            _running.start()
             # Exit functions run last in, first out: this one before devices are closed, as they were opened.
             atexit.register(stop)
 
