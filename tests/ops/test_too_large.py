@@ -15,6 +15,7 @@ from dl4all.errors import TooLargeError
 from dl4all.ops.core.op import Example, Op
 from dl4all.scheduler import fallback
 from tests.support.operands import LAYOUTS, compare, operands_of, reference
+from tests.support.process_memory import close_devices
 from tests.support.subcases import each_example
 
 F = dl.nn.functional
@@ -85,6 +86,7 @@ def test_training(small: dl.Device) -> None:
 
 def test_more_than_llvmpipe_binds(device: str) -> None:
     """A tensor that is truly too large there: 128 MiB and a little."""
+    close_devices()  # half a gigabyte is needed, and tests before this one may have taken the rest
     size = 2**25 + 1
     values = np.arange(size, dtype=np.float32) % 1021
     x = dl.tensor(values, device=device)
