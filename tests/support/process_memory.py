@@ -11,6 +11,7 @@ import ctypes
 import gc
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -27,8 +28,9 @@ GROWTH = 150 * MIB
 MOST = 2048 * MIB
 """What a process may take. A run in which one took more fails."""
 
-peaks: dict[str, int] = {}
-"""The most bytes that each process of this run had."""
+peaks: dict[str, tuple[int, str]] = {}
+"""The most bytes that each process of this run had, and the test that took them."""
+_peak = (0, "")
 _after_closing = 0
 
 
@@ -41,7 +43,9 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """Close what grew, where no fixture of a module holds it."""
+    global _peak
     yield
+    _peak = max(_peak, (_most_resident(), item.nodeid), key=lambda peak: peak[0])
     if nextitem is None or _resident() < max(REOPEN, _after_closing + GROWTH):
         return
     if item.path != nextitem.path or not _of_module(nextitem):
@@ -51,6 +55,17 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def _resident() -> int:
     """The bytes of memory that this process has now."""
     return int(psutil.Process().memory_info().rss)
+
+
+def _most_resident() -> int:
+    """The most bytes of memory that this process had.
+
+    `ru_maxrss` is not asked where there is another way: a process begins with its parent's, which `exec` keeps.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text().split("VmHWM:")[1].split()[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _of_module(item: Any) -> bool:
@@ -70,23 +85,23 @@ def close_devices() -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Tell the process that started this one, or end the run."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["peak"] = peak
+        output["peak"] = _peak
         return
-    peaks["main"] = peak
-    if max(peaks.values()) > MOST and session.exitstatus == pytest.ExitCode.OK:
+    peaks["main"] = _peak
+    if max(peaks.values())[0] > MOST and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Read what a process of this run told."""
-    peaks[node.gateway.id] = getattr(node, "workeroutput", {}).get("peak", 0)
+    peaks[node.gateway.id] = tuple(getattr(node, "workeroutput", {}).get("peak", (0, "")))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say it."""
-    shown = ", ".join(f"{name} {peak // MIB}" for name, peak in sorted(peaks.items()))
-    terminalreporter.write_line(f"peak memory in MiB: {shown} (at most {MOST // MIB})")
+    for name, (peak, test) in sorted(peaks.items()):
+        if peak:
+            terminalreporter.write_line(f"peak memory of {name}: {peak // MIB} MiB (at most {MOST // MIB}) by {test}")
