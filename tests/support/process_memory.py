@@ -60,7 +60,7 @@ def _resident() -> int:
 def _most_resident() -> int:
     """The most bytes of memory that this process had.
 
-    `ru_maxrss` is not asked where there is another way: a process begins with its parent's, which `exec` keeps.
+    Not `ru_maxrss`, where there is another way: a process begins with its parent's, which `exec` keeps.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -104,4 +104,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say it."""
     for name, (peak, test) in sorted(peaks.items()):
         if peak:
-            terminalreporter.write_line(f"peak memory of {name}: {peak // MIB} MiB (at most {MOST // MIB}) by {test}")
+            shown = f"{peak // MIB} MiB (at most {MOST // MIB}) by {test}"
+            terminalreporter.write_line(f"peak memory of {name}: {shown}")
