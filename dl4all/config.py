@@ -9,6 +9,7 @@ overrides the file::
     calibrate = false       # do not measure GPUs when "auto" first needs it; DL4ALL_CALIBRATE=0
     tune = true             # find the fastest kernels while computing; DL4ALL_TUNE=lazy
     fallback = "error"      # what runs on the CPU for want of a kernel raises; DL4ALL_FALLBACK=error
+    texel_buffers = true    # vulkan kernels read through texel buffers, or never; DL4ALL_TEXEL_BUFFERS=1
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ KNOWN = {  # type of each setting's value, and the type in words
     "calibrate": (bool, "true or false"),
     "tune": (bool, "true or false"),
     "fallback": (str, '"warn", "silent" or "error"'),
+    "texel_buffers": (bool, "true or false"),
 }
 FallbackMode = Literal["warn", "silent", "error"]
 MAX_BYTES = 1 << 20  # of a TOML file
@@ -89,6 +91,21 @@ def tune_setting() -> Literal["off", "kept", "lazy"]:
         return "off" if value == "0" else "lazy"
     tunes = _file()[0].get("tune")
     return "kept" if tunes is None else "lazy" if tunes else "off"
+
+
+def texel_buffer_setting() -> bool | None:
+    """Whether kernels of the ``vulkan`` backend read through texel buffers; None: where it is known to be faster.
+
+    Raises:
+        ConfigError: DL4ALL_TEXEL_BUFFERS or the file has an unusable value.
+    """
+    value = os.environ.get("DL4ALL_TEXEL_BUFFERS", "")
+    if value not in ("", "0", "1"):
+        raise ConfigError(f"DL4ALL_TEXEL_BUFFERS must be 0, 1 or empty, not {value!r}")
+    if value:
+        return value == "1"
+    setting = _file()[0].get("texel_buffers")
+    return None if setting is None else bool(setting)
 
 
 def fallback_setting() -> FallbackMode:

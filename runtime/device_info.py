@@ -23,6 +23,8 @@ class Limits:
     workgroup_invocations: int = 128
     workgroup_size: tuple[int, int, int] = (128, 128, 64)
     storage_alignment: int = 256  # of the offset at which a storage buffer is bound
+    texel_elements: int = 65536  # of a texel buffer
+    texel_alignment: int = 256  # of the offset at which a texel buffer is bound
     allocations: int = 4096  # at one time
 
 

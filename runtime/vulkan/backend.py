@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from dl4all.config import texel_buffer_setting
 from dl4all.errors import DeviceError, UnknownDeviceError
 from dl4all.runtime import fork
 from dl4all.runtime.device_info import DeviceInfo
@@ -55,8 +56,10 @@ class VulkanBackend:
         self.info: DeviceInfo = physical.info
         self._enabled = features.supported(physical.handle, physical.api_version, physical.extensions)
         self.features = self._enabled & frozenset(FEATURES.values())
+        limits = self.info.limits
+        self.reads_texels = _reads_texels(self.info)
         self.capabilities = Capabilities(
-            offset_alignment=self.info.limits.storage_alignment,
+            offset_alignment=max(limits.storage_alignment, limits.texel_alignment * self.reads_texels),
             asynchronous=True,
             threads=True,
             replay=True,
@@ -136,7 +139,7 @@ class VulkanBackend:
         return Memory(max(0, total - sum(buffer.nbytes for buffer in tuple(self.buffers))), total)
 
     def program(self, module: Module, constants: Sequence[int]) -> VulkanProgram:
-        return VulkanProgram(self, module, constants)
+        return VulkanProgram(self, module, constants, texels=self.reads_texels)
 
     def record(self, commands: Sequence[Command]) -> VulkanRecording:
         return VulkanRecording(self, commands)
@@ -210,6 +213,12 @@ def open_again(index: int, opening: int) -> VulkanBackend:
         DeviceError
     """
     return VulkanBackend(index, opening=opening)
+
+
+def _reads_texels(info: DeviceInfo) -> bool:
+    """Whether read-only buffers are read as texel buffers (docs/decisions/0009-texel-buffers.md)."""
+    setting = texel_buffer_setting()
+    return info.driver_id == "mesa_llvmpipe" if setting is None else setting
 
 
 def _create_device(physical: PhysicalDevice, wanted: frozenset[str], queues: int) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dl4all.runtime.vulkan.buffer import VulkanBuffer
+from dl4all.runtime.vulkan.buffer import VulkanBuffer, destroy_views
 from dl4all.runtime.vulkan.commands import allocate_commands, descriptor_pool
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.structs import destroy
@@ -31,6 +31,7 @@ class Batch:
         "staging",
         "timestamps",
         "value",
+        "views",
     )
 
     def __init__(self, device: Any) -> None:
@@ -40,6 +41,7 @@ class Batch:
         self.commands: Any = None
         self.timestamps: Timestamps | None = None  # made when a dispatch is first timed
         self.staging: list[VulkanBuffer] = []
+        self.views: list[Any] = []  # that no buffer keeps
         self.value = 0  # of the stream's timeline, when it has run
         self.begun = False  # something may have been recorded since it was cleaned
         self.length = 0  # of its commands
@@ -68,9 +70,7 @@ class Batch:
             OutOfMemoryError, DeviceLostError
         """
         lib = api().lib
-        for buffer in self.staging:
-            buffer.free()
-        self.staging.clear()
+        self._free_what_it_keeps()
         if self.ended is None:  # beginning one anew that is being recorded is not allowed
             check(lib.vkResetCommandBuffer(self.commands[0], 0), "resetting commands")
         check(lib.vkResetDescriptorPool(self._device, self._pool[0], 0), "resetting descriptors")
@@ -81,9 +81,14 @@ class Batch:
 
     def free(self) -> None:
         """The command buffer goes with its pool."""
-        for buffer in self.staging:
-            buffer.free()
-        self.staging.clear()
+        self._free_what_it_keeps()
         destroy("DescriptorPool", self._device, self._pool[0])
         if self.timestamps is not None:
             self.timestamps.free()
+
+    def _free_what_it_keeps(self) -> None:
+        for buffer in self.staging:
+            buffer.free()
+        self.staging.clear()
+        if self.views:
+            destroy_views(self._device, self.views)

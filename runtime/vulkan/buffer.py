@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from dl4all.runtime.vulkan.backend import VulkanBackend
 
 
+VIEWS = 1024  # of a buffer that are kept; it has as many as pieces of it are read as texels
+
+
 class MemoryTypes(NamedTuple):
     """Memory types that a kind of buffer may lie in, the best first, and which of them to map."""
 
@@ -26,7 +30,7 @@ class MemoryTypes(NamedTuple):
 class VulkanBuffer:
     """Memory that shaders and copies can use."""
 
-    __slots__ = ("_backend", "_handle", "_memory", "handle", "mapped", "nbytes")
+    __slots__ = ("_backend", "_handle", "_lock", "_memory", "_views", "handle", "mapped", "nbytes")
 
     def __init__(self, backend: VulkanBackend, nbytes: int, kind: MemoryKind) -> None:
         nbytes = -(-nbytes // 4) * 4  # fills and shaders work on words
@@ -35,10 +39,13 @@ class VulkanBuffer:
         vulkan = api()
         usage = (
             vulkan.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT
+            | vulkan.VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT
             | vulkan.VK_BUFFER_USAGE_TRANSFER_SRC_BIT
             | vulkan.VK_BUFFER_USAGE_TRANSFER_DST_BIT
         )
         self._backend = backend
+        self._lock = threading.Lock()
+        self._views: dict[tuple[int, int, int], Any] = {}
         self.nbytes = nbytes
         self.mapped: Bytes | None = None
         # Where Vulkan writes the handles to: an exception on the way back loses none.
@@ -77,6 +84,35 @@ class VulkanBuffer:
             )
             self.mapped = np.frombuffer(ffi.buffer(pointer[0], self.nbytes), np.uint8)
 
+    def view(self, offset: int, nbytes: int, format: int, owned: list[Any]) -> Any:
+        """The VkBufferView of a piece; it goes with the buffer, or, where there are too many, into `owned`.
+
+        Raises:
+            OutOfMemoryError, DeviceLostError
+        """
+        key = offset, nbytes, format
+        known = self._views.get(key)
+        if known is not None and known[0]:
+            return known[0]
+        place = api().ffi.new("VkBufferView*")
+        with self._lock:
+            if key in self._views or len(self._views) < VIEWS:
+                place = self._views.setdefault(key, place)
+            else:
+                owned.append(place)
+            if not place[0]:
+                create(
+                    "BufferView",
+                    self._backend.device,
+                    "a buffer view",
+                    place,
+                    buffer=self.handle,
+                    format=format,
+                    offset=offset,
+                    range=nbytes,
+                )
+        return place[0]
+
     def free(self) -> None:
         """Give it back. Once done, and after an exception, it may be done again."""
         if self not in self._backend.buffers:
@@ -84,6 +120,7 @@ class VulkanBuffer:
         self._backend.forget(self)
         self.handle = self.mapped = None
         lib, device, null = api().lib, self._backend.device, [api().ffi.NULL]
+        destroy_views(device, self._views)
         handle, memory = self._handle, self._memory
         if handle:
             # One statement, as in a timeline: what was destroyed is known to be.
@@ -91,6 +128,15 @@ class VulkanBuffer:
         if memory:
             [self._memory] = map(lib.vkFreeMemory, [device], [memory[0]], null)
         self._backend.buffers.discard(self)
+
+
+def destroy_views(device: Any, views: dict[Any, Any] | list[Any]) -> None:
+    """Destroy buffer views and forget them; what an exception cuts short may be done again."""
+    lib, null = api().lib, [api().ffi.NULL]
+    for key in list(views) if isinstance(views, dict) else range(len(views)):
+        if views[key] is not None:
+            [views[key]] = map(lib.vkDestroyBufferView, [device], [views[key][0]], null)
+    views.clear()
 
 
 def _too_large(backend: VulkanBackend, nbytes: int) -> OutOfMemoryError:

@@ -15,6 +15,9 @@ from dl4all.runtime.vulkan.program import VulkanProgram
 from dl4all.runtime.vulkan.structs import array, create, struct
 
 
+MAX_DESCRIPTORS = 2 * MAX_BINDINGS  # a buffer may be read as texels of two formats
+
+
 def allocate_commands(device: Any, pool: Any, count: int) -> Any:
     """An array of `count` command buffers."""
     vulkan = api()
@@ -31,10 +34,16 @@ def allocate_commands(device: Any, pool: Any, count: int) -> Any:
 
 def descriptor_pool(device: Any, sets: int, handle: Any = None) -> Any:
     """A pool for `sets` descriptor sets of at most MAX_BINDINGS buffers each; `handle` is as of `create`."""
-    kind = api().VK_DESCRIPTOR_TYPE_STORAGE_BUFFER
-    sizes = array("VkDescriptorPoolSize", [{"type": kind, "descriptorCount": sets * MAX_BINDINGS}])
+    kinds = api().VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, api().VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER
+    sizes = [{"type": kind, "descriptorCount": sets * MAX_DESCRIPTORS} for kind in kinds]
     return create(
-        "DescriptorPool", device, "descriptors", handle, maxSets=sets, poolSizeCount=1, pPoolSizes=sizes
+        "DescriptorPool",
+        device,
+        "descriptors",
+        handle,
+        maxSets=sets,
+        poolSizeCount=len(sizes),
+        pPoolSizes=array("VkDescriptorPoolSize", sizes),
     )
 
 
@@ -66,14 +75,14 @@ class CommandWriter:
             "VkDescriptorSetAllocateInfo", descriptorSetCount=1, pSetLayouts=self._set_layout
         )
         self._set = ffi.new("VkDescriptorSet*")
-        self._infos = ffi.new("VkDescriptorBufferInfo[]", MAX_BINDINGS)
-        self._updates = ffi.new("VkWriteDescriptorSet[]", MAX_BINDINGS)
-        for i in range(MAX_BINDINGS):
+        self._infos = ffi.new("VkDescriptorBufferInfo[]", MAX_DESCRIPTORS)
+        self._views = ffi.new("VkBufferView[]", MAX_DESCRIPTORS)
+        self._updates = ffi.new("VkWriteDescriptorSet[]", MAX_DESCRIPTORS)
+        for i in range(MAX_DESCRIPTORS):
             self._updates[i].sType = vulkan.VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET
-            self._updates[i].dstBinding = i
             self._updates[i].descriptorCount = 1
-            self._updates[i].descriptorType = vulkan.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER
             self._updates[i].pBufferInfo = self._infos + i
+            self._updates[i].pTexelBufferView = self._views + i
         self._region = ffi.new("VkBufferCopy*")
 
     def begin(self, buffer: Any) -> None:
@@ -95,8 +104,11 @@ class CommandWriter:
             1, self._barrier, 0, self._null, 0, self._null,
         )  # fmt: skip
 
-    def descriptors(self, pool: Any, program: VulkanProgram, spans: Sequence[Span]) -> Any:
-        """A descriptor set that binds spans in order; it is good until the next call, its content longer."""
+    def descriptors(self, pool: Any, program: VulkanProgram, spans: Sequence[Span], views: list[Any]) -> Any:
+        """A descriptor set that binds spans in order; it is good until the next call, its content longer.
+
+        What it adds to `views` must live as long as the set.
+        """
         self._allocation.descriptorPool = pool
         self._set_layout[0] = program.set_layout
         check(
@@ -105,13 +117,20 @@ class CommandWriter:
         )
         bound = self._set[0]
         infos, updates = self._infos, self._updates
-        for i, (buffer, offset, nbytes) in enumerate(spans):
-            info = infos[i]
-            info.buffer = buffer.handle
-            info.offset = offset
-            info.range = nbytes
-            updates[i].dstSet = bound
-        self._lib.vkUpdateDescriptorSets(self._device, len(spans), updates, 0, self._null)
+        for i, (binding, span, kind, format, texel) in enumerate(program.bound):
+            buffer, offset, nbytes = spans[span]
+            update = updates[i]
+            update.dstSet = bound
+            update.dstBinding = binding
+            update.descriptorType = kind
+            if format:
+                self._views[i] = buffer.view(offset, nbytes - nbytes % texel, format, views)
+            else:
+                info = infos[i]
+                info.buffer = buffer.handle
+                info.offset = offset
+                info.range = nbytes
+        self._lib.vkUpdateDescriptorSets(self._device, len(program.bound), updates, 0, self._null)
         return self._set
 
     def bind(self, pipeline: Any, layout: Any, descriptors: Any, push: bytes) -> None:

@@ -182,6 +182,8 @@ def _limits(limits: Any, allocation_size: int) -> Limits:
         workgroup_invocations=limits.maxComputeWorkGroupInvocations,
         workgroup_size=tuple(limits.maxComputeWorkGroupSize),
         storage_alignment=limits.minStorageBufferOffsetAlignment,
+        texel_elements=limits.maxTexelBufferElements,
+        texel_alignment=limits.minTexelBufferOffsetAlignment,
         allocations=limits.maxMemoryAllocationCount,
     )
 

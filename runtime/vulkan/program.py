@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dl4all.errors import PipelineError
 from dl4all.runtime.requirements import check_interface
+from dl4all.runtime.protocols import Span
 from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv.texel_buffers import Descriptor, read_as_texels
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.structs import array, create, destroy, struct
 
@@ -18,15 +20,32 @@ if TYPE_CHECKING:
 DISPATCH_BASE = 16  # VK_PIPELINE_CREATE_DISPATCH_BASE_BIT, which the package lacks
 
 
+class Bound(NamedTuple):
+    """A descriptor of a program, in Vulkan's numbers."""
+
+    binding: int
+    span: int
+    type: int
+    format: int  # of texels
+    texel: int  # bytes of one, 1 without a format
+
+
 class VulkanProgram:
-    """Bindings 0, 1, ... of set 0 are storage buffers; push constants start at byte 0."""
+    """Bindings 0, 1, ... of set 0 are buffers; push constants start at byte 0.
+
+    With ``texels`` they are texel buffers where the shader only reads them; see ``fitting``.
+    """
 
     __slots__ = (
         "_backend",
+        "_code",
         "_constants",
+        "_fits",
         "_lock",
         "_shader",
         "_tiled",
+        "_with_storage",
+        "bound",
         "layout",
         "module",
         "pipeline",
@@ -34,13 +53,21 @@ class VulkanProgram:
         "writes",
     )
 
-    def __init__(self, backend: VulkanBackend, module: Module, constants: Sequence[int]) -> None:
+    def __init__(
+        self, backend: VulkanBackend, module: Module, constants: Sequence[int], *, texels: bool = False
+    ) -> None:
         check_interface(module, constants, backend.info.limits, backend.features)
         self._backend = backend
         self.module = module
         self._constants = tuple(constants)
         self._lock = threading.RLock()
         self.writes = module.interface.writes
+        self._with_storage: VulkanProgram | None = None
+        rewritten = read_as_texels(module.code, module.interface) if texels else None
+        self._code, descriptors = rewritten or (module.code, _storage_buffers(module))
+        self.bound = tuple(map(_bound, descriptors))
+        most = backend.info.limits.texel_elements
+        self._fits = tuple((d.span, d.format.nbytes, most * d.format.nbytes) for d in descriptors if d.format)
         null = api().ffi.NULL
         self._shader = self.set_layout = self.layout = self.pipeline = self._tiled = null
         try:
@@ -62,18 +89,34 @@ class VulkanProgram:
                 self._tiled = self._create_pipeline(DISPATCH_BASE)
             return self._tiled
 
+    def fitting(self, spans: Sequence[Span]) -> VulkanProgram:
+        """This program, or its twin without texel buffers where a span is less than a texel, or too large.
+
+        Raises:
+            OutOfMemoryError, DeviceLostError, PipelineError: that cannot be built.
+        """
+        for span, least, most in self._fits:
+            if not least <= spans[span].nbytes <= most:
+                break
+        else:
+            return self
+        with self._lock:
+            if self._with_storage is None:
+                self._with_storage = VulkanProgram(self._backend, self.module, self._constants)
+            return self._with_storage
+
     def _create_layouts(self) -> None:
         vulkan, device = api(), self._backend.device
         interface, name = self.module.interface, self.module.name
         stage = vulkan.VK_SHADER_STAGE_COMPUTE_BIT
         bindings = [
             {
-                "binding": binding.index,
-                "descriptorType": vulkan.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                "binding": bound.binding,
+                "descriptorType": bound.type,
                 "descriptorCount": 1,
                 "stageFlags": stage,
             }
-            for binding in interface.bindings
+            for bound in self.bound
         ]
         self.set_layout = create(
             "DescriptorSetLayout",
@@ -96,8 +139,8 @@ class VulkanProgram:
             "ShaderModule",
             device,
             f"the shader module {name}",
-            codeSize=len(self.module.code),
-            pCode=vulkan.ffi.from_buffer("uint32_t[]", self.module.code),
+            codeSize=len(self._code),
+            pCode=vulkan.ffi.from_buffer("uint32_t[]", self._code),
         )
 
     def _create_pipeline(self, flags: int) -> Any:
@@ -134,6 +177,8 @@ class VulkanProgram:
 
     def free(self) -> None:
         if self in self._backend.programs:
+            if self._with_storage is not None:
+                self._with_storage.free()
             self._backend.programs.discard(self)
             self._backend.forget(self)
             self._release()
@@ -145,3 +190,17 @@ class VulkanProgram:
         destroy("PipelineLayout", device, self.layout)
         destroy("DescriptorSetLayout", device, self.set_layout)
         destroy("ShaderModule", device, self._shader)
+
+
+def _storage_buffers(module: Module) -> tuple[Descriptor, ...]:
+    return tuple(Descriptor(binding.index, binding.index, None) for binding in module.interface.bindings)
+
+
+def _bound(descriptor: Descriptor) -> Bound:
+    vulkan, (binding, span, texels) = api(), descriptor
+    if texels is None:
+        return Bound(binding, span, vulkan.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 0, 1)
+    channels = {1: "R32", 2: "R32G32", 4: "R32G32B32A32"}[texels.components]
+    kind = {"float": "SFLOAT", "uint": "UINT", "int": "SINT"}[texels.kind]
+    format = getattr(vulkan, f"VK_FORMAT_{channels}_{kind}")
+    return Bound(binding, span, vulkan.VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, format, texels.nbytes)

@@ -15,6 +15,7 @@ from dl4all.runtime.hazards import Hazards, accesses
 from dl4all.runtime.protocols import SUBMISSION_SECONDS, Command, Copy, Dispatch, Grid
 from dl4all.runtime.split_dispatch import cut
 from dl4all.runtime.validation import check_command, check_replay
+from dl4all.runtime.vulkan.buffer import destroy_views
 from dl4all.runtime.vulkan.commands import CommandWriter, allocate_commands, descriptor_pool
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.structs import create, destroy
@@ -30,6 +31,7 @@ class _Step(NamedTuple):
     """A command, or a tile of a long one."""
 
     command: int  # its index
+    program: Any
     barrier: bool  # before it
     descriptors: Any
     first: Grid
@@ -64,6 +66,7 @@ class VulkanRecording:
         self._backend = backend
         device = backend.device
         self._push: dict[int, bytes] = {}
+        self._views: list[Any] = []  # that no buffer keeps
         self._ready: list[Ready] = []
         self._write = CommandWriter(device, api().VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT)
         self._descriptors = self._command_pool = api().ffi.NULL
@@ -104,19 +107,19 @@ class VulkanRecording:
                 seconds = 0.0
             seconds += lasts
             if not isinstance(command, Dispatch):
-                pieces[-1].append(_Step(index, depends, None, (0, 0, 0), (0, 0, 0)))
+                pieces[-1].append(_Step(index, None, depends, None, (0, 0, 0), (0, 0, 0)))
                 continue
             # The writer's set is overwritten by its next call.
-            found = self._write.descriptors(self._descriptors, command.program, command.spans)
+            program = command.program.fitting(command.spans)
+            found = self._write.descriptors(self._descriptors, program, command.spans, self._views)
             descriptors = api().ffi.new("VkDescriptorSet*", found[0])
-            program = command.program
-            self._uses.add(program)
+            self._uses.add(command.program)
             whole = program.module.interface.counts_groups or lasts <= SUBMISSION_SECONDS
             tiles = [((0, 0, 0), command.groups)] if whole else cut(command.groups, lasts, SUBMISSION_SECONDS)
             for first, groups in tiles:
                 if first != (0, 0, 0):
                     pieces.append([])
-                pieces[-1].append(_Step(index, depends and first == (0, 0, 0), descriptors, first, groups))
+                pieces[-1].append(_Step(index, program, depends and first == (0, 0, 0), descriptors, first, groups))
         return pieces
 
     def set_push(self, push: Mapping[int, bytes]) -> None:
@@ -173,7 +176,7 @@ class VulkanRecording:
             write.copy(command) if isinstance(command, Copy) else write.fill(command)
             return
         push = self._push.get(step.command, command.push)
-        write.dispatch_part(command.program, step.descriptors, push, step.first, step.groups)
+        write.dispatch_part(step.program, step.descriptors, push, step.first, step.groups)
 
     def forget(self, thing: Any) -> None:
         """A buffer or program is about to be freed."""
@@ -187,3 +190,4 @@ class VulkanRecording:
     def _release(self) -> None:
         destroy("CommandPool", self._backend.device, self._command_pool)
         destroy("DescriptorPool", self._backend.device, self._descriptors)
+        destroy_views(self._backend.device, self._views)

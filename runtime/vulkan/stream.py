@@ -77,10 +77,11 @@ class VulkanStream:
             self._dispatch_apart(command, ran)
             return
         program, spans, groups, push, seconds = command
+        program = program.fitting(spans)
         batch = self._record(seconds)
         batch.length += 1  # first: what comes now takes room, whether it is finished or not
         write = self._write
-        descriptors = write.descriptors(batch.descriptors, program, spans)
+        descriptors = write.descriptors(batch.descriptors, program, spans, batch.views)
         self._order(*accesses(command), alone=ran is not None)
         write.bind(program.pipeline, program.layout, descriptors, push)
         if ran is None:
@@ -274,6 +275,7 @@ class VulkanStream:
         start = time.perf_counter()
         self._submit()
         program, spans, groups, push, seconds = command
+        program = program.fitting(spans)
         if program.module.interface.counts_groups:
             pieces = [((0, 0, 0), groups)]
         else:
@@ -281,7 +283,7 @@ class VulkanStream:
         for i, (first, size) in enumerate(pieces):
             batch = self._record()
             batch.length += 1
-            descriptors = self._write.descriptors(batch.descriptors, program, spans)
+            descriptors = self._write.descriptors(batch.descriptors, program, spans, batch.views)
             if i == 0:  # the pieces do not depend on each other
                 self._order(*accesses(command))
             self._write.dispatch_part(program, descriptors, push, first, size)
