@@ -60,6 +60,8 @@ class Decoration(IntEnum):
     ARRAY_STRIDE = 6
     MATRIX_STRIDE = 7
     BUILT_IN = 11
+    VOLATILE = 21
+    COHERENT = 23
     NON_WRITABLE = 24
     NON_READABLE = 25
     BINDING = 33

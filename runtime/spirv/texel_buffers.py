@@ -170,6 +170,9 @@ def _candidates(ops: Instructions, tables: Tables, interface: Interface) -> dict
             continue
         block = tables.types[pointer][1][1]
         members = tables.types[block][1]
+        said = tables.decorations[variable].keys() | tables.members[block, 0].keys()
+        if said & {Decoration.VOLATILE, Decoration.COHERENT}:
+            continue  # a texel buffer shows what a dispatch began with
         if len(members) != 1 or members[0] not in elements or tables.members[block, 0].get(Decoration.OFFSET):
             continue
         element = elements[members[0]]
