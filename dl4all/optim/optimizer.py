@@ -77,7 +77,7 @@ class Kernels:
             job = jobs[number]
             push = pack(job[-1].numel(), job[-1].offset, job[0].offset, *constants)
             try:
-                run(self._single, strided_grid(job[-1].numel(), WORKGROUP), push, *job)
+                run(self._single, strided_grid(job[-1].numel(), WORKGROUP, job[-1].device), push, *job)
             except PipelineError as error:
                 refused[number] = error.with_traceback(None)  # its frames hold the tensors
         for number, job in enumerate(jobs):

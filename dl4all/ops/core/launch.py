@@ -16,7 +16,9 @@ from dl4all.scheduler.programs import Launch
 
 MAX_GRID_SIZE = 65535  # workgroups along one axis, on every device
 STRIDED_GRID_CAP = 32768  # workgroups of a kernel with a grid-stride loop
+SOFTWARE_ROUNDS = 8  # of such a loop on a processor, where it takes a while to begin a workgroup
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the smallest number that rounds to infinity
+SOFTWARE_GROUPS = 64  # at least, so that no thread waits for the last one
 MAX_LOOP_ROUNDS = 60_000  # of all loops of one invocation, on drivers that have a limit
 
 
@@ -61,9 +63,21 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def strided_grid(elements: int, workgroup: int) -> Grid:
-    """The grid of a kernel with a grid-stride loop over `elements`."""
-    return min(ceil_div(elements, workgroup), STRIDED_GRID_CAP), 1, 1
+def strided_grid(elements: int, workgroup: int, device: Device | None = None) -> Grid:
+    """The grid of a kernel with a grid-stride loop over `elements`; for `device`, if that is given."""
+    groups = ceil_div(elements, workgroup)
+    return min(groups if device is None else rounded_groups(groups, device), STRIDED_GRID_CAP), 1, 1
+
+
+def rounded_groups(groups: int, device: Device) -> int:
+    """How many of so many workgroups to launch where each can do the work of several in a loop.
+
+    GPUs begin workgroups for nothing and want many. On a software driver the threads of the processor run
+    them one after the other, and beginning one costs as much as some hundred elements.
+    """
+    if device.info.type != "software":
+        return groups
+    return max(ceil_div(groups, SOFTWARE_ROUNDS), min(groups, SOFTWARE_GROUPS))
 
 
 class NoKernel(Exception):

@@ -14,7 +14,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dl4all.ops.core import launch as launching
-from dl4all.ops.core.launch import FLOAT32_OVERFLOW, MAX_GRID_SIZE, ceil_div, shader, strided_grid, too_wide
+from dl4all.ops.core.launch import (
+    FLOAT32_OVERFLOW,
+    MAX_GRID_SIZE,
+    SOFTWARE_GROUPS,
+    ceil_div,
+    rounded_groups,
+    shader,
+    strided_grid,
+    too_wide,
+)
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
@@ -22,6 +31,7 @@ from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler import fallback
+from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
 
 # Axes of the kernels' index arithmetic, after merging. Operands with more axes are copied first. clone makes
@@ -204,7 +214,7 @@ def launch_elementwise(
         numbers.append(operand if is_number else 0)
     push = _pack(variant, (numel, *offsets, *(numbers if len(numbers) > 1 else ()), *axes, *arguments))
     constants: tuple[int, ...] = (scalar_mask,) if scalar_mask else ()
-    groups = strided_grid(ceil_div(numel, variant.elements), WORKGROUP_SIZE)
+    groups = strided_grid(ceil_div(numel, variant.elements), WORKGROUP_SIZE, out.device)
     if variant.rank:
         sizes = axes[: variant.rank]
         row_length, used_axes = sizes[-1], sum(size != 1 for size in sizes)
@@ -213,7 +223,9 @@ def launch_elementwise(
             vec4 or (row_length >= MIN_ROW_LENGTH and row_length % variant.elements == 0)
         ):
             walk = RowWalk.ROWS
-            groups = _grid_over_rows(row_length // variant.elements, numel // row_length, vec4=vec4)
+            groups = _grid_over_rows(
+                row_length // variant.elements, numel // row_length, out.device, vec4=vec4
+            )
             constant_rows = _constant_rows(axes, scalar_mask, len(operands))
         constants = (scalar_mask, max(used_axes, 1), int(walk), *((constant_rows,) if vec4 else ()))
     out.device.launch(Launch(variant.shader, groups, push, constants), *storages, out.storage)
@@ -231,16 +243,18 @@ def broadcast_view(tensor: TensorBase, shape: Shape) -> TensorBase:
     return view
 
 
-def _grid_over_rows(row_length: int, rows: int, *, vec4: bool) -> Grid:
+def _grid_over_rows(row_length: int, rows: int, device: Device, *, vec4: bool) -> Grid:
     """Workgroups that stride over rows in y and along a row in x.
 
     There are few in x, as each workgroup computes where its row starts. With `vec4`, short rows share a
     workgroup.
     """
     rows_per_group = WORKGROUP_SIZE >> min((row_length - 1).bit_length(), 7) if vec4 else 1
-    y = min(ceil_div(rows, rows_per_group), MAX_GRID_SIZE, launching.STRIDED_GRID_CAP)
+    groups = rounded_groups(ceil_div(rows, rows_per_group), device)
+    y = min(groups, MAX_GRID_SIZE, launching.STRIDED_GRID_CAP)
     x, _, _ = strided_grid(row_length, WORKGROUP_SIZE)
-    return min(x, max(1, SUFFICIENT_WORKGROUPS // y)), y, 1
+    enough = SOFTWARE_GROUPS if device.info.type == "software" else SUFFICIENT_WORKGROUPS
+    return min(x, max(1, enough // y)), y, 1
 
 
 def _strided_variant(

@@ -203,7 +203,9 @@ def _launch_copy(target: TensorBase, source: TensorBase, shape: Shape, strides: 
         axes += [*(0,) * missing, *s]
     words = math.prod(shape)
     push = pack(words, *offsets, *axes)
-    launch = Launch(COPY[rank][itemsize], strided_grid(words, WORKGROUP_SIZE), push, (max(len(shape), 1),))
+    launch = Launch(
+        COPY[rank][itemsize], strided_grid(words, WORKGROUP_SIZE, target.device), push, (max(len(shape), 1),)
+    )
     target.device.launch(launch, source.storage, target.storage)
 
 

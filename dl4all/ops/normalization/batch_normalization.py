@@ -159,7 +159,7 @@ def _run_apply(
     words, offset = elements // width, 0 if bias is None else bias.offset
     push = pack(words, channels, inner // width, x.offset // width, offset)
     operands = (x, factors) if bias is None else (x, factors, bias)
-    run(APPLY[bias is not None, width], strided_grid(words, WORKGROUP), push, *operands, out)
+    run(APPLY[bias is not None, width], strided_grid(words, WORKGROUP, out.device), push, *operands, out)
 
 
 def _apply_gradient(
@@ -335,7 +335,7 @@ def _run_backward(
     width = vector_width(inner, g, x)
     words = elements // width
     push = pack(words, channels, inner // width, g.offset // width, x.offset // width)
-    run(BACKWARD[width], strided_grid(words, WORKGROUP), push, g, x, factors, out)
+    run(BACKWARD[width], strided_grid(words, WORKGROUP, out.device), push, g, x, factors, out)
 
 
 def _backward_gradient(

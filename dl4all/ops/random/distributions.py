@@ -60,7 +60,7 @@ def uniform_(input: T, low: float = 0.0, high: float = 1.0, *, generator: Genera
         return np.minimum(dtype(low) + units * dtype(width), dtype(largest))
 
     def on_device(push: tuple[int, ...], out: TensorBase) -> None:
-        groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP)
+        groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP, out.device)
         run(UNIFORM, groups, pack(*push, float(low), width, largest), out)
 
     _fill("uniform_", input, generator, on_host, on_device)
@@ -91,7 +91,7 @@ def normal_(input: T, mean: float = 0.0, std: float = 1.0, *, generator: Generat
         return dtype(mean) + standard.astype(dtype, copy=False) * dtype(std)
 
     def on_device(push: tuple[int, ...], out: TensorBase) -> None:
-        groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP)
+        groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP, out.device)
         run(NORMAL, groups, pack(*push, float(mean), float(std)), _normal_table(out.device), out)
 
     _fill("normal_", input, generator, on_host, on_device)
@@ -140,7 +140,7 @@ def bernoulli_(input: T, p: Array | float = 0.5, *, generator: Generator | None 
         x = contiguous(probabilities)
         if x.dtype != np.float32:
             x = primitives.cast.compute([x], {"dtype": "float32"})
-        groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP)
+        groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP, out.device)
         run(BERNOULLI, groups, pack(*push, x.offset, int(isinstance(p, TensorBase))), x, out)
 
     _fill("bernoulli_", input, generator, on_host, on_device, dtype_kinds="fiub")

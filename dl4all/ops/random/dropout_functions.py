@@ -51,7 +51,13 @@ def _run_dropout(out: TensorBase, input: TensorBase, p: float, seed: int, offset
     threshold, scale = _threshold_and_scale(p)
     push = pack(out.numel(), x.offset, *state_words(seed, offset), threshold, scale, inner)
     invocations = ceil_div(out.numel(), 4) if inner == 1 else out.numel()
-    run(DROPOUT if inner == 1 else DROPOUT_GROUPS, strided_grid(invocations, WORKGROUP), push, x, out)
+    run(
+        DROPOUT if inner == 1 else DROPOUT_GROUPS,
+        strided_grid(invocations, WORKGROUP, out.device),
+        push,
+        x,
+        out,
+    )
 
 
 @export()
