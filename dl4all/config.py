@@ -94,7 +94,7 @@ def tune_setting() -> Literal["off", "kept", "lazy"]:
 
 
 def texel_buffer_setting() -> bool | None:
-    """Whether kernels of the ``vulkan`` backend read through texel buffers; None: where it is known to be faster.
+    """Whether kernels of the ``vulkan`` backend read through texel buffers; None: where that is faster.
 
     Raises:
         ConfigError: DL4ALL_TEXEL_BUFFERS or the file has an unusable value.

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from dl4all.config import KNOWN, calibrates_by_itself, device_setting, fallback_setting, least_limits
+from dl4all.config import (
+    KNOWN,
+    calibrates_by_itself,
+    device_setting,
+    fallback_setting,
+    least_limits,
+    texel_buffer_setting,
+)
 from dl4all.errors import ConfigError
 
 
@@ -19,7 +26,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     user.mkdir(parents=True)
     monkeypatch.chdir(here)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for variable in ("DL4ALL_DEVICE", "DL4ALL_CALIBRATE", "DL4ALL_FALLBACK"):
+    for variable in ("DL4ALL_DEVICE", "DL4ALL_CALIBRATE", "DL4ALL_FALLBACK", "DL4ALL_TEXEL_BUFFERS"):
         monkeypatch.delenv(variable, raising=False)
     return here / "dl4all.toml", user / "dl4all.toml"
 
@@ -88,6 +95,17 @@ def test_a_file_that_is_no_text(folders: tuple[Path, Path]) -> None:
 def test_a_folder_of_that_name_is_no_file(folders: tuple[Path, Path]) -> None:
     folders[0].mkdir()
     assert device_setting() is None
+
+
+def test_texel_buffers(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert texel_buffer_setting() is None
+    folders[0].write_text("texel_buffers = false\n")
+    assert texel_buffer_setting() is False
+    monkeypatch.setenv("DL4ALL_TEXEL_BUFFERS", "1")
+    assert texel_buffer_setting() is True
+    monkeypatch.setenv("DL4ALL_TEXEL_BUFFERS", "yes")
+    with pytest.raises(ConfigError, match=r"^DL4ALL_TEXEL_BUFFERS must be 0, 1 or empty, not 'yes'"):
+        texel_buffer_setting()
 
 
 @pytest.mark.parametrize("which", [0, 1])

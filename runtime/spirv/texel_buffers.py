@@ -29,9 +29,24 @@ from dl4all.runtime.spirv.parser import (
 from dl4all.runtime.spirv.reflect import Interface
 
 CAPABILITY_SAMPLED_BUFFER = 46
-IMAGE_OF_TEXELS = (5, 0, 0, 0, 1, 0)  # a buffer: no depth, not arrayed, one sample, read by fetches, any format
+IMAGE_OF_TEXELS = (
+    5,
+    0,
+    0,
+    0,
+    1,
+    0,
+)  # a buffer: no depth, not arrayed, one sample, read by fetches, any format
 
-LINE, EXT_INST, TYPE_IMAGE, TYPE_RUNTIME_ARRAY, LOAD, ACCESS_CHAIN, IN_BOUNDS_ACCESS_CHAIN = 8, 12, 25, 29, 61, 65, 66
+LINE, EXT_INST, TYPE_IMAGE, TYPE_RUNTIME_ARRAY, LOAD, ACCESS_CHAIN, IN_BOUNDS_ACCESS_CHAIN = (
+    8,
+    12,
+    25,
+    29,
+    61,
+    65,
+    66,
+)
 VECTOR_EXTRACT_DYNAMIC, VECTOR_SHUFFLE, COMPOSITE_EXTRACT, COMPOSITE_INSERT = 77, 79, 81, 82
 IMAGE_FETCH, BITCAST, LOOP_MERGE, SELECTION_MERGE, SWITCH = 95, 124, 246, 247, 251
 # They have literal operands, which may equal an id, and take no pointers to buffers.
@@ -82,7 +97,7 @@ class _Chain(NamedTuple):
     """A pointer to an element of a buffer, or to a component of one."""
 
     buffer: _Buffer
-    index: int
+    element: int  # id of its index
     component: int | None
 
 
@@ -102,7 +117,7 @@ class _Declarations:
     def type(self, opcode: int, *operands: int) -> int:
         known = self._types.get((opcode, *operands))
         if known is None:
-            known = self._types[opcode, *operands] = self.id()
+            known = self._types[(opcode, *operands)] = self.id()
             self.words += _instruction(opcode, known, *operands)
         return known
 
@@ -222,7 +237,7 @@ def _chains(words: Sequence[int], buffers: dict[int, _Buffer]) -> dict[int, _Cha
 
 
 def _descriptors(ops: Instructions, tables: Tables, buffers: dict[int, _Buffer]) -> tuple[Descriptor, ...]:
-    """What to bind. Two views of one buffer share a binding in a shader, but texel buffers have one format."""
+    """What to bind. A shader's two views of one buffer share a binding, but a texel buffer has one format."""
     at = [tables.decorations[args[1]].get(Decoration.BINDING) for args in ops[Op.VARIABLE]]
     spans = sorted({binding for binding in at if binding is not None})
     stored = {b for args, b in zip(ops[Op.VARIABLE], at, strict=True) if args[1] not in buffers}
@@ -230,10 +245,9 @@ def _descriptors(ops: Instructions, tables: Tables, buffers: dict[int, _Buffer])
     found, more = [], []
     for span in spans:
         formats = [format for binding, format in used if binding == span]
-        own: list[TexelFormat | None] = [None] if span in stored or not formats else []
-        kept, *others = [*own, *formats]
-        found.append(Descriptor(span, span, kept))
-        more += [(span, format) for format in others]
+        keeps_storage = span in stored or not formats
+        found.append(Descriptor(span, span, None if keeps_storage else formats[0]))
+        more += [(span, format) for format in (formats if keeps_storage else formats[1:])]
     found += [Descriptor(spans[-1] + 1 + i, span, format) for i, (span, format) in enumerate(more)]
     return tuple(found)
 
@@ -269,9 +283,7 @@ def _body(
     for buffer in buffers.values():
         image = declarations.image(buffer.format)
         pointer = declarations.type(Op.TYPE_POINTER, Storage.UNIFORM_CONSTANT, image)
-        declarations.words += _instruction(
-            Op.VARIABLE, pointer, buffer.variable, Storage.UNIFORM_CONSTANT
-        )
+        declarations.words += _instruction(Op.VARIABLE, pointer, buffer.variable, Storage.UNIFORM_CONSTANT)
     return head + declarations.words + functions
 
 
@@ -283,7 +295,7 @@ def _fetch(
     image = declarations.id()
     written = _instruction(LOAD, declarations.image(format), image, buffer.variable)
     steps: list[tuple[int, int, tuple[int, ...]]] = [
-        (IMAGE_FETCH, declarations.vector(format, 4), (image, chain.index))
+        (IMAGE_FETCH, declarations.vector(format, 4), (image, chain.element))
     ]
     if format.components == 1:
         steps.append((COMPOSITE_EXTRACT, declarations.component(format), (0,)))

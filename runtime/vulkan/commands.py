@@ -14,7 +14,6 @@ from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.program import VulkanProgram
 from dl4all.runtime.vulkan.structs import array, create, struct
 
-
 MAX_DESCRIPTORS = 2 * MAX_BINDINGS  # a buffer may be read as texels of two formats
 
 

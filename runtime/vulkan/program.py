@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dl4all.errors import PipelineError
-from dl4all.runtime.requirements import check_interface
 from dl4all.runtime.protocols import Span
+from dl4all.runtime.requirements import check_interface
 from dl4all.runtime.spirv import Module
 from dl4all.runtime.spirv.texel_buffers import Descriptor, read_as_texels
 from dl4all.runtime.vulkan.instance import api, check

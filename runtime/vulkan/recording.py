@@ -119,7 +119,9 @@ class VulkanRecording:
             for first, groups in tiles:
                 if first != (0, 0, 0):
                     pieces.append([])
-                pieces[-1].append(_Step(index, program, depends and first == (0, 0, 0), descriptors, first, groups))
+                pieces[-1].append(
+                    _Step(index, program, depends and first == (0, 0, 0), descriptors, first, groups)
+                )
         return pieces
 
     def set_push(self, push: Mapping[int, bytes]) -> None:

@@ -24,23 +24,38 @@ layout(local_size_x = 1) in;
 layout(push_constant) uniform P { uint i; uint component; } p;
 """
 FLOAT, FLOAT2, FLOAT4 = (TexelFormat(n, "float") for n in (1, 2, 4))
-UINT, UINT2, UINT4, INT4 = (TexelFormat(1, "uint"), TexelFormat(2, "uint"), TexelFormat(4, "uint"), TexelFormat(4, "int"))
+UINT, UINT2, UINT4, INT4 = (
+    TexelFormat(1, "uint"),
+    TexelFormat(2, "uint"),
+    TexelFormat(4, "uint"),
+    TexelFormat(4, "int"),
+)
 WORDS = 64  # of the buffer that is read
-I, COMPONENT = 3, 1
+AT, COMPONENT = 3, 1  # what READS have for p.i and p.component
 
 # What a shader reads, the format, and the words of the buffer that it then has.
 READS = {
-    "float": ("float x[];", "floatBitsToUint(x[p.i])", FLOAT, [I]),
-    "uint": ("uint x[];", "x[p.i]", UINT, [I]),
-    "int4": ("ivec4 x[];", "uint(x[p.i].z)", INT4, [4 * I + 2]),
-    "signed index": ("uint x[];", "x[int(p.i) + 1]", UINT, [I + 1]),
-    "vec2": ("vec2 x[];", "floatBitsToUint(x[p.i])", FLOAT2, [2 * I, 2 * I + 1]),
-    "vec4": ("vec4 x[];", "floatBitsToUint(x[p.i])", FLOAT4, [4 * I, 4 * I + 1, 4 * I + 2, 4 * I + 3]),
-    "a component": ("vec4 x[];", "floatBitsToUint(x[p.i].w)", FLOAT4, [4 * I + 3]),
-    "any component": ("vec4 x[];", "floatBitsToUint(x[p.i][p.component])", FLOAT4, [4 * I + COMPONENT]),
-    "64 bits": ("uint64_t x[];", "unpack32(x[p.i])", UINT2, [2 * I, 2 * I + 1]),
-    "two of 64 bits": ("u64vec2 x[];", "unpack32(x[p.i].y)", UINT4, [4 * I + 2, 4 * I + 3]),
-    "any of 64 bits": ("u64vec2 x[];", "unpack32(x[p.i][p.component])", UINT4, [4 * I + 2, 4 * I + 3]),
+    "float": ("float x[];", "floatBitsToUint(x[p.i])", FLOAT, [AT]),
+    "uint": ("uint x[];", "x[p.i]", UINT, [AT]),
+    "int4": ("ivec4 x[];", "uint(x[p.i].z)", INT4, [4 * AT + 2]),
+    "signed index": ("uint x[];", "x[int(p.i) + 1]", UINT, [AT + 1]),
+    "vec2": ("vec2 x[];", "floatBitsToUint(x[p.i])", FLOAT2, [2 * AT, 2 * AT + 1]),
+    "vec4": (
+        "vec4 x[];",
+        "floatBitsToUint(x[p.i])",
+        FLOAT4,
+        [4 * AT, 4 * AT + 1, 4 * AT + 2, 4 * AT + 3],
+    ),
+    "a component": ("vec4 x[];", "floatBitsToUint(x[p.i].w)", FLOAT4, [4 * AT + 3]),
+    "any component": ("vec4 x[];", "floatBitsToUint(x[p.i][p.component])", FLOAT4, [4 * AT + COMPONENT]),
+    "64 bits": ("uint64_t x[];", "unpack32(x[p.i])", UINT2, [2 * AT, 2 * AT + 1]),
+    "two of 64 bits": ("u64vec2 x[];", "unpack32(x[p.i].y)", UINT4, [4 * AT + 2, 4 * AT + 3]),
+    "any of 64 bits": (
+        "u64vec2 x[];",
+        "unpack32(x[p.i][p.component])",
+        UINT4,
+        [4 * AT + 2, 4 * AT + 3],
+    ),
 }
 # Why a buffer stays a storage buffer.
 STAYS = {
@@ -90,11 +105,11 @@ def results(backend: VulkanBackend, program: VulkanProgram, x: Span, count: int)
     """The words that a program writes."""
     y, found = backend.allocate(16), np.full(4, 0xDEADBEEF, np.uint32)
     backend.stream.upload(span(y), found.view(np.uint8))
-    push = np.array([I, COMPONENT], np.uint32)[: program.module.interface.push_bytes // 4].tobytes()
+    push = np.array([AT, COMPONENT], np.uint32)[: program.module.interface.push_bytes // 4].tobytes()
     backend.stream.dispatch(Dispatch(program, [x, span(y)], (1, 1, 1), push))
     backend.stream.download(span(y), found.view(np.uint8))
     assert (found[count:] == 0xDEADBEEF).all()
-    return found[:count].tolist()
+    return [int(word) for word in found[:count]]
 
 
 @pytest.mark.vulkan
@@ -131,7 +146,7 @@ def test_two_views_of_one_buffer(backend: VulkanBackend, tmp_path: Path) -> None
     )  # fmt: skip
     data = words(WORDS)
     program = VulkanProgram(backend, code, (), texels=True)
-    assert results(backend, program, span(filled(backend, data)), 2) == data[[I, 4 * I + 1]].tolist()
+    assert results(backend, program, span(filled(backend, data)), 2) == data[[AT, 4 * AT + 1]].tolist()
 
 
 @pytest.mark.parametrize("why", STAYS)
@@ -157,7 +172,7 @@ def test_one_view_of_two_stays(backend: VulkanBackend, tmp_path: Path) -> None:
     )  # fmt: skip
     data = words(WORDS)
     program = VulkanProgram(backend, code, (), texels=True)
-    assert results(backend, program, span(filled(backend, data)), 2) == data[[I, 4 * I + 2]].tolist()
+    assert results(backend, program, span(filled(backend, data)), 2) == data[[AT, 4 * AT + 2]].tolist()
 
 
 @pytest.mark.vulkan
@@ -200,14 +215,14 @@ def test_views_are_kept_up_to_a_number(
     x = filled(backend, data)
     for _ in range(2):
         for i in range(7):
-            expected = data[i * step // 4 + I].item()
+            expected = data[i * step // 4 + AT].item()
             assert results(backend, program, span(x, i * step), 1) == [expected]
     assert isinstance(x, vulkan_buffer.VulkanBuffer)
     assert len(x._views) == 3
     y = span(backend.allocate(4))
-    push = np.array([I, COMPONENT], np.uint32).tobytes()[: code.interface.push_bytes]
+    push = np.array([AT, COMPONENT], np.uint32).tobytes()[: code.interface.push_bytes]
     recording = backend.record([Dispatch(program, [span(x, 6 * step), y], (1, 1, 1), push)])
     backend.stream.replay(recording)
     found = np.empty(1, np.uint32)
     backend.stream.download(y, found.view(np.uint8))
-    assert found[0] == data[6 * step // 4 + I]
+    assert found[0] == data[6 * step // 4 + AT]
