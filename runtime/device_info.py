@@ -90,6 +90,11 @@ class DeviceInfo:
         return self.type in ("discrete", "integrated", "virtual", "other")
 
     @property
+    def compiles_only(self) -> bool:
+        """Whether a driver describes hardware that is not here, to compile for; it has no memory then."""
+        return self.type != "cpu" and not self.memory
+
+    @property
     def subgroup_shuffle(self) -> bool:
         """Whether compute shaders can exchange values between a subgroup's lanes."""
         return "subgroup_shuffle" in self.features

@@ -63,14 +63,15 @@ def physical_devices(opening: int = 0) -> tuple[PhysicalDevice, ...]:
 
 
 def check_memory(physical: PhysicalDevice) -> None:
-    """
+    """Refuse what a driver only describes before a VkDevice is made of it: some cannot even be closed again.
+
     Raises:
         DeviceError: the device has no memory.
     """
-    if not physical.memory_types:
+    if physical.info.compiles_only or not physical.memory_types:
         raise DeviceError(
-            f"[vulkan] {physical.info.hardware} has no memory: {physical.info.driver} describes a GPU "
-            "that is not here, to compile for; unset RADV_FORCE_FAMILY, or name another device"
+            f"[vulkan] {physical.info.hardware} compiles only, as it has no memory: {physical.info.driver} "
+            "describes a GPU that is not here; unset RADV_FORCE_FAMILY, or name another device"
         )
 
 
