@@ -29,6 +29,7 @@ from dl4all.multi_device.inference_queue import InferenceQueue
 from dl4all.multi_device.pipeline import Pipeline, pipeline
 from dl4all.multi_device.placement import place
 from dl4all.ops.random.generator import Generator
+from dl4all.runtime.op_regions import debug_region
 from dl4all.runtime.registry import devices
 from dl4all.scheduler import fallback
 from dl4all.scheduler.current import device, set_default_device, synchronize
@@ -69,6 +70,7 @@ __all__ = [
     "bool_",
     "calibrate",
     "data",
+    "debug_region",
     "device",
     "devices",
     "enable_grad",
