@@ -28,6 +28,7 @@ from dl4all.multi_device.data_parallel import parallel
 from dl4all.multi_device.inference_queue import InferenceQueue
 from dl4all.multi_device.pipeline import Pipeline, pipeline
 from dl4all.multi_device.placement import place
+from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision, set_float32_matmul_precision
 from dl4all.ops.random.generator import Generator
 from dl4all.runtime.op_regions import debug_region
 from dl4all.runtime.registry import devices
@@ -80,6 +81,7 @@ __all__ = [
     "float32",
     "float64",
     "grad",
+    "get_float32_matmul_precision",
     "inference_mode",
     "int16",
     "int32",
@@ -98,6 +100,7 @@ __all__ = [
     "place",
     "profile",
     "set_default_device",
+    "set_float32_matmul_precision",
     "set_grad_enabled",
     "synchronize",
     "training",

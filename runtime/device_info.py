@@ -43,6 +43,24 @@ class QueueFamily:
 
 
 @dataclass(frozen=True)
+class CooperativeMatrix:
+    """Matrices that a subgroup multiplies in one instruction: A of m x k times B of k x n, added to C.
+
+    The types of A, B, C and the result are named as NumPy's, and ``bfloat16``. A result that ``saturates`` is
+    the nearest integer of its type.
+    """
+
+    m: int
+    n: int
+    k: int
+    a: str
+    b: str
+    c: str
+    result: str
+    saturates: bool = False
+
+
+@dataclass(frozen=True)
 class DeviceInfo:
     """One physical device, as one driver describes it.
 
@@ -73,6 +91,7 @@ class DeviceInfo:
     limits: Limits = field(default_factory=Limits)
     heaps: tuple[Heap, ...] = ()
     queue_families: tuple[QueueFamily, ...] = ()
+    cooperative_matrices: tuple[CooperativeMatrix, ...] = ()
     others: tuple[DeviceInfo, ...] = ()
 
     @property
@@ -124,4 +143,6 @@ def limited(info: DeviceInfo) -> DeviceInfo:
     Raises:
         ConfigError: the variable holds something else.
     """
-    return replace(info, limits=Limits(), features=frozenset()) if least_limits() else info
+    if not least_limits():
+        return info
+    return replace(info, limits=Limits(), features=frozenset(), cooperative_matrices=())

@@ -476,6 +476,10 @@ def register(op: Op[P]) -> Op[P]:
     return op
 
 
+OPTIONAL_SHADERS: list[Shader] = []
+"""Shaders that not every compiler can build, or device run; there are others for what they do."""
+
+
 def all_shaders() -> list[Shader]:
     """Every shader that an op or a backend may launch; a wheel ships them compiled."""
     kernels = (declared.kernel for declared in REGISTRY.values())
