@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -28,7 +28,7 @@ FIELDS = (
 )  # fmt: skip
 
 
-def driver(rows: list[tuple[int, ...]], result: int = 0) -> Callable[..., Any]:
+def driver(rows: Sequence[tuple[int, ...]], result: int = 0) -> Callable[..., Any]:
     """Stands in for the extension's function, which is asked for a count first."""
 
     def ask(handle: Any, count: Any, into: Any) -> int:
