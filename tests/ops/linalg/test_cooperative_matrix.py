@@ -216,8 +216,8 @@ def test_a_compiler_that_does_not_know_the_extension(monkeypatch: pytest.MonkeyP
 
 def test_the_shader_compiles_where_the_compiler_knows_the_extension() -> None:
     if not module.compiles():
-        # A set-up that brings such a device brings a compiler for it.
-        assert not ("vulkan:0" in REQUIRED and module.NEEDS <= dl.device("vulkan:0").features)
+        if "vulkan:0" in REQUIRED:  # a set-up that brings such a device brings a compiler for it
+            assert module.NEEDS - dl.device("vulkan:0").features
         pytest.skip("this compiler does not know GL_KHR_cooperative_matrix")
     interface = spirv.load(module.COOPERATIVE_GEMM).interface
     assert [binding.readonly for binding in interface.bindings] == [True, True, True, False]
