@@ -23,10 +23,12 @@ class BuildPyAndShaders(build_py):
         sys.path.insert(0, str(Path(self.build_lib).absolute()))
         from dl4all.errors import Dl4allError
         from dl4all.ops import all_shaders
+        from dl4all.ops.core.op import OPTIONAL_SHADERS
         from dl4all.runtime import spirv
 
         try:
-            files = spirv.build(all_shaders(), Path(self.build_lib) / "dl4all" / "shaders" / "spirv")
+            folder = Path(self.build_lib) / "dl4all" / "shaders" / "spirv"
+            files = spirv.build(all_shaders(), folder, optional=OPTIONAL_SHADERS)
         except Dl4allError as error:
             raise SystemExit(
                 f"A wheel of dl4all carries compiled shaders, and they could not be made: {error}\n"

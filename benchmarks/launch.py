@@ -133,7 +133,7 @@ def measure(names: list[str], repeat: int) -> dict[str, dict[str, float]]:
 @click.option("--json", "as_json", is_flag=True)
 def main(repeat: int, as_json: bool) -> None:
     """Compare the cost of launches and copies between backends."""
-    names = [name for device in registry.devices() for name in device.names if name != "cpu"]
+    names = [name for device in registry.usable() for name in device.names if name != "cpu"]
     if not names:
         raise click.ClickException(registry.find().vulkan_problem)
     results = measure(names, repeat)

@@ -65,7 +65,7 @@ def benchmark(names: tuple[str, ...], batch: int, repeat: int, threads: int | No
 
 
 def all_names() -> list[str]:
-    return [name for info in dl.devices() for name in info.names]
+    return [name for info in dl.devices() if not info.compiles_only for name in info.names]
 
 
 def times(

@@ -28,7 +28,9 @@ from dl4all.multi_device.data_parallel import parallel
 from dl4all.multi_device.inference_queue import InferenceQueue
 from dl4all.multi_device.pipeline import Pipeline, pipeline
 from dl4all.multi_device.placement import place
+from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision, set_float32_matmul_precision
 from dl4all.ops.random.generator import Generator
+from dl4all.runtime.op_regions import debug_region
 from dl4all.runtime.registry import devices
 from dl4all.scheduler import fallback
 from dl4all.scheduler.current import device, set_default_device, synchronize
@@ -69,6 +71,7 @@ __all__ = [
     "bool_",
     "calibrate",
     "data",
+    "debug_region",
     "device",
     "devices",
     "enable_grad",
@@ -78,6 +81,7 @@ __all__ = [
     "float32",
     "float64",
     "grad",
+    "get_float32_matmul_precision",
     "inference_mode",
     "int16",
     "int32",
@@ -96,6 +100,7 @@ __all__ = [
     "place",
     "profile",
     "set_default_device",
+    "set_float32_matmul_precision",
     "set_grad_enabled",
     "synchronize",
     "training",

@@ -149,6 +149,18 @@ def allocator_setting() -> str:
     return value
 
 
+def debug_names_setting() -> bool | None:
+    """Whether ``DL4ALL_DEBUG_NAMES`` asks for names that debuggers show; None if it is not set.
+
+    Raises:
+        ConfigError: the variable has another value than 0 and 1.
+    """
+    value = os.environ.get("DL4ALL_DEBUG_NAMES", "")
+    if value not in ("", "0", "1"):
+        raise ConfigError(f"DL4ALL_DEBUG_NAMES must be 0, 1 or empty, not {value!r}")
+    return value == "1" if value else None
+
+
 def memory_debug() -> bool:
     """Whether ``DL4ALL_MEMORY_DEBUG=1`` asks for guards around the memory of tensors.
 

@@ -45,6 +45,24 @@ class QueueFamily:
 
 
 @dataclass(frozen=True)
+class CooperativeMatrix:
+    """Matrices that a subgroup multiplies in one instruction: A of m x k times B of k x n, added to C.
+
+    The types of A, B, C and the result are named as NumPy's, and ``bfloat16``. A result that ``saturates`` is
+    the nearest integer of its type.
+    """
+
+    m: int
+    n: int
+    k: int
+    a: str
+    b: str
+    c: str
+    result: str
+    saturates: bool = False
+
+
+@dataclass(frozen=True)
 class DeviceInfo:
     """One physical device, as one driver describes it.
 
@@ -75,6 +93,7 @@ class DeviceInfo:
     limits: Limits = field(default_factory=Limits)
     heaps: tuple[Heap, ...] = ()
     queue_families: tuple[QueueFamily, ...] = ()
+    cooperative_matrices: tuple[CooperativeMatrix, ...] = ()
     others: tuple[DeviceInfo, ...] = ()
 
     @property
@@ -90,6 +109,11 @@ class DeviceInfo:
     @property
     def is_gpu(self) -> bool:
         return self.type in ("discrete", "integrated", "virtual", "other")
+
+    @property
+    def compiles_only(self) -> bool:
+        """Whether a driver describes hardware that is not here, to compile for; it has no memory then."""
+        return self.type != "cpu" and not self.memory
 
     @property
     def subgroup_shuffle(self) -> bool:
@@ -121,4 +145,6 @@ def limited(info: DeviceInfo) -> DeviceInfo:
     Raises:
         ConfigError: the variable holds something else.
     """
-    return replace(info, limits=Limits(), features=frozenset()) if least_limits() else info
+    if not least_limits():
+        return info
+    return replace(info, limits=Limits(), features=frozenset(), cooperative_matrices=())

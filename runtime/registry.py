@@ -83,7 +83,10 @@ def _devices_of(name: str, source: Source) -> list[DeviceInfo]:
 
 
 def devices() -> tuple[DeviceInfo, ...]:
-    """Every device of this machine once, the CPU last; ``others`` is a device through its other drivers."""
+    """Every device of this machine once, the CPU last; ``others`` is a device through its other drivers.
+
+    Some may compile only (:attr:`DeviceInfo.compiles_only`), and cannot be opened.
+    """
     return selection.gather(find().devices, measurements.lookup)
 
 
@@ -101,7 +104,8 @@ def auto() -> Choice:
     """The device that ``device="auto"`` means, and why.
 
     Raises:
-        ConfigError: DL4ALL_DEVICE or dl4all.toml names a device that is not here, or the file names ``null``.
+        ConfigError: DL4ALL_DEVICE or dl4all.toml names a device that is not here or compiles only, or the
+            file names ``null``.
     """
     setting = device_setting()
     if setting is not None and setting.value != "auto":
@@ -113,6 +117,11 @@ def auto() -> Choice:
             raise ConfigError(
                 f"{setting.source}: {setting.value} computes nothing, and every result would be wrong "
                 "without a word; set DL4ALL_DEVICE=null, or name it in the code"
+            )
+        if hardware_name(name) != NULL and describe(name).compiles_only:
+            raise ConfigError(
+                f"{setting.source}: {setting.value} compiles only, for hardware that is not here; "
+                f"use auto or one of: {_known()}"
             )
         return Choice(name, f"{setting.source} says so")
     return selection.choose(devices(), measurements.lookup)
@@ -182,11 +191,11 @@ def resolve(name: str) -> str:
         measure_once()
         ordered = selection.candidates(devices(), measurements.lookup)
         gpus = [candidate for candidate in ordered if candidate.info.is_gpu]
-        usable = [candidate.name for candidate in gpus if candidate.usable]
-        if not usable:
+        names = [candidate.name for candidate in gpus if candidate.usable]
+        if not names:
             why = "; ".join(candidate.remark for candidate in gpus) or "no GPU was found"
             raise UnknownDeviceError(f"{why}; use one of: {_known()}")
-        return usable[0]
+        return names[0]
     name, again, opening = name.partition("#")
     if again and not _is_index(opening):
         named, number = shown(name), shown(again + opening)
@@ -258,8 +267,13 @@ def _working_directory() -> str:
         return ""
 
 
+def usable() -> list[DeviceInfo]:
+    """The devices that can be opened, as :func:`devices` has them."""
+    return [info for info in devices() if not info.compiles_only]
+
+
 def _known() -> str:
-    return ", ".join(name for device in devices() for name in device.names)
+    return ", ".join(name for device in usable() for name in device.names)
 
 
 _opened: dict[str, Backend] = {}

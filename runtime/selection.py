@@ -5,8 +5,8 @@ Pure functions, tested as such. The rules, in the order in which they are applie
 1. One GPU that several drivers offer is one device. Its driver is the one that measured faster; until all
    of them are measured, the one that PREFERRED or LAST say something about.
 2. Of the backends that drive a device the faster one counts, Kompute on a tie.
-3. A device whose results are wrong through every backend and driver is never taken, nor one without memory,
-   which a driver describes to compile for (Mesa's null hardware).
+3. A device whose results are wrong through every backend and driver is never taken, nor one that compiles
+   only: its driver describes hardware that is not here (Mesa's null hardware).
 4. The fastest device wins. A real GPU's figure counts twice, because the processor stays free meanwhile.
    A software Vulkan driver has to have measured faster than the CPU it runs on.
 5. Until every device that could win by its speed is measured, the kind decides, by KINDS.
@@ -82,9 +82,10 @@ def same_hardware(a: DeviceInfo, b: DeviceInfo) -> bool:
 
     The PCI address tells, and tells two cards of one model apart. Without one the UUID does, which is the
     same from every driver; but software drivers have made-up ones, and each is a device of its own.
-    One driver's devices of one UUID stay apart: whoever wrote it does not know what that is.
+    One driver's devices of one UUID stay apart: whoever wrote it does not know what that is. What compiles
+    only is no hardware, whatever its address says.
     """
-    if "cpu" in (a.type, b.type):
+    if "cpu" in (a.type, b.type) or a.compiles_only or b.compiles_only:
         return False
     if a.pci and b.pci:
         return a.pci == b.pci
@@ -195,7 +196,7 @@ def unmeasured(devices: Sequence[DeviceInfo], lookup: Lookup) -> list[str]:
     None without a real GPU: software drivers lose to the CPU whether they are measured or not, unless
     somebody wants to know and measures them.
     """
-    usable = [info for info in devices if info.memory]
+    usable = [info for info in devices if not info.compiles_only]
     if not any(info.is_gpu for info in usable):
         return []
     views = [view for info in usable if info.type != "software" for view in info.drivers]
@@ -208,8 +209,8 @@ def _by_speed(found: Sequence[Candidate]) -> bool:
 
 
 def _best_backend(info: DeviceInfo, lookup: Lookup) -> Candidate:
-    if not info.memory:
-        return Candidate(info.names[0], info, None, False, f"{info.names[0]} is left out: it has no memory")
+    if info.compiles_only:
+        return Candidate(info.names[0], info, None, False, f"{info.names[0]} is left out: it compiles only")
     measured = dict(_measured(info, lookup))
     right = {name: m.matmul_gflops for name, m in measured.items() if not m.problem}
     wrong = {name: m.problem for name, m in measured.items() if m.problem}

@@ -163,7 +163,7 @@ class DeviceGroup:
 
 
 def _all() -> list[str]:
-    """Every device of this machine, the one that ``auto`` means first."""
+    """Every device of this machine that can be opened, the one that ``auto`` means first."""
     first = registry.resolve("auto")
-    names = [info.names[0] for info in registry.devices()]
+    names = [info.names[0] for info in registry.usable()]
     return [first, *(name for name in names if first not in registry.describe(name).names)]

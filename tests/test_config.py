@@ -10,6 +10,7 @@ import pytest
 from dl4all.config import (
     KNOWN,
     calibrates_by_itself,
+    debug_names_setting,
     device_setting,
     fallback_setting,
     least_limits,
@@ -166,3 +167,12 @@ def test_other_words_about_fallbacks_are_refused(
     monkeypatch.setenv("DL4ALL_FALLBACK", "Warn")
     with pytest.raises(ConfigError, match=r"^DL4ALL_FALLBACK must be warn, silent or error, not 'Warn'$"):
         fallback_setting()
+
+
+@pytest.mark.parametrize(("value", "expected"), [("", None), ("0", False), ("1", True)])
+def test_debug_names(value: str, expected: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DL4ALL_DEBUG_NAMES", value)
+    assert debug_names_setting() is expected
+    monkeypatch.setenv("DL4ALL_DEBUG_NAMES", "on")
+    with pytest.raises(ConfigError, match=r"^DL4ALL_DEBUG_NAMES must be 0, 1 or empty, not 'on'$"):
+        debug_names_setting()

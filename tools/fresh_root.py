@@ -49,19 +49,22 @@ class Release(NamedTuple):
     keyring: str
     components: str = "main"
     security: str = ""
+    rolling: bool = False  # it is updated itself
 
     def sources(self) -> list[str]:
         """Lines of sources.list: the release, its updates and its security updates."""
         security = self.security or self.mirror
-        suites = [(self.mirror, self.codename), (self.mirror, f"{self.codename}-updates")]
-        suites.append((security, f"{self.codename}-security"))
+        suites = [(self.mirror, self.codename)]
+        if not self.rolling:
+            suites.append((self.mirror, f"{self.codename}-updates"))
+            suites.append((security, f"{self.codename}-security"))
         return [f"deb {mirror} {suite} {self.components}" for mirror, suite in suites]
 
 
 def _debian(codename: str) -> Release:
     return Release(
         codename, "http://deb.debian.org/debian", "/usr/share/keyrings/debian-archive-keyring.gpg",
-        security="http://deb.debian.org/debian-security",
+        security="http://deb.debian.org/debian-security", rolling=codename == "sid",
     )  # fmt: skip
 
 
@@ -75,6 +78,7 @@ def _ubuntu(codename: str) -> Release:
 RELEASES = {
     "debian-12": _debian("bookworm"),
     "debian-13": _debian("trixie"),
+    "debian-sid": _debian("sid"),
     "ubuntu-22.04": _ubuntu("jammy"),
     "ubuntu-24.04": _ubuntu("noble"),
 }

@@ -39,7 +39,7 @@ y = rng.integers(0, 3, 7)
 scores = x @ w.T
 p = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
 expected = w - 0.5 * (p - np.eye(3)[y]).T @ x / len(y)
-for name in [name for device in dl.devices() for name in device.names]:
+for name in [name for device in dl.devices() if not device.compiles_only for name in device.names]:
     layer = nn.Linear(5, 3, bias=False)
     layer.load_state_dict({"weight": w})
     layer.to(name)

@@ -32,6 +32,9 @@ INSTALL_DRIVER = (
     "if this machine has a GPU, install its driver "
     "(apt install mesa-vulkan-drivers for AMD and Intel, the vendor's for NVIDIA)"
 )
+COMPILES = (
+    "its driver describes hardware that is not here; nothing takes it (unset RADV_FORCE_FAMILY to hide it)"
+)
 MEASURE = "dl4all devices --calibrate"
 MANIFEST_FOLDERS = (  # in which the Vulkan loader looks for drivers' manifests
     "/etc/vulkan/icd.d",
@@ -112,7 +115,7 @@ def _driver_files() -> Finding:
     broken = {str(file): error for file in manifests if (error := _load_error(file))}
     if not broken:
         return Finding(what, True, ", ".join(file.name for file in manifests))
-    needed = not any(info.is_gpu for info in registry.devices())
+    needed = not any(info.is_gpu for info in registry.usable())
     return Finding(
         what,
         False if needed else None,
@@ -149,12 +152,21 @@ def _load_error(manifest: Path) -> str:
 
 def _drivers() -> Finding:
     discovery = registry.find()
-    gpus = [info for info in discovery.devices if info.type != "cpu"]
+    described = [info.hardware for info in discovery.devices if info.compiles_only]
+    gpus = [info for info in discovery.devices if info.type != "cpu" and not info.compiles_only]
     if discovery.vulkan_problem:
         return Finding("Vulkan drivers", False, "none", discovery.vulkan_problem)
+    if not gpus and described:
+        remedy = "they describe GPUs that are not here: unset RADV_FORCE_FAMILY, or " + INSTALL_DRIVER
+        return Finding("Vulkan drivers", None, ", ".join(described) + " compiles only", remedy)
     if not gpus:
         return Finding("Vulkan drivers", False, "none of them has a device that computes", INSTALL_DRIVER)
-    seen = "; ".join(f"{d.hardware}: {d.driver} {d.driver_version} ({d.type})" for d in gpus)
+    seen = "; ".join(
+        [
+            *(f"{d.hardware}: {d.driver} {d.driver_version} ({d.type})" for d in gpus),
+            *(f"{hardware} compiles only" for hardware in described),
+        ]
+    )
     if all(info.type == "software" for info in gpus):
         return Finding("Vulkan drivers", None, seen, "only software drivers: " + INSTALL_DRIVER)
     return Finding("Vulkan drivers", True, seen)
@@ -254,6 +266,8 @@ def _blas() -> Finding:
 
 def _compute(name: str) -> Finding:
     """Raises DeviceError: the results differ from the CPU's."""
+    if registry.describe(name).compiles_only:
+        return Finding(f"computing on {name}", None, "compiles only", COMPILES)
     if problem := compare_with_cpu(device(name)):
         raise DeviceError(
             f"[doctor] {name} computes wrongly: {problem}; update its driver, or use another device"
@@ -268,7 +282,8 @@ def _calibration() -> Finding:
         return Finding(
             "calibration", False, "; ".join(wrong), f"left out by auto; update the driver, then {MEASURE}"
         )
-    missing = [name for name, measurement in results.items() if measurement is None]
+    missing = [name for info, name in named if results[name] is None and not info.compiles_only]
     if missing:
         return Finding("calibration", None, f"not measured: {', '.join(missing)}", MEASURE)
-    return Finding("calibration", True, f"measured: {', '.join(results)}")
+    measured = [name for name, measurement in results.items() if measurement is not None]
+    return Finding("calibration", True, f"measured: {', '.join(measured)}")

@@ -19,6 +19,7 @@ from dl4all.runtime.vulkan.buffer import free_memory, memory_types
 from dl4all.runtime.vulkan.discovery import physical_devices
 
 MEASURE = "Not measured yet: dl4all devices --calibrate takes about a second for each name."
+COMPILES = "compiles only"  # in the place of figures that such a device cannot have
 WAIT_SECONDS = 10.0  # for another process that measures
 
 
@@ -59,7 +60,7 @@ def _calibrate_all() -> None:
     messages = Console(stderr=True)
     # Measure even if another process does not finish, because the user asked for it.
     with messages.status("Measuring") as status, measurements.alone(WAIT_SECONDS):
-        for _, name in _named_devices():
+        for name in (name for view, name in _named_devices() if not view.compiles_only):
             status.update(f"Measuring {name}")
             try:
                 calibrate_device(name)
@@ -87,6 +88,7 @@ def _report(choice: selection.Choice) -> dict[str, object]:
             {
                 "names": device.names,
                 **dataclasses.asdict(device),
+                "compiles_only": device.compiles_only,
                 "free_memory": _free(device),
                 "measured": {
                     name: dataclasses.asdict(measurement)
@@ -158,7 +160,7 @@ def _measured_table() -> Table:
     for view, name in _named_devices():
         measurement = measurements.lookup(name, view)
         if measurement is None:
-            table.add_row(name, *"-----", "not measured")
+            table.add_row(name, *"-----", COMPILES if view.compiles_only else "not measured")
             continue
         *numbers, problem = dataclasses.astuple(measurement)
         table.add_row(name, *(f"{number:.1f}" for number in numbers), problem or "none")
@@ -173,16 +175,19 @@ def _speed(measurement: measurements.Measurement | None) -> str:
 
 def _free(info: DeviceInfo) -> int | None:
     """How many bytes this process could allocate now; None if the driver does not report it."""
+    if info.compiles_only:
+        return None
     if info.type == "cpu":
         return int(psutil.virtual_memory().available)
     if "memory_budget" not in info.features or not {"vulkan", "kompute"} & set(info.backends):
         return None
     physical = next(device for device in physical_devices() if device.info.index == info.index)
-    types = memory_types(physical, zero_copy=True)["device"].types
-    return free_memory(physical, types[0]) if types else None  # Mesa's null hardware has no memory
+    return free_memory(physical, memory_types(physical, zero_copy=True)["device"].types[0])
 
 
 def _memory(info: DeviceInfo) -> str:
+    if info.compiles_only:
+        return COMPILES
     free = _free(info)
     return _size(info.memory) if free is None else f"{_size(info.memory)}\n{_size(free)} free"
 

@@ -60,7 +60,8 @@ def tune(name: str, kernels: tuple[str, ...], budget: float, as_json: bool, rese
     device = dl.device(name)
     if device.is_host:
         raise ArgumentError(f"[tune] {device} has no kernels to choose between; name another with --device")
-    spaces = [SPACES[kernel] for kernel in kernels or KERNELS]
+    named = [SPACES[kernel] for kernel in kernels or KERNELS]
+    spaces = [space for space in named if space.needs <= device.features]
     with device_records.alone(WAIT_SECONDS) as locked:
         if not locked:
             raise DeviceError(

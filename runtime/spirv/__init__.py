@@ -62,16 +62,30 @@ def load(shader: Shader, root: Path = SHADERS) -> Module:
     return module
 
 
-def build(shaders: Iterable[Shader], folder: Path, root: Path = SHADERS) -> list[Path]:
-    """Compile shaders into a folder, for the wheel, where it is ``dl4all/shaders/spirv``."""
+def build(
+    shaders: Iterable[Shader], folder: Path, root: Path = SHADERS, *, optional: Iterable[Shader] = ()
+) -> list[Path]:
+    """Compile shaders into a folder, for the wheel, where it is ``dl4all/shaders/spirv``.
+
+    Those that are `optional` are left out where the compiler does not know what they use.
+
+    Raises:
+        BackendMissingError: there is no compiler.
+        ShaderError: one that is not optional does not compile.
+    """
     tool = compilers.pick()
-    written = []
-    for shader in dict.fromkeys(shaders):
+    written, can_be_missing = [], frozenset(optional)
+    for shader in dict.fromkeys((*shaders, *can_be_missing)):
         key = _key(shader, root)
-        # What this compiler made of the same source before is the same.
-        module = _read(shader, module_store.user_file(key, tool.identity)) or _module(
-            shader, _compile(shader, root, tool.compile)
-        )
+        try:
+            # What this compiler made of the same source before is the same.
+            module = _read(shader, module_store.user_file(key, tool.identity)) or _module(
+                shader, _compile(shader, root, tool.compile)
+            )
+        except ShaderError:
+            if shader in can_be_missing:
+                continue
+            raise
         file_cache.write(folder / f"{key}.spv", module.code)
         written.append(folder / f"{key}.spv")
     return written

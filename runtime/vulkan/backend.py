@@ -16,10 +16,12 @@ from dl4all.runtime.requirements import FEATURES
 from dl4all.runtime.spirv import Module
 from dl4all.runtime.unowned import unowned
 from dl4all.runtime.validation import check_allocation
-from dl4all.runtime.vulkan import features
+from dl4all.runtime.vulkan import debug_names, features
 from dl4all.runtime.vulkan.buffer import VulkanBuffer, free_memory, memory_types
+from dl4all.runtime.vulkan.commands import CommandWriter
+from dl4all.runtime.vulkan.debug_names import DebugNames, LabellingWriter
 from dl4all.runtime.vulkan.discovery import PhysicalDevice, check_memory, physical_devices
-from dl4all.runtime.vulkan.instance import api, check
+from dl4all.runtime.vulkan.instance import api, check, instance
 from dl4all.runtime.vulkan.pipeline_cache import PipelineCache
 from dl4all.runtime.vulkan.program import VulkanProgram
 from dl4all.runtime.vulkan.queue import Queue
@@ -78,7 +80,10 @@ class VulkanBackend:
         count = min(QUEUES, physical.queues)
         self._device: Any = _create_device(physical, self._enabled, count)
         _alive.add(self)
-        self._next_queue = itertools.cycle([Queue(self._device, self.queue_family, i) for i in range(count)])
+        queues = [Queue(self._device, self.queue_family, i) for i in range(count)]
+        self._next_queue = itertools.cycle(queues)
+        handles = [queue.handle for queue in queues]
+        self.names: DebugNames | None = debug_names.named(instance(opening), self._device, self.info, handles)
         try:
             self.pipeline_cache = PipelineCache(self._device, physical)
             self.stream = self.new_stream()
@@ -126,7 +131,9 @@ class VulkanBackend:
 
     def allocate(self, nbytes: int, kind: MemoryKind = "device") -> VulkanBuffer:
         check_allocation(self, nbytes, kind)
-        return VulkanBuffer(self, nbytes, kind)
+        buffer = VulkanBuffer(self, nbytes, kind)
+        self.name_object("BUFFER", buffer.handle, f"{kind} memory, {nbytes} bytes")
+        return buffer
 
     def unowned(self) -> list[VulkanBuffer]:
         """Buffers that nobody can free any more."""
@@ -140,6 +147,17 @@ class VulkanBackend:
 
     def program(self, module: Module, constants: Sequence[int]) -> VulkanProgram:
         return VulkanProgram(self, module, constants, texels=self.reads_texels)
+
+    def writer(self, begin_flags: int) -> CommandWriter:
+        """Writes commands into command buffers that begin with these flags."""
+        if self.names is None:
+            return CommandWriter(self.device, begin_flags)
+        return LabellingWriter(self.device, begin_flags, self.names)
+
+    def name_object(self, kind: str, handle: Any, name: str) -> None:
+        """Name an object of a kind of VkObjectType, if a tool shows names."""
+        if self.names is not None:
+            self.names.give(kind, handle, name)
 
     def record(self, commands: Sequence[Command]) -> VulkanRecording:
         return VulkanRecording(self, commands)

@@ -10,6 +10,7 @@ from typing import Any
 from dl4all.errors import BackendMissingError, DeviceError
 from dl4all.runtime import fork
 from dl4all.runtime.device_info import DeviceInfo, DeviceType, Heap, Limits, QueueFamily, limited
+from dl4all.runtime.vulkan.cooperative_matrices import cooperative_matrices
 from dl4all.runtime.vulkan.features import V1_2, supported
 from dl4all.runtime.vulkan.instance import api, check, instance, version
 from dl4all.runtime.vulkan.structs import struct
@@ -63,20 +64,22 @@ def physical_devices(opening: int = 0) -> tuple[PhysicalDevice, ...]:
 
 
 def check_memory(physical: PhysicalDevice) -> None:
-    """
+    """Refuse what a driver only describes before a VkDevice is made of it: some cannot even be closed again.
+
     Raises:
         DeviceError: the device has no memory.
     """
-    if not physical.memory_types:
+    if physical.info.compiles_only or not physical.memory_types:
         raise DeviceError(
-            f"[vulkan] {physical.info.hardware} has no memory: {physical.info.driver} describes a GPU "
-            "that is not here, to compile for; unset RADV_FORCE_FAMILY, or name another device"
+            f"[vulkan] {physical.info.hardware} compiles only, as it has no memory: {physical.info.driver} "
+            "describes a GPU that is not here; unset RADV_FORCE_FAMILY, or name another device"
         )
 
 
 @functools.cache
 def _enumerate(opening: int) -> tuple[PhysicalDevice, ...]:
-    handles = _list("VkPhysicalDevice", functools.partial(_enumerate_handles, instance(opening)))
+    made = instance(opening)
+    handles = _list("VkPhysicalDevice", functools.partial(_enumerate_handles, made))
     if not len(handles):
         raise BackendMissingError(f"[vulkan] {NO_DEVICE}")
     found = []
@@ -87,7 +90,7 @@ def _enumerate(opening: int) -> tuple[PhysicalDevice, ...]:
         )
         compute = [i for i, f in enumerate(families) if f.queueFlags & api().VK_QUEUE_COMPUTE_BIT]
         if compute:
-            found.append(_describe(handle, index, families, compute[0]))
+            found.append(_describe(made, handle, index, families, compute[0]))
     return tuple(found)
 
 
@@ -120,7 +123,7 @@ def _extensions(handle: Any) -> frozenset[str]:
     return frozenset(ffi.string(e.extensionName).decode() for e in _list("VkExtensionProperties", call))
 
 
-def _describe(handle: Any, index: int, families: Any, family: int) -> PhysicalDevice:
+def _describe(made: Any, handle: Any, index: int, families: Any, family: int) -> PhysicalDevice:
     vulkan = api()
     ffi, lib = vulkan.ffi, vulkan.lib
     basic = ffi.new("VkPhysicalDeviceProperties*")
@@ -164,6 +167,7 @@ def _describe(handle: Any, index: int, families: Any, family: int) -> PhysicalDe
         backends=("vulkan",),
         limits=_limits(facts.limits, maintenance.maxMemoryAllocationSize),
         heaps=heaps,
+        cooperative_matrices=cooperative_matrices(made, handle, extensions),
         queue_families=tuple(QueueFamily(queue_flags(f.queueFlags), f.queueCount) for f in families),
     )
     flags = tuple(kind.propertyFlags for kind in memory.memoryTypes[0 : memory.memoryTypeCount])

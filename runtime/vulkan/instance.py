@@ -7,8 +7,10 @@ import functools
 import os
 from typing import Any
 
+from dl4all.config import debug_names_setting
 from dl4all.errors import BackendMissingError, DeviceError, DeviceLostError, OutOfMemoryError
 from dl4all.runtime import fork
+from dl4all.runtime.vulkan import debug_tools
 
 NO_LOADER = (
     "the Vulkan loader (libvulkan.so.1) is missing; install it together with a driver: "
@@ -120,13 +122,28 @@ def instance(number: int = 0) -> Any:
     With ``DL4ALL_VALIDATION=1`` the Khronos validation layer checks every call; where it writes
     its messages is the layer's own setting.
 
+    Where debuggers are to see names, it has the extension for them.
+
     Raises:
         BackendMissingError: there is no loader, or no driver behind it.
+        ConfigError: DL4ALL_DEBUG_NAMES holds something unusable.
     """
+    setting = debug_names_setting()
+    made = _create([debug_tools.EXTENSION] if setting else [])
+    if setting is None and debug_tools.wanted(api(), made):
+        _destroy(made)
+        made = _create([debug_tools.EXTENSION])
+    atexit.register(_destroy, made)
+    return made
+
+
+def _create(extensions: list[str]) -> Any:
     vulkan = api()
     ffi, lib = vulkan.ffi, vulkan.lib
     wanted = [ffi.new("char[]", VALIDATION_LAYER.encode())] if validation_wanted() else []
     names = ffi.new("char*[]", wanted)
+    enabled = [ffi.new("char[]", name.encode()) for name in extensions]
+    extension_names = ffi.new("char*[]", enabled)
     application = ffi.new(
         "VkApplicationInfo*",
         {
@@ -141,12 +158,16 @@ def instance(number: int = 0) -> Any:
             "pApplicationInfo": application,
             "enabledLayerCount": len(wanted),
             "ppEnabledLayerNames": names,
+            "enabledExtensionCount": len(enabled),
+            "ppEnabledExtensionNames": extension_names,
         },
     )
     handle = ffi.new("VkInstance*")
     result = lib.vkCreateInstance(create, ffi.NULL, handle)
     if result == vulkan.VK_ERROR_INCOMPATIBLE_DRIVER:
         raise BackendMissingError(f"[vulkan] {NO_DRIVER}")
+    if result == vulkan.VK_ERROR_EXTENSION_NOT_PRESENT and extensions:  # a loader that is older: no names
+        return _create([])
     if result == vulkan.VK_ERROR_LAYER_NOT_PRESENT:
         raise BackendMissingError(
             f"[vulkan] DL4ALL_VALIDATION asks for {VALIDATION_LAYER}, which is not installed: "
@@ -158,7 +179,6 @@ def instance(number: int = 0) -> Any:
             "dl4all doctor names the files"
         )
     check(result, "vkCreateInstance")
-    atexit.register(_destroy, handle[0])
     return handle[0]
 
 

@@ -173,6 +173,7 @@ class VulkanProgram:
             device, self._backend.pipeline_cache.handle, 1, info, vulkan.ffi.NULL, pipeline
         )
         check(result, f"building the pipeline of {self.module.name}", PipelineError)
+        self._backend.name_object("PIPELINE", pipeline[0], self.module.name)
         return pipeline[0]
 
     def free(self) -> None:

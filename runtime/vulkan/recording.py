@@ -16,7 +16,7 @@ from dl4all.runtime.protocols import SUBMISSION_SECONDS, Command, Copy, Dispatch
 from dl4all.runtime.split_dispatch import cut
 from dl4all.runtime.validation import check_command, check_replay
 from dl4all.runtime.vulkan.buffer import destroy_views
-from dl4all.runtime.vulkan.commands import CommandWriter, allocate_commands, descriptor_pool
+from dl4all.runtime.vulkan.commands import allocate_commands, descriptor_pool
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.structs import create, destroy
 from dl4all.runtime.vulkan.timeline import Timeline
@@ -68,7 +68,7 @@ class VulkanRecording:
         self._push: dict[int, bytes] = {}
         self._views: list[Any] = []  # that no buffer keeps
         self._ready: list[Ready] = []
-        self._write = CommandWriter(device, api().VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT)
+        self._write = backend.writer(api().VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT)
         self._descriptors = self._command_pool = api().ffi.NULL
         try:
             dispatches = sum(isinstance(command, Dispatch) for command in self.commands)

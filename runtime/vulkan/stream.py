@@ -24,7 +24,6 @@ from dl4all.runtime.split_dispatch import cut
 from dl4all.runtime.validation import check_command, check_transfer
 from dl4all.runtime.vulkan.batch import BATCH, Batch
 from dl4all.runtime.vulkan.buffer import VulkanBuffer
-from dl4all.runtime.vulkan.commands import CommandWriter
 from dl4all.runtime.vulkan.event import VulkanEvent
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.queue import Queue
@@ -57,7 +56,7 @@ class VulkanStream:
         except BaseException:
             destroy("CommandPool", backend.device, self._command_pool)
             raise
-        self._write = CommandWriter(backend.device, vulkan.VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT)
+        self._write = backend.writer(vulkan.VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT)
         self._batch: Batch | None = None  # being recorded
         self._batches: list[Batch] = []  # all of them; those with a value run, except the one being recorded
         self._hazards = Hazards()  # since the last barrier

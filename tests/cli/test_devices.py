@@ -54,6 +54,7 @@ def test_json_has_every_device_and_fact() -> None:
             "memory",
         } <= device.keys()
         assert {"subgroup_size", "features", "backends", "limits", "heaps", "queue_families"} <= device.keys()
+        assert {"cooperative_matrices", "compiles_only"} <= device.keys()
         assert {"driver_id", "uuid", "pci", "others", "measured", "free_memory"} <= device.keys()
         assert device["features"] == sorted(device["features"])
         assert device["limits"]["push_constants"] >= 128

@@ -204,6 +204,21 @@ def test_a_setting_that_needs_what_is_missing(pretend: Any, monkeypatch: pytest.
         auto()
 
 
+def test_what_compiles_only_is_listed_and_never_meant(pretend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(dataclasses.replace(vulkan_device(0, "discrete"), memory=0), vulkan_device(1, "software"))
+    assert [info.compiles_only for info in devices()] == [True, False, False]
+    assert [info.names for info in registry.usable()] == [("vulkan:1", "kompute:1"), ("cpu",)]
+    assert resolve("auto") == "cpu"
+    with pytest.raises(
+        UnknownDeviceError, match=r"^vulkan:0 is left out: it compiles only; use one of: vulkan:1"
+    ):
+        resolve("gpu")
+    assert resolve("vulkan:0") == "vulkan:0"  # whose opening says why it fails
+    monkeypatch.setenv("DL4ALL_DEVICE", "vulkan:0")
+    with pytest.raises(ConfigError, match=r"^DL4ALL_DEVICE: vulkan:0 compiles only, .* one of: vulkan:1, "):
+        auto()
+
+
 def test_the_cpu_is_always_there() -> None:
     assert devices()[-1].names == ("cpu",)
     assert resolve("cpu") == "cpu"

@@ -57,13 +57,22 @@ def measured(**gflops: float | str) -> Lookup:
 NOTHING = measured()
 
 
-def test_a_device_without_memory_is_never_taken() -> None:
-    """As a driver's null hardware is."""
+def test_a_device_that_compiles_only_is_never_taken() -> None:
+    """As a driver's null hardware is, which has no memory."""
     null = replace(device(0, "discrete"), memory=0)
+    assert null.compiles_only
+    assert not device(0, "discrete").compiles_only
     assert choose([null, CPU], NOTHING).name == "cpu"
-    assert "vulkan:0 is left out: it has no memory" in choose([null, CPU], NOTHING).reason
+    assert "vulkan:0 is left out: it compiles only" in choose([null, CPU], NOTHING).reason
     assert unmeasured([null, CPU], NOTHING) == []
     assert candidates([null, CPU], NOTHING)[0].usable is False
+    assert choose([null, CPU], measured(vulkan_0=9000, cpu=1)).name == "cpu"  # a record of a real one's
+
+
+def test_a_device_that_compiles_only_is_nobody_elses_driver() -> None:
+    real = replace(device(1, "discrete"), pci="0000:03:00.0", driver="another")
+    null = replace(real, index=0, driver="radv", memory=0)
+    assert [info.others for info in gather([null, real], NOTHING)] == [(), ()]
 
 
 def taken(devices: list[DeviceInfo], **gflops: float | str) -> str:

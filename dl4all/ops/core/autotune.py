@@ -80,6 +80,8 @@ class Space(Generic[Q, C]):
         fits: whether a device can run a candidate for problems of a class.
         prepare: returns a problem like the given one, in memory of its own.
         problems: names and problems that ``dl4all tune`` measures.
+        tolerance: by how much a candidate's result may differ from the rule's, relative to its largest.
+        needs: features without which a device has nothing to choose from, and ``dl4all tune`` passes by.
         version: incremented when kernels change so much that old results do not count.
     """
 
@@ -90,6 +92,8 @@ class Space(Generic[Q, C]):
     fits: Callable[[Device, C, Key], bool]
     prepare: Callable[[Device, Q], Work[C]]
     problems: Sequence[tuple[str, Q]] = ()
+    tolerance: float = TOLERANCE
+    needs: frozenset[str] = frozenset()
     version: int = 1
 
     @functools.cached_property
@@ -275,7 +279,7 @@ def _agreeing(
             break
         if name not in refused:
             with _attempt(space, device, name, refused):
-                mistake = _mistake(work, space.candidates[name], device, expected, usual)
+                mistake = _mistake(work, space.candidates[name], device, expected, usual, space.tolerance)
                 if mistake:
                     refused[name] = mistake
                 else:
@@ -290,7 +294,9 @@ def _result(work: Work[C], candidate: C, device: Device) -> npt.NDArray[Any]:
     return work.out.on_host().copy()
 
 
-def _mistake(work: Work[C], candidate: C, device: Device, expected: npt.NDArray[Any], usual: str) -> str:
+def _mistake(
+    work: Work[C], candidate: C, device: Device, expected: npt.NDArray[Any], usual: str, tolerance: float
+) -> str:
     """A description of what is wrong with a candidate's result; empty if nothing is."""
     try:
         result = _result(work, candidate, device)
@@ -300,7 +306,7 @@ def _mistake(work: Work[C], candidate: C, device: Device, expected: npt.NDArray[
         return f"failed: {error}"
     with np.errstate(all="ignore"):
         deviation = float(np.abs(result - expected).max() / np.abs(expected).max())
-    return "" if deviation <= TOLERANCE else f"differs from {usual} by {deviation:.1e} of the largest result"
+    return "" if deviation <= tolerance else f"differs from {usual} by {deviation:.1e} of the largest result"
 
 
 def sample(work: Callable[[], None], times: int, device: Device) -> float:

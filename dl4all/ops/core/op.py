@@ -24,6 +24,7 @@ from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape, out_of_memory
 from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
+from dl4all.runtime import op_regions
 from dl4all.runtime.kompute import copies
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.spirv import Shader
@@ -176,6 +177,11 @@ class Op(Generic[P]):
             for operand in operands:
                 if isinstance(operand, BatchedTensorBase):
                     return operand.call_op(self, operands, arguments)
+        if op_regions.watched:
+            with op_regions.within(self.name):
+                if recorder.active is not None:
+                    return self._execute_profiled(recorder.active, operands, arguments)
+                return self._execute(operands, arguments)
         if recorder.active is not None:
             return self._execute_profiled(recorder.active, operands, arguments)
         return self._execute(operands, arguments)
@@ -468,6 +474,10 @@ def register(op: Op[P]) -> Op[P]:
         )
     REGISTRY[op.name] = op
     return op
+
+
+OPTIONAL_SHADERS: list[Shader] = []
+"""Shaders that not every compiler can build, or device run; there are others for what they do."""
 
 
 def all_shaders() -> list[Shader]:

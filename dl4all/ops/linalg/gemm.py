@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import autotune
 from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, pack, shader
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.linalg.matmul_precision import allows_float16
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
@@ -157,9 +159,16 @@ def best_panel(device: Device, n: int) -> int:
     return NARROW.columns if narrow and device.info.short_subgroups else PANEL
 
 
+Reduced = Callable[[TensorBase, TensorBase, TensorBase, "TensorBase | None", GemmProblem], bool]
+reduced_gemm: Reduced | None = None
+"""Fills C from operands that it rounds, and says whether it did; cooperative_matrix.py puts itself here."""
+
+
 def gemm(c: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBase | None, problem: GemmProblem) -> None:
     """Fill `c` with the products, plus `bias` if given, with the tile that is best for the device."""
     if 0 in (problem.m, problem.n, problem.batch):
+        return
+    if allows_float16() and reduced_gemm is not None and reduced_gemm(c, a, b, bias, problem):
         return
     gemm_with_tile(autotune.choose(SPACE, c.device, problem), c, a, b, bias, problem)
 
@@ -305,8 +314,8 @@ def _fits(device: Device, tile: Tile, key: tuple[int | str, ...]) -> bool:
     )
 
 
-def _prepare(device: Device, p: GemmProblem) -> autotune.Work[Tile]:
-    """A problem of the same sizes to time, with matrices that follow each other without gaps."""
+def prepare_dense(device: Device, p: GemmProblem) -> tuple[GemmProblem, tuple[Any, Any, Any]]:
+    """A problem of the same sizes to time, with matrices that follow each other without gaps: A, B and C."""
     pitch = ceil_div(p.n, p.panel) * p.panel if p.panel else p.n
     dense = GemmProblem(
         m=p.m, n=p.n, k=p.k, batch=p.batch,
@@ -318,6 +327,11 @@ def _prepare(device: Device, p: GemmProblem) -> autotune.Work[Tile]:
     counts = (p.batch if p.a_step else 1) * p.m * p.k, (p.batch if p.b_step else 1) * p.k * pitch
     a, b = (autotune.uninitialized(device, count) for count in counts)
     c = autotune.uninitialized(device, p.batch * p.m * p.n)
+    return dense, (a, b, c)
+
+
+def _prepare(device: Device, p: GemmProblem) -> autotune.Work[Tile]:
+    dense, (a, b, c) = prepare_dense(device, p)
     return autotune.Work(lambda tile: gemm_with_tile(tile, c, a, b, None, dense), c)
 
 

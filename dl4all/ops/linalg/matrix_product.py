@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+import dl4all.ops.linalg.cooperative_matrix  # noqa: F401  # puts itself into gemm
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export

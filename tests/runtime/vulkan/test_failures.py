@@ -11,7 +11,7 @@ from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dl4all.runtime.protocols import span
 from dl4all.runtime.spirv import Module
 from dl4all.runtime.vulkan.backend import VulkanBackend
-from tests.conftest import need, run_python
+from tests.conftest import need
 from tests.runtime.vulkan.driver import LOST, Driver, install
 from tests.runtime.vulkan.scene import N, after, module, play, step, words
 
@@ -110,29 +110,3 @@ def test_a_submission_that_fails_for_want_of_memory_is_tried_again(driver: Drive
     np.testing.assert_array_equal(out, after(words(1), 4, 5))
     backend.close()
     assert driver.left == {}
-
-
-NULL_HARDWARE = """
-import dl4all as dl
-import sys
-from dl4all.cli import main
-print(dl.device().name)
-for name in [name for info in dl.devices() if not info.memory for name in info.names]:
-    try:
-        dl.device(name)
-    except dl.errors.DeviceError as error:
-        print(error)
-sys.argv = ["dl4all", "devices"]
-main()
-"""
-
-
-@pytest.mark.vulkan
-def test_hardware_that_a_driver_only_describes() -> None:
-    """Mesa's RADV compiles for GPUs that are not here; the devices it shows then have no memory."""
-    done = run_python(NULL_HARDWARE, RADV_FORCE_FAMILY="navi21", DL4ALL_CALIBRATE="0")
-    if "NAVI21" not in done.stdout:
-        pytest.skip("there is no RADV with null hardware")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "cpu"
-    assert "has no memory" in done.stdout

@@ -318,7 +318,7 @@ def test_timelines_live_as_long_as_the_device(recorder: Recorder) -> None:
 @pytest.mark.parametrize(
     ("place", "submissions"),
     [
-        ("stream.CommandWriter.last_barrier", 1),  # the next command joins the batch
+        ("commands.CommandWriter.last_barrier", 1),  # the next command joins the batch
         ("stream.VulkanStream._hand_over", 2),
         ("timeline.check", 2),  # the driver has it
     ],
