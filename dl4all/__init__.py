@@ -32,6 +32,7 @@ from dl4all.ops.random.generator import Generator
 from dl4all.runtime.registry import devices
 from dl4all.scheduler import fallback
 from dl4all.scheduler.current import device, set_default_device, synchronize
+from dl4all.scheduler.debugging import debug
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.event import Event
 from dl4all.scheduler.group import DeviceGroup
@@ -69,6 +70,7 @@ __all__ = [
     "bool_",
     "calibrate",
     "data",
+    "debug",
     "device",
     "devices",
     "enable_grad",

@@ -380,14 +380,13 @@ class Device:
         self.synchronize()
         return HostView(storage.span, storage).bytes()[: storage.nbytes]
 
-    def fill(self, storage: Storage, word: int) -> None:
-        """Fill a storage with a 32-bit pattern."""
+    def fill(self, storage: Storage, word: int, place: int | None = None) -> None:
+        """Fill a storage, or the word at one place of it, with a 32-bit pattern."""
         if storage.nbytes:
             storage.settle()
+            start, nbytes = (0, -(-storage.nbytes // 4) * 4) if place is None else (4 * place, 4)
             with self._lock:
-                self._stream.fill(
-                    Fill(Span(storage.buffer, storage.span.offset, -(-storage.nbytes // 4) * 4), word)
-                )
+                self._stream.fill(Fill(Span(storage.buffer, storage.span.offset + start, nbytes), word))
 
     def adopt(self, array: npt.NDArray[Any], tag: str = "") -> Storage:
         """On the CPU, use a contiguous array's own memory as a storage, without a copy."""

@@ -21,9 +21,10 @@ AXES = 5  # of an index that the kernel takes, when neighbouring ones are merged
 MOST = 2**30  # indices, and elements that they select from: kernels count in ints
 INT32, FLOAT32 = np.dtype("int32"), np.dtype("float32")
 
+INTEGERS = (("int64", 8, 1), ("int32", 4, 1), ("int16", 2, 1), ("int8", 1, 1), ("uint8", 1, 0))
 CHECK = {
     (dtype, add): shader("indexing/check_indices.comp", BYTES=size, SIGNED=signed, ADD=int(add))
-    for dtype, size, signed in (("int64", 8, 1), ("int32", 4, 1), ("int16", 2, 1), ("int8", 1, 1), ("uint8", 1, 0))
+    for dtype, size, signed in INTEGERS
     for add in (False, True)
 }
 """By the dtype of an index, and whether it is added to one of another axis."""
@@ -47,12 +48,33 @@ def stays(index: Any, like: TensorBase) -> TypeGuard[TensorBase]:
         isinstance(index, TensorBase)
         and not isinstance(index, BatchedTensorBase)
         and index.device is like.device
-        and not index.device.is_host
         and (index.dtype.name, False) in CHECK
-        and 0 < index.numel() < MOST
-        and index.device.info.limits.storage_buffer_range >= 4 * index.numel()
+        and _defers(index)
+    )
+
+
+def _defers(tensor: TensorBase) -> bool:
+    """Whether a kernel may look at a tensor, and an error come later."""
+    nbytes = 4 * tensor.numel()
+    return (
+        not tensor.device.is_host
+        and 0 < tensor.numel() < MOST
+        and nbytes <= tensor.device.info.limits.storage_buffer_range
         and not checks_at_once()
     )
+
+
+def refuse(wrong: TensorBase, error: MakeError) -> bool:
+    """Have an error raised at the next wait if an element of a tensor of bools is true.
+
+    Returns:
+        Whether a kernel looks for it; otherwise the host is to.
+    """
+    if isinstance(wrong, BatchedTensorBase) or not _defers(wrong):
+        return False
+    cls = type(wrong).result_class
+    numbers = cls(wrong.storage, wrong.shape, np.dtype("uint8"), wrong.device, wrong.strides, wrong.offset)
+    return checked(numbers, 1, error) is not None
 
 
 def checked(
@@ -82,7 +104,7 @@ def checked(
     Returns:
         None where no kernel takes them.
     """
-    if size >= MOST:
+    if size > MOST:
         return None
     base = (0,) * len(index.shape) if grid is None else grid
     sizes, (x_strides, y_strides) = merge_axes(index.shape, [index.strides, base])

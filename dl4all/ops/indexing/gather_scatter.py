@@ -87,7 +87,7 @@ def index_add(
     return add(input, sums if alpha == 1 else mul(sums, alpha))  # type: ignore[no-any-return]
 
 
-def _flat_indices(name: str, input: TensorBase, axis: int, index: Any) -> tuple[Indices, Shape]:
+def indices_along(name: str, input: TensorBase, axis: int, index: Any) -> tuple[Indices, Shape]:
     """Indices along an axis as indices into the flattened tensor, and the index's shape.
 
     Raises:
@@ -150,7 +150,7 @@ def gather(input: T, dim: int, index: Array | NDArray | Sequence[object]) -> T:
     if not input.shape:
         return reshape(gather(reshape(input, 1), 0, _with_an_axis("gather", index)), ())
     axis = strides.axis("gather", dim, len(input.shape))
-    flat, shape = _flat_indices("gather", input, axis, index)
+    flat, shape = indices_along("gather", input, axis, index)
     result: T = reshape(take_rows(reshape(input, 1, input.numel(), 1), flat), shape)
     return result
 
@@ -182,7 +182,7 @@ def scatter(input: T, dim: int, index: Array | NDArray | Sequence[object], src: 
         [[0.0, 0.0, 5.0], [5.0, 0.0, 0.0]]
     """
     axis = strides.axis("scatter", dim, len(input.shape))
-    flat, shape = _flat_indices("scatter", input, axis, index)
+    flat, shape = indices_along("scatter", input, axis, index)
     rows = _source_column("scatter", input, src, shape)
     result: T = reshape(put_rows(reshape(input, input.numel(), 1), rows, flat), input.shape)
     return result
@@ -237,7 +237,7 @@ def scatter_add(input: T, dim: int, index: Array | NDArray | Sequence[object], s
         [0.0, 7.0, 0.0]
     """
     axis = strides.axis("scatter_add", dim, len(input.shape))
-    flat, shape = _flat_indices("scatter_add", input, axis, index)
+    flat, shape = indices_along("scatter_add", input, axis, index)
     rows = reshape(_source_column("scatter_add", input, src, shape), 1, len(flat), 1)
     return add(input, reshape(take_rows_backward(rows, flat, input.numel()), input.shape))  # type: ignore[no-any-return]
 
