@@ -11,6 +11,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +28,7 @@ SLOTS = 64
 
 SLOT_WORDS = 4  # the number of the launch, 0 while there is none; the position; the index, low word first
 KEPT = 1024  # launches whose errors are kept after somebody has looked: others may be about to start
-PACKAGE = os.path.dirname(errors.__file__) + os.sep
-STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+PACKAGE, STANDARD_LIBRARY = (f"{Path(module.__file__).parent}{os.sep}" for module in (errors, os))
 
 MakeError = Callable[[int], ArgumentError]
 """Makes the error of an op from the index that is out of range."""

@@ -1,7 +1,7 @@
 """Validation and preparation of index operands.
 
-Indices on the device of what they select from are checked there, and an error about one of them is raised at the
-next wait (:mod:`dl4all.scheduler.index_errors`). Others are checked on the host before a kernel runs.
+Indices on the device of what they select from are checked there, and an error about one of them is raised at
+the next wait (:mod:`dl4all.scheduler.index_errors`). Others are checked on the host before a kernel runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NDArray = npt.NDArray[Any]
 class Indices:
     """Indices into one axis, from 0 on; a negative index selects nothing.
 
-    Those that a kernel has checked stay on their device, and on the host only whoever asks for ``array`` waits.
+    Those that a kernel has checked stay on their device, and whoever asks for ``array`` waits for them.
 
     >>> Indices([2, -1, 2]).last_occurrences(3).array
     array([-1, -1,  2], dtype=int32)

@@ -172,7 +172,7 @@ def _run_take_rows_backward(out: TensorBase, input: TensorBase, index: Any, size
 
 
 def _add_rows_on_device(out: TensorBase, x: TensorBase, indices: TensorBase, size: int) -> None:
-    """The sums of rows, by indices that the host does not know: neither how long a sum is, nor of which rows."""
+    """The sums of rows by indices that the host does not know, nor how many rows each sum has."""
     outer, count, inner = x.shape
     pairs = sorted_pairs(indices)
     plan = group_plan(pairs, size)
@@ -195,9 +195,7 @@ def _add_rows_on_device(out: TensorBase, x: TensorBase, indices: TensorBase, siz
 @export()
 @op(
     infer=_infer_take_rows_backward,
-    kernel=Kernel(
-        _run_take_rows_backward, (*TAKE_ROWS_BACKWARD.values(), *TAKE_ROWS_HEADS.values())
-    ),
+    kernel=Kernel(_run_take_rows_backward, (*TAKE_ROWS_BACKWARD.values(), *TAKE_ROWS_HEADS.values())),
     examples=(
         example((3, 6, 5), index=(0, 6, 2, 2, -1, 2), size=7),
         example((1, 7, 1), index=(4, 4, 4, 4, 4, 4, 4), size=5),
