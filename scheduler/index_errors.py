@@ -118,10 +118,10 @@ class IndexErrors:
         slot = min(slots[slots[:, 0] == launch], key=lambda words: int(words[1]))
         index = int(slot[2:].view(np.int64)[0])
         noted = self._launches.get(launch)
-        if noted is None:
-            return ArgumentError(f"[index] index {index} is out of range")
-        error = noted.error(index)
-        return type(error)(f"{error}{noted.line}")
+        error = ArgumentError(f"[index] index {index} is out of range") if noted is None else noted.error(index)
+        error.args = (f"{error}{noted.line if noted else ''}",)
+        error.deferred = True
+        return error
 
     def _forget(self) -> None:
         """Forget old launches that were looked for, or more of them than can have gone on."""
