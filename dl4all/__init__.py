@@ -31,8 +31,8 @@ from dl4all.multi_device.placement import place
 from dl4all.ops.random.generator import Generator
 from dl4all.runtime.registry import devices
 from dl4all.scheduler import fallback
+from dl4all.scheduler.check_mode import debug
 from dl4all.scheduler.current import device, set_default_device, synchronize
-from dl4all.scheduler.debugging import debug
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.event import Event
 from dl4all.scheduler.group import DeviceGroup

@@ -28,7 +28,7 @@ SLOTS = 64
 
 SLOT_WORDS = 4  # the number of the launch, 0 while there is none; the position; the index, low word first
 KEPT = 1024  # launches whose errors are kept after somebody has looked: others may be about to start
-PACKAGE, STANDARD_LIBRARY = (f"{Path(module.__file__).parent}{os.sep}" for module in (errors, os))
+PACKAGE, STANDARD_LIBRARY = (f"{Path(str(module.__file__)).parent}{os.sep}" for module in (errors, os))
 
 MakeError = Callable[[int], ArgumentError]
 """Makes the error of an op from the index that is out of range."""
@@ -118,7 +118,9 @@ class IndexErrors:
         slot = min(slots[slots[:, 0] == launch], key=lambda words: int(words[1]))
         index = int(slot[2:].view(np.int64)[0])
         noted = self._launches.get(launch)
-        error = ArgumentError(f"[index] index {index} is out of range") if noted is None else noted.error(index)
+        error = (
+            ArgumentError(f"[index] index {index} is out of range") if noted is None else noted.error(index)
+        )
         error.args = (f"{error}{noted.line if noted else ''}",)
         error.deferred = True
         return error
@@ -133,8 +135,8 @@ class IndexErrors:
 def calling_line() -> str:
     """Where the library was called, for the end of a message; empty where no other code runs.
 
-    >>> calling_line()
-    ' (called at <doctest calling_line[0]>:1)'
+    >>> calling_line().endswith(">:1)")
+    True
     """
     frame = sys._getframe(1)
     while frame is not None:

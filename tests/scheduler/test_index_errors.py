@@ -12,7 +12,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, ConfigError
 from dl4all.runtime.null.backend import NullBackend
-from dl4all.scheduler import debugging, index_errors
+from dl4all.scheduler import check_mode, index_errors
 from dl4all.scheduler.index_errors import KEPT, SLOT_WORDS, SLOTS, IndexErrors, calling_line
 
 
@@ -24,9 +24,9 @@ def poisoned() -> None:
 @pytest.fixture(autouse=True)
 def setting() -> Iterator[None]:
     """Each test begins with what the environment says."""
-    before, debugging._checks = debugging._checks, None
+    before, check_mode._checks = check_mode._checks, None
     yield
-    debugging._checks = before
+    check_mode._checks = before
 
 
 def error_named(name: str) -> Callable[[int], ArgumentError]:
@@ -160,7 +160,7 @@ def test_the_line_in_a_thread_of_the_library_alone() -> None:
 
 
 def at_once() -> bool:
-    return debugging.checks_at_once()
+    return check_mode.checks_at_once()
 
 
 def test_debug_is_a_setting_and_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_the_environment_says_what_it_is_at_first(monkeypatch: pytest.MonkeyPatc
     assert at_once()
     with dl.debug(checks="deferred"):
         assert not at_once()
-    debugging._checks = None
+    check_mode._checks = None
     monkeypatch.setenv("DL4ALL_CHECKS", "never")
     with pytest.raises(ConfigError, match="DL4ALL_CHECKS must be deferred or immediate, not 'never'"):
         at_once()
@@ -192,7 +192,7 @@ def test_the_file_says_what_it_is_at_first(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dl4all.toml").write_text('checks = "immediate"\n')
     assert at_once()
-    debugging._checks = None
+    check_mode._checks = None
     (tmp_path / "dl4all.toml").write_text('checks = "often"\n')
     with pytest.raises(ConfigError, match=r"checks must be deferred or immediate, not 'often'"):
         at_once()

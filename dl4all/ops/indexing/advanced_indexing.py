@@ -108,8 +108,9 @@ def parse_key(key: Any, shape: Shape) -> AdvancedIndex:
             axis += _indexed_axes(entry)
             view_axis += 1 if entry is None or isinstance(entry, slice) else 0
             continue
-        if entry.dtype != np.bool_:
-            integers: tuple[NDArray | TensorBase, ...] = (entry,)
+        integers: tuple[NDArray | TensorBase, ...]
+        if isinstance(entry, TensorBase) or entry.dtype != np.bool_:
+            integers = (entry,)
             view_key.append(slice(None))
         elif entry.ndim == 0:  # a single bool adds an axis of size 1 or 0
             integers = (np.zeros(int(entry), np.int64),)

@@ -12,7 +12,7 @@ from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, empty
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
-from dl4all.scheduler.debugging import checks_at_once
+from dl4all.scheduler.check_mode import checks_at_once
 from dl4all.scheduler.index_errors import SLOTS, MakeError
 from dl4all.scheduler.programs import Launch
 

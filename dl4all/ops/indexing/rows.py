@@ -12,7 +12,7 @@ import numpy as np
 from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import pack, run, shader, strided_grid
-from dl4all.ops.core.op import Kernel, Result, empty, example, op, primitives
+from dl4all.ops.core.op import SHARED, Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.indexing.device_indices import group_plan, sorted_pairs
@@ -41,6 +41,9 @@ TAKE_ROWS_HEADS = {
     width: shader("indexing/take_rows_heads.comp", VALUE=value) for width, value in VALUES.items()
 }
 PUT_ROWS = word_shaders("indexing/put_rows.comp")
+
+# Launched for indices that stay on the device alone.
+SHARED.extend((*TAKE_ROWS_HEADS.values(), *(TAKE_ROWS_BACKWARD[width, True] for width in VALUES)))
 
 
 def _check_three_axes(name: str, shape: Shape) -> Shape:
@@ -195,7 +198,7 @@ def _add_rows_on_device(out: TensorBase, x: TensorBase, indices: TensorBase, siz
 @export()
 @op(
     infer=_infer_take_rows_backward,
-    kernel=Kernel(_run_take_rows_backward, (*TAKE_ROWS_BACKWARD.values(), *TAKE_ROWS_HEADS.values())),
+    kernel=Kernel(_run_take_rows_backward, tuple(TAKE_ROWS_BACKWARD[width, False] for width in VALUES)),
     examples=(
         example((3, 6, 5), index=(0, 6, 2, 2, -1, 2), size=7),
         example((1, 7, 1), index=(4, 4, 4, 4, 4, 4, 4), size=5),
