@@ -1,7 +1,7 @@
 """What a training step asks of its device: no download, no wait, and no upload but the batch.
 
-The null device counts commands. It computes nothing, which makes no difference here: what a step asks for does
-not depend on numbers.
+The null device counts commands. It computes nothing, which makes no difference here: what a step asks for
+does not depend on numbers.
 """
 
 from __future__ import annotations

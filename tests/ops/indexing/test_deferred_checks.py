@@ -226,7 +226,7 @@ def test_two_threads(device: str) -> None:
 
 
 def test_a_gradient_of_many_rows(device: str) -> None:
-    """More than one invocation adds up, and in a fixed order: rows of one index, and of one that is left out."""
+    """Several invocations add up the rows of one index, in a fixed order; those of padding are left out."""
     random = generator("many rows")
     for count, rows, columns in ((70, 3, 4), (1500, 2, 3), (5000, 300, 4)):
         table, index = random.normal(size=(rows, columns)).astype(np.float32), random.integers(0, rows, count)
