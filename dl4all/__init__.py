@@ -33,6 +33,7 @@ from dl4all.ops.random.generator import Generator
 from dl4all.runtime.op_regions import debug_region
 from dl4all.runtime.registry import devices
 from dl4all.scheduler import fallback
+from dl4all.scheduler.check_mode import debug
 from dl4all.scheduler.current import device, set_default_device, synchronize
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.event import Event
@@ -71,6 +72,7 @@ __all__ = [
     "bool_",
     "calibrate",
     "data",
+    "debug",
     "debug_region",
     "device",
     "devices",

@@ -10,6 +10,7 @@ overrides the file::
     tune = true             # find the fastest kernels while computing; DL4ALL_TUNE=lazy
     fallback = "error"      # what runs on the CPU for want of a kernel raises; DL4ALL_FALLBACK=error
     texel_buffers = true    # vulkan kernels read through texel buffers, or never; DL4ALL_TEXEL_BUFFERS=1
+    checks = "immediate"    # ops wait for indices on a device to check them; DL4ALL_CHECKS=immediate
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ KNOWN = {  # type of each setting's value, and the type in words
     "tune": (bool, "true or false"),
     "fallback": (str, '"warn", "silent" or "error"'),
     "texel_buffers": (bool, "true or false"),
+    "checks": (str, '"deferred" or "immediate"'),
 }
 FallbackMode = Literal["warn", "silent", "error"]
+CheckMode = Literal["deferred", "immediate"]
 MAX_BYTES = 1 << 20  # of a TOML file
 
 
@@ -123,6 +126,23 @@ def fallback_setting() -> FallbackMode:
         if value == mode:
             return mode
     raise ConfigError(f"{source} must be {', '.join(modes[:-1])} or {modes[-1]}, not {shown(value)}")
+
+
+def checks_setting() -> CheckMode:
+    """When ops that take indices on a device raise an error about them, ``"deferred"`` by default.
+
+    Raises:
+        ConfigError: the file cannot be read, or the setting has another value.
+    """
+    value, source = os.environ.get("DL4ALL_CHECKS", ""), "DL4ALL_CHECKS"
+    if not value:
+        values, file = _file()
+        value, source = values.get("checks", "deferred"), f"{file}: checks"
+    modes: tuple[CheckMode, ...] = get_args(CheckMode)
+    for mode in modes:
+        if value == mode:
+            return mode
+    raise ConfigError(f"{source} must be {' or '.join(modes)}, not {shown(value)}")
 
 
 def least_limits() -> bool:

@@ -60,7 +60,13 @@ __all__ = [
 
 
 class Dl4allError(Exception):
-    """Base of all of them: ``except dl.Dl4allError`` catches what dl4all raises on purpose."""
+    """Base of all of them: ``except dl.Dl4allError`` catches what dl4all raises on purpose.
+
+    ``deferred`` is true of one that a kernel found: whoever waited next raises it, and its message names the
+    op and the line that it is about.
+    """
+
+    deferred = False
 
 
 class ConfigError(Dl4allError, ValueError):

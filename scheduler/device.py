@@ -41,6 +41,7 @@ from dl4all.scheduler import link, profile_events
 from dl4all.scheduler.cost_model import rates
 from dl4all.scheduler.counters import Counters, devices
 from dl4all.scheduler.download import Download, arrived
+from dl4all.scheduler.index_errors import IndexErrors
 from dl4all.scheduler.programs import Launch, Programs
 from dl4all.scheduler.task import Task
 from dl4all.scheduler.transfer_streams import TransferStreams
@@ -71,6 +72,7 @@ class Device:
         self._programs = Programs(backend)
         self.tables: dict[str, Any] = {}  # what kernels look up, made once by those who need it
         self.counters = Counters()
+        self.index_errors = IndexErrors(backend)
         self._debug = config.memory_debug() and backend.capabilities.data
         alignment, forced = backend.capabilities.offset_alignment, config.allocator_setting()
         # Of spans over several storages; 0 where each is bound by itself, as each guard is looked at.
@@ -241,12 +243,18 @@ class Device:
         return storage
 
     def download(self, storage: Storage, out: npt.NDArray[Any], start: int = 0) -> None:
-        """Copy what `storage` holds from byte `start` on into the contiguous array `out`, when computed."""
+        """Copy what `storage` holds from byte `start` on into the contiguous array `out`, when computed.
+
+        Raises:
+            ArgumentError: an index that an earlier op took was out of range.
+        """
         self.counters.downloaded += out.nbytes
         if out.nbytes:
             storage.settle()
+            count = self.index_errors.count
             with self._lock:
                 self._transfers.download(Span(storage.buffer, storage.span.offset + start, out.nbytes), out)
+            self.index_errors.look(count)
 
     # Without a wait
 
@@ -338,7 +346,9 @@ class Device:
             return arrived(self.name, out[skew:])
         self._transfers.device_busy = True
         source = Span(storage.buffer, storage.span.offset + start, nbytes)
-        return self._beside.download_beside(storage, source) if beside else self._beside.download(source)
+        coming = self._beside.download_beside(storage, source) if beside else self._beside.download(source)
+        coming.look = functools.partial(self.index_errors.look, self.index_errors.count)
+        return coming
 
     def note_copy(self, task: Task) -> None:
         """Let :meth:`synchronize` wait for a copy to or from another device."""
@@ -370,14 +380,13 @@ class Device:
         self.synchronize()
         return HostView(storage.span, storage).bytes()[: storage.nbytes]
 
-    def fill(self, storage: Storage, word: int) -> None:
-        """Fill a storage with a 32-bit pattern."""
+    def fill(self, storage: Storage, word: int, place: int | None = None) -> None:
+        """Fill a storage, or the word at one place of it, with a 32-bit pattern."""
         if storage.nbytes:
             storage.settle()
+            start, nbytes = (0, -(-storage.nbytes // 4) * 4) if place is None else (4 * place, 4)
             with self._lock:
-                self._stream.fill(
-                    Fill(Span(storage.buffer, storage.span.offset, -(-storage.nbytes // 4) * 4), word)
-                )
+                self._stream.fill(Fill(Span(storage.buffer, storage.span.offset + start, nbytes), word))
 
     def adopt(self, array: npt.NDArray[Any], tag: str = "") -> Storage:
         """On the CPU, use a contiguous array's own memory as a storage, without a copy."""
@@ -396,7 +405,11 @@ class Device:
         return None if ask is None else bool(ask())
 
     def synchronize(self) -> None:
-        """Wait until everything that was asked of this device is done, copies from and to others included."""
+        """Wait until everything that was asked of this device is done, copies from and to others included.
+
+        Raises:
+            ArgumentError: an index that an op took was out of range.
+        """
         if recorder.active is None or (self.is_host and self.simulated is None):
             self._synchronize()
             return
@@ -404,6 +417,7 @@ class Device:
             self._synchronize()
 
     def _synchronize(self) -> None:
+        count = self.index_errors.count
         with self._lock:
             copies = tuple(self._copies)
         for task in copies:
@@ -414,6 +428,7 @@ class Device:
         if self.simulated is not None:
             self.simulated.synchronize()
         self._finish()
+        self.index_errors.look(count, idle=True)
 
     def check(self) -> None:
         """

@@ -26,7 +26,7 @@ class Download:
         [2, 3]
     """
 
-    __slots__ = ("_data", "_event", "_fetch", "_lock", "_name", "nbytes")
+    __slots__ = ("_data", "_event", "_fetch", "_lock", "_name", "look", "nbytes")
 
     def __init__(self, name: str, nbytes: int, event: Event, fetch: Callable[[], Bytes]) -> None:
         self.nbytes = nbytes
@@ -35,6 +35,7 @@ class Download:
         self._fetch: Callable[[], Bytes] | None = fetch
         self._data: Bytes | None = None
         self._lock = fork.lock()
+        self.look: Callable[[], None] | None = None  # raises what kernels before it have found
 
     def query(self) -> bool:
         """Whether they are there.
@@ -53,6 +54,7 @@ class Download:
         Raises:
             DeviceError: they did not come in time, or the device was closed.
             DeviceLostError
+            ArgumentError: an index that an earlier op took was out of range.
         """
         if not self._event.synchronize(timeout):
             raise DeviceError(
@@ -63,6 +65,9 @@ class Download:
             if self._fetch is not None:
                 self._data = self._fetch()
                 self._fetch = None  # with what it keeps alive
+            look, self.look = self.look, None
+            if look is not None:
+                look()
             assert self._data is not None
             return self._data
 

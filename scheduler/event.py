@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dl4all.errors import ArgumentError
@@ -22,6 +24,7 @@ class Point(NamedTuple):
 
     reached: Any  # the backend's event, or the virtual time of a simulated device
     seconds: float | None  # when that was, if it was asked for
+    look: Callable[[], None]  # raises what kernels before it have found, when it has come
 
 
 class Event:
@@ -56,11 +59,12 @@ class Event:
         if device.simulated is not None:
             device.simulated.check()
             reached = device.simulated.computed_until
-            return Point(reached, max(reached, clock.now()) if self._timed else None)
+            return Point(reached, max(reached, clock.now()) if self._timed else None, _nothing)
         if self._timed:
             device.synchronize()
         seconds = time.perf_counter() if self._timed else None
-        return Point(device.record_event(), seconds)
+        look = partial(device.index_errors.look, device.index_errors.count)
+        return Point(device.record_event(), seconds, look)
 
     def query(self) -> bool:
         """Whether it has come; an event that was never recorded has.
@@ -83,6 +87,7 @@ class Event:
         Raises:
             CancelledError: the stream was closed before.
             DeviceLostError
+            ArgumentError: an index that an op before it took was out of range.
         """
         task = self.task
         if task is None:
@@ -96,9 +101,13 @@ class Event:
         until = None if timeout is None else task.seconds() + timeout
         if not task.wait(timeout):
             return False
-        reached = task.result().reached
+        reached, _, look = task.result()
         if not isinstance(reached, float):
-            return bool(reached.synchronize(None if until is None else max(0.0, until - task.seconds())))
+            left = None if until is None else max(0.0, until - task.seconds())
+            if not reached.synchronize(left):
+                return False
+            look()
+            return True
         clock.advance_to(reached if until is None else min(reached, until))
         return until is None or reached <= until
 
@@ -120,6 +129,10 @@ class Event:
         self.synchronize()
         seconds = None if self.task is None else self.task.result().seconds
         return None if self.task is None or seconds is None else (seconds, self.task.on_virtual_clock)
+
+
+def _nothing() -> None:
+    """Where no kernel runs, none finds anything."""
 
 
 def wait_for(task: Task) -> None:

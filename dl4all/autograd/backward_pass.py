@@ -10,7 +10,9 @@ import numpy as np
 from dl4all.autograd.engine import backpropagate
 from dl4all.errors import GradientError
 from dl4all.ops.core import tape
+from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase, from_host
+from dl4all.ops.memory.copy import fill_with
 from dl4all.ops.memory.views import expand
 
 
@@ -113,7 +115,11 @@ def _seed(name: str, root: TensorBase, weight: TensorBase | None) -> TensorBase:
                 f"[{name}] a tensor of shape {root.shape} needs a gradient for each element; "
                 "sum it, or pass them"
             )
-        one = from_host(type(root).result_class, np.ones((), root.dtype), root.device, copy=False)
+        if root.device.is_host:
+            one = from_host(type(root).result_class, np.ones((), root.dtype), root.device, copy=False)
+        else:  # nothing is uploaded
+            one = empty(type(root).result_class, (), root.dtype, root.device, "backward")
+            fill_with(one, 1)
         seed: TensorBase = expand(one, root.shape)
         return seed
     if (weight.shape, weight.dtype, weight.device) != (root.shape, root.dtype, root.device):

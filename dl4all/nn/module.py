@@ -425,6 +425,8 @@ def _register(hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) ->
 
 def _name_layer(error: Dl4allError, module: Module) -> None:
     """Add the layer's path to an error: each module that it passes adds the name of its child."""
+    if error.deferred:  # of an op that was called before
+        return
     attributes = vars(error)
     if "_layer" in attributes:
         text, path, layer, child = attributes["_layer"]

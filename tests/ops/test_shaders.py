@@ -41,8 +41,14 @@ from tests.support.operands import (
 from tests.support.subcases import FULL
 
 SHADERS = all_shaders()
-IN_PLACE = ("optim/", "attention/flash_weights.comp", "conv/winograd_weight.comp")
-"""Those that change more than their result: the state of an optimizer, scores, gradients of filters."""
+IN_PLACE = (
+    "optim/",
+    "attention/flash_weights.comp",
+    "conv/winograd_weight.comp",
+    "indexing/check_indices.comp",
+)
+"""Those that change more than their result: the state of an optimizer, scores, gradients of filters, what is
+noted of indices that are out of range."""
 
 
 @pytest.mark.parametrize("shader", SHADERS, ids=lambda shader: shader.name)

@@ -25,6 +25,7 @@ from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.elementwise.rounding import zero
 from dl4all.ops.indexing.concatenation import cat
+from dl4all.ops.indexing.triangular import triu
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.memory.views import contiguous, narrow, reshape, transpose
@@ -492,6 +493,10 @@ flash_attention_backward.defgrad(
 def score_bias(query: Any, key: Any, mask: Any, causal: bool, repeats: int) -> Any:
     """The tensor that is added to the scores for a mask and for causal attention; None for neither."""
     batch, queries, keys = query.shape[0], query.shape[1], key.shape[1]
+    if mask is None and causal and query.dtype == np.float32 and not query.device.is_host:
+        blocked = empty(type(query).result_class, (1, queries, keys), query.dtype, query.device, "attention")
+        fill_with(blocked, -math.inf)  # nothing is uploaded
+        return triu(blocked, 1)
     bias = np.zeros((1, 1, 1), query.dtype)
     if mask is not None:
         bias = bias + mask.on_host()[_mask_indices(batch, mask.shape[0], repeats)]

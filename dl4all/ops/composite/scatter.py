@@ -22,7 +22,14 @@ from dl4all.ops.indexing import advanced_indexing
 from dl4all.ops.indexing.assignment import setitem
 from dl4all.ops.indexing.concatenation import stack
 from dl4all.ops.indexing.gather_scatter import bool_mask, expanded_number, scatter_add
-from dl4all.ops.indexing.indices import Indices, NDArray, checked_indices, flatten_indices, integer_indices
+from dl4all.ops.indexing.indices import (
+    Indices,
+    NDArray,
+    checked_indices,
+    flat_indices,
+    indices_into,
+    integer_indices,
+)
 from dl4all.ops.indexing.rows import put_rows, take_rows, take_rows_backward
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import expand, flatten, movedim, narrow, reshape
@@ -57,7 +64,7 @@ def index_copy(input: Array, dim: int, index: Array | npt.ArrayLike, source: Arr
         [6.0, 0.0, 5.0]
     """
     axis = strides.axis("index_copy", dim, len(input.shape))
-    indices = Indices(checked_indices("index_copy", index, input.shape[axis]))
+    indices, _ = indices_into("index_copy", index, input.shape[axis], input)
     shape = (*input.shape[:axis], len(indices), *input.shape[axis + 1 :])
     if source.shape != shape:
         raise ShapeError(f"[index_copy] the source must have shape {shape}, got {source.shape}")
@@ -87,7 +94,7 @@ def index_fill(input: Array, dim: int, index: Array | npt.ArrayLike, value: Arra
         [5.0, 0.0, 5.0]
     """
     axis = strides.axis("index_fill", dim, len(input.shape))
-    indices = Indices(checked_indices("index_fill", index, input.shape[axis], negative=True))
+    indices, _ = indices_into("index_fill", index, input.shape[axis], input, negative=True)
     shape = (*input.shape[:axis], len(indices), *input.shape[axis + 1 :])
     return _put_slices(input, axis, indices, _full("index_fill", input, value, shape))
 
@@ -148,12 +155,12 @@ def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate:
     indexed = len(picks.axes)
     if picks.axes != tuple(range(indexed)) or any(entry is None for entry in picks.view_key):
         raise ArgumentError("[index_put] expected ints or bools for each of the first axes")
-    flat = flatten_indices("index_put", picks.arrays, input.shape[:indexed])
-    shape = (*flat.shape, *input.shape[indexed:])
+    flat, selected = flat_indices("index_put", picks.arrays, input.shape[:indexed], input)
+    shape = (*selected, *input.shape[indexed:])
     if np.broadcast_shapes(values.shape, shape) != shape:
         raise ShapeError(f"[index_put] values of shape {values.shape} do not broadcast to {shape}")
-    rows = reshape(expand(values, shape), 1, flat.size, math.prod(input.shape[indexed:]))
-    sums = take_rows_backward(rows, Indices(flat), math.prod(input.shape[:indexed]))
+    rows = reshape(expand(values, shape), 1, len(flat), math.prod(input.shape[indexed:]))
+    sums = take_rows_backward(rows, flat, math.prod(input.shape[:indexed]))
     return add(input, reshape(sums, input.shape))
 
 

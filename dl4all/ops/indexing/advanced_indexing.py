@@ -16,7 +16,7 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.indexing.indices import Indices, NDArray, flatten_indices
+from dl4all.ops.indexing.indices import NDArray, flat_indices
 from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.memory.views import BasicIndex, index, permute, reshape
 
@@ -28,7 +28,7 @@ class AdvancedIndex(NamedTuple):
 
     view_key: Any  # of ints, slices and None
     axes: tuple[int, ...]  # of the view, ascending
-    arrays: tuple[NDArray, ...]
+    arrays: tuple[NDArray | TensorBase, ...]  # tensors of ints stay where they are
 
     def adjacent(self) -> bool:
         """Whether the indexed axes are neighbours."""
@@ -69,7 +69,8 @@ def getitem(input: T, key: object) -> T:
 def _advanced_getitem(input: T, key: Any) -> T:
     parsed = parse_key(key, input.shape)
     view = index(input, parsed.view_key)
-    flat = flatten_indices("index", parsed.arrays, [view.shape[axis] for axis in parsed.axes])
+    sizes = [view.shape[axis] for axis in parsed.axes]
+    flat, selected = flat_indices("index", parsed.arrays, sizes, input)
     first, count = parsed.axes[0], len(parsed.axes)
     if not parsed.adjacent():
         others = [axis for axis in range(len(view.shape)) if axis not in parsed.axes]
@@ -77,7 +78,7 @@ def _advanced_getitem(input: T, key: Any) -> T:
     shape = view.shape
     outer, inner = shape[:first], shape[first + count :]
     rows = reshape(view, math.prod(outer), math.prod(shape[first : first + count]), math.prod(inner))
-    result: T = reshape(take_rows(rows, Indices(flat)), (*outer, *flat.shape, *inner))
+    result: T = reshape(take_rows(rows, flat), (*outer, *selected, *inner))
     return result
 
 
@@ -99,16 +100,17 @@ def parse_key(key: Any, shape: Shape) -> AdvancedIndex:
     entries[position : position + 1] = [slice(None)] * (len(shape) - indexed)
     view_key: list[Any] = []
     axes: list[int] = []
-    arrays: list[NDArray] = []
+    arrays: list[NDArray | TensorBase] = []
     axis = view_axis = 0  # the next axis of the tensor, and of the view
     for entry in entries:
-        if not isinstance(entry, np.ndarray):
+        if not isinstance(entry, (np.ndarray, TensorBase)):
             view_key.append(entry)
             axis += _indexed_axes(entry)
             view_axis += 1 if entry is None or isinstance(entry, slice) else 0
             continue
-        if entry.dtype != np.bool_:
-            integers: tuple[NDArray, ...] = (entry,)
+        integers: tuple[NDArray | TensorBase, ...]
+        if isinstance(entry, TensorBase) or entry.dtype != np.bool_:
+            integers = (entry,)
             view_key.append(slice(None))
         elif entry.ndim == 0:  # a single bool adds an axis of size 1 or 0
             integers = (np.zeros(int(entry), np.int64),)
@@ -134,13 +136,13 @@ def _ellipses(entries: list[Any]) -> int:
 
 def _indexed_axes(entry: Any) -> int:
     """How many axes of the tensor an entry of a key indexes."""
-    if isinstance(entry, np.ndarray):
-        return entry.ndim if entry.dtype == np.bool_ else 1
+    if isinstance(entry, (np.ndarray, TensorBase)):
+        return len(entry.shape) if entry.dtype == np.bool_ else 1
     return 0 if entry is None or entry is Ellipsis else 1
 
 
 def _array_or_basic(entry: Any) -> Any:
-    """A basic entry of a key as it is, any other as a NumPy array.
+    """A basic entry of a key and a tensor of ints as they are, any other as a NumPy array.
 
     Raises:
         ArgumentError: the entry is of an unknown type.
@@ -148,6 +150,8 @@ def _array_or_basic(entry: Any) -> Any:
     if is_basic(entry) and not isinstance(entry, tuple):
         return entry
     if isinstance(entry, TensorBase):
+        if entry.dtype.kind in "iu":
+            return entry
         array = entry.on_host()
     else:
         try:

@@ -18,7 +18,7 @@ from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.indexing.advanced_indexing import AdvancedIndex, getitem, is_basic, parse_key
 from dl4all.ops.indexing.concatenation import prepend_axes
-from dl4all.ops.indexing.indices import Indices, NDArray, flatten_indices, untracked_view
+from dl4all.ops.indexing.indices import NDArray, flat_indices, untracked_view
 from dl4all.ops.indexing.inplace import begin_change, finish_change, finish_history, with_history
 from dl4all.ops.indexing.rows import put_rows, write_rows
 from dl4all.ops.memory.copy import MOVABLE_DTYPES, copy_into, fill_with, fresh_copy
@@ -204,17 +204,17 @@ def _write_advanced(view: TensorBase, index: AdvancedIndex, value: Any) -> None:
     The indexed axes are permuted to the front and flattened, so that rows are written.
     """
     sizes = [view.shape[axis] for axis in index.axes]
-    flat = flatten_indices("index", index.arrays, sizes)
+    flat, indexed = flat_indices("index", index.arrays, sizes, view)
     other_axes = [axis for axis in range(len(view.shape)) if axis not in index.axes]
     front = index.axes[0] if index.adjacent() else 0  # axes of the selection before those of the indices
     others = tuple(view.shape[axis] for axis in other_axes)
-    selected = (*others[:front], *flat.shape, *others[front:])
+    selected = (*others[:front], *indexed, *others[front:])
     shape = _without_leading_ones(value.shape, len(selected))
     _check_broadcast("setitem", shape, selected)
     if 0 in selected:
         return
     source = broadcast_view(reshape(tape.alias(value), shape), selected)
-    order = (*range(front, front + flat.ndim), *range(front), *range(front + flat.ndim, len(selected)))
+    order = (*range(front, front + len(indexed)), *range(front), *range(front + len(indexed), len(selected)))
     permuted = view.as_strided(
         tuple(view.shape[axis] for axis in (*index.axes, *other_axes)),
         tuple(view.strides[axis] for axis in (*index.axes, *other_axes)),
@@ -224,7 +224,7 @@ def _write_advanced(view: TensorBase, index: AdvancedIndex, value: Any) -> None:
     with tape.gradients(False):
         if source.dtype != view.dtype:
             source = primitives.cast(source, view.dtype.name)
-        rows = reshape(permute(source, *order), flat.size, inner)
+        rows = reshape(permute(source, *order), len(flat), inner)
         if rows.storage is view.storage:
             rows = fresh_copy(rows)
         by_kernel = (
@@ -240,10 +240,10 @@ def _write_advanced(view: TensorBase, index: AdvancedIndex, value: Any) -> None:
         if by_kernel:
             target = permuted.as_strided((outer, inner), (inner, 1), permuted.offset)
             try:
-                write_rows(target, rows, Indices(flat).last_occurrences())
+                write_rows(target, rows, flat.last_occurrences(outer))
             except KERNEL_REFUSALS:
                 pass  # nothing was written; put_rows computes on the host, and counts that
             else:
                 return
-        replaced = put_rows(reshape(permuted, outer, inner), rows, Indices(flat))
+        replaced = put_rows(reshape(permuted, outer, inner), rows, flat)
         copy_into(permuted, reshape(replaced, permuted.shape))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,11 +12,20 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import check_shape, host_memory, integer
-from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
+from dl4all.ops.core.op import empty
+from dl4all.ops.core.tensor_base import Array, TensorBase, contiguous_strides, from_host
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.indexing.indices import Indices, checked_indices, integer_indices
-from dl4all.ops.indexing.rows import take_rows, take_rows_backward
-from dl4all.ops.memory.views import reshape
+from dl4all.ops.indexing import device_indices
+from dl4all.ops.indexing.indices import (
+    Indices,
+    checked_indices,
+    indices_into,
+    integer_indices,
+    out_of_range,
+)
+from dl4all.ops.indexing.rows import take_rows, take_rows_backward, write_rows
+from dl4all.ops.memory.copy import fill_with
+from dl4all.ops.memory.views import expand, reshape
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -47,15 +58,12 @@ def embedding(input: Array, weight: T, padding_idx: int | None = None) -> T:
     rows, columns = weight.shape
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise ArgumentError(f"[embedding] padding_idx {padding_idx} is out of range for {rows} rows")
-    numbers = checked_indices("embedding", input, rows)
-    indices = Indices(numbers)
+    indices, shape = indices_into("embedding", input, rows, weight)
     table = tape.alias(weight)
-    result: T = reshape(take_rows(reshape(table, 1, rows, columns), indices), (*numbers.shape, columns))
-    trained = indices
-    if padding_idx is not None:
-        trained = Indices(np.where(indices.array == padding_idx % rows, -1, indices.array))
+    result: T = reshape(take_rows(reshape(table, 1, rows, columns), indices), (*shape, columns))
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
+        trained = indices if padding_idx is None else indices.without(padding_idx % rows)
         g = reshape(grads[0], 1, len(trained), columns)
         return [reshape(take_rows_backward(g, trained, rows), rows, columns)]
 
@@ -81,6 +89,10 @@ def one_hot(input: Array, num_classes: int = -1) -> Array:
         >>> dl.nn.functional.one_hot(dl.tensor([1, 0]), 3).tolist()
         [[0, 1, 0], [1, 0, 0]]
     """
+    if num_classes != -1 and device_indices.stays(input, input):
+        table = _one_hot_on_device(input, integer("one_hot", "num_classes", num_classes, least=1))
+        if table is not None:
+            return table
     numbers = integer_indices("one_hot", input)
     if num_classes == -1:
         if numbers.size == 0:
@@ -92,3 +104,22 @@ def one_hot(input: Array, num_classes: int = -1) -> Array:
     with host_memory("one_hot"):
         table = (numbers[..., None] == np.arange(num_classes)).astype(np.int64)
         return from_host(type(input).result_class, table, input.device, copy=False)
+
+
+def _one_hot_on_device(input: TensorBase, num_classes: int) -> TensorBase | None:
+    """:func:`one_hot` by kernels; None where they do not take the input."""
+    shape = check_shape("one_hot", (*input.shape, num_classes))
+    error = partial(out_of_range, "one_hot", num_classes)
+    grid = contiguous_strides(shape)[:-1]
+    if math.prod(shape) >= device_indices.MOST:
+        return None
+    places = device_indices.checked(input, num_classes, error, grid=grid)
+    if places is None:
+        return None
+    table: TensorBase = empty(type(input).result_class, shape, np.dtype("int64"), input.device, "one_hot")
+    one = empty(type(input).result_class, (1, 1), table.dtype, input.device, "one_hot")
+    fill_with(table, 0)
+    fill_with(one, 1)
+    column = table.as_strided((table.numel(), 1), (1, 1), 0)
+    write_rows(column, expand(one, (places.numel(), 1)), Indices.of_checked(places))
+    return table

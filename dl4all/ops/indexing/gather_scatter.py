@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,10 +17,18 @@ from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import check_shape
-from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, from_host
+from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, mul
-from dl4all.ops.indexing.indices import Indices, NDArray, checked_indices, integer_indices
+from dl4all.ops.indexing import device_indices
+from dl4all.ops.indexing.indices import (
+    Indices,
+    NDArray,
+    checked_indices,
+    indices_into,
+    integer_indices,
+    out_of_range,
+)
 from dl4all.ops.indexing.rows import as_three_axes, put_rows, select_indices, take_rows, take_rows_backward
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.memory.views import expand, flatten, narrow, reshape
@@ -47,7 +56,8 @@ def index_select(input: T, dim: int, index: Array | NDArray | Sequence[int]) -> 
         [[2.0, 2.0, 1.0], [4.0, 4.0, 3.0]]
     """
     axis = strides.axis("index_select", dim, len(input.shape))
-    return select_indices(input, axis, Indices(checked_indices("index_select", index, input.shape[axis])))
+    indices, _ = indices_into("index_select", index, input.shape[axis], input)
+    return select_indices(input, axis, indices)
 
 
 @export("dl", "Tensor", "Tensor_")
@@ -69,7 +79,7 @@ def index_add(
         ShapeError: the shapes do not fit.
     """
     axis = strides.axis("index_add", dim, len(input.shape))
-    indices = Indices(checked_indices("index_add", index, input.shape[axis]))
+    indices, _ = indices_into("index_add", index, input.shape[axis], input)
     expected = (*input.shape[:axis], len(indices), *input.shape[axis + 1 :])
     if source.shape != expected:
         raise ShapeError(f"[index_add] the source must have shape {expected}, got {source.shape}")
@@ -77,25 +87,42 @@ def index_add(
     return add(input, sums if alpha == 1 else mul(sums, alpha))  # type: ignore[no-any-return]
 
 
-def _flat_indices(name: str, shape: Shape, axis: int, index: Any) -> NDArray:
-    """Indices along an axis as indices into the flattened tensor.
+def indices_along(name: str, input: TensorBase, axis: int, index: Any) -> tuple[Indices, Shape]:
+    """Indices along an axis as indices into the flattened tensor, and the index's shape.
 
     Raises:
         ShapeError, ArgumentError, DTypeError
     """
+    shape = input.shape
+    if device_indices.stays(index, input) and input.numel() < device_indices.MOST:
+        _check_fit(name, shape, axis, index.shape)
+        error = partial(out_of_range, name, shape[axis])
+        steps = contiguous_strides(shape)
+        grid = tuple(0 if i == axis else step for i, step in enumerate(steps))
+        tensor = device_indices.checked(index, shape[axis], error, scale=steps[axis], grid=grid)
+        if tensor is not None:
+            return Indices.of_checked(tensor), index.shape
     array = checked_indices(name, index, shape[axis])
-    if array.ndim != len(shape) or any(
-        count > size for i, (count, size) in enumerate(zip(array.shape, shape, strict=True)) if i != axis
-    ):
-        raise ShapeError(
-            f"[{name}] an index of shape {array.shape} does not fit shape {shape}: it must have as many "
-            f"axes, and be no larger but along axis {axis}"
-        )
+    _check_fit(name, shape, axis, array.shape)
     flat = np.zeros(array.shape, np.int64)
     for i, size in enumerate(shape):
         line = (-1,) + (1,) * (len(shape) - i - 1)
         flat = flat * size + (array if i == axis else np.arange(array.shape[i]).reshape(line))
-    return flat
+    return Indices(flat), array.shape
+
+
+def _check_fit(name: str, shape: Shape, axis: int, index_shape: Shape) -> None:
+    """
+    Raises:
+        ShapeError: an index does not fit along an axis of a shape.
+    """
+    if len(index_shape) != len(shape) or any(
+        count > size for i, (count, size) in enumerate(zip(index_shape, shape, strict=True)) if i != axis
+    ):
+        raise ShapeError(
+            f"[{name}] an index of shape {index_shape} does not fit shape {shape}: it must have as many "
+            f"axes, and be no larger but along axis {axis}"
+        )
 
 
 @export("dl", "Tensor")
@@ -121,11 +148,18 @@ def gather(input: T, dim: int, index: Array | NDArray | Sequence[object]) -> T:
         [[1.0], [4.0]]
     """
     if not input.shape:
-        return reshape(gather(reshape(input, 1), 0, np.atleast_1d(integer_indices("gather", index))), ())
+        return reshape(gather(reshape(input, 1), 0, _with_an_axis("gather", index)), ())
     axis = strides.axis("gather", dim, len(input.shape))
-    flat = _flat_indices("gather", input.shape, axis, index)
-    result: T = reshape(take_rows(reshape(input, 1, input.numel(), 1), Indices(flat)), flat.shape)
+    flat, shape = indices_along("gather", input, axis, index)
+    result: T = reshape(take_rows(reshape(input, 1, input.numel(), 1), flat), shape)
     return result
+
+
+def _with_an_axis(name: str, index: Any) -> Any:
+    """An index of no axis as one of one element."""
+    if isinstance(index, TensorBase) and not index.shape:
+        return index.as_strided((1,), (1,), index.offset)
+    return np.atleast_1d(integer_indices(name, index))
 
 
 @export("dl", "Tensor", "Tensor_")
@@ -148,9 +182,9 @@ def scatter(input: T, dim: int, index: Array | NDArray | Sequence[object], src: 
         [[0.0, 0.0, 5.0], [5.0, 0.0, 0.0]]
     """
     axis = strides.axis("scatter", dim, len(input.shape))
-    flat = _flat_indices("scatter", input.shape, axis, index)
-    rows = _source_column("scatter", input, src, flat.shape)
-    result: T = reshape(put_rows(reshape(input, input.numel(), 1), rows, Indices(flat)), input.shape)
+    flat, shape = indices_along("scatter", input, axis, index)
+    rows = _source_column("scatter", input, src, shape)
+    result: T = reshape(put_rows(reshape(input, input.numel(), 1), rows, flat), input.shape)
     return result
 
 
@@ -203,9 +237,9 @@ def scatter_add(input: T, dim: int, index: Array | NDArray | Sequence[object], s
         [0.0, 7.0, 0.0]
     """
     axis = strides.axis("scatter_add", dim, len(input.shape))
-    flat = _flat_indices("scatter_add", input.shape, axis, index)
-    rows = reshape(_source_column("scatter_add", input, src, flat.shape), 1, flat.size, 1)
-    return add(input, reshape(take_rows_backward(rows, Indices(flat), input.numel()), input.shape))  # type: ignore[no-any-return]
+    flat, shape = indices_along("scatter_add", input, axis, index)
+    rows = reshape(_source_column("scatter_add", input, src, shape), 1, len(flat), 1)
+    return add(input, reshape(take_rows_backward(rows, flat, input.numel()), input.shape))  # type: ignore[no-any-return]
 
 
 @export("dl", "Tensor")
@@ -216,8 +250,8 @@ def take(input: T, index: Array | NDArray | Sequence[object]) -> T:
     Raises:
         ArgumentError: an index is out of range.
     """
-    flat = checked_indices("take", index, input.numel(), negative=True)
-    return reshape(select_indices(flatten(input), 0, Indices(flat)), flat.shape)
+    flat, shape = indices_into("take", index, input.numel(), input, negative=True)
+    return reshape(select_indices(flatten(input), 0, flat), shape)
 
 
 @export("dl", "Tensor")
@@ -228,24 +262,33 @@ def take_along_dim(input: T, indices: Array | NDArray | Sequence[object], dim: i
     Raises:
         ArgumentError, ShapeError: as for :func:`gather`.
     """
+    if not device_indices.stays(indices, input):
+        indices = integer_indices("take_along_dim", indices)
     if dim is None:
-        return take(input, np.asarray(integer_indices("take_along_dim", indices)).reshape(-1))
-    array = integer_indices("take_along_dim", indices)
+        return take(input, reshape(indices, -1) if isinstance(indices, TensorBase) else indices.reshape(-1))
     axis = strides.axis("take_along_dim", dim, len(input.shape))
-    if array.ndim != len(input.shape):
+    if len(indices.shape) != len(input.shape):
         raise ShapeError(
-            f"[take_along_dim] expected as many axes as {input.shape} has, got indices of shape {array.shape}"
+            f"[take_along_dim] expected as many axes as {input.shape} has, got indices of shape "
+            f"{indices.shape}"
         )
     try:
         shape = np.broadcast_shapes(
             (*input.shape[:axis], 1, *input.shape[axis + 1 :]),
-            (*array.shape[:axis], 1, *array.shape[axis + 1 :]),
+            (*indices.shape[:axis], 1, *indices.shape[axis + 1 :]),
         )
     except ValueError:
         raise ShapeError(
-            f"[take_along_dim] shapes {input.shape} and {array.shape} do not broadcast but for axis {axis}"
+            f"[take_along_dim] shapes {input.shape} and {indices.shape} do not broadcast but for axis {axis}"
         ) from None
-    index = np.broadcast_to(array, (*shape[:axis], array.shape[axis], *shape[axis + 1 :]))
+    index_shape = (*shape[:axis], indices.shape[axis], *shape[axis + 1 :])
+    index: Any
+    if isinstance(indices, TensorBase):
+        index = indices.as_strided(
+            *strides.expanded(index_shape, indices.shape, indices.strides), indices.offset
+        )
+    else:
+        index = np.broadcast_to(indices, index_shape)
     return gather(expand(input, (*shape[:axis], -1, *shape[axis + 1 :])), axis, index)
 
 

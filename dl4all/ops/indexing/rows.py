@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
-from dl4all.errors import ArgumentError, DTypeError, ShapeError
+from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import pack, run, shader, strided_grid
-from dl4all.ops.core.op import Kernel, Result, example, op, primitives
+from dl4all.ops.core.op import SHARED, Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.kernels import broadcast_view
-from dl4all.ops.indexing.indices import Indices
+from dl4all.ops.indexing.device_indices import group_plan, sorted_pairs
+from dl4all.ops.indexing.indices import Indices, out_of_range
 from dl4all.ops.memory.copy import MAX_WORD_BYTES, MOVABLE_DTYPES, copy_into, word_shaders
 from dl4all.ops.memory.views import contiguous, expand, reshape
 
@@ -24,15 +26,24 @@ WORKGROUP = 128
 MAX_SEQUENTIAL_TERMS = 1024
 """Terms of a sum that one invocation adds up; a longer sum is one of partial sums."""
 
+VALUES = {1: "float", 4: "vec4"}
 TAKE_ROWS = {
     **word_shaders("indexing/take_rows.comp"),
     MAX_WORD_BYTES: shader("indexing/take_rows.comp", WORD="uvec4"),
 }
 TAKE_ROWS_BACKWARD = {
-    1: shader("indexing/take_rows_backward.comp", VALUE="float"),
-    4: shader("indexing/take_rows_backward.comp", VALUE="vec4"),
+    (width, heads): shader("indexing/take_rows_backward.comp", VALUE=value, HEADS=int(heads))
+    for width, value in VALUES.items()
+    for heads in (False, True)
+}
+"""By the elements that an invocation adds at once, and whether sums are cut into chunks."""
+TAKE_ROWS_HEADS = {
+    width: shader("indexing/take_rows_heads.comp", VALUE=value) for width, value in VALUES.items()
 }
 PUT_ROWS = word_shaders("indexing/put_rows.comp")
+
+# Launched for indices that stay on the device alone.
+SHARED.extend((*TAKE_ROWS_HEADS.values(), *(TAKE_ROWS_BACKWARD[width, True] for width in VALUES)))
 
 
 def _check_three_axes(name: str, shape: Shape) -> Shape:
@@ -42,10 +53,7 @@ def _check_three_axes(name: str, shape: Shape) -> Shape:
 
 
 def _check_range(name: str, indices: Indices, size: int) -> None:
-    if len(indices) and indices.array.max() >= size:
-        raise ArgumentError(
-            f"[{name}] index {indices.array.max()} is out of range for an axis of size {size}"
-        )
+    indices.check_below(size, partial(out_of_range, name, size))
 
 
 def _vector_width(inner: int, x: TensorBase, width: int) -> int:
@@ -143,6 +151,10 @@ def _infer_take_rows_backward(input: TensorBase, index: Any, size: int) -> Resul
 
 def _run_take_rows_backward(out: TensorBase, input: TensorBase, index: Any, size: int) -> None:
     x, indices = contiguous(input), Indices.of(index)
+    on_device = indices.stays_on(x)
+    if on_device is not None:
+        _add_rows_on_device(out, x, on_device, size)
+        return
     order, starts = indices.group_positions(size)
     counts = np.diff(starts)
     if counts.max(initial=0) > MAX_SEQUENTIAL_TERMS:
@@ -159,13 +171,34 @@ def _run_take_rows_backward(out: TensorBase, input: TensorBase, index: Any, size
     width = _vector_width(x.shape[2], x, 4)
     words = out.numel() // width
     push = pack(words, x.offset // width, size, x.shape[1], x.shape[2] // width)
-    run(TAKE_ROWS_BACKWARD[width], strided_grid(words, WORKGROUP), push, x, plan, out)
+    run(TAKE_ROWS_BACKWARD[width, False], strided_grid(words, WORKGROUP), push, x, plan, out)
+
+
+def _add_rows_on_device(out: TensorBase, x: TensorBase, indices: TensorBase, size: int) -> None:
+    """The sums of rows by indices that the host does not know, nor how many rows each sum has."""
+    outer, count, inner = x.shape
+    pairs = sorted_pairs(indices)
+    plan = group_plan(pairs, size)
+    width = _vector_width(inner, x, 4)
+    words = out.numel() // width
+    push = pack(words, x.offset // width, size, count, inner // width)
+    grid = strided_grid(words, WORKGROUP)
+    if count <= MAX_SEQUENTIAL_TERMS:
+        run(TAKE_ROWS_BACKWARD[width, False], grid, push, x, plan, out)
+        return
+    chunk = MAX_SEQUENTIAL_TERMS
+    chunks = -(-count // chunk)
+    heads: TensorBase = empty(type(out).result_class, (outer, chunks, inner), out.dtype, out.device)
+    head_words = heads.numel() // width
+    head_push = pack(head_words, x.offset // width, chunk, count, inner // width, chunks)
+    run(TAKE_ROWS_HEADS[width], strided_grid(head_words, WORKGROUP), head_push, x, pairs, heads)
+    run(TAKE_ROWS_BACKWARD[width, True], grid, push + pack(chunk, chunks), x, plan, heads, out)
 
 
 @export()
 @op(
     infer=_infer_take_rows_backward,
-    kernel=Kernel(_run_take_rows_backward, tuple(TAKE_ROWS_BACKWARD.values())),
+    kernel=Kernel(_run_take_rows_backward, tuple(TAKE_ROWS_BACKWARD[width, False] for width in VALUES)),
     examples=(
         example((3, 6, 5), index=(0, 6, 2, 2, -1, 2), size=7),
         example((1, 7, 1), index=(4, 4, 4, 4, 4, 4, 4), size=5),
@@ -229,7 +262,7 @@ def _infer_put_rows(input: TensorBase, source: TensorBase, index: Any) -> Result
 
 def _run_put_rows(out: TensorBase, input: TensorBase, source: TensorBase, index: Any) -> None:
     copy_into(out, input)
-    write_rows(out, source, Indices.of(index).last_occurrences())
+    write_rows(out, source, Indices.of(index).last_occurrences(input.shape[0]))
 
 
 def write_rows(target: TensorBase, source: TensorBase, indices: Indices) -> None:
@@ -276,7 +309,7 @@ def put_rows(input: Array, source: Array, index: Sequence[int] | Indices) -> Arr
         >>> dl.ops.put_rows(dl.zeros(3, 1), dl.tensor([[5.0]]), (1,)).tolist()
         [[0.0], [5.0], [0.0]]
     """
-    indices = Indices.of(index).last_occurrences().array
+    indices = Indices.of(index).last_occurrences(len(input)).array
     result = np.array(input)
     result[indices[indices >= 0]] = source[indices >= 0]
     return result
@@ -290,7 +323,7 @@ def _put_rows_input_gradient(g: Any, index: Any) -> Any:
 
 def _put_rows_source_gradient(g: Any, index: Any) -> Any:
     """The result's gradient at the rows that stayed."""
-    rows = take_rows(reshape(g, 1, *g.shape), Indices.of(index).last_occurrences())
+    rows = take_rows(reshape(g, 1, *g.shape), Indices.of(index).last_occurrences(g.shape[0]))
     return reshape(rows, rows.shape[1:])
 
 

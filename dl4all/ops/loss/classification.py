@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.op import KERNEL_REFUSALS
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.ops.elementwise.logic import where
+from dl4all.ops.indexing import device_indices
 from dl4all.ops.indexing.indices import Indices, integer_indices
 from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.loss.cross_entropy_ops import cross_entropy_each, nll_each
@@ -70,7 +73,7 @@ def cross_entropy(
     if _in_vmap(input, target, weight):
         scores = log_softmax(input, _class_axis(input))
         return _loss_in_vmap(name, scores, target, weight, ignore_index, reduction, label_smoothing)
-    indices = _class_indices(name, target, shape, classes, ignore_index)
+    indices = _class_indices(name, target, shape, input, classes, ignore_index)
     rows = reshape(input, *_three_axes(input.shape))
     losses = cross_entropy_each(rows, weight, target=indices, label_smoothing=label_smoothing)
     return _reduced_by_class(reshape(losses, shape), weight, indices, reduction)
@@ -110,7 +113,7 @@ def nll_loss(
     classes, shape = _check_scores("nll_loss", input, weight)
     if _in_vmap(input, target, weight):
         return _loss_in_vmap("nll_loss", input, target, weight, ignore_index, reduction, 0.0)
-    indices = _class_indices("nll_loss", target, shape, classes, ignore_index)
+    indices = _class_indices("nll_loss", target, shape, input, classes, ignore_index)
     losses = nll_each(reshape(input, *_three_axes(input.shape)), weight, target=indices)
     return _reduced_by_class(reshape(losses, shape), weight, indices, reduction)
 
@@ -143,16 +146,40 @@ def _class_axis(input: Array) -> int:
     return 1 if len(input.shape) > 1 else 0
 
 
-def _class_indices(name: str, target: Array, shape: Shape, classes: int, ignore_index: int) -> Indices:
+def _class_indices(
+    name: str, target: Array, shape: Shape, input: Array, classes: int, ignore_index: int
+) -> Indices:
     """The class of each target, -1 for ignored ones.
 
     Raises:
-        ShapeError, ArgumentError
+        ShapeError
+        ArgumentError: a target is not a class; on a device, at the next wait.
     """
+    if device_indices.stays(target, input):
+        _check_target_shape(name, target.shape, shape)
+        error = partial(_not_a_class, name, classes, ignore_index)
+        tensor = device_indices.checked(target, classes, error, ignored=ignore_index)
+        if tensor is not None:
+            return Indices.of_checked(tensor)
     array = integer_indices(name, target)
-    if array.shape != shape:
-        raise ShapeError(f"[{name}] expected targets of shape {shape}, got {array.shape}")
+    _check_target_shape(name, array.shape, shape)
     return Indices(np.where(_ignored(name, array, classes, ignore_index), -1, array))
+
+
+def _check_target_shape(name: str, shape: Shape, expected: Shape) -> None:
+    """
+    Raises:
+        ShapeError
+    """
+    if shape != expected:
+        raise ShapeError(f"[{name}] expected targets of shape {expected}, got {shape}")
+
+
+def _not_a_class(name: str, classes: int, ignore_index: int, target: int) -> ArgumentError:
+    return ArgumentError(
+        f"[{name}] target {target} is not one of {classes} classes, which count from 0; "
+        f"targets of ignore_index={ignore_index} are left out"
+    )
 
 
 def _ignored(name: str, array: Any, classes: int, ignore_index: int) -> Any:
@@ -164,10 +191,7 @@ def _ignored(name: str, array: Any, classes: int, ignore_index: int) -> Any:
     ignored = array == ignore_index
     invalid = array[~ignored & ((array < 0) | (array >= classes))]
     if invalid.size:
-        raise ArgumentError(
-            f"[{name}] target {invalid.reshape(-1)[0]} is not one of {classes} classes, which count from 0; "
-            f"targets of ignore_index={ignore_index} are left out"
-        )
+        raise _not_a_class(name, classes, ignore_index, invalid.reshape(-1)[0])
     return ignored
 
 
@@ -208,8 +232,25 @@ def _reduced_by_class(losses: Any, weight: Any, classes: Indices, reduction: str
     if reduction != "mean":
         return reduced(losses, reduction)
     if weight is None:
-        return sum(losses) / int(np.count_nonzero(classes.array >= 0))
+        total = sum(losses)
+        count = _count_on_device(classes, total)
+        if count is None:
+            return total / int(np.count_nonzero(classes.array >= 0))
+        if total.dtype == np.float32:
+            return total / count
+        return cast(cast(total, "float32") / count, total.dtype.name)
     return sum(losses) / sum(take_rows(reshape(weight.detach(), 1, -1, 1), classes))
+
+
+def _count_on_device(classes: Indices, like: Any) -> Any:
+    """How many targets count, as a float32 of shape (); None where the host is to count them."""
+    tensor = classes.stays_on(like)
+    if tensor is None or like.dtype not in (np.float32, np.float16):
+        return None
+    try:
+        return device_indices.count_selected(tensor)
+    except KERNEL_REFUSALS:
+        return None
 
 
 def _soft_cross_entropy(

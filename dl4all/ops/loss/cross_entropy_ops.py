@@ -42,8 +42,10 @@ def _check_operands(name: str, input: TensorBase, weight: TensorBase | None, tar
     row_classes = Indices.of(target)
     if len(row_classes) != rows:
         raise ShapeError(f"[{name}] expected {rows} targets for shape {input.shape}, got {len(row_classes)}")
-    if rows and row_classes.array.max() >= classes:
-        raise ShapeError(f"[{name}] target {row_classes.array.max()} is out of range for {classes} classes")
+    row_classes.check_below(
+        classes,
+        lambda target: ShapeError(f"[{name}] target {target} is out of range for {classes} classes"),
+    )
     if weight is not None and weight.shape != (classes,):
         raise ShapeError(f"[{name}] weight must have shape ({classes},), got {weight.shape}")
 

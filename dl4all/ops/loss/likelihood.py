@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import exp, log, square
+from dl4all.ops.indexing.device_indices import refuse
 from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
 from dl4all.ops.memory.views import expand, unsqueeze
 
@@ -61,13 +64,27 @@ def gaussian_nll_loss(
             var = unsqueeze(var, -1)
         elif var.shape != (*input.shape[:-1], 1):
             raise ShapeError(f"[{name}] variances of shape {var.shape} do not fit shape {input.shape}")
-    if (var.on_host() < 0).any():
-        raise ArgumentError(f"[{name}] a variance is negative")
     with tape.gradients(False):
+        _check_variances(name, var)
         correction = clamp_min(var, eps) - var
     clamped = var + correction
     losses = (log(clamped) + square(input - target) / clamped) * 0.5
     return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
+
+
+def _check_variances(name: str, var: Any) -> None:
+    """
+    Raises:
+        ArgumentError: one is negative; on a device, at the next wait.
+    """
+    if not var.device.is_host and refuse(var < 0, partial(_negative_variance, name)):
+        return
+    if (var.on_host() < 0).any():
+        raise _negative_variance(name)
+
+
+def _negative_variance(name: str, found: int = 1) -> ArgumentError:
+    return ArgumentError(f"[{name}] a variance is negative")
 
 
 @export("F")

@@ -9,14 +9,16 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.activation.smooth import logsigmoid, softplus
+from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, from_host
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.elementwise.comparison import clamp_min, minimum
+from dl4all.ops.elementwise.comparison import clamp_min, eq, minimum
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import pow
-from dl4all.ops.indexing.gather_scatter import gather, index_select
-from dl4all.ops.indexing.indices import checked_indices
+from dl4all.ops.indexing.gather_scatter import expanded_number, gather, indices_along
+from dl4all.ops.indexing.indices import checked_indices, indices_into
+from dl4all.ops.indexing.rows import put_rows, select_indices, take_rows
 from dl4all.ops.linalg.distances import pairwise_distance
 from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
 from dl4all.ops.memory.views import reshape, squeeze, unsqueeze
@@ -85,13 +87,18 @@ def multi_margin_loss(
         raise ArgumentError(f"[{name}] p must be 1 or 2, got {p}")
     scores = _scores(name, input, target.shape == input.shape[:-1], target)
     classes = scores.shape[1]
-    right = checked_indices(name, target, classes).reshape(-1, 1)
-    violations = clamp_min(margin - gather(scores, 1, right) + scores, 0.0)
+    right, _ = indices_along(name, scores, 1, reshape(target, -1, 1))
+    count = scores.numel()
+    right_scores = take_rows(reshape(scores, 1, count, 1), right)
+    violations = clamp_min(margin - reshape(right_scores, -1, 1) + scores, 0.0)
     violations = violations if p == 1 else pow(violations, 2)
     if weight is not None:
-        violations = violations * unsqueeze(index_select(weight, 0, right.reshape(-1)), 1)
-    others = from_host(type(input).result_class, np.arange(classes) != right, input.device, copy=False)
-    losses = sum(where(others, violations, 0.0), 1) / classes
+        classes_of_rows, _ = indices_into(name, target, classes, weight)
+        violations = violations * reshape(select_indices(weight, 0, classes_of_rows), -1, 1)
+    with tape.gradients(False):
+        ones = expanded_number(scores, 1, (len(right), 1))
+        is_right = reshape(put_rows(expanded_number(scores, 0, (count, 1)), ones, right), scores.shape)
+    losses = sum(where(eq(is_right, 0), violations, 0.0), 1) / classes
     return reduced(reshape(losses, *input.shape[:-1]), reduction)
 
 

@@ -141,6 +141,9 @@ def fill_with(target: TensorBase, value: Any, name: str = "fill_") -> None:
     fills_storage = target.is_contiguous() and target.numel() * element.itemsize == target.storage.nbytes
     if fills_storage and (words == words[0]).all():
         target.device.fill(target.storage, int(words[0]))
+    elif fills_storage and target.numel() == 1:
+        for place, word in enumerate(words.tolist()):
+            target.device.fill(target.storage, word, place)
     else:
         copy_into(target, from_host(type(target).result_class, element, target.device, copy=False))
 
