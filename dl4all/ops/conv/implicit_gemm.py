@@ -117,6 +117,8 @@ def _convolve(
 
 def tile_of(info: DeviceInfo, problem: Problem) -> Tile:
     """The largest tile that makes enough workgroups for a device; every tile gives the same sums."""
+    if info.type == "software":
+        return TILES[1]  # the fastest of them there
     if problem.filters // problem.groups <= FEW_FILTERS.rows:
         tiles: tuple[Tile, ...] = (FEW_FILTERS, TILES[-1])
     else:

@@ -16,7 +16,7 @@ from dl4all.ops.conv.problem import Problem
 from dl4all.ops.conv.window import window
 from dl4all.runtime.null.backend import describe
 from tests.conftest import need
-from tests.ops.conv.test_algorithms import conv
+from tests.ops.conv.test_algorithms import SOFTWARE, conv
 
 DISCRETE = replace(describe(), type="discrete")
 
@@ -106,6 +106,7 @@ def test_every_tile_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_tile_leaves_no_device_idle(problem: Problem, expected: Tile) -> None:
     assert tile_of(DISCRETE, problem) == expected
     assert tile_of(replace(DISCRETE, type="integrated"), problem) in (expected, TILES[0], FEW_FILTERS)
+    assert tile_of(SOFTWARE, problem) == TILES[1]
 
 
 def test_windows_too_large_for_the_table_are_left_to_others() -> None:
