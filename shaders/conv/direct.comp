@@ -17,13 +17,13 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 #define UNROLL(i, n) [[unroll]] for (int i = 0; i < (n); ++i)
-layout(local_size_x = 32) in;
 layout(constant_id = 0) const int FILTERS = 8;
 layout(constant_id = 1) const int kernel_w = 3;
 layout(constant_id = 2) const int stride_w = 1;
 layout(constant_id = 3) const int dilation_w = 1;
 layout(constant_id = 4) const int padding_w = 0;
-layout(constant_id = 5) const uint VECTORS = 0;  // the image is read four elements at a time
+layout(constant_id = 5) const uint VECTORS = 0;  // the image is read four elements at a time, where the pixels lie
+layout(local_size_x_id = 6) in;
 layout(binding = 0) restrict readonly buffer X { float x[]; };
 layout(binding = 0) restrict readonly buffer X4 { vec4 x4[]; };
 layout(binding = 1) restrict readonly buffer W { float w[]; };
@@ -86,13 +86,19 @@ void main() {
                 const uint row = start + (d * p.height + h) * p.width + uint(left);
                 // Loads from a valid address and a select: no load is behind a branch.
                 float span[SPAN];
-                if (VECTORS != 0) {
-                    const bool in_image = in_rows && column < p.width;
-                    const vec4 vector = x4[(in_image ? row + padding_w : p.x_offset) / 4];
-                    UNROLL(i, 4) span[min(padding_w + i, SPAN - 1)] = in_image ? vector[i] : 0.0;
+                UNROLL(v, stride_w) {
+                    if (VECTORS != 0) {
+                        const uint at = column * stride_w + 4 * v;
+                        const bool in_image = in_rows && at < p.width;
+                        const vec4 vector = x4[(in_image ? row + padding_w + 4 * v : p.x_offset) / 4];
+                        UNROLL(i, 4) {
+                            const int to = padding_w + 4 * v + i;
+                            if (to < SPAN) span[min(to, SPAN - 1)] = in_image ? vector[i] : 0.0;
+                        }
+                    }
                 }
                 UNROLL(i, SPAN) {
-                    if (VECTORS == 0 || i < padding_w || i >= padding_w + 4) {
+                    if (VECTORS == 0 || i < padding_w || i >= padding_w + 4 * stride_w) {
                         const bool in_image = in_rows && in_columns[i];
                         const float value = x[in_image ? row + i : p.x_offset];
                         span[i] = in_image ? value : 0.0;

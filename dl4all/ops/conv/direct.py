@@ -19,11 +19,18 @@ from dl4all.scheduler.programs import Launch
 DIRECT = {subgroups: shader("conv/direct.comp", SUBGROUPS=int(subgroups)) for subgroups in (False, True)}
 DIRECT_WEIGHT = shader("conv/direct_weight.comp")
 
-WORKGROUP = 32  # invocations
+SOFTWARE_WORKGROUP = 32  # invocations
+GPU_WORKGROUP = 64  # That many fill a subgroup of any GPU.
 PIXELS = 4  # of one invocation, side by side
 MAX_ROW_FLOATS = 64  # An invocation holds this much of an image's row in registers.
-MAX_SUMS = 128  # Sums of an invocation; this many fit the shared memory of every device.
-MAX_SUMS_OF_ROWS = 80  # With more sums than this an invocation takes one row of the filters only.
+MAX_SUMS = 128  # Sums of an invocation of the gradient of filters, on processors.
+MAX_SUMS_OF_ROWS = (
+    80  # With more than this it takes one row of the filters only, and a GPU would hold too few.
+)
+EXCHANGED_SUMS = (
+    16  # A fifth of these: what a GPU's workgroup exchanges at a time, to leave shared memory to others.
+)
+SOFTWARE_EXCHANGED_SUMS = 96  # These fit the shared memory of every device.
 BUSY_WORKGROUPS = 1024  # These keep a large GPU busy.
 MIN_ROUNDS = 8  # An invocation's rounds from which on summing up its workgroup pays.
 SLOT_BYTES = 2**25  # Gradients of filters that are computed side by side before they are summed up.
@@ -38,7 +45,7 @@ def _supports(info: DeviceInfo, problem: Problem, direction: Direction) -> bool:
     if problem.depthwise:
         return False
     if direction == "weight_gradient":
-        return _fits_weight_gradient(problem)
+        return _fits_weight_gradient(info, problem)
     if direction == "input_gradient":
         return set(problem.win.stride) == {1} and _fits(problem.flipped)
     return _fits(problem)
@@ -52,25 +59,25 @@ def _fits(problem: Problem) -> bool:
         not problem.empty
         and _row_floats(problem) <= MAX_ROW_FLOATS
         and problem.groups * ceil_div(filters, _filters_per_invocation(filters)) <= MAX_GRID_SIZE
-        and ceil_div(_invocations(problem), WORKGROUP) <= MAX_GRID_SIZE
+        and ceil_div(_invocations(problem), SOFTWARE_WORKGROUP) <= MAX_GRID_SIZE
         and problem.channels // problem.groups * depth * height <= MAX_LOOP_ROUNDS
     )
 
 
-def _fits_weight_gradient(problem: Problem) -> bool:
-    """Whether every device can run :func:`weight_gradient`."""
+def _fits_weight_gradient(info: DeviceInfo, problem: Problem) -> bool:
+    """Whether a device can run :func:`weight_gradient`."""
     if problem.empty or _row_floats(problem) > MAX_ROW_FLOATS:
         return False
-    if _filters_and_rows(problem)[0] * problem.win.kernel[2] > MAX_SUMS:
-        return False
-    grid = _weight_grid(problem)
-    rounds = ceil_div(problem.images * _invocations(problem), grid[0] * WORKGROUP)
-    return max(grid) <= MAX_GRID_SIZE and rounds + MAX_SUMS <= MAX_LOOP_ROUNDS
+    if _filters_and_rows(info, problem)[0] * problem.win.kernel[2] > MAX_SUMS:
+        return False  # not even for one row
+    grid = _weight_grid(info, problem)
+    rounds = ceil_div(problem.images * _invocations(problem), grid[0] * _workgroup(info))
+    return max(grid) <= MAX_GRID_SIZE and rounds + 2 * MAX_SUMS <= MAX_LOOP_ROUNDS
 
 
 def _cost(info: DeviceInfo, problem: Problem, direction: Direction) -> float:
     if direction == "weight_gradient":
-        return _weight_gradient_cost(problem) + 2 * COST_PER_LAUNCH
+        return _weight_gradient_cost(info, problem) + 2 * COST_PER_LAUNCH
     return _convolution_cost(problem.flipped if direction == "input_gradient" else problem) + COST_PER_LAUNCH
 
 
@@ -88,9 +95,9 @@ def _convolution_cost(problem: Problem) -> float:
     )
 
 
-def _weight_gradient_cost(problem: Problem) -> float:
+def _weight_gradient_cost(info: DeviceInfo, problem: Problem) -> float:
     filters = problem.filters // problem.groups
-    block, rows = _filters_and_rows(problem)
+    block, rows = _filters_and_rows(info, problem)
     blocks = (
         problem.groups * ceil_div(filters, block) * problem.reduction_size // (rows * problem.win.kernel[2])
     )
@@ -110,18 +117,24 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, problem: Probl
 
 def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Problem) -> None:
     """The order of all additions follows from the sizes."""
+    info = out.device.info
     win, filters = problem.win, problem.filters // problem.groups
-    block, rows = _filters_and_rows(problem)
-    grid = _weight_grid(problem)
+    block, rows = _filters_and_rows(info, problem)
+    grid = _weight_grid(info, problem)
     count, size = grid[0], out.numel()
     slots = out if count == 1 else empty(type(out), (count, size), out.dtype, out.device)
-    reads_vectors = not (problem.out_size[2] | g.offset) % PIXELS
     push = pack(
-        *win.kernel[:2], *win.stride[:2], *win.dilation[:2], *win.before, *problem.size, *problem.out_size,
+        *win.kernel[:2], *win.stride[:2], *win.dilation[:2], *win.before[:2],
+        *problem.size, *problem.out_size,
         problem.images, problem.groups, problem.channels // problem.groups, filters, ceil_div(filters, block),
         g.offset, x.offset, size,
     )  # fmt: skip
-    constants = (block, rows, win.kernel[2], win.stride[2], win.dilation[2], int(reads_vectors))
+    constants = (
+        block, rows, win.kernel[2], win.stride[2], win.dilation[2], win.before[2],
+        int(not (problem.out_size[2] | g.offset) % PIXELS), int(_reads_vectors(x, problem)),
+        int(problem.volume), _workgroup(info), _exchanged_sums(info, block * rows * win.kernel[2]),
+        int(info.type != "software"),  # To processors a loop for short quads costs more than it saves.
+    )  # fmt: skip
     launch = Launch(DIRECT_WEIGHT, grid, push, constants, flops=problem.flops)
     out.device.launch(launch, g.storage, x.storage, slots.storage)
     if count > 1:
@@ -136,14 +149,10 @@ def _convolve(
     block = _filters_per_invocation(filters)
     blocks = ceil_div(filters, block)
     image_size, result_size = problem.channels * problem.in_pixels, problem.filters * problem.out_pixels
-    before, width = win.before[2], problem.size[2]
-    reads_vectors = (
-        win.stride[2] == 1
-        and 0 <= before <= _row_floats(problem) - PIXELS
-        and not (width | x.offset) % PIXELS
-    )
+    workgroup = _workgroup(out.device.info)
     constants = (
-        block, win.kernel[2], win.stride[2], win.dilation[2], before & 0xFFFFFFFF, int(reads_vectors)
+        block, win.kernel[2], win.stride[2], win.dilation[2], win.before[2] & 0xFFFFFFFF,
+        int(_reads_vectors(x, problem)), workgroup,
     )  # fmt: skip
     code = DIRECT[out.device.info.short_subgroups]
     for first in range(0, problem.images, MAX_GRID_SIZE):
@@ -155,7 +164,7 @@ def _convolve(
             x.offset + first * image_size, image_size, *filter_strides(w, problem, flip),
             *bias_constants(bias), first * result_size, result_size,
         )  # fmt: skip
-        grid = (ceil_div(_invocations(problem), WORKGROUP), blocks * problem.groups, count)
+        grid = (ceil_div(_invocations(problem), workgroup), blocks * problem.groups, count)
         launch = Launch(code, grid, push, constants, flops=problem._replace(images=count).flops)
         operands = (x, w, x if bias is None else bias, out)
         out.device.launch(launch, *(tensor.storage for tensor in operands))
@@ -188,20 +197,51 @@ def _row_floats(problem: Problem) -> int:
     return (PIXELS - 1) * win.stride[2] + (win.kernel[2] - 1) * win.dilation[2] + 1
 
 
-def _filters_and_rows(problem: Problem) -> tuple[int, int]:
+def _workgroup(info: DeviceInfo) -> int:
+    """The invocations of a workgroup."""
+    return SOFTWARE_WORKGROUP if info.type == "software" else GPU_WORKGROUP
+
+
+def _reads_vectors(x: TensorBase, problem: Problem) -> bool:
+    """Whether an invocation can read the pixels that its own lie on four at a time, and meets them all."""
+    stride, before = problem.win.stride[2], problem.win.before[2]
+    reach = _row_floats(problem) - (PIXELS - 1) * stride  # of a row of a filter
+    inside = reach >= stride and 0 <= before <= _row_floats(problem) - PIXELS
+    return inside and not (problem.size[2] | x.offset) % PIXELS
+
+
+def _filters_and_rows(info: DeviceInfo, problem: Problem) -> tuple[int, int]:
     """How many filters, and rows of each, an invocation of the weight's gradient sums up."""
-    block = min(_filters_per_invocation(problem.filters // problem.groups), 8)
+    most = _filters_per_invocation(problem.filters // problem.groups)
     _, height, width = problem.win.kernel
-    return block, height if block * height * width <= MAX_SUMS_OF_ROWS else 1
+    if info.type == "software":
+        block = min(most, 8)
+        return block, height if block * height * width <= MAX_SUMS_OF_ROWS else 1
+    choices = (
+        (block, rows)
+        for block in (16, 8, 4)
+        for rows in (height, 1)
+        if block <= most and block * rows * width <= MAX_SUMS_OF_ROWS
+    )
+    # One filter more than any device takes where not even four fit.
+    return max(choices, key=lambda choice: choice[0] * choice[1], default=(MAX_SUMS + 1, 1))
 
 
-def _weight_grid(problem: Problem) -> tuple[int, int, int]:
-    block, rows = _filters_and_rows(problem)
+def _exchanged_sums(info: DeviceInfo, sums: int) -> int:
+    """How many of its sums an invocation of the weight's gradient exchanges with others at a time."""
+    if info.type == "software":
+        return ceil_div(sums, ceil_div(sums, SOFTWARE_EXCHANGED_SUMS))
+    return EXCHANGED_SUMS
+
+
+def _weight_grid(info: DeviceInfo, problem: Problem) -> tuple[int, int, int]:
+    block, rows = _filters_and_rows(info, problem)
     depth, height, _ = problem.win.kernel
     y = problem.groups * ceil_div(problem.filters // problem.groups, block)
     z = problem.channels // problem.groups * depth * (height // rows)
     max_slots = min(BUSY_WORKGROUPS // (y * z), SLOT_BYTES // 4 // (problem.filters * problem.reduction_size))
-    slots = min(max_slots, ceil_div(problem.images * _invocations(problem), WORKGROUP * MIN_ROUNDS))
+    rounds = _workgroup(info) * MIN_ROUNDS
+    slots = min(max_slots, ceil_div(problem.images * _invocations(problem), rounds))
     return max(1, slots), y, z
 
 

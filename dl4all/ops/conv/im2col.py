@@ -214,8 +214,7 @@ def _unroll(
         source, problem.channels * problem.in_pixels, problem.reduction_size * pitch,
     )  # fmt: skip
     rows = ceil_div(channels, CHANNELS_PER_INVOCATION) * problem.kernel_elements
-    volume = max(problem.out_size[0], problem.size[0], win.kernel[0], win.before[0] + 1) > 1
-    run(IM2COL[volume], (ceil_div(pitch // 4, WORKGROUP), rows, image_count), push, x, columns)
+    run(IM2COL[problem.volume], (ceil_div(pitch // 4, WORKGROUP), rows, image_count), push, x, columns)
 
 
 def _aligned_filters(w: TensorBase, problem: Problem) -> TensorBase:

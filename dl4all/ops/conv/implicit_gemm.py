@@ -7,6 +7,9 @@ filters.
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 from dl4all.ops.conv.costs import COST_PER_LAUNCH, COST_PER_RESULT, gemm_cost
 from dl4all.ops.conv.direct import filter_strides
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
@@ -17,10 +20,41 @@ from dl4all.scheduler.programs import Launch
 
 IMPLICIT_GEMM = shader("conv/implicit_gemm.comp")
 
-ROWS, COLUMNS, DEPTH = 64, 64, 8  # of a workgroup of implicit_gemm.comp
+DEPTH = 8  # Terms of the sums that a workgroup of implicit_gemm.comp multiplies at a time.
+LANES_ALONG_AXIS = 8  # of its 64 invocations
+MAX_TAPS = 256  # Elements of a window: the shared memory of every device holds a table of this many.
+MAX_COORDINATES = 31  # of a window, along all axes: a bit for each
 
 COST_PER_SHARED_FLOAT = 20  # Finding a float and writing it to shared memory where it is multiplied.
 NO_SHARED_MEMORY_RATIO = 15  # How much longer the product takes where shared memory is ordinary memory.
+
+
+class Tile(NamedTuple):
+    """The results that an invocation computes."""
+
+    filters: int  # a multiple of 4
+    quads: int  # groups of four pixels
+
+    @property
+    def rows(self) -> int:
+        """Filters of a workgroup."""
+        return LANES_ALONG_AXIS * self.filters
+
+    @property
+    def columns(self) -> int:
+        """Pixels of a workgroup."""
+        return LANES_ALONG_AXIS * 4 * self.quads
+
+
+TILES = (Tile(8, 2), Tile(8, 1), Tile(4, 1))
+"""From the one that loads least for each multiplication to the one with the most workgroups."""
+
+FEW_FILTERS = Tile(4, 2)  # for groups that half of a row of the larger tiles holds
+
+BUSY_WORKGROUPS = {"integrated": 64}
+"""So many workgroups keep a device of a type busy."""
+
+BUSY_ELSEWHERE = 256
 
 
 def _supports(info: DeviceInfo, problem: Problem, direction: Direction) -> bool:
@@ -34,7 +68,9 @@ def _supports(info: DeviceInfo, problem: Problem, direction: Direction) -> bool:
 def _fits(problem: Problem) -> bool:
     return (
         not problem.empty
-        and max(_grid(problem)) <= MAX_GRID_SIZE
+        and problem.kernel_elements <= MAX_TAPS
+        and sum(problem.win.kernel) <= MAX_COORDINATES
+        and max(_grid(problem, TILES[-1])) <= MAX_GRID_SIZE
         and ceil_div(problem.reduction_size, DEPTH) <= MAX_LOOP_ROUNDS
     )
 
@@ -44,7 +80,7 @@ def _cost(info: DeviceInfo, problem: Problem, direction: Direction) -> float:
         problem = problem.flipped
     filters, columns = problem.filters // problem.groups, problem.images * problem.out_pixels
     product = gemm_cost(info, filters, columns, problem.reduction_size)
-    shared = COST_PER_SHARED_FLOAT * ceil_div(filters, ROWS) * columns * problem.reduction_size
+    shared = COST_PER_SHARED_FLOAT * ceil_div(filters, TILES[0].rows) * columns * problem.reduction_size
     ratio = NO_SHARED_MEMORY_RATIO if info.type == "software" else 1
     group_cost = ratio * product + shared + COST_PER_RESULT * filters * columns
     return problem.groups * group_cost + COST_PER_LAUNCH
@@ -69,14 +105,31 @@ def _convolve(
         x.offset, problem.channels * problem.in_pixels, *filter_strides(w, problem, flip),
         *bias_constants(bias), problem.filters * problem.out_pixels,
     )  # fmt: skip
-    launch = Launch(IMPLICIT_GEMM, _grid(problem), push, win.kernel, flops=problem.flops)
+    tile = tile_of(out.device.info, problem)
+    # Filters that follow one another and begin at multiples of four are read four terms at a time.
+    reads_vectors = not (flip or problem.reduction_size % 4 or w.offset % 4)
+    whole = problem.reduction_size % DEPTH == 0
+    constants = (*win.kernel, *tile, int(reads_vectors), int(whole))
+    launch = Launch(IMPLICIT_GEMM, _grid(problem, tile), push, constants, flops=problem.flops)
     operands = (x, w, x if bias is None else bias, out)
     out.device.launch(launch, *(tensor.storage for tensor in operands))
 
 
-def _grid(problem: Problem) -> tuple[int, int, int]:
+def tile_of(info: DeviceInfo, problem: Problem) -> Tile:
+    """The largest tile that makes enough workgroups for a device; every tile gives the same sums."""
+    if info.type == "software":
+        return TILES[1]  # the fastest of them there
+    if problem.filters // problem.groups <= FEW_FILTERS.rows:
+        tiles: tuple[Tile, ...] = (FEW_FILTERS, TILES[-1])
+    else:
+        tiles = TILES
+    busy = BUSY_WORKGROUPS.get(info.type, BUSY_ELSEWHERE)
+    return next((tile for tile in tiles if math.prod(_grid(problem, tile)) >= busy), tiles[-1])
+
+
+def _grid(problem: Problem, tile: Tile) -> tuple[int, int, int]:
     columns, filters = problem.images * problem.out_pixels, problem.filters // problem.groups
-    return ceil_div(columns, COLUMNS), ceil_div(filters, ROWS), problem.groups
+    return ceil_div(columns, tile.columns), ceil_div(filters, tile.rows), problem.groups
 
 
 ALGORITHM = Algorithm(

@@ -45,6 +45,11 @@ class Problem(NamedTuple):
         return self.channels // self.groups * self.kernel_elements
 
     @property
+    def volume(self) -> bool:
+        """Whether images or filters are deep."""
+        return max(self.out_size[0], self.size[0], self.win.kernel[0], self.win.before[0] + 1) > 1
+
+    @property
     def depthwise(self) -> bool:
         return self.channels == self.groups > 1
 
