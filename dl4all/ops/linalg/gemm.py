@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -9,8 +10,11 @@ from itertools import product
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import autotune
 from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, pack, shader
+from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.linalg.sum_slices import ADD_SLICES, add_slices, busy_workgroups, slice_count, slice_terms
 from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.protocols import Grid
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
 
@@ -68,9 +72,14 @@ class Tile:
     form: str  # a key of FORM_MACROS
     rows: int
     columns: int
-    # Specialization constants: invocations along N and M, rows and vec4 columns of each, and the depth.
+    # Specialization constants: invocations along N and M, rows and vec4 columns of each, depth and pieces.
     constants: tuple[int, ...] = ()
     shared_bytes: int = 0
+
+    @property
+    def least_terms(self) -> int:
+        """Sums of fewer terms cannot be computed."""
+        return self.constants[4] if self.form == "shared" else 0
 
 
 def plain_tile(x: int, y: int, rows: int, fours: int) -> Tile:
@@ -78,11 +87,14 @@ def plain_tile(x: int, y: int, rows: int, fours: int) -> Tile:
     return Tile("plain", y * rows, x * fours * 4, (x, y, rows, fours))
 
 
-def shared_tile(x: int, y: int, rows: int, fours: int, depth: int) -> Tile:
-    """A plain tile that stages pieces of A and B, `depth` deep along K, in shared memory (staged.glsl)."""
+def shared_tile(x: int, y: int, rows: int, fours: int, depth: int, pieces: int = 1) -> Tile:
+    """A plain tile that stages pieces of A and B, `depth` deep along K, in shared memory (staged.glsl).
+
+    With two `pieces` there, one is filled while the other one is multiplied.
+    """
     tile = plain_tile(x, y, rows, fours)
-    nbytes = 2 * depth * 4 * (tile.rows + tile.columns + 8)
-    return Tile("shared", tile.rows, tile.columns, (*tile.constants, depth), nbytes)
+    nbytes = pieces * depth * 4 * (tile.rows + tile.columns + 8)
+    return Tile("shared", tile.rows, tile.columns, (*tile.constants, depth, pieces), nbytes)
 
 
 # The measurements behind the tiles for llvmpipe are in docs/performance.md.
@@ -91,7 +103,7 @@ SHUFFLE = Tile("shuffle", 64, PANEL)
 NARROW64 = Tile("narrow64", 64, 16)
 NARROW = Tile("narrow", 64, 16)
 PLAIN = plain_tile(16, 8, 8, 1)
-SHARED = shared_tile(16, 8, 8, 1, 8)
+SHARED = shared_tile(16, 8, 8, 1, 16)
 TILES = {
     "words64 64x28": WORDS64,
     "shuffle 64x28": SHUFFLE,
@@ -99,22 +111,23 @@ TILES = {
     "shuffle 64x16": NARROW,
     "plain 64x64": PLAIN,
     "plain 32x64": plain_tile(16, 8, 4, 1),
-    "plain 64x128": plain_tile(16, 8, 8, 2),
     "plain 4x256": plain_tile(64, 1, 4, 1),
     "plain 128x16": plain_tile(4, 32, 4, 1),
-    "shared 32x32": shared_tile(8, 8, 4, 1, 8),
+    "shared 32x32": shared_tile(8, 8, 4, 1, 16),
     "shared 64x64": SHARED,
-    "shared 128x64": shared_tile(8, 16, 8, 2, 8),
-    "shared 128x128": shared_tile(16, 16, 8, 2, 8),
+    "shared 128x64": shared_tile(16, 16, 8, 1, 16),
+    "shared 128x128": shared_tile(16, 16, 8, 2, 16),
+    "shared 64x64 twice": shared_tile(16, 8, 8, 1, 16, pieces=2),
+    "shared 128x128 twice": shared_tile(16, 16, 8, 2, 16, pieces=2),
 }
-"""The tuner's candidates. All of them add in the same order, so that results do not depend on the choice."""
+"""The tuner's candidates. All of them add in the same order, so that results do not depend on the choice, unless
+:mod:`dl4all.ops.linalg.sum_slices` shares the sums among workgroups."""
 
 # Hardware whose shared memory lies in the same memory as everything else: nothing is won by copying to it.
 DRIVERS_WITHOUT_FAST_SHARED_MEMORY = frozenset(
     {"arm_proprietary", "mesa_panvk", "mesa_v3dv", "broadcom_proprietary"}
 )
 
-BUSY_WORKGROUPS = 128  # that keep a large GPU busy
 MAX_SIZE_BITS = 11  # sizes from 1024 on are one class for the tuner
 MAX_BATCH_BITS = 8  # batches from 128 on are one class for the tuner
 
@@ -147,7 +160,7 @@ GEMM = {
     for form, macros in FORM_MACROS.items()
     for transposed, vectors in (UNTRANSPOSED_VARIANTS if form.startswith("narrow") else VARIANTS)
 }
-GEMM_SHADERS = tuple(GEMM.values())
+GEMM_SHADERS = (*GEMM.values(), ADD_SLICES)
 
 
 def best_panel(device: Device, n: int) -> int:
@@ -169,8 +182,10 @@ def gemm_with_tile(
 ) -> None:
     """Fill `c` as :func:`gemm` does, with a given tile that the device can run."""
     for first in range(0, max(problem.k, 1), MAX_TERMS_PER_LAUNCH):
-        for part in _split_by_grid(_partial_sum(problem, first), tile):
-            _run_gemm(c, a, b, c if first else bias, part, tile)
+        terms = _partial_sum(problem, first)
+        fitting = tile if terms.k >= tile.least_terms else PLAIN
+        for part in _split_by_grid(terms, fitting):
+            _run_part(c, a, b, c if first else bias, part, fitting)
 
 
 def _partial_sum(p: GemmProblem, first: int) -> GemmProblem:
@@ -209,6 +224,25 @@ def _split_by_grid(p: GemmProblem, tile: Tile) -> Iterator[GemmProblem]:
         )
 
 
+def _run_part(
+    c: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBase | None, p: GemmProblem, tile: Tile
+) -> None:
+    """Run one launch, or one for slices of the sums and one that adds them."""
+    dense = p.ldc == p.n and (p.batch == 1 or p.c_step == p.m * p.n)
+    slices = slice_count(c.device.info, math.prod(_grid(p, tile)), p.k) if tile.constants and dense else 1
+    if slices == 1:
+        _run_gemm(c, a, b, bias, p, tile)
+        return
+    elements = p.m * p.n * p.batch
+    partial = empty(type(c).result_class, (slices, elements), c.dtype, c.device)
+    _run_gemm(partial, a, b, bias, replace(p, c_offset=0, c_step=p.m * p.n), tile, slices)
+    add_slices(c, p.c_offset, partial)
+
+
+def _grid(p: GemmProblem, tile: Tile) -> Grid:
+    return ceil_div(p.n, tile.columns), ceil_div(p.m, tile.rows), p.batch
+
+
 def _run_gemm(
     c: TensorBase,
     a: TensorBase,
@@ -216,29 +250,34 @@ def _run_gemm(
     bias: TensorBase | None,
     p: GemmProblem,
     tile: Tile,
+    slices: int = 1,
 ) -> None:
+    """Launch the kernel; with several `slices`, C has room for the sums of each, one slice after the other."""
     # A vec4 may reach past the last column of a row, but not into the next row.
     panel, panel_step = (p.panel, p.panel_step) if p.panel else (ceil_div(p.n, 4) * 4, 0)
     transposed = (p.transpose_a, p.transpose_b)
     b_layout = (p.ldb, p.b_offset, p.b_step, *(() if p.transpose_b else (panel, panel_step)))
+    # A staged operand that lies along the sums is read four elements at a time from the end of the sums on.
+    staged = p.k if tile.form == "shared" else 0
     vectors = (
-        int(all(x % 4 == 0 for x in (p.lda, p.a_offset, p.a_step))),
-        int(all(x % 4 == 0 for x in b_layout)),
+        int(all(x % 4 == 0 for x in (p.lda, p.a_offset, p.a_step, 0 if p.transpose_a else staged))),
+        int(all(x % 4 == 0 for x in (*b_layout, staged if p.transpose_b else 0))),
         -1 if True in transposed else int(all(x % 4 == 0 for x in (p.n, p.ldc, p.c_offset, p.c_step))),
     )
     bias_layout = (0, 0, 0, 0, 0)
     if bias is not None:
         bias_layout = (1, bias.offset + p.bias_offset, p.bias_row, p.bias_column, p.bias_step)
     push = pack(
-        p.m, p.n, p.k, p.lda, p.ldb, p.ldc,
+        p.m, p.n, slice_terms(p.k, slices), p.lda, p.ldb, p.ldc,
         p.a_step, p.b_step, p.c_step, p.a_offset, p.b_offset, p.c_offset,
-        panel, panel_step, *bias_layout,
+        panel, panel_step, *bias_layout, p.k,
     )  # fmt: skip
-    groups = (ceil_div(p.n, tile.columns), ceil_div(p.m, tile.rows), p.batch)
+    columns, rows, batch = _grid(p, tile)
     code = GEMM[tile.form, transposed, vectors]
     flops = 2 * p.m * p.n * p.k * p.batch
     operands = (a, b, a if bias is None else bias, c)
-    launch = Launch(code, groups, push, (int(p.matrix), *tile.constants), flops=flops)
+    constants = (int(p.matrix), slices, *tile.constants)
+    launch = Launch(code, (columns, rows, batch * slices), push, constants, flops=flops)
     c.device.launch(launch, *(tensor.storage for tensor in operands))
 
 
@@ -275,14 +314,14 @@ def _rule(info: DeviceInfo, key: tuple[int | str, ...]) -> tuple[str, ...]:
         return ("plain 128x16", "plain 64x64")
     if k < 16:
         return ("plain 64x64",)
-    large = [name for name in ("shared 128x128", "shared 64x64") if _occupies(TILES[name], m, n, batch)]
+    large = [name for name in ("shared 128x128", "shared 64x64") if _occupies(info, TILES[name], m, n, batch)]
     return (*large, "shared 32x32", "plain 64x64")
 
 
-def _occupies(tile: Tile, m: int, n: int, batch: int) -> bool:
-    """Whether the tiles keep a large GPU busy, and each matrix fills at least one."""
+def _occupies(info: DeviceInfo, tile: Tile, m: int, n: int, batch: int) -> bool:
+    """Whether the tiles keep a GPU busy, and each matrix fills at least one."""
     groups = ceil_div(m, tile.rows) * ceil_div(n, tile.columns) * batch
-    return groups >= BUSY_WORKGROUPS and m >= tile.rows and n >= tile.columns
+    return groups >= busy_workgroups(info) and m >= tile.rows and n >= tile.columns
 
 
 def _fits(device: Device, tile: Tile, key: tuple[int | str, ...]) -> bool:
@@ -298,7 +337,8 @@ def _fits(device: Device, tile: Tile, key: tuple[int | str, ...]) -> bool:
         )
     x, y, *_ = tile.constants
     return (
-        x * y <= limits.workgroup_invocations
+        2 ** int(key[2]) > tile.least_terms
+        and x * y <= limits.workgroup_invocations
         and x <= limits.workgroup_size[0]
         and y <= limits.workgroup_size[1]
         and tile.shared_bytes <= limits.shared_memory
@@ -361,4 +401,4 @@ PROBLEMS = (
     ("ResNet-18, 3x3, 7 x 7", _im2col_problem(512, 49, 4608)),
     ("ResNet-18, 1x1, 14 x 14", _dense_problem(256, 196, 128)),
 )
-SPACE = autotune.declare(autotune.Space("gemm", TILES, _key, _rule, _fits, _prepare, PROBLEMS))
+SPACE = autotune.declare(autotune.Space("gemm", TILES, _key, _rule, _fits, _prepare, PROBLEMS, version=2))
