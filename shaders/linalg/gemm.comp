@@ -21,8 +21,8 @@
 //
 //  VEC_A      lda, a_offset and a_step are multiples of 4: A is read four elements at a time
 //  VEC_B      ldb, panel, panel_step, b_offset and b_step are multiples of 4: B is read four elements at a time
-//  VEC_C      N, ldc, c_offset and c_step are multiples of 4: C is written four columns at a time. -1 with TRANSPOSE_A
-//             or TRANSPOSE_B: tested at run time, which costs something where K is small.
+//  VEC_C      N, ldc, c_offset and c_step are multiples of 4: C is written four columns at a time. -1 with TRANSPOSE_A,
+//             TRANSPOSE_B or SHARED: tested at run time, which costs something where K is small.
 //  WORDS64    vec4s are read as two 64-bit words: on llvmpipe each word costs a bounds check
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require

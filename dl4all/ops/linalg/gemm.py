@@ -120,8 +120,8 @@ TILES = {
     "shared 64x64 twice": shared_tile(16, 8, 8, 1, 16, pieces=2),
     "shared 128x128 twice": shared_tile(16, 16, 8, 2, 16, pieces=2),
 }
-"""The tuner's candidates. All of them add in the same order, so that results do not depend on the choice, unless
-:mod:`dl4all.ops.linalg.sum_slices` shares the sums among workgroups."""
+"""The tuner's candidates. All of them add in the same order, so that results do not depend on the choice,
+unless :mod:`dl4all.ops.linalg.sum_slices` shares the sums among workgroups."""
 
 # Hardware whose shared memory lies in the same memory as everything else: nothing is won by copying to it.
 DRIVERS_WITHOUT_FAST_SHARED_MEMORY = frozenset(
@@ -132,10 +132,8 @@ MAX_SIZE_BITS = 11  # sizes from 1024 on are one class for the tuner
 MAX_BATCH_BITS = 8  # batches from 128 on are one class for the tuner
 
 UNTRANSPOSED_VARIANTS = tuple(product([(False, False)], product((0, 1), (0, 1), (0, 1))))
-VARIANTS = (
-    *UNTRANSPOSED_VARIANTS,
-    *product([(True, False), (False, True)], product((0, 1), (0, 1), (-1,))),
-)
+TRANSPOSED_VARIANTS = tuple(product([(True, False), (False, True)], product((0, 1), (0, 1), (-1,))))
+STAGED_VARIANTS = (*product([(False, False)], product((0, 1), (0, 1), (-1,))), *TRANSPOSED_VARIANTS)
 """Which operands are transposed, and the shader's VEC_A, VEC_B and VEC_C."""
 
 WIDE_MACROS, NARROW_MACROS = {"TM": 8, "TNV": 7}, {"TM": 8, "TNV": 4}
@@ -149,6 +147,14 @@ FORM_MACROS: dict[str, dict[str, int]] = {
 }
 """The macros of each form of the shader."""
 
+
+def variants(form: str) -> tuple[tuple[tuple[bool, bool], tuple[int, int, int]], ...]:
+    """The variants that a form of the shader is used with."""
+    if form == "shared":
+        return STAGED_VARIANTS
+    return UNTRANSPOSED_VARIANTS if form.startswith("narrow") else UNTRANSPOSED_VARIANTS + TRANSPOSED_VARIANTS
+
+
 GEMM = {
     (form, transposed, vectors): shader(
         "linalg/gemm.comp",
@@ -158,7 +164,7 @@ GEMM = {
         **macros,
     )
     for form, macros in FORM_MACROS.items()
-    for transposed, vectors in (UNTRANSPOSED_VARIANTS if form.startswith("narrow") else VARIANTS)
+    for transposed, vectors in variants(form)
 }
 GEMM_SHADERS = (*GEMM.values(), ADD_SLICES)
 
@@ -252,7 +258,7 @@ def _run_gemm(
     tile: Tile,
     slices: int = 1,
 ) -> None:
-    """Launch the kernel; with several `slices`, C has room for the sums of each, one slice after the other."""
+    """Launch the kernel; with several `slices`, C has room for the sums of each, one after the other."""
     # A vec4 may reach past the last column of a row, but not into the next row.
     panel, panel_step = (p.panel, p.panel_step) if p.panel else (ceil_div(p.n, 4) * 4, 0)
     transposed = (p.transpose_a, p.transpose_b)
@@ -262,7 +268,9 @@ def _run_gemm(
     vectors = (
         int(all(x % 4 == 0 for x in (p.lda, p.a_offset, p.a_step, 0 if p.transpose_a else staged))),
         int(all(x % 4 == 0 for x in (*b_layout, staged if p.transpose_b else 0))),
-        -1 if True in transposed else int(all(x % 4 == 0 for x in (p.n, p.ldc, p.c_offset, p.c_step))),
+        -1
+        if True in transposed or tile.form == "shared"
+        else int(all(x % 4 == 0 for x in (p.n, p.ldc, p.c_offset, p.c_step))),
     )
     bias_layout = (0, 0, 0, 0, 0)
     if bias is not None:

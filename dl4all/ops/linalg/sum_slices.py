@@ -1,7 +1,7 @@
 """Long sums of a matrix product shared by several workgroups, where it has too few tiles to keep a GPU busy.
 
-Each computes a slice of the terms, and a second launch adds the partial sums in their order, so that the result is
-the same each time.
+Each computes a slice of the terms, and a second launch adds the partial sums in their order, so that the
+result is the same each time.
 """
 
 from __future__ import annotations
