@@ -29,14 +29,15 @@
 #if SHUFFLE
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
-#define KS 2  // k of B that are spread over the lanes at a time; 2 was measured to be the fastest
-layout(local_size_x = 8) in;
-#else
+#endif
 layout(local_size_x_id = 2, local_size_y_id = 3) in;
-layout(constant_id = 2) const uint WX = 16;
-layout(constant_id = 3) const uint WY = 8;
+layout(constant_id = 2) const uint WX = 8;
+layout(constant_id = 3) const uint WY = 1;
 layout(constant_id = 4) const int TM = 8;
 layout(constant_id = 5) const int TNV = 1;
+#if SHUFFLE
+// k of B that are spread over the lanes at a time, as many as fill them; 2 of wide tiles were measured to be the fastest.
+const int KS = TNV > 2 ? 2 : 4;
 #endif
 layout(constant_id = 0) const uint MATRIX = 0;
 layout(constant_id = 1) const uint SLICES = 1;

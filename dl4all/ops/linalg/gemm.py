@@ -13,6 +13,7 @@ from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, pack, shader
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.sum_slices import ADD_SLICES, add_slices, busy_workgroups, slice_count, slice_terms
+from dl4all.runtime.cpu.processor import llvmpipe_has_avx512
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.protocols import Grid
 from dl4all.scheduler.device import Device
@@ -73,7 +74,7 @@ class Tile:
     rows: int
     columns: int
     # Specialization constants: invocations along N and M, rows and vec4 columns of each, depth and pieces.
-    constants: tuple[int, ...] = ()
+    constants: tuple[int, ...]
     shared_bytes: int = 0
 
     @property
@@ -97,18 +98,24 @@ def shared_tile(x: int, y: int, rows: int, fours: int, depth: int, pieces: int =
     return Tile("shared", tile.rows, tile.columns, (*tile.constants, depth, pieces), nbytes)
 
 
+def shuffle_tile(form: str, rows: int, fours: int) -> Tile:
+    """A tile of 8 lanes along M, each with `rows` rows and all columns, in vec4s."""
+    return Tile(form, 8 * rows, fours * 4, (8, 1, rows, fours))
+
+
 # The measurements behind the tiles for llvmpipe are in docs/performance.md.
-WORDS64 = Tile("words64", 64, PANEL)
-SHUFFLE = Tile("shuffle", 64, PANEL)
-NARROW64 = Tile("narrow64", 64, 16)
-NARROW = Tile("narrow", 64, 16)
+NARROW = shuffle_tile("shuffle", 8, 4)
 PLAIN = plain_tile(16, 8, 8, 1)
 SHARED = shared_tile(16, 8, 8, 1, 16)
 TILES = {
-    "words64 64x28": WORDS64,
-    "shuffle 64x28": SHUFFLE,
-    "words64 64x16": NARROW64,
+    "words64 64x28": shuffle_tile("words64", 8, 7),
+    "shuffle 64x28": shuffle_tile("shuffle", 8, 7),
+    "words64 64x16": shuffle_tile("words64", 8, 4),
     "shuffle 64x16": NARROW,
+    "shuffle 32x12": shuffle_tile("shuffle", 4, 3),
+    "shuffle 24x12": shuffle_tile("shuffle", 3, 3),
+    "shuffle 16x12": shuffle_tile("shuffle", 2, 3),
+    "shuffle 16x8": shuffle_tile("shuffle", 2, 2),
     "plain 64x64": PLAIN,
     "plain 32x64": plain_tile(16, 8, 4, 1),
     "plain 4x256": plain_tile(64, 1, 4, 1),
@@ -123,6 +130,15 @@ TILES = {
 """The tuner's candidates. All of them add in the same order, so that results do not depend on the choice,
 unless :mod:`dl4all.ops.linalg.sum_slices` shares the sums among workgroups."""
 
+LLVMPIPE_TILES = {
+    (True, PANEL): "shuffle 64x28",
+    (True, NARROW.columns): "words64 64x16",
+    (False, PANEL): "words64 64x28",
+    (False, NARROW.columns): "words64 64x16",
+}
+"""llvmpipe's tiles, by whether it has AVX-512 and how many columns B's panels have. Smaller ones are better
+where loads are cheap and there are only 16 registers."""
+
 # Hardware whose shared memory lies in the same memory as everything else: nothing is won by copying to it.
 DRIVERS_WITHOUT_FAST_SHARED_MEMORY = frozenset(
     {"arm_proprietary", "mesa_panvk", "mesa_v3dv", "broadcom_proprietary"}
@@ -133,27 +149,17 @@ MAX_BATCH_BITS = 8  # batches from 128 on are one class for the tuner
 
 UNTRANSPOSED_VARIANTS = tuple(product([(False, False)], product((0, 1), (0, 1), (0, 1))))
 TRANSPOSED_VARIANTS = tuple(product([(True, False), (False, True)], product((0, 1), (0, 1), (-1,))))
+VARIANTS = (*UNTRANSPOSED_VARIANTS, *TRANSPOSED_VARIANTS)
 STAGED_VARIANTS = (*product([(False, False)], product((0, 1), (0, 1), (-1,))), *TRANSPOSED_VARIANTS)
 """Which operands are transposed, and the shader's VEC_A, VEC_B and VEC_C."""
 
-WIDE_MACROS, NARROW_MACROS = {"TM": 8, "TNV": 7}, {"TM": 8, "TNV": 4}
 FORM_MACROS: dict[str, dict[str, int]] = {
-    "words64": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 1, **WIDE_MACROS},
-    "shuffle": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 0, **WIDE_MACROS},
-    "narrow64": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 1, **NARROW_MACROS},
-    "narrow": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 0, **NARROW_MACROS},
+    "words64": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 1},
+    "shuffle": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 0},
     "plain": {"SHUFFLE": 0, "SHARED": 0, "WORDS64": 0},
     "shared": {"SHUFFLE": 0, "SHARED": 1, "WORDS64": 0},
 }
 """The macros of each form of the shader."""
-
-
-def variants(form: str) -> tuple[tuple[tuple[bool, bool], tuple[int, int, int]], ...]:
-    """The variants that a form of the shader is used with."""
-    if form == "shared":
-        return STAGED_VARIANTS
-    return UNTRANSPOSED_VARIANTS if form.startswith("narrow") else UNTRANSPOSED_VARIANTS + TRANSPOSED_VARIANTS
-
 
 GEMM = {
     (form, transposed, vectors): shader(
@@ -164,7 +170,7 @@ GEMM = {
         **macros,
     )
     for form, macros in FORM_MACROS.items()
-    for transposed, vectors in variants(form)
+    for transposed, vectors in (STAGED_VARIANTS if form == "shared" else VARIANTS)
 }
 GEMM_SHADERS = (*GEMM.values(), ADD_SLICES)
 
@@ -189,7 +195,9 @@ def gemm_with_tile(
     """Fill `c` as :func:`gemm` does, with a given tile that the device can run."""
     for first in range(0, max(problem.k, 1), MAX_TERMS_PER_LAUNCH):
         terms = _partial_sum(problem, first)
-        fitting = tile if terms.k >= tile.least_terms else PLAIN
+        # Panels cannot be split; the plain tile takes sums of any length, and is wide.
+        splits = not terms.panel or terms.n <= MAX_GRID_SIZE * tile.columns
+        fitting = tile if splits and terms.k >= tile.least_terms else PLAIN
         for part in _split_by_grid(terms, fitting):
             _run_part(c, a, b, c if first else bias, part, fitting)
 
@@ -235,7 +243,7 @@ def _run_part(
 ) -> None:
     """Run one launch, or one for slices of the sums and one that adds them."""
     dense = p.ldc == p.n and (p.batch == 1 or p.c_step == p.m * p.n)
-    slices = slice_count(c.device.info, math.prod(_grid(p, tile)), p.k) if tile.constants and dense else 1
+    slices = slice_count(c.device.info, math.prod(_grid(p, tile)), p.k) if dense else 1
     if slices == 1:
         _run_gemm(c, a, b, bias, p, tile)
         return
@@ -308,8 +316,8 @@ def _key(p: GemmProblem) -> tuple[int, ...]:
 def _rule(info: DeviceInfo, key: tuple[int | str, ...]) -> tuple[str, ...]:
     """The best tiles for a kind of device and a class of problems; the last one fits every device."""
     if info.short_subgroups:
-        columns = 16 if key[-1] == 16 else 28
-        return f"words64 64x{columns}", f"shuffle 64x{columns}"
+        columns = NARROW.columns if key[-1] == NARROW.columns else PANEL
+        return LLVMPIPE_TILES[llvmpipe_has_avx512(), columns], f"shuffle 64x{columns}"
     m, n, k, batch = (3 * 2 ** int(bits) // 4 for bits in key[:4])  # in the middle of the class
     if (
         info.type not in ("discrete", "integrated", "virtual")
@@ -335,15 +343,14 @@ def _occupies(info: DeviceInfo, tile: Tile, m: int, n: int, batch: int) -> bool:
 def _fits(device: Device, tile: Tile, key: tuple[int | str, ...]) -> bool:
     """Whether a device can run a tile for a class of problems."""
     info, limits = device.info, device.info.limits
-    if not tile.constants:
-        lanes = info.subgroup_size == 8 and info.subgroup_shuffle
-        transposed = bool(key[4] or key[5])
+    x, y, rows, *_ = tile.constants
+    if tile.form in ("words64", "shuffle"):
         return (
-            lanes
-            and ("64" not in tile.form or "int64" in device.features)
-            and not (transposed and tile.form.startswith("narrow"))
+            info.subgroup_size == x
+            and info.subgroup_shuffle
+            and (tile.form != "words64" or "int64" in device.features)
+            and not (key[4] and rows % 4)  # rows of a transposed A are read four at a time
         )
-    x, y, *_ = tile.constants
     return (
         2 ** int(key[2]) > tile.least_terms
         and x * y <= limits.workgroup_invocations
