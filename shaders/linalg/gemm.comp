@@ -1,6 +1,6 @@
 #version 450
-// GEMM: C[M,N] = A[M,K] B[K,N] + bias, row-major, batched over z, once for each of SLICES slices of the sums. The bias is one number for each row; with TRANSPOSE_B
-// or MATRIX it may also be one for each column, or another matrix.
+// GEMM: C[M,N] = A[M,K] B[K,N] + bias, row-major, batched over z, once for each of SLICES slices of the sums. The bias is
+// one number for each row; with TRANSPOSE_B or MATRIX it may also be one for each column, or another matrix.
 //
 // Every invocation keeps a register tile of TM rows x TNV vec4 columns and walks all of K, from the first
 // product to the last, so that every form and tile gives the same sums. There are three forms:
@@ -36,7 +36,7 @@ layout(constant_id = 3) const uint WY = 1;
 layout(constant_id = 4) const int TM = 8;
 layout(constant_id = 5) const int TNV = 1;
 #if SHUFFLE
-// k of B that are spread over the lanes at a time, as many as fill them; 2 of wide tiles were measured to be the fastest.
+// k of B that are spread over the lanes at a time, as many as fill them; for wide tiles 2 was measured to be fastest.
 const int KS = TNV > 2 ? 2 : 4;
 #endif
 layout(constant_id = 0) const uint MATRIX = 0;
@@ -127,6 +127,21 @@ void main() {
 #endif
     Columns b_column[TNV];
     UNROLL(j, TNV) b_column[j] = columns(COLUMN(j));
+    // Counted in vec4s before the loop, where a compiler does not do that: llvmpipe's does.
+#if VEC_A && !TRANSPOSE_A && !SHUFFLE
+    uint a_four[TM];
+    UNROLL(i, TM) a_four[i] = a_row[i] / 4;
+#define LOAD_A(i, k) four(a4[a_four[i] + (k) / 4])
+#else
+#define LOAD_A(i, k) load_a(a_row[i] + (k))
+#endif
+#if VEC_B && !TRANSPOSE_B && !SHUFFLE
+    uint b_four[TNV];
+    UNROLL(j, TNV) b_four[j] = (b_start + b_column[j]) / 4;
+#define LOAD_B(j, k) four(b4[b_four[j] + (k) * (p.ldb / 4)])
+#else
+#define LOAD_B(j, k) load_b(b_start + (k) * p.ldb, b_column[j])
+#endif
 #if SHUFFLE && TRANSPOSE_B
     // Column t of the tile is loaded by lane t % 8 into held[t / 8].
     const int HELD = (4 * TNV + 7) / 8;
@@ -151,7 +166,7 @@ void main() {
 #if TRANSPOSE_A
         UNROLL(kk, 4) UNROLL(q, TM / 4) x[kk * (TM / 4) + q] = load_rows(a_start + (k + kk) * p.lda, a_row[q]);
 #else
-        UNROLL(i, TM) x[i] = load_a(a_row[i] + k);
+        UNROLL(i, TM) x[i] = LOAD_A(i, k);
 #endif
 #if SHUFFLE && TRANSPOSE_B
         vec4 held[HELD];
@@ -176,7 +191,7 @@ void main() {
         }
 #else
         UNROLL(kk, 4) UNROLL(j, TNV) {
-            const vec4 y = load_b(b_start + (k + kk) * p.ldb, b_column[j]);
+            const vec4 y = LOAD_B(j, k + kk);
             UNROLL(i, TM) sum[i * TNV + j] += X(i, kk) * y;
         }
 #endif
