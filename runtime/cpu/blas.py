@@ -13,10 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from dl4all.runtime.cpu import processor
+from dl4all.runtime.cpu.processor import AVX512
+
 CHOICE = "OPENBLAS_CORETYPE"  # the environment's
 NAMES = ("openblas_get_corename64_", "scipy_openblas_get_corename64_", "openblas_get_corename")
 NARROW = frozenset({"Prescott", "Nehalem", "Sandybridge", "Haswell", "Zen"})
-AVX512 = frozenset({"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"})
 WIDE = "SkylakeX"  # the name of kernels that need no more than AVX512
 
 
@@ -34,12 +36,7 @@ def kernels() -> str:
 
 def better(chosen: str) -> str:
     """What :data:`CHOICE` should be instead of the kernels chosen; empty if they are as wide as can be."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ""
-    flags = next((set(line.split(":", 1)[1].split()) for line in lines if line.startswith("flags")), set())
-    return WIDE if chosen in NARROW and flags >= AVX512 else ""
+    return WIDE if chosen in NARROW and processor.flags() >= AVX512 else ""
 
 
 def asked_for() -> str:

@@ -5,6 +5,7 @@ layout(push_constant) uniform Push {
     uint a_offset, b_offset, c_offset;  // where the first starts
     uint panel, panel_step;             // B lies in panels of `panel` columns; without panels, all in one
     uint has_bias, bias_offset, bias_row, bias_column, bias_step;  // distances of rows, columns and matrices
+    uint terms;                         // of the sums, where SLICES workgroups share them, K each but for the last
 } p;
 
 layout(binding = 0) restrict readonly buffer A { float a[]; };
@@ -36,6 +37,18 @@ vec4 load_a(uint at) {
 #endif
 }
 
+// The distances of successive terms.
+#if TRANSPOSE_A
+#define A_TERM p.lda
+#else
+#define A_TERM 1
+#endif
+#if TRANSPOSE_B
+#define B_TERM 1
+#else
+#define B_TERM p.ldb
+#endif
+
 #if TRANSPOSE_A
 // The positions of rows m .. m+3 in a column of A. A row beyond the matrix repeats one that exists.
 #if VEC_A
@@ -65,9 +78,7 @@ vec4 load_k(uint at) {
     return vec4(b[at], b[at + 1], b[at + 2], b[at + 3]);
 #endif
 }
-#define ROW_STEP 1
 #else
-#define ROW_STEP p.ldb
 uint column_position(uint n) { return n / p.panel * p.panel_step + n % p.panel; }
 #if VEC_B
 #define Columns uint

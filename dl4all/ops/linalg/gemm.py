@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -10,9 +11,13 @@ from typing import Any
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import autotune
 from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, pack, shader
+from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.matmul_precision import allows_float16
+from dl4all.ops.linalg.sum_slices import ADD_SLICES, add_slices, busy_workgroups, slice_count, slice_terms
+from dl4all.runtime.cpu.processor import llvmpipe_has_avx512
 from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.protocols import Grid
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
 
@@ -70,9 +75,14 @@ class Tile:
     form: str  # a key of FORM_MACROS
     rows: int
     columns: int
-    # Specialization constants: invocations along N and M, rows and vec4 columns of each, and the depth.
-    constants: tuple[int, ...] = ()
+    # Specialization constants: invocations along N and M, rows and vec4 columns of each, depth and pieces.
+    constants: tuple[int, ...]
     shared_bytes: int = 0
+
+    @property
+    def least_terms(self) -> int:
+        """Sums of fewer terms cannot be computed."""
+        return self.constants[4] if self.form == "shared" else 0
 
 
 def plain_tile(x: int, y: int, rows: int, fours: int) -> Tile:
@@ -80,59 +90,74 @@ def plain_tile(x: int, y: int, rows: int, fours: int) -> Tile:
     return Tile("plain", y * rows, x * fours * 4, (x, y, rows, fours))
 
 
-def shared_tile(x: int, y: int, rows: int, fours: int, depth: int) -> Tile:
-    """A plain tile that stages pieces of A and B, `depth` deep along K, in shared memory (staged.glsl)."""
+def shared_tile(x: int, y: int, rows: int, fours: int, depth: int, pieces: int = 1) -> Tile:
+    """A plain tile that stages pieces of A and B, `depth` deep along K, in shared memory (staged.glsl).
+
+    With two `pieces` there, one is filled while the other one is multiplied.
+    """
     tile = plain_tile(x, y, rows, fours)
-    nbytes = 2 * depth * 4 * (tile.rows + tile.columns + 8)
-    return Tile("shared", tile.rows, tile.columns, (*tile.constants, depth), nbytes)
+    nbytes = pieces * depth * 4 * (tile.rows + tile.columns + 8)
+    return Tile("shared", tile.rows, tile.columns, (*tile.constants, depth, pieces), nbytes)
+
+
+def shuffle_tile(form: str, rows: int, fours: int) -> Tile:
+    """A tile of 8 lanes along M, each with `rows` rows and all columns, in vec4s."""
+    return Tile(form, 8 * rows, fours * 4, (8, 1, rows, fours))
 
 
 # The measurements behind the tiles for llvmpipe are in docs/performance.md.
-WORDS64 = Tile("words64", 64, PANEL)
-SHUFFLE = Tile("shuffle", 64, PANEL)
-NARROW64 = Tile("narrow64", 64, 16)
-NARROW = Tile("narrow", 64, 16)
+NARROW = shuffle_tile("shuffle", 8, 4)
 PLAIN = plain_tile(16, 8, 8, 1)
-SHARED = shared_tile(16, 8, 8, 1, 8)
+SHARED = shared_tile(16, 8, 8, 1, 16)
 TILES = {
-    "words64 64x28": WORDS64,
-    "shuffle 64x28": SHUFFLE,
-    "words64 64x16": NARROW64,
+    "words64 64x28": shuffle_tile("words64", 8, 7),
+    "shuffle 64x28": shuffle_tile("shuffle", 8, 7),
+    "words64 64x16": shuffle_tile("words64", 8, 4),
     "shuffle 64x16": NARROW,
+    "shuffle 32x12": shuffle_tile("shuffle", 4, 3),
+    "shuffle 24x12": shuffle_tile("shuffle", 3, 3),
+    "shuffle 16x12": shuffle_tile("shuffle", 2, 3),
+    "shuffle 16x8": shuffle_tile("shuffle", 2, 2),
     "plain 64x64": PLAIN,
     "plain 32x64": plain_tile(16, 8, 4, 1),
-    "plain 64x128": plain_tile(16, 8, 8, 2),
     "plain 4x256": plain_tile(64, 1, 4, 1),
     "plain 128x16": plain_tile(4, 32, 4, 1),
-    "shared 32x32": shared_tile(8, 8, 4, 1, 8),
+    "shared 32x32": shared_tile(8, 8, 4, 1, 16),
     "shared 64x64": SHARED,
-    "shared 128x64": shared_tile(8, 16, 8, 2, 8),
-    "shared 128x128": shared_tile(16, 16, 8, 2, 8),
+    "shared 128x64": shared_tile(16, 16, 8, 1, 16),
+    "shared 128x128": shared_tile(16, 16, 8, 2, 16),
+    "shared 64x64 twice": shared_tile(16, 8, 8, 1, 16, pieces=2),
+    "shared 128x128 twice": shared_tile(16, 16, 8, 2, 16, pieces=2),
 }
-"""The tuner's candidates. All of them add in the same order, so that results do not depend on the choice."""
+"""The tuner's candidates. All of them add in the same order, so that results do not depend on the choice,
+unless :mod:`dl4all.ops.linalg.sum_slices` shares the sums among workgroups."""
+
+LLVMPIPE_TILES = {
+    (True, PANEL): "shuffle 64x28",
+    (True, NARROW.columns): "words64 64x16",
+    (False, PANEL): "words64 64x28",
+    (False, NARROW.columns): "words64 64x16",
+}
+"""llvmpipe's tiles, by whether it has AVX-512 and how many columns B's panels have. Smaller ones are better
+where loads are cheap and there are only 16 registers."""
 
 # Hardware whose shared memory lies in the same memory as everything else: nothing is won by copying to it.
 DRIVERS_WITHOUT_FAST_SHARED_MEMORY = frozenset(
     {"arm_proprietary", "mesa_panvk", "mesa_v3dv", "broadcom_proprietary"}
 )
 
-BUSY_WORKGROUPS = 128  # that keep a large GPU busy
 MAX_SIZE_BITS = 11  # sizes from 1024 on are one class for the tuner
 MAX_BATCH_BITS = 8  # batches from 128 on are one class for the tuner
 
 UNTRANSPOSED_VARIANTS = tuple(product([(False, False)], product((0, 1), (0, 1), (0, 1))))
-VARIANTS = (
-    *UNTRANSPOSED_VARIANTS,
-    *product([(True, False), (False, True)], product((0, 1), (0, 1), (-1,))),
-)
+TRANSPOSED_VARIANTS = tuple(product([(True, False), (False, True)], product((0, 1), (0, 1), (-1,))))
+VARIANTS = (*UNTRANSPOSED_VARIANTS, *TRANSPOSED_VARIANTS)
+STAGED_VARIANTS = (*product([(False, False)], product((0, 1), (0, 1), (-1,))), *TRANSPOSED_VARIANTS)
 """Which operands are transposed, and the shader's VEC_A, VEC_B and VEC_C."""
 
-WIDE_MACROS, NARROW_MACROS = {"TM": 8, "TNV": 7}, {"TM": 8, "TNV": 4}
 FORM_MACROS: dict[str, dict[str, int]] = {
-    "words64": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 1, **WIDE_MACROS},
-    "shuffle": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 0, **WIDE_MACROS},
-    "narrow64": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 1, **NARROW_MACROS},
-    "narrow": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 0, **NARROW_MACROS},
+    "words64": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 1},
+    "shuffle": {"SHUFFLE": 1, "SHARED": 0, "WORDS64": 0},
     "plain": {"SHUFFLE": 0, "SHARED": 0, "WORDS64": 0},
     "shared": {"SHUFFLE": 0, "SHARED": 1, "WORDS64": 0},
 }
@@ -147,9 +172,9 @@ GEMM = {
         **macros,
     )
     for form, macros in FORM_MACROS.items()
-    for transposed, vectors in (UNTRANSPOSED_VARIANTS if form.startswith("narrow") else VARIANTS)
+    for transposed, vectors in (STAGED_VARIANTS if form == "shared" else VARIANTS)
 }
-GEMM_SHADERS = tuple(GEMM.values())
+GEMM_SHADERS = (*GEMM.values(), ADD_SLICES)
 
 
 def best_panel(device: Device, n: int) -> int:
@@ -178,8 +203,12 @@ def gemm_with_tile(
 ) -> None:
     """Fill `c` as :func:`gemm` does, with a given tile that the device can run."""
     for first in range(0, max(problem.k, 1), MAX_TERMS_PER_LAUNCH):
-        for part in _split_by_grid(_partial_sum(problem, first), tile):
-            _run_gemm(c, a, b, c if first else bias, part, tile)
+        terms = _partial_sum(problem, first)
+        # Panels cannot be split; the plain tile takes sums of any length, and is wide.
+        splits = not terms.panel or terms.n <= MAX_GRID_SIZE * tile.columns
+        fitting = tile if splits and terms.k >= tile.least_terms else PLAIN
+        for part in _split_by_grid(terms, fitting):
+            _run_part(c, a, b, c if first else bias, part, fitting)
 
 
 def _partial_sum(p: GemmProblem, first: int) -> GemmProblem:
@@ -218,6 +247,25 @@ def _split_by_grid(p: GemmProblem, tile: Tile) -> Iterator[GemmProblem]:
         )
 
 
+def _run_part(
+    c: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBase | None, p: GemmProblem, tile: Tile
+) -> None:
+    """Run one launch, or one for slices of the sums and one that adds them."""
+    dense = p.ldc == p.n and (p.batch == 1 or p.c_step == p.m * p.n)
+    slices = slice_count(c.device.info, math.prod(_grid(p, tile)), p.k) if dense else 1
+    if slices == 1:
+        _run_gemm(c, a, b, bias, p, tile)
+        return
+    elements = p.m * p.n * p.batch
+    partial = empty(type(c).result_class, (slices, elements), c.dtype, c.device)
+    _run_gemm(partial, a, b, bias, replace(p, c_offset=0, c_step=p.m * p.n), tile, slices)
+    add_slices(c, p.c_offset, partial)
+
+
+def _grid(p: GemmProblem, tile: Tile) -> Grid:
+    return ceil_div(p.n, tile.columns), ceil_div(p.m, tile.rows), p.batch
+
+
 def _run_gemm(
     c: TensorBase,
     a: TensorBase,
@@ -225,29 +273,36 @@ def _run_gemm(
     bias: TensorBase | None,
     p: GemmProblem,
     tile: Tile,
+    slices: int = 1,
 ) -> None:
+    """Launch the kernel; with several `slices`, C has room for the sums of each, one after the other."""
     # A vec4 may reach past the last column of a row, but not into the next row.
     panel, panel_step = (p.panel, p.panel_step) if p.panel else (ceil_div(p.n, 4) * 4, 0)
     transposed = (p.transpose_a, p.transpose_b)
     b_layout = (p.ldb, p.b_offset, p.b_step, *(() if p.transpose_b else (panel, panel_step)))
+    # A staged operand that lies along the sums is read four elements at a time from the end of the sums on.
+    staged = p.k if tile.form == "shared" else 0
     vectors = (
-        int(all(x % 4 == 0 for x in (p.lda, p.a_offset, p.a_step))),
-        int(all(x % 4 == 0 for x in b_layout)),
-        -1 if True in transposed else int(all(x % 4 == 0 for x in (p.n, p.ldc, p.c_offset, p.c_step))),
+        int(all(x % 4 == 0 for x in (p.lda, p.a_offset, p.a_step, 0 if p.transpose_a else staged))),
+        int(all(x % 4 == 0 for x in (*b_layout, staged if p.transpose_b else 0))),
+        -1
+        if True in transposed or tile.form == "shared"
+        else int(all(x % 4 == 0 for x in (p.n, p.ldc, p.c_offset, p.c_step))),
     )
     bias_layout = (0, 0, 0, 0, 0)
     if bias is not None:
         bias_layout = (1, bias.offset + p.bias_offset, p.bias_row, p.bias_column, p.bias_step)
     push = pack(
-        p.m, p.n, p.k, p.lda, p.ldb, p.ldc,
+        p.m, p.n, slice_terms(p.k, slices), p.lda, p.ldb, p.ldc,
         p.a_step, p.b_step, p.c_step, p.a_offset, p.b_offset, p.c_offset,
-        panel, panel_step, *bias_layout,
+        panel, panel_step, *bias_layout, p.k,
     )  # fmt: skip
-    groups = (ceil_div(p.n, tile.columns), ceil_div(p.m, tile.rows), p.batch)
+    columns, rows, batch = _grid(p, tile)
     code = GEMM[tile.form, transposed, vectors]
     flops = 2 * p.m * p.n * p.k * p.batch
     operands = (a, b, a if bias is None else bias, c)
-    launch = Launch(code, groups, push, (int(p.matrix), *tile.constants), flops=flops)
+    constants = (int(p.matrix), slices, *tile.constants)
+    launch = Launch(code, (columns, rows, batch * slices), push, constants, flops=flops)
     c.device.launch(launch, *(tensor.storage for tensor in operands))
 
 
@@ -270,8 +325,8 @@ def _key(p: GemmProblem) -> tuple[int, ...]:
 def _rule(info: DeviceInfo, key: tuple[int | str, ...]) -> tuple[str, ...]:
     """The best tiles for a kind of device and a class of problems; the last one fits every device."""
     if info.short_subgroups:
-        columns = 16 if key[-1] == 16 else 28
-        return f"words64 64x{columns}", f"shuffle 64x{columns}"
+        columns = NARROW.columns if key[-1] == NARROW.columns else PANEL
+        return LLVMPIPE_TILES[llvmpipe_has_avx512(), columns], f"shuffle 64x{columns}"
     m, n, k, batch = (3 * 2 ** int(bits) // 4 for bits in key[:4])  # in the middle of the class
     if (
         info.type not in ("discrete", "integrated", "virtual")
@@ -284,30 +339,30 @@ def _rule(info: DeviceInfo, key: tuple[int | str, ...]) -> tuple[str, ...]:
         return ("plain 128x16", "plain 64x64")
     if k < 16:
         return ("plain 64x64",)
-    large = [name for name in ("shared 128x128", "shared 64x64") if _occupies(TILES[name], m, n, batch)]
+    large = [name for name in ("shared 128x128", "shared 64x64") if _occupies(info, TILES[name], m, n, batch)]
     return (*large, "shared 32x32", "plain 64x64")
 
 
-def _occupies(tile: Tile, m: int, n: int, batch: int) -> bool:
-    """Whether the tiles keep a large GPU busy, and each matrix fills at least one."""
+def _occupies(info: DeviceInfo, tile: Tile, m: int, n: int, batch: int) -> bool:
+    """Whether the tiles keep a GPU busy, and each matrix fills at least one."""
     groups = ceil_div(m, tile.rows) * ceil_div(n, tile.columns) * batch
-    return groups >= BUSY_WORKGROUPS and m >= tile.rows and n >= tile.columns
+    return groups >= busy_workgroups(info) and m >= tile.rows and n >= tile.columns
 
 
 def _fits(device: Device, tile: Tile, key: tuple[int | str, ...]) -> bool:
     """Whether a device can run a tile for a class of problems."""
     info, limits = device.info, device.info.limits
-    if not tile.constants:
-        lanes = info.subgroup_size == 8 and info.subgroup_shuffle
-        transposed = bool(key[4] or key[5])
+    x, y, rows, *_ = tile.constants
+    if tile.form in ("words64", "shuffle"):
         return (
-            lanes
-            and ("64" not in tile.form or "int64" in device.features)
-            and not (transposed and tile.form.startswith("narrow"))
+            info.subgroup_size == x
+            and info.subgroup_shuffle
+            and (tile.form != "words64" or "int64" in device.features)
+            and not (key[4] and rows % 4)  # rows of a transposed A are read four at a time
         )
-    x, y, *_ = tile.constants
     return (
-        x * y <= limits.workgroup_invocations
+        2 ** int(key[2]) > tile.least_terms
+        and x * y <= limits.workgroup_invocations
         and x <= limits.workgroup_size[0]
         and y <= limits.workgroup_size[1]
         and tile.shared_bytes <= limits.shared_memory
@@ -375,4 +430,4 @@ PROBLEMS = (
     ("ResNet-18, 3x3, 7 x 7", _im2col_problem(512, 49, 4608)),
     ("ResNet-18, 1x1, 14 x 14", _dense_problem(256, 196, 128)),
 )
-SPACE = autotune.declare(autotune.Space("gemm", TILES, _key, _rule, _fits, _prepare, PROBLEMS))
+SPACE = autotune.declare(autotune.Space("gemm", TILES, _key, _rule, _fits, _prepare, PROBLEMS, version=2))

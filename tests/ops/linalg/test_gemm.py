@@ -29,6 +29,7 @@ SIZES = [
     (71, 49, 147),
     (1, 97, 101),
     (130, 28, 4),
+    (36, 40, 52),
 ]
 
 
@@ -46,7 +47,7 @@ def device(request: pytest.FixtureRequest) -> str:
 def use(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> Tile:
     """Make the device use one tile; skip if it cannot."""
     tile = TILES[name]
-    if not SPACE.fits(dl.device(device), tile, (1, 1, 1, 1, False, False, 0)):
+    if not SPACE.fits(dl.device(device), tile, (1, 1, 11, 1, False, False, 0)):
         pytest.skip(f"{device} cannot run {name}")
     monkeypatch.setattr(autotune, "choose", lambda *_: tile)
     return tile
@@ -60,7 +61,7 @@ TRANSPOSING = [
 ]  # read transposed operands
 
 
-@pytest.fixture(params=[*TRANSPOSING, "words64 64x16", "shuffle 64x16"])
+@pytest.fixture(params=[*TRANSPOSING, "words64 64x16", "shuffle 24x12"])
 def tile(request: pytest.FixtureRequest, device: str, monkeypatch: pytest.MonkeyPatch) -> Tile:
     """One of every form of the kernel."""
     return use(request.param, device, monkeypatch)
@@ -276,39 +277,59 @@ def info_of(type: Any, **fields: Any) -> DeviceInfo:
 @pytest.mark.parametrize("name", TILES)
 def test_tiles_divide_evenly_among_invocations(name: str) -> None:
     tile = TILES[name]
-    if not tile.constants:
+    x, y, rows, fours, *staging = tile.constants
+    if tile.form in ("words64", "shuffle"):  # lanes lie along the rows
+        assert (tile.rows, tile.columns) == (x * rows, fours * 4)
         return
-    x, y, rows, fours, *depth = tile.constants
     assert (tile.rows, tile.columns) == (y * rows, x * fours * 4)
     assert rows % 4 == 0
-    for d in depth:  # every invocation stages as much of A, and of B, as all others
+    for d in staging[:1]:  # every invocation stages as much of A, and of B, as all others
         assert d % 4 == 0
         assert tile.rows * d % (4 * x * y) == 0
         assert tile.columns * d % (4 * x * y) == 0
 
 
 @pytest.mark.parametrize(
-    ("sizes", "name"),
+    ("sizes", "name", "integrated"),
     [
-        ((1024, 1024, 1024, 1), "shared 128x128"),
-        ((512, 512, 512, 1), "shared 64x64"),
-        ((64, 64, 64, 64), "shared 64x64"),
-        ((64, 64, 64, 500), "shared 64x64"),
-        ((64, 64, 64, 1), "shared 32x32"),
-        ((4, 512, 512, 1), "plain 4x256"),
-        ((512, 4, 512, 1), "plain 128x16"),
-        ((512, 512, 9, 1), "plain 64x64"),
+        ((1024, 1024, 1024, 1), "shared 128x128", "shared 128x128"),
+        ((512, 512, 512, 1), "shared 64x64", "shared 128x128"),
+        ((256, 256, 512, 1), "shared 32x32", "shared 64x64"),
+        ((64, 64, 64, 64), "shared 64x64", "shared 64x64"),
+        ((64, 64, 64, 500), "shared 64x64", "shared 64x64"),
+        ((64, 64, 64, 1), "shared 32x32", "shared 32x32"),
+        ((4, 512, 512, 1), "plain 4x256", "plain 4x256"),
+        ((512, 4, 512, 1), "plain 128x16", "plain 128x16"),
+        ((512, 512, 9, 1), "plain 64x64", "plain 64x64"),
     ],
 )
-def test_tiles_of_gpus_without_tuning(sizes: tuple[int, int, int, int], name: str) -> None:
+def test_tiles_of_gpus_without_tuning(sizes: tuple[int, int, int, int], name: str, integrated: str) -> None:
+    """Large ones have more to keep busy."""
     m, n, k, batch = sizes
     key = SPACE.key(GemmProblem(m, n, k, k, n, n, batch=batch))
     for kind in ("discrete", "integrated", "virtual"):
-        assert SPACE.rule(info_of(kind), key)[0] == name
+        assert SPACE.rule(info_of(kind), key)[0] == (integrated if kind == "integrated" else name)
         assert SPACE.rule(info_of(kind, driver_id="mesa_v3dv"), key) == ("plain 64x64",)
-    lanes = info_of("software", subgroup_size=8, features=frozenset({"subgroup_shuffle"}))
-    assert SPACE.rule(lanes, key) == ("words64 64x28", "shuffle 64x28")
     assert SPACE.rule(info_of("software", subgroup_size=4), key) == ("plain 64x64",)
+
+
+@pytest.mark.parametrize("avx512", [False, True])
+@pytest.mark.parametrize("panel", [0, PANEL, NARROW.columns])
+def test_tiles_of_llvmpipe_without_tuning(avx512: bool, panel: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "llvmpipe_has_avx512", lambda: avx512)
+    lanes = info_of("software", subgroup_size=8, features=frozenset({"subgroup_shuffle"}))
+    device = dl.Device("null:0", NullBackend(lanes, lanes.features))
+    key = SPACE.key(GemmProblem(64, 64, 64, 64, panel or 64, 64, panel=panel, panel_step=64 * panel))
+    wanted = SPACE.rule(lanes, key)
+    assert wanted[0] == module.LLVMPIPE_TILES[avx512, panel or PANEL]
+    assert SPACE.usual(device, key).startswith("shuffle")  # it has no 64-bit integers
+    assert {TILES[name].columns for name in wanted} == {panel or PANEL}
+
+
+@pytest.mark.parametrize("name", [name for name, tile in TILES.items() if tile.form in ("plain", "shared")])
+def test_workgroups_of_gpus_fill_their_subgroups(name: str) -> None:
+    tile = TILES[name]
+    assert tile.constants[0] * tile.constants[1] % 64 == 0
 
 
 @pytest.mark.parametrize("kind", ["discrete", "software", "other"])
