@@ -16,6 +16,7 @@ from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.reduce.row_kernels import (
     MAX_STEPS_PER_INVOCATION,
+    SHUFFLE,
     SUBGROUP_SIZE,
     RowShaders,
     row_launch,
@@ -46,7 +47,7 @@ SUMS = {
 }
 SUMS_COMBINE = shader("normalization/sums_combine.comp")
 ROW_STATISTICS, ROW_SUMS = (
-    row_shaders("normalization/channel_rows.comp", (True,), SUMS=sums) for sums in (0, 1)
+    row_shaders("normalization/channel_rows.comp", (SHUFFLE,), SUMS=sums) for sums in (0, 1)
 )
 STATISTICS_SHADERS = (*STATISTICS.values(), STATISTICS_COMBINE, *ROW_STATISTICS.values())
 SUMS_SHADERS = {
