@@ -46,6 +46,7 @@ float sum_of(vec4 a) {
 }
 
 #if SUBGROUPS == 2
+#include "float_order.glsl"
 // The constants 0 are the kernels' own.
 layout(constant_id = 1) const uint SIZE = 64;
 layout(constant_id = 2) const uint KEEP = 1;
@@ -77,16 +78,6 @@ void share(float mine) {
     barrier();
     if (subgroupElect()) of_subgroups[gl_SubgroupID] = mine;
     barrier();
-}
-
-// The order of unsigned numbers: negative floats, in reverse, positive ones, and then nans.
-uint order_of(float x) {
-    const uint bits = floatBitsToUint(x);
-    return is_nan(x) ? 0xffffffffu : sign_bit(x) ? ~bits : bits | 0x80000000u;
-}
-
-float from_order(uint order) {
-    return uintBitsToFloat((order & 0x80000000u) != 0 ? order & 0x7fffffffu : ~order);
 }
 
 float largest(VALUE mine) {

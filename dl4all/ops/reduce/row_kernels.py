@@ -25,11 +25,11 @@ MAX_PASSES = 4  # over a row
 MAX_ADJACENT_ROWS = 32  # of a workgroup where elements of neighbouring rows are adjacent; fills a cache line
 MANY_ROWS = 2048  # that keep a device busy with less than a workgroup for each
 TREE, SHUFFLE, ARITHMETIC = range(3)
-"""Values of the macro SUBGROUPS: none are used, those of 8 on a processor, a row in a workgroup's registers."""
+"""Values of the macro SUBGROUPS: none, of 8 invocations on a processor, or a GPU's with their arithmetic."""
 
 FORMS = (TREE, SHUFFLE, ARITHMETIC)
 KEPT = (4, 3)
-"""Vec4s or elements of a row that an invocation keeps in registers, at most, of one operand and of each of two."""
+"""Vec4s or elements that an invocation keeps in registers, at most, of one operand or of each of two."""
 
 LEAST_GROUP, LARGEST_GROUP = 64, 512  # a wave of any GPU is full; a row of several thousand elements fits
 

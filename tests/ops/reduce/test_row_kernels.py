@@ -133,7 +133,7 @@ ROW_OPS = (
 @pytest.mark.parametrize("name", ROW_OPS)
 @pytest.mark.usefixtures("variant")
 def test_every_row_op(name: str, device: str) -> None:
-    """On the op's own examples, in each layout of memory that the others are not tested with."""
+    """On the op's own examples, whose operands are views of larger tensors."""
     op = REGISTRY[name]
     for case in op.examples:
         tensors, elements = operands_of(op, case, strided, device)
@@ -177,6 +177,40 @@ def test_nan_and_infinity(name: str, length: int, device: str) -> None:
         expected = OPS[name][0](dl.tensor(x, device="cpu")).numpy()
     found = OPS[name][0](dl.tensor(x, device=device)).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+REDUCTIONS: dict[str, Callable[[dl.Tensor], dl.Tensor]] = {
+    "sum": lambda x: x.sum(-1),
+    "prod": lambda x: x.prod(-1),
+    "count_nonzero": lambda x: x.count_nonzero(-1),
+    "amax": lambda x: x.amax(-1),
+    "amin": lambda x: x.amin(-1),
+    "argmax": lambda x: x.argmax(-1),
+    "argmin": lambda x: x.argmin(-1),
+    "logsumexp": lambda x: x.logsumexp(-1),
+    "var": lambda x: x.var(-1),
+    "std": lambda x: x.std(-1),
+}
+
+
+# For one workgroup of one subgroup or more, for several slices, and of several axes.
+@each("shape", [(5, 132), (3, 516), (2, 4096), (1, 70004), (3, 7, 260)])
+@pytest.mark.parametrize("name", list(REDUCTIONS))
+@pytest.mark.usefixtures("variant")
+def test_reductions_of_special_values(name: str, shape: tuple[int, ...], device: str) -> None:
+    """Against the host: nan and infinities anywhere, equal extremes, and zeros of both signs."""
+    random = generator(name, shape)
+    x = np.sign(numbers(random, shape)) * np.exp2(random.integers(-1, 2, shape)).astype(np.float32)
+    rows = x.reshape(-1, shape[-1])
+    rows[0] = np.where(rows[0] > 0, 0.0, np.float32(-0.0))
+    if name not in ("sum", "prod", "var", "std"):  # nan, or the same everywhere
+        for special, row in zip(SPECIAL, rows[1:], strict=False):
+            row[random.integers(0, shape[-1], 2)] = special
+    op = REDUCTIONS[name]
+    with np.errstate(all="ignore"):
+        expected = op(dl.tensor(x, device="cpu")).numpy()
+    found = op(dl.tensor(x, device=device)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-4 if name == "sum" else 0)
 
 
 @pytest.mark.usefixtures("variant")
