@@ -58,6 +58,8 @@ layout(push_constant) uniform Push {
 #include "reductions.glsl"
 #if SUBGROUPS == 2
 #include "subgroup_merge.glsl"
+// Loads that are on their way at a time: as many as leave room for other workgroups.
+const uint AHEAD = KIND == ARGMAX || KIND == ARGMIN ? 2 : 4;
 #endif
 
 #if MERGE
@@ -123,10 +125,10 @@ State accumulate(uint o, uint first, uint last, uint step) {
         State block = start();
         const uint stop = min(last, i + BLOCK * step);
 #if SUBGROUPS == 2 && REDUCED == 1
-        for (; i + 3 * step < stop; i += 4 * step) {  // four loads are on their way at a time
-            vec4 values[4];
-            [[unroll]] for (uint k = 0; k < 4; ++k) values[k] = VALUE(base + (i + k * step) * p.strides[0]);
-            [[unroll]] for (uint k = 0; k < 4; ++k) block = TAKE(block, values[k], i + k * step);
+        for (; i + (AHEAD - 1) * step < stop; i += AHEAD * step) {
+            vec4 values[AHEAD];
+            [[unroll]] for (uint k = 0; k < AHEAD; ++k) values[k] = VALUE(base + (i + k * step) * p.strides[0]);
+            [[unroll]] for (uint k = 0; k < AHEAD; ++k) block = TAKE(block, values[k], i + k * step);
         }
 #endif
         for (; i < stop; i += step) {

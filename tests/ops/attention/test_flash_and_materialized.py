@@ -157,7 +157,7 @@ def test_tiles_of_all_sizes(
     expected = (weights @ v, grad_scores @ k, grad_scores.swapaxes(1, 2) @ q, weights.swapaxes(1, 2) @ g)
 
     tensors = [dl.tensor(a, device="vulkan:0").requires_grad_() for a in arrays[:3]]
-    y = dl.nn.functional.scaled_dot_product_attention(*tensors, is_causal=causal)
+    y = dl.nn.functional.scaled_dot_product_attention(tensors[0], tensors[1], tensors[2], is_causal=causal)
     y.backward(dl.tensor(arrays[3], device="vulkan:0"))
     found = (y.detach(), *(tensor.grad for tensor in tensors))
     for result, exact in zip(found, expected, strict=True):
