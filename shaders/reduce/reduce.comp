@@ -59,7 +59,7 @@ layout(push_constant) uniform Push {
 #if SUBGROUPS == 2
 #include "subgroup_merge.glsl"
 // Loads that are on their way at a time: as many as leave room for other workgroups.
-const uint AHEAD = KIND == ARGMAX || KIND == ARGMIN ? 2 : 4;
+const uint AHEAD = KIND == WIDE_MOMENTS ? 1 : KIND == ARGMAX || KIND == ARGMIN ? 2 : 4;
 #endif
 
 #if MERGE

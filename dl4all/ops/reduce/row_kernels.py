@@ -28,7 +28,7 @@ TREE, SHUFFLE, ARITHMETIC = range(3)
 """Values of the macro SUBGROUPS: none, of 8 invocations on a processor, or a GPU's with their arithmetic."""
 
 FORMS = (TREE, SHUFFLE, ARITHMETIC)
-KEPT = (4, 3)
+KEPT = (4, 2)
 """Vec4s or elements that an invocation keeps in registers, at most, of one operand or of each of two."""
 
 LEAST_GROUP, LARGEST_GROUP = 64, 512  # a wave of any GPU is full; a row of several thousand elements fits
