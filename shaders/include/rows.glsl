@@ -47,7 +47,7 @@ float sum_of(vec4 a) {
 
 #if SUBGROUPS == 2
 #include "float_order.glsl"
-// The constants 0 are the kernels' own.
+// Constant 0 is for the kernel itself.
 layout(constant_id = 1) const uint SIZE = 64;
 layout(constant_id = 2) const uint KEEP = 1;
 const uint MAX_KEEP = 4;
