@@ -1,19 +1,26 @@
 // Reductions of rows, along the middle axis of (outer, size, inner). A workgroup reduces several neighbouring rows, each
 // with some invocations, always in the same order. All invocations must call the reductions, as these have barriers.
 //
-// A workgroup has `lanes` rows, a power of 2, and SIZE / lanes invocations for each, which reduce in a tree. SUBGROUPS: a
-// row has the 8 invocations of a subgroup, or one alone, which need no barrier.
+// A workgroup has `lanes` rows, a power of 2, and SIZE / lanes invocations for each, which reduce in a tree. SUBGROUPS 1: a
+// row has the 8 invocations of a subgroup, or one alone, which need no barrier. SUBGROUPS 2: a workgroup has one row, whose
+// elements are read once, into registers, KEEP of them by each invocation; each subgroup adds up its own.
 // FOURS: the elements of a row are adjacent, inner is 1, and are read as VALUEs of four; sizes and offsets count these.
+//
+// A kernel goes through the elements i of its row up to `end`, a variable of the kernel's, by EACH, as often as it needs:
+// KEPT(name, LOAD, k, i) is the one that KEEP_ROW(name, LOAD) has kept, or else LOAD(i). With SUBGROUPS 2 there may be some i
+// behind the row: what is summed there is to be 0, by in_row(), and nothing may be written, so IN_ROW(i) is asked.
 //
 // To be declared before: p with rows, size, inner, lanes and columns (workgroups along x, the other ones along z), and
 // with KIND, State and merge().
 #include "math/special.glsl"
 #if FOURS
 #define VALUE vec4
+#define CONDITION bvec4
 #define ONE_OF(values, at) values[(at) / 4][(at) % 4]
 const uint WIDTH = 4;
 #else
 #define VALUE float
+#define CONDITION bool
 #define ONE_OF(values, at) values[at]
 const uint WIDTH = 1;
 #endif
@@ -38,7 +45,60 @@ float sum_of(vec4 a) {
     return (a.x + a.y) + (a.z + a.w);
 }
 
-#if SUBGROUPS
+#if SUBGROUPS == 2
+#include "float_order.glsl"
+// Constant 0 is for the kernel itself.
+layout(constant_id = 1) const uint SIZE = 64;
+layout(constant_id = 2) const uint KEEP = 1;
+const uint MAX_KEEP = 4;
+layout(local_size_x_id = 1) in;
+shared float of_subgroups[128];
+#define EACH(k, i) [[unroll]] for (uint k = 0, i = first(); k < KEEP; ++k, i += SIZE)
+#define KEEP_ROW(name, LOAD) \
+    VALUE name[MAX_KEEP]; \
+    EACH(k, i) name[k] = LOAD(min(i, end - 1));
+#define KEPT(name, LOAD, k, i) name[k]
+#define IN_ROW(i) ((i) < p.size)
+#define SKIP_NO_ROW() if (row() >= p.rows) return
+
+uint row() {
+    return gl_WorkGroupID.z * p.columns + gl_WorkGroupID.x;
+}
+
+uint first() {
+    return gl_LocalInvocationID.x;
+}
+
+VALUE in_row(uint i, VALUE value) {
+    return mix(VALUE(0.0), value, CONDITION(i < p.size));
+}
+
+// The result of the subgroup's first invocation, of all subgroups.
+void share(float mine) {
+    barrier();
+    if (subgroupElect()) of_subgroups[gl_SubgroupID] = mine;
+    barrier();
+}
+
+float largest(VALUE mine) {
+    float result = from_order(subgroupMax(order_of(largest_of(mine))));
+    if (gl_NumSubgroups > 1) {
+        share(result);
+        for (uint s = 0; s < gl_NumSubgroups; ++s) result = larger(result, of_subgroups[s]);
+    }
+    return result;
+}
+
+float total(VALUE mine) {
+    float result = subgroupAdd(sum_of(mine));
+    if (gl_NumSubgroups > 1) {
+        share(result);
+        result = 0.0;
+        for (uint s = 0; s < gl_NumSubgroups; ++s) result += of_subgroups[s];
+    }
+    return result;
+}
+#elif SUBGROUPS
 const uint SIZE = 32;
 const uint SUBGROUP_SIZE = 8;
 layout(local_size_x = SIZE) in;
@@ -135,6 +195,15 @@ float total(VALUE mine) {
     return result;
 }
 #endif
+#endif
+
+#if SUBGROUPS != 2
+#define EACH(k, i) for (uint i = first(); i < end; i += step())
+#define KEEP_ROW(name, LOAD)
+#define KEPT(name, LOAD, k, i) LOAD(i)
+#define IN_ROW(i) true
+#define SKIP_NO_ROW()
+#define in_row(i, value) (value)
 #endif
 
 // The position of the first element of a row.

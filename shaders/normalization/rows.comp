@@ -1,6 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#if SUBGROUPS
+#if SUBGROUPS == 2
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#elif SUBGROUPS
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 // Row normalisation of x (rows, size): minus the mean, over the standard deviation; without CENTER, over the root mean
@@ -29,19 +32,23 @@ layout(binding = 1) writeonly buffer Y { float y[]; };
 layout(binding = WEIGHT + BIAS + 1) writeonly buffer Y { VALUE y[]; };
 #endif
 
+#define LOAD(i) x[p.x_offset + start + (i)]
+
 void main() {
+    SKIP_NO_ROW();
     const uint start = row() * p.size;
     const uint end = row() < p.rows ? p.size : 0;
     const float count = float(p.size * WIDTH);
+    KEEP_ROW(kept, LOAD)
     float mean = 0.0;
 #if CENTER
     VALUE sum = VALUE(0.0);
-    for (uint i = first(); i < end; i += step()) sum += x[p.x_offset + start + i];
+    EACH(k, i) sum += in_row(i, KEPT(kept, LOAD, k, i));
     mean = total(sum) / count;
 #endif
     VALUE squares = VALUE(0.0);
-    for (uint i = first(); i < end; i += step()) {
-        const VALUE d = x[p.x_offset + start + i] - mean;
+    EACH(k, i) {
+        const VALUE d = in_row(i, KEPT(kept, LOAD, k, i) - mean);
         squares += d * d;
     }
     const float scale = 1.0 / sqrt(total(squares) / count + p.eps);
@@ -52,15 +59,17 @@ void main() {
     }
 #else
     const uint channel = channel_of(start);
-    for (uint i = first(); i < end; i += step()) {
-        VALUE value = (x[p.x_offset + start + i] - mean) * scale;
+    EACH(k, i) {
+        if (IN_ROW(i)) {
+            VALUE value = (KEPT(kept, LOAD, k, i) - mean) * scale;
 #if WEIGHT
-        value *= OF_CHANNEL(weight, p.weight_offset, channel, i);
+            value *= OF_CHANNEL(weight, p.weight_offset, channel, i);
 #endif
 #if BIAS
-        value += OF_CHANNEL(bias, p.bias_offset, channel, i);
+            value += OF_CHANNEL(bias, p.bias_offset, channel, i);
 #endif
-        y[start + i] = value;
+            y[start + i] = value;
+        }
     }
 #endif
 }

@@ -1,6 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#if SUBGROUPS
+#if SUBGROUPS == 2
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#elif SUBGROUPS
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 // The gradient of rows.comp with respect to x. Mean and deviation are computed again: a buffer for them would exceed the
@@ -21,31 +24,33 @@ layout(binding = 2) readonly buffer Weight { VALUE weight[]; };
 #endif
 layout(binding = WEIGHT + 2) writeonly buffer Y { VALUE y[]; };
 
-VALUE weighted(uint start, uint i, uint channel) {
+#define LOAD_X(i) x[p.x_offset + start + (i)]
 #if WEIGHT
-    return g[p.g_offset + start + i] * OF_CHANNEL(weight, p.weight_offset, channel, i);
+#define LOAD_G(i) (g[p.g_offset + start + (i)] * OF_CHANNEL(weight, p.weight_offset, channel, i))
 #else
-    return g[p.g_offset + start + i];
+#define LOAD_G(i) g[p.g_offset + start + (i)]
 #endif
-}
 
 void main() {
+    SKIP_NO_ROW();
     const uint start = row() * p.size;
     const uint end = row() < p.rows ? p.size : 0;
     const float count = float(p.size * WIDTH);
     const uint channel = channel_of(start);
+    KEEP_ROW(kept_x, LOAD_X)
+    KEEP_ROW(kept_g, LOAD_G)
     float mean = 0.0;
 #if CENTER
     VALUE sum = VALUE(0.0);
-    for (uint i = first(); i < end; i += step()) sum += x[p.x_offset + start + i];
+    EACH(k, i) sum += in_row(i, KEPT(kept_x, LOAD_X, k, i));
     mean = total(sum) / count;
 #endif
     VALUE squares = VALUE(0.0);
     VALUE gradients = VALUE(0.0);
     VALUE products = VALUE(0.0);
-    for (uint i = first(); i < end; i += step()) {
-        const VALUE d = x[p.x_offset + start + i] - mean;
-        const VALUE gradient = weighted(start, i, channel);
+    EACH(k, i) {
+        const VALUE d = in_row(i, KEPT(kept_x, LOAD_X, k, i) - mean);
+        const VALUE gradient = in_row(i, KEPT(kept_g, LOAD_G, k, i));
         squares += d * d;
         gradients += gradient;
         products += gradient * d;
@@ -57,8 +62,9 @@ void main() {
     const float mean_term = 0.0;
 #endif
     const float scale_term = total(products) * scale / count;
-    for (uint i = first(); i < end; i += step()) {
-        const VALUE normalised = (x[p.x_offset + start + i] - mean) * scale;
-        y[start + i] = scale * (weighted(start, i, channel) - mean_term - normalised * scale_term);
+    EACH(k, i) {
+        const VALUE normalised = (KEPT(kept_x, LOAD_X, k, i) - mean) * scale;
+        const VALUE value = scale * (KEPT(kept_g, LOAD_G, k, i) - mean_term - normalised * scale_term);
+        if (IN_ROW(i)) y[start + i] = value;
     }
 }

@@ -1,5 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#if ARITHMETIC
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#endif
 // Mean and variance of x (outer, groups, inner) over the outer and inner axes. The elements of a group are cut into
 // slices of p.slice elements; y (slices, 2, groups) has mean and variance of each, which statistics_combine.comp
 // combines.

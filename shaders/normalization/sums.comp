@@ -1,5 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#if ARITHMETIC
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#endif
 // For each channel, the sum of g and of g times the normalised x, both of shape (outer, channels, inner), in slices as
 // in statistics.comp: y (slices, 2, channels). folded holds mean and 1 / deviation, for each channel, or with ROWS for
 // each p.row contiguous elements. FOURS: four elements of one channel are read at once; inner, slice, row and the

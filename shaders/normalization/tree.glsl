@@ -1,7 +1,20 @@
-// Tree reduction over the invocations of a workgroup that share a column, of which there are COLUMNS: SIZE / COLUMNS
-// values, always added in the same order. All invocations must call this; each gets the sum of its column.
+// Sum over the invocations of a workgroup that share a column, of which there are COLUMNS: SIZE / COLUMNS values, always
+// added in the same order. All invocations must call this; each gets the sum of its column. ARITHMETIC: there is one column,
+// and subgroups add up their own values.
 shared float partial[SIZE];
 
+#if ARITHMETIC
+float total(float value) {
+    const float mine = subgroupAdd(value);
+    if (gl_NumSubgroups == 1) return mine;
+    barrier();
+    if (subgroupElect()) partial[gl_SubgroupID] = mine;
+    barrier();
+    float result = 0.0;
+    for (uint s = 0; s < gl_NumSubgroups; ++s) result += partial[s];
+    return result;
+}
+#else
 float total(float value) {
     const uint lane = gl_LocalInvocationID.x;
     partial[lane] = value;
@@ -14,6 +27,7 @@ float total(float value) {
     barrier();
     return result;
 }
+#endif
 
 #if FOURS
 #define VALUE vec4

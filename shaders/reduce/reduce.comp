@@ -1,6 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#if SUBGROUPS
+#if SUBGROUPS == 2
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#elif SUBGROUPS
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 // Reduces REDUCED axes of a strided tensor to the elements of a contiguous one; it keeps up to RANK axes.
@@ -12,18 +15,23 @@
 // KIND names the state (reductions.glsl), ELEMENT(x) is the value that is accumulated for an element, and RESULT(s) the
 // result of a state; both may use p.number. WIDE: the result is an int64, written as two words.
 //
-// SUBGROUPS: a subgroup of 8 invocations computes an output, without a barrier. The elements along the last reduced axis
-// are adjacent and read as vec4s; size, slice, sizes, strides and the offset count vec4s.
+// SUBGROUPS: the elements along the last reduced axis are adjacent and read as vec4s; size, slice, sizes, strides and the
+// offset count vec4s. With 1 a subgroup of 8 invocations computes an output, without a barrier. With 2 a workgroup does, and
+// each of its subgroups merges its own states.
 #define RANK 4
 layout(constant_id = 0) const uint AXES = RANK;  // the number of kept axes, which are the last ones; those in front have size 1
-#if SUBGROUPS
+#if SUBGROUPS == 2
+layout(constant_id = 1) const uint SIZE = 64;
+layout(local_size_x_id = 1) in;
+#elif SUBGROUPS
 const uint SIZE = 32;
 const uint SUBGROUP_SIZE = 8;
+layout(local_size_x = SIZE) in;
 #else
 const uint SIZE = 128;
+layout(local_size_x = SIZE) in;
 #endif
 const uint BLOCK = 64;  // steps of an invocation that are summed apart, so that long sums keep their digits
-layout(local_size_x = SIZE) in;
 #if SUBGROUPS
 layout(binding = 0) readonly buffer X { vec4 x[]; };
 #else
@@ -48,6 +56,11 @@ layout(push_constant) uniform Push {
 #endif
 #include "divide.glsl"
 #include "reductions.glsl"
+#if SUBGROUPS == 2
+#include "subgroup_merge.glsl"
+// Loads that are on their way at a time: as many as leave room for other workgroups.
+const uint AHEAD = KIND == WIDE_MOMENTS ? 1 : KIND == ARGMAX || KIND == ARGMIN ? 2 : 4;
+#endif
 
 #if MERGE
 State accumulate(uint o, uint first, uint last, uint step) {
@@ -111,6 +124,13 @@ State accumulate(uint o, uint first, uint last, uint step) {
     for (uint i = first; i < last;) {
         State block = start();
         const uint stop = min(last, i + BLOCK * step);
+#if SUBGROUPS == 2 && REDUCED == 1
+        for (; i + (AHEAD - 1) * step < stop; i += AHEAD * step) {
+            vec4 values[AHEAD];
+            [[unroll]] for (uint k = 0; k < AHEAD; ++k) values[k] = VALUE(base + (i + k * step) * p.strides[0]);
+            [[unroll]] for (uint k = 0; k < AHEAD; ++k) block = TAKE(block, values[k], i + k * step);
+        }
+#endif
         for (; i < stop; i += step) {
 #if REDUCED > 1
             uint at = base;
@@ -133,7 +153,20 @@ State accumulate(uint o, uint first, uint last, uint step) {
 }
 #endif
 
-#if SUBGROUPS
+#if SUBGROUPS == 2
+shared State states[128];  // of subgroups
+
+State merged(State mine) {
+    mine = merged_in_subgroup(mine);
+    if (gl_NumSubgroups > 1) {
+        if (subgroupElect()) states[gl_SubgroupID] = mine;
+        barrier();
+        mine = states[0];
+        for (uint s = 1; s < gl_NumSubgroups; ++s) mine = merge(mine, states[s]);
+    }
+    return mine;
+}
+#elif SUBGROUPS
 State shuffled(State mine, uint distance) {
     uint words[WORDS] = packed(mine);
     for (uint k = 0; k < WORDS; ++k) words[k] = subgroupShuffleXor(words[k], distance);
@@ -162,7 +195,11 @@ State merged(State mine) {
 
 void main() {
     const uint me = gl_LocalInvocationID.x;
-#if SUBGROUPS
+#if SUBGROUPS == 2
+    const uint lanes = 1;
+    const uint lane = 0;
+    const uint member = me;
+#elif SUBGROUPS
     const uint lanes = SIZE / SUBGROUP_SIZE;
     const uint lane = me / SUBGROUP_SIZE;
     const uint member = me % SUBGROUP_SIZE;

@@ -1,6 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#if SUBGROUPS
+#if SUBGROUPS == 2
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#elif SUBGROUPS
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 // Softmax, or with LOG log-softmax, along the middle axis of x (outer, size, inner), in three passes: largest element,
@@ -13,25 +16,29 @@ layout(push_constant) uniform Push {
 layout(binding = 0) readonly buffer X { VALUE x[]; };
 layout(binding = 1) writeonly buffer Y { VALUE y[]; };
 
+#define LOAD(i) x[p.x_offset + row_start + (i) * p.inner]
+
 void main() {
+    SKIP_NO_ROW();
     const uint row_start = start_of(row());
     const uint end = row() < p.rows ? p.size : 0;
+    KEEP_ROW(kept, LOAD)
     VALUE my_high = VALUE(-infinity());
-    for (uint i = first(); i < end; i += step()) my_high = larger(my_high, x[p.x_offset + row_start + i * p.inner]);
+    EACH(k, i) my_high = larger(my_high, KEPT(kept, LOAD, k, i));
     const float high = largest(my_high);
     VALUE my_sum = VALUE(0.0);
-    for (uint i = first(); i < end; i += step()) my_sum += exp(x[p.x_offset + row_start + i * p.inner] - high);
+    EACH(k, i) my_sum += in_row(i, exp(KEPT(kept, LOAD, k, i) - high));
     float sum = total(my_sum);
     if (!is_finite(high)) sum = not_a_number();  // exp(nan) is undefined on some drivers
 #if LOG
     const float log_sum = log(sum);
 #endif
-    for (uint i = first(); i < end; i += step()) {
-        const uint index = row_start + i * p.inner;
+    EACH(k, i) {
 #if LOG
-        y[index] = (x[p.x_offset + index] - high) - log_sum;
+        const VALUE value = (KEPT(kept, LOAD, k, i) - high) - log_sum;
 #else
-        y[index] = exp(x[p.x_offset + index] - high) / sum;
+        const VALUE value = exp(KEPT(kept, LOAD, k, i) - high) / sum;
 #endif
+        if (IN_ROW(i)) y[row_start + i * p.inner] = value;
     }
 }

@@ -1,6 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#if SUBGROUPS
+#if SUBGROUPS == 2
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#elif SUBGROUPS
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 // The gradient of softmax, y * (g - sum(g * y)), or with LOG of log-softmax, g - exp(y) * sum(g), along
@@ -14,25 +17,30 @@ layout(binding = 0) readonly buffer G { VALUE g[]; };
 layout(binding = 1) readonly buffer Y { VALUE y[]; };
 layout(binding = 2) writeonly buffer Z { VALUE z[]; };
 
+#define LOAD_G(i) g[p.g_offset + row_start + (i) * p.inner]
+#define LOAD_Y(i) y[p.y_offset + row_start + (i) * p.inner]
+
 void main() {
+    SKIP_NO_ROW();
     const uint row_start = start_of(row());
     const uint end = row() < p.rows ? p.size : 0;
+    KEEP_ROW(kept_g, LOAD_G)
+    KEEP_ROW(kept_y, LOAD_Y)
     VALUE my_sum = VALUE(0.0);
-    for (uint i = first(); i < end; i += step()) {
-        const uint index = row_start + i * p.inner;
+    EACH(k, i) {
 #if LOG
-        my_sum += g[p.g_offset + index];
+        my_sum += in_row(i, KEPT(kept_g, LOAD_G, k, i));
 #else
-        my_sum += g[p.g_offset + index] * y[p.y_offset + index];
+        my_sum += in_row(i, KEPT(kept_g, LOAD_G, k, i) * KEPT(kept_y, LOAD_Y, k, i));
 #endif
     }
     const float sum = total(my_sum);
-    for (uint i = first(); i < end; i += step()) {
-        const uint index = row_start + i * p.inner;
+    EACH(k, i) {
 #if LOG
-        z[index] = g[p.g_offset + index] - exp(y[p.y_offset + index]) * sum;
+        const VALUE value = KEPT(kept_g, LOAD_G, k, i) - exp(KEPT(kept_y, LOAD_Y, k, i)) * sum;
 #else
-        z[index] = y[p.y_offset + index] * (g[p.g_offset + index] - sum);
+        const VALUE value = KEPT(kept_y, LOAD_Y, k, i) * (KEPT(kept_g, LOAD_G, k, i) - sum);
 #endif
+        if (IN_ROW(i)) z[row_start + i * p.inner] = value;
     }
 }

@@ -24,10 +24,15 @@ from tests.support.operands import LAYOUTS, completed, draw, generator, operands
 from tests.support.subcases import each_example
 
 SHUFFLE = frozenset({"subgroup_shuffle"})
+ARITHMETIC = frozenset({"subgroup_arithmetic"})
 # What ops choose their kernels by.
 KINDS: dict[str, tuple[DeviceInfo, frozenset[str]]] = {
     "least": (describe(), frozenset()),
     "discrete": (dataclasses.replace(describe(), type="discrete"), frozenset()),
+    "arithmetic": (
+        dataclasses.replace(describe(), type="discrete", subgroup_size=32, features=ARITHMETIC),
+        ARITHMETIC,
+    ),
     "shuffle": (
         dataclasses.replace(describe(), type="software", subgroup_size=8, features=SHUFFLE),
         SHUFFLE,

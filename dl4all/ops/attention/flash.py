@@ -18,7 +18,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.branchless import keep_where
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import ceil_div, check_rounds, pack, run, shader, strided_grid
+from dl4all.ops.core.launch import ceil_div, check_rounds, pack, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
@@ -31,13 +31,14 @@ from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.memory.views import contiguous, narrow, reshape, transpose
 from dl4all.ops.reduce.softmax_function import softmax, softmax_backward
 from dl4all.ops.reduce.sums import sum
+from dl4all.runtime.spirv import Shader
+from dl4all.scheduler.programs import Launch
 
 # As in shaders/attention/flash.glsl
-ROWS = 8  # queries or keys of a workgroup
-LANES = 16  # invocations for each of them
-TILE = 32  # queries or keys of the other side that are in shared memory at a time
-DEPTHS = {32: 2, 128: 8}
-"""Largest number of columns for a variant, and its DEPTH: columns that one invocation keeps in registers."""
+OWN = 64  # queries or keys of a workgroup
+PART = 32  # rows of the other side whose factors are in shared memory at a time
+MAX_PARTS = 2  # whose scores are in registers at a time
+MAX_DEPTH = 4  # times 32 columns of a result are computed at a time
 
 ROW_TERMS = 2
 """What the result holds for each query after the columns: the logsumexp of its scores in two parts.
@@ -50,27 +51,50 @@ KEY_BLOCK = 128
 """Keys that the CPU processes at a time."""
 
 FORWARD = {
-    (mask, depth): shader("attention/flash.comp", MASK=int(mask), DEPTH=depth)
+    (mask, fours): shader("attention/flash.comp", MASK=int(mask), FOURS=int(fours))
     for mask in (False, True)
-    for depth in DEPTHS.values()
+    for fours in (False, True)
 }
 BACKWARD = {
-    (operand, mask, depth): shader(
-        "attention/flash_backward.comp", OPERAND=operand, MASK=int(mask), DEPTH=depth
+    (operand, mask, fours): shader(
+        "attention/flash_backward.comp", OPERAND=operand, MASK=int(mask), FOURS=int(fours)
     )
     for operand in range(3)
     for mask in (False, True)
-    for depth in DEPTHS.values()
+    for fours in (False, True)
 }
 
 
-def _depth(columns: int) -> int:
-    return next((depth for limit, depth in DEPTHS.items() if columns <= limit), max(DEPTHS.values()))
+def _tiling(columns: int, products: int) -> tuple[int, int]:
+    """DEPTH and PARTS in flash.glsl, for a result of so many columns.
+
+    With as many sums in registers, of two `products` a GPU would have no room for another workgroup.
+    """
+    depth = next((depth for depth in (1, 2) if columns <= PART * depth), MAX_DEPTH)
+    return depth, 1 if depth * products >= MAX_DEPTH else MAX_PARTS
 
 
-def _tile_count(other_rows: int, columns: int) -> int:
-    """Tiles that a workgroup goes through, for queries or keys of the other side."""
-    return ceil_div(other_rows, TILE) * ceil_div(columns, LANES * _depth(columns))
+def _by_fours(*lengths: int) -> bool:
+    """Whether rows of these lengths, from these offsets on, are of aligned vec4s."""
+    return not any(length % 4 for length in lengths)
+
+
+def _rounds(other_rows: int, features: int, columns: int, width: int) -> int:
+    """Rounds of all loops of an invocation, at most, for queries or keys of the other side."""
+    passes = ceil_div(max(width, 1), PART * MAX_DEPTH)
+    return ceil_div(other_rows, PART) * passes * (2 * (features + columns) + 4 * PART)
+
+
+def _launch(
+    code: Shader,
+    blocks: int,
+    tiling: tuple[int, int],
+    push: bytes,
+    operands: tuple[TensorBase, ...],
+    flops: int,
+) -> None:
+    launch = Launch(code, strided_grid(blocks, 1), push, tiling, flops)
+    operands[0].device.launch(launch, *(tensor.storage for tensor in operands))
 
 
 def _sizes(name: str, query: Any, key: Any, value: Any, mask: Any, repeats: int) -> tuple[int, ...]:
@@ -183,19 +207,19 @@ def _run_forward(
         mask_push = _mask_push(m, repeats)
         materialized.forward(out, q, contiguous(key), contiguous(value), m, float(scale), causal, mask_push)
         return
-    check_rounds(out.device, _tile_count(keys, columns) * (2 * features + 3 * TILE))
+    check_rounds(out.device, _rounds(keys, features, columns, columns))
     with tape.gradients(False):
         joined, offsets = _concatenate_flat(key, value)
-    blocks_per_batch = ceil_div(queries, ROWS)
+    blocks_per_batch = ceil_div(queries, OWN)
     push = pack(
         batch * blocks_per_batch, blocks_per_batch, queries, keys, features, columns, q.offset, offsets[1],
         batch * queries * columns, batch * queries * (columns + 1), int(causal), float(scale),
         *_mask_push(m, repeats),
     )  # fmt: skip
-    code = FORWARD[m is not None, _depth(columns)]
-    operands = (q, joined) if m is None else (q, joined, m)
+    code = FORWARD[m is not None, _by_fours(features, columns, q.offset)]
+    operands = (q, joined, out) if m is None else (q, joined, m, out)
     flops = 2 * batch * queries * keys * (features + columns)
-    run(code, strided_grid(batch * blocks_per_batch, 1), push, *operands, out, flops=flops)
+    _launch(code, batch * blocks_per_batch, _tiling(columns, 1), push, operands, flops)
 
 
 def split_flat(flat: Any, *shapes: Shape) -> list[Any]:
@@ -331,21 +355,21 @@ def _run_backward(
             mask_push = _mask_push(m, repeats)
             materialized.backward(out, g, q, k, v, row_terms, m, float(scale), causal, mask_push)
             return
-        tiles = _tile_count(max(queries, keys), max(features, columns))
-        check_rounds(out.device, tiles * (2 * (features + columns) + 3 * TILE))
+        check_rounds(out.device, _rounds(max(queries, keys), features, columns, max(features, columns)))
         joined, offsets = _concatenate_flat(query, key, value, grad_result, logsumexp, rest, delta)
     for operand, width in enumerate((features, features, columns)):  # query, key, value
-        blocks_per_batch = ceil_div(queries if operand == 0 else keys, ROWS)
+        blocks_per_batch = ceil_div(queries if operand == 0 else keys, OWN)
         if not blocks_per_batch * width:
             continue
         push = pack(
             batch * blocks_per_batch, blocks_per_batch, queries, keys, features, columns, *offsets[1:7],
             offsets[operand], int(causal), float(scale), *_mask_push(m, repeats),
         )  # fmt: skip
-        operands = (joined,) if m is None else (joined, m)
+        operands = (joined, out) if m is None else (joined, m, out)
         flops = 2 * batch * queries * keys * (features + columns + (0 if operand == 2 else features))
-        code = BACKWARD[operand, m is not None, _depth(width)]
-        run(code, strided_grid(batch * blocks_per_batch, 1), push, *operands, out, flops=flops)
+        code = BACKWARD[operand, m is not None, _by_fours(features, columns)]
+        tiling = _tiling(width, 1 if operand == 2 else 2)
+        _launch(code, batch * blocks_per_batch, tiling, push, operands, flops)
 
 
 @export()

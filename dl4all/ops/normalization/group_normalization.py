@@ -19,23 +19,26 @@ from dl4all.ops.memory.views import contiguous, reshape
 from dl4all.ops.normalization.batch_normalization import check_channels
 from dl4all.ops.normalization.host import along_channels, channel_axes, float64_sum, row_sums
 from dl4all.ops.reduce.channel_sums import SUMS_SHADERS, launch_sums
-from dl4all.ops.reduce.row_kernels import RowShaders, row_launch, row_shaders
+from dl4all.ops.reduce.row_kernels import FORMS, RowShaders, row_launch, row_shaders
 from dl4all.ops.reduce.sums import sum_to
 from dl4all.scheduler.programs import Launch
 
 ROWS = {
     (weight, bias, center): row_shaders(
-        "normalization/rows.comp", WEIGHT=int(weight), BIAS=int(bias), CENTER=int(center)
+        "normalization/rows.comp", FORMS, WEIGHT=int(weight), BIAS=int(bias), CENTER=int(center)
     )
     for weight in (False, True)
     for bias in (False, True)
     for center in (False, True)
 }
 ROWS_FOLD = {
-    center: row_shaders("normalization/rows.comp", FOLD=1, CENTER=int(center)) for center in (False, True)
+    center: row_shaders("normalization/rows.comp", FORMS, FOLD=1, CENTER=int(center))
+    for center in (False, True)
 }
 ROWS_BACKWARD = {
-    (weight, center): row_shaders("normalization/rows_backward.comp", WEIGHT=int(weight), CENTER=int(center))
+    (weight, center): row_shaders(
+        "normalization/rows_backward.comp", FORMS, WEIGHT=int(weight), CENTER=int(center)
+    )
     for weight in (False, True)
     for center in (False, True)
 }
@@ -90,7 +93,8 @@ def _launch_rows(
         *(t.offset // rows.width for t in sources),
         *(0 if t is None else t.offset // width for t in optional),
     )  # fmt: skip
-    launch = Launch(rows.code, rows.groups, push, (int(adjacent),) if present else ())
+    constants = (int(adjacent), *rows.constants) if present or rows.constants else ()
+    launch = Launch(rows.code, rows.groups, push, constants)
     out.device.launch(launch, *(t.storage for t in (*sources, *present, out)))
 
 

@@ -14,8 +14,10 @@ from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.memory.views import contiguous
+from dl4all.ops.reduce import row_kernels
 from dl4all.ops.reduce.row_kernels import (
     MAX_STEPS_PER_INVOCATION,
+    SHUFFLE,
     SUBGROUP_SIZE,
     RowShaders,
     row_launch,
@@ -33,20 +35,31 @@ MIN_ROW_ELEMENTS = 8
 MAX_ROWS_PER_PLANE = 64  # a plane is one channel of one image
 MAX_ROWS_PER_CHANNEL = 4096  # which one invocation combines
 
-TILES_AND_WIDTHS = ((1, 1), (TILE_CHANNELS, 1), (1, 4))
+# Channels of a workgroup, elements that are read at once, and whether subgroups add up.
+SUM_VARIANTS = (
+    (1, 1, False), (1, 4, False), (1, 1, True), (1, 4, True), (TILE_CHANNELS, 1, False),
+)  # fmt: skip
 STATISTICS = {
-    (tile, width): shader("normalization/statistics.comp", COLUMNS=tile, FOURS=width // 4)
-    for tile, width in TILES_AND_WIDTHS
+    (tile, width, arithmetic): shader(
+        "normalization/statistics.comp", COLUMNS=tile, FOURS=width // 4, ARITHMETIC=int(arithmetic)
+    )
+    for tile, width, arithmetic in SUM_VARIANTS
 }
 STATISTICS_COMBINE = shader("normalization/statistics_combine.comp")
 SUMS = {
-    (rows, tile, width): shader("normalization/sums.comp", ROWS=int(rows), COLUMNS=tile, FOURS=width // 4)
+    (rows, tile, width, arithmetic): shader(
+        "normalization/sums.comp",
+        ROWS=int(rows),
+        COLUMNS=tile,
+        FOURS=width // 4,
+        ARITHMETIC=int(arithmetic),
+    )
     for rows in (False, True)
-    for tile, width in TILES_AND_WIDTHS
+    for tile, width, arithmetic in SUM_VARIANTS
 }
 SUMS_COMBINE = shader("normalization/sums_combine.comp")
 ROW_STATISTICS, ROW_SUMS = (
-    row_shaders("normalization/channel_rows.comp", (True,), SUMS=sums) for sums in (0, 1)
+    row_shaders("normalization/channel_rows.comp", (SHUFFLE,), SUMS=sums) for sums in (0, 1)
 )
 STATISTICS_SHADERS = (*STATISTICS.values(), STATISTICS_COMBINE, *ROW_STATISTICS.values())
 SUMS_SHADERS = {
@@ -73,6 +86,10 @@ class _Partition(NamedTuple):
         """The number of workgroups for slices."""
         return ceil_div(self.channels, self.tile) * self.parts
 
+    def variant(self, device: Device) -> tuple[int, int, bool]:
+        """The key of the kernels for slices, in SUM_VARIANTS."""
+        return self.tile, self.width, self.tile == 1 and row_kernels.adds_in_subgroups(device)
+
     @property
     def push(self) -> Shape:
         """The first push constants of the kernels for slices."""
@@ -89,7 +106,7 @@ def launch_statistics(out: TensorBase, input: TensorBase) -> None:
         _run_rows(ROW_STATISTICS, p, (x,), (partial,))
     else:
         push = pack(*p.push, x.offset // p.width)
-        run(STATISTICS[p.tile, p.width], strided_grid(p.groups, 1), push, x, partial)
+        run(STATISTICS[p.variant(out.device)], strided_grid(p.groups, 1), push, x, partial)
     if partial is not out:
         push = pack(p.outer * p.inner, p.channels, p.size, p.parts)
         run(STATISTICS_COMBINE, strided_grid(p.channels, WORKGROUP), push, partial, out)
@@ -110,7 +127,7 @@ def launch_sums(
         _run_rows(ROW_SUMS, p, (x, g), (fold, partial), row_size, folds)
     else:
         push = pack(*p.push, max(row_size, 1), folds, g.offset // width, x.offset // width)
-        code = SUMS[row is not None, p.tile, width]
+        code = SUMS[(row is not None, *p.variant(out.device))]
         run(code, strided_grid(p.groups, 1), push, g, x, fold, partial)
     if partial is not out:
         push = pack(out.numel(), p.parts)

@@ -14,19 +14,27 @@ from dl4all.ops.core.op import empty, primitives
 from dl4all.ops.core.strides import axis, merge_axes
 from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Shape, TensorBase
 from dl4all.ops.memory.views import contiguous, permute
+from dl4all.ops.reduce import row_kernels
 from dl4all.ops.reduce.row_kernels import (
+    ARITHMETIC,
+    FORMS,
+    LEAST_GROUP,
     MANY_ROWS,
     MAX_ADJACENT_ROWS,
     ROWS_PER_SUBGROUP_WORKGROUP,
+    SHUFFLE,
     SUBGROUP_SIZE,
+    TREE,
     next_power_of_2,
 )
 from dl4all.runtime.spirv import Shader
+from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
 
 WORKGROUP = 128
 RANK = 4  # the most axes, after merging, that the kernel keeps, and that it reduces
 BUSY_WORKGROUPS = 512  # that keep any device busy
+MAX_STEPS_OF_LEAST_GROUP = 8  # of an invocation; longer sums are worth a larger workgroup
 MIN_STEPS_PER_SLICE = 64  # of an invocation; shorter slices are not worth a workgroup
 # Words of 32 bits, where there are more than one.
 STATE_WORDS = {"MOMENTS": 3, "WIDE_MOMENTS": 5, "ARGMAX": 2, "ARGMIN": 2, "LOGSUMEXP": 2}
@@ -143,16 +151,11 @@ class Reduction:
         uses_element = kind in ("SUM", "PRODUCT", "LARGEST", "SMALLEST")
         per_element = {"ELEMENT(x)": f"({element})"} if uses_element else {}
         self._gather = {
-            (rank, subgroups): shader(
-                "reduce/reduce.comp",
-                **common,
-                **per_element,
-                MERGE=0,
-                REDUCED=rank,
-                SUBGROUPS=int(subgroups),
+            (rank, form): shader(
+                "reduce/reduce.comp", **common, **per_element, MERGE=0, REDUCED=rank, SUBGROUPS=form
             )
             for rank in ((1,) if ordered else (1, RANK))
-            for subgroups in (False, True)
+            for form in FORMS
         }
         # States are merged without looking at elements, so one variant serves all expressions.
         unused = {"ELEMENT(x)": "x"} if uses_element else {}
@@ -166,13 +169,19 @@ class Reduction:
         if x.dtype != np.float32:
             x = primitives.cast(x, "float32")
         x, layout = _arrange(x, axes, self._ordered)
-        subgroups = out.device.info.short_subgroups and _reads_vec4(layout, x.offset)
-        width = 4 if subgroups else 1
-        if subgroups:
+        form = _form(layout, x.offset, out.device)
+        width = 1 if form == TREE else 4
+        if form != TREE:
             layout = _vec4_layout(layout)
         outputs, size = out.numel(), math.prod(layout.sizes)
-        lanes = ROWS_PER_SUBGROUP_WORKGROUP if subgroups else _lane_count(outputs, layout)
-        step = SUBGROUP_SIZE if subgroups else WORKGROUP // lanes  # elements, or vec4s, that are read at once
+        workgroup, lanes = WORKGROUP, 1
+        if form == SHUFFLE:
+            workgroup, lanes = SUBGROUP_SIZE * ROWS_PER_SUBGROUP_WORKGROUP, ROWS_PER_SUBGROUP_WORKGROUP
+        elif form == TREE:
+            lanes = _lane_count(outputs, layout)
+        elif size <= LEAST_GROUP * MAX_STEPS_OF_LEAST_GROUP:
+            workgroup = LEAST_GROUP
+        step = workgroup // lanes  # elements, or vec4s, that are read at once
         tiles = ceil_div(outputs, lanes)
         steps = ceil_div(size, step) * width
         slices = max(1, min(ceil_div(BUSY_WORKGROUPS, tiles), steps // MIN_STEPS_PER_SLICE))
@@ -180,20 +189,22 @@ class Reduction:
         slices = ceil_div(size, slice) if size else 1
         rank = len(layout.sizes) if len(layout.sizes) == 1 else RANK
         push = pack(x.offset // width, *layout.kept, *layout.kept_strides, *layout.sizes, *layout.strides)
-        code, used = self._gather[rank, subgroups], max(1, sum(kept != 1 for kept in layout.kept))
+        used = max(1, sum(kept != 1 for kept in layout.kept))
+        constants = (used, workgroup) if form == ARITHMETIC else (used,)
+        code = self._gather[rank, form]
         if slices == 1:
-            _run_reduce(code, outputs, size, lanes, 1, slice, number, push, used, x, out)
+            _run_reduce(code, outputs, size, lanes, 1, slice, number, push, constants, x, out)
             return
         states = empty(
             type(out).result_class, (outputs * slices * self._words,), np.dtype(np.float32), out.device
         )
-        _run_reduce(code, outputs, size, lanes, slices, slice, number, push, used, x, states)
+        _run_reduce(code, outputs, size, lanes, slices, slice, number, push, constants, x, states)
         self.merge_slices(out, states, slices, number)
 
     def merge_slices(self, out: TensorBase, states: TensorBase, slices: int, number: float = 1.0) -> None:
         """Fill `out` from the states of the slices of each output, which are adjacent."""
         lanes = WORKGROUP // next_power_of_2(slices)
-        _run_reduce(self.merge_shader, out.numel(), slices, lanes, 1, slices, number, b"", 1, states, out)
+        _run_reduce(self.merge_shader, out.numel(), slices, lanes, 1, slices, number, b"", (1,), states, out)
 
 
 def fill_from_host(out: TensorBase, values: Any) -> None:
@@ -210,7 +221,7 @@ def _run_reduce(
     slice: int,
     number: float,
     layout: bytes,
-    axes: int,
+    constants: tuple[int, ...],
     source: TensorBase,
     target: TensorBase,
 ) -> None:
@@ -218,7 +229,7 @@ def _run_reduce(
     columns = min(tiles, launch.STRIDED_GRID_CAP)
     push = pack(outputs, size, lanes, columns, slices, slice, float(number)) + layout
     grid = columns, slices, ceil_div(tiles, columns)
-    target.device.launch(Launch(code, grid, push, (axes,)), source.storage, target.storage)
+    target.device.launch(Launch(code, grid, push, constants), source.storage, target.storage)
 
 
 def _lane_count(outputs: int, layout: _Layout) -> int:
@@ -233,6 +244,16 @@ def _lane_count(outputs: int, layout: _Layout) -> int:
         limit = MAX_ADJACENT_ROWS if size > MIN_STEPS_PER_SLICE else WORKGROUP
         return max(lanes, min(next_power_of_2(width), limit))
     return lanes
+
+
+def _form(layout: _Layout, offset: int, device: Device) -> int:
+    """The value of SUBGROUPS for the variant that is best on the device."""
+    if not _reads_vec4(layout, offset):
+        return TREE
+    if device.info.short_subgroups:
+        return SHUFFLE
+    steps = math.prod(layout.sizes) // 4
+    return ARITHMETIC if row_kernels.adds_in_subgroups(device) and 2 * steps >= LEAST_GROUP else TREE
 
 
 def _reads_vec4(layout: _Layout, offset: int) -> bool:

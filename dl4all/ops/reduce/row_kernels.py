@@ -24,9 +24,17 @@ MAX_STEPS_PER_INVOCATION = 256  # where few invocations share a row; longer sums
 MAX_PASSES = 4  # over a row
 MAX_ADJACENT_ROWS = 32  # of a workgroup where elements of neighbouring rows are adjacent; fills a cache line
 MANY_ROWS = 2048  # that keep a device busy with less than a workgroup for each
+TREE, SHUFFLE, ARITHMETIC = range(3)
+"""Values of the macro SUBGROUPS: none, of 8 invocations on a processor, or a GPU's with their arithmetic."""
+
+FORMS = (TREE, SHUFFLE, ARITHMETIC)
+KEPT = (4, 2)
+"""Vec4s or elements that an invocation keeps in registers, at most, of one operand or of each of two."""
+
+LEAST_GROUP, LARGEST_GROUP = 64, 512  # a wave of any GPU is full; a row of several thousand elements fits
 
 
-RowShaders: TypeAlias = Mapping[tuple[bool, bool], Shader]
+RowShaders: TypeAlias = Mapping[tuple[int, bool], Shader]
 """Variants of a kernel that includes ``include/rows.glsl``, by its macros SUBGROUPS and FOURS."""
 
 
@@ -45,12 +53,13 @@ class RowLaunch(NamedTuple):
     groups: Grid
     push: bytes  # its first push constants
     width: int
+    constants: tuple[int, ...] = ()  # SIZE and KEEP, from specialization constant 1 on
 
 
-def row_shaders(path: str, subgroups: tuple[bool, ...] = (False, True), **defines: Any) -> RowShaders:
-    """The variants of a kernel; `subgroups` restricts them to those with or without subgroups."""
+def row_shaders(path: str, subgroups: tuple[int, ...] = (TREE, SHUFFLE), **defines: Any) -> RowShaders:
+    """The variants of a kernel, for these values of SUBGROUPS."""
     return {
-        (subgroup, vec4): shader(path, SUBGROUPS=int(subgroup), FOURS=int(vec4), **defines)
+        (subgroup, vec4): shader(path, SUBGROUPS=subgroup, FOURS=int(vec4), **defines)
         for subgroup in subgroups
         for vec4 in (False, True)
     }
@@ -70,13 +79,31 @@ def choose_variant(shaders: RowShaders, vec4: bool, inner: int, length: int, dev
     """The best variant for a device, where `length` elements of a row are reduced at once."""
     vec4 = vec4 and any(has_vec4 for _, has_vec4 in shaders)
     width = 4 if vec4 else 1
-    if (True, vec4) in shaders and device.info.short_subgroups:
+    if (SHUFFLE, vec4) in shaders and device.info.short_subgroups:
         steps = ceil_div(length, width)
         if steps <= MAX_STEPS_ALONE or (inner >= SUBGROUP_SIZE and steps <= MAX_STEPS_PER_INVOCATION):
-            return Variant(shaders[True, vec4], width, SUBGROUP_WORKGROUP)
+            return Variant(shaders[SHUFFLE, vec4], width, SUBGROUP_WORKGROUP)
         if inner < SUBGROUP_SIZE and steps <= MAX_STEPS_PER_INVOCATION * SUBGROUP_SIZE:
-            return Variant(shaders[True, vec4], width, ROWS_PER_SUBGROUP_WORKGROUP)
-    return Variant(shaders[False, vec4], width, 0)
+            return Variant(shaders[SHUFFLE, vec4], width, ROWS_PER_SUBGROUP_WORKGROUP)
+    return Variant(shaders[TREE, vec4], width, 0)
+
+
+def adds_in_subgroups(device: Device) -> bool:
+    """Whether subgroups are those of a GPU, and can add up their values."""
+    return device.info.type != "software" and "subgroup_arithmetic" in device.info.features
+
+
+def group_in_registers(steps: int, operands: int, device: Device) -> tuple[int, int] | None:
+    """The workgroup that holds a row of `steps` vec4s or elements, and how many of them an invocation keeps.
+
+    None where a row is too long, or so short that most invocations of a workgroup would be idle.
+    """
+    if not adds_in_subgroups(device) or 2 * steps < LEAST_GROUP:
+        return None
+    size, most = LEAST_GROUP, min(LARGEST_GROUP, device.info.limits.workgroup_invocations)
+    while size * KEPT[operands - 1] < steps:
+        size *= 2
+    return (size, ceil_div(steps, size)) if size <= most else None
 
 
 def row_launch(
@@ -88,7 +115,12 @@ def row_launch(
     """
     vec4 = vec4 and reads_vec4(size, inner, *operands)
     code, width, lanes = choose_variant(shaders, vec4, inner, size, operands[0].device)
-    if not lanes:
+    constants: tuple[int, ...] = ()
+    if inner == 1 and (ARITHMETIC, vec4) in shaders:
+        constants = group_in_registers(size // width, len(operands), operands[0].device) or ()
+    if constants:
+        code, lanes = shaders[ARITHMETIC, vec4], 1
+    elif not lanes:
         lanes = WORKGROUP // next_power_of_2(size // width)  # so that no invocation is idle
         if inner > 1:
             lanes = max(lanes, min(next_power_of_2(inner), MAX_ADJACENT_ROWS))
@@ -98,7 +130,7 @@ def row_launch(
     tiles = ceil_div(rows, lanes)
     columns = min(tiles, launch.STRIDED_GRID_CAP)
     push = pack(rows, size // width, inner, lanes, columns)
-    return RowLaunch(code, (columns, 1, ceil_div(tiles, columns)), push, width)
+    return RowLaunch(code, (columns, 1, ceil_div(tiles, columns)), push, width, constants)
 
 
 def run_rows(shaders: RowShaders, out: TensorBase, dim: int, *operands: TensorBase) -> None:
@@ -109,4 +141,5 @@ def run_rows(shaders: RowShaders, out: TensorBase, dim: int, *operands: TensorBa
     size, inner = shape[axis], math.prod(shape[axis + 1 :])
     rows = row_launch(shaders, out.numel() // size, size, inner, *sources)
     push = rows.push + pack(*(source.offset // rows.width for source in sources))
-    out.device.launch(Launch(rows.code, rows.groups, push), *(t.storage for t in (*sources, out)))
+    constants = (0, *rows.constants) if rows.constants else ()
+    out.device.launch(Launch(rows.code, rows.groups, push, constants), *(t.storage for t in (*sources, out)))

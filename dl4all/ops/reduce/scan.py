@@ -22,6 +22,7 @@ from dl4all.ops.reduce.reduction_kernel import BUSY_WORKGROUPS, one_axis, sum_dt
 from dl4all.ops.reduce.row_kernels import (
     MAX_STEPS_PER_INVOCATION,
     SUBGROUP_SIZE,
+    TREE,
     choose_variant,
     reads_vec4,
     row_shaders,
@@ -81,7 +82,7 @@ def _run_scan(
     run(code, grid, push, x, totals)
     columns = min(rows, launch.STRIDED_GRID_CAP)
     totals_push = pack(rows, slices, 1, 0, 1, columns, 1, slices, 0)
-    run(CUMSUM[False, False], (columns, 1, ceil_div(rows, columns)), totals_push, totals, starts)
+    run(CUMSUM[TREE, False], (columns, 1, ceil_div(rows, columns)), totals_push, totals, starts)
     code = choose_variant(CUMSUM_OF_SLICES, vec4, inner, slice * width, out.device).code
     run(code, grid, push, x, starts, out)
 

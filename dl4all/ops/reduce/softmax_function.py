@@ -17,7 +17,7 @@ from dl4all.ops.elementwise.arithmetic import add, mul, neg, sub
 from dl4all.ops.elementwise.transcendental import exp
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, reduced_shape
 from dl4all.ops.reduce.repetition import repetition
-from dl4all.ops.reduce.row_kernels import RowShaders, row_shaders, run_rows
+from dl4all.ops.reduce.row_kernels import FORMS, RowShaders, row_shaders, run_rows
 from dl4all.ops.reduce.sums import (
     AXES_EXAMPLES,
     EMPTY_EXAMPLES,
@@ -27,9 +27,9 @@ from dl4all.ops.reduce.sums import (
     sum,
 )
 
-SOFTMAX, LOG_SOFTMAX = (row_shaders("reduce/softmax.comp", LOG=log) for log in (0, 1))
+SOFTMAX, LOG_SOFTMAX = (row_shaders("reduce/softmax.comp", FORMS, LOG=log) for log in (0, 1))
 SOFTMAX_BACKWARD, LOG_SOFTMAX_BACKWARD = (
-    row_shaders("reduce/softmax_backward.comp", LOG=log) for log in (0, 1)
+    row_shaders("reduce/softmax_backward.comp", FORMS, LOG=log) for log in (0, 1)
 )
 LOGSUMEXP_REDUCTION = Reduction("LOGSUMEXP", "logarithm(s)")
 SHAPES_AND_DIMS: tuple[tuple[Shape, int], ...] = (

@@ -12,6 +12,7 @@ from dl4all.ops import REGISTRY
 from dl4all.ops.attention import materialized
 from dl4all.ops.core.op import Example
 from tests.support.operands import CASES, close, compare, operands_of, reference, strided
+from tests.support.subcases import each
 
 ATTENTION = [
     (op.name, case) for op, case in CASES if op.name in ("flash_attention", "flash_attention_backward")
@@ -120,3 +121,44 @@ def test_an_overflowing_query_keeps_from_later_keys(
     for tensor in (k, v):
         finite = np.isfinite(tensor.grad.numpy()).all((0, 2))
         assert finite.tolist() == [i > row for i in range(length)]
+
+
+# Rows of vec4s and of single elements; each number of columns that an invocation keeps, and several passes
+# over them; one query, and more than a workgroup has.
+@pytest.mark.vulkan
+@each(
+    "sizes, causal",
+    [
+        ((1, 70, 12, 20), False),
+        ((70, 131, 16, 36), False),
+        ((67, 70, 9, 63), True),
+        ((130, 66, 20, 68), True),
+        ((65, 33, 68, 132), False),
+        ((33, 65, 5, 133), True),
+    ],
+)
+def test_tiles_of_all_sizes(
+    sizes: tuple[int, int, int, int], causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(materialized, "applies", lambda *_: False)
+    queries, keys, features, columns = sizes
+    rng = np.random.default_rng(queries)
+    shapes = ((2, queries, features), (2, keys, features), (2, keys, columns), (2, queries, columns))
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    q, k, v, g = (a.astype(np.float64) for a in arrays)
+    scale = features**-0.5
+    scores = q @ k.swapaxes(1, 2) * scale
+    if causal:
+        scores[:, np.arange(keys) > np.arange(queries)[:, None]] = -np.inf
+    weights = np.exp(scores - scores.max(2, keepdims=True))
+    weights /= weights.sum(2, keepdims=True)
+    grad_weights = g @ v.swapaxes(1, 2)
+    grad_scores = weights * (grad_weights - (weights * grad_weights).sum(2, keepdims=True)) * scale
+    expected = (weights @ v, grad_scores @ k, grad_scores.swapaxes(1, 2) @ q, weights.swapaxes(1, 2) @ g)
+
+    tensors = [dl.tensor(a, device="vulkan:0").requires_grad_() for a in arrays[:3]]
+    y = dl.nn.functional.scaled_dot_product_attention(tensors[0], tensors[1], tensors[2], is_causal=causal)
+    y.backward(dl.tensor(arrays[3], device="vulkan:0"))
+    found = (y.detach(), *(tensor.grad for tensor in tensors))
+    for result, exact in zip(found, expected, strict=True):
+        close(result.numpy().astype(np.float64), exact, 2e-5)

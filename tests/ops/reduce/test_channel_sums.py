@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
+from dl4all.ops.reduce import row_kernels
 from dl4all.runtime.device_info import DeviceInfo
 
 # Short rows, read element by element and as vec4s; several rows for a channel; rows that cannot be cut short
@@ -24,10 +25,14 @@ SHAPES = (
 )
 
 
-@pytest.fixture(params=("rows", "slices"))
+@pytest.fixture(params=("rows", "slices", "slices on a GPU"))
 def method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "slices":
+    if request.param != "rows":
         monkeypatch.setattr(DeviceInfo, "short_subgroups", property(lambda info: False))
+    if request.param == "slices on a GPU":
+        monkeypatch.setattr(
+            row_kernels, "adds_in_subgroups", lambda device: "subgroup_arithmetic" in device.info.features
+        )
     return str(request.param)
 
 
