@@ -1,7 +1,7 @@
-"""What runs in a process of its own for each family: the driver reads at its start which GPU it is to describe.
+"""What runs in a process for each family: a driver reads at its start which GPU it is to describe.
 
-Writes a line of JSON for the device, one when a pipeline is begun and one when it is done, so that the parent knows
-which one a driver died of.
+Writes a line of JSON for the device, one when a pipeline is begun and one when it is done, so that the parent
+knows which one a driver died of.
 """
 
 from __future__ import annotations

@@ -20,7 +20,11 @@ MOST_CRASHES = 20  # after which a driver is given up
 
 @dataclass
 class Collection:
-    """One family's figures by the pipelines' names, what uses each, and why some have none."""
+    """One family's figures.
+
+    ``kernels`` are what a device of this family may run, by the pipelines' names, ``used_by`` what uses each.
+    ``compiled`` counts all shaders that the driver took, ``failures`` say why it did not take the others.
+    """
 
     family: str
     driver: str = ""
@@ -28,19 +32,24 @@ class Collection:
     kernels: dict[str, Figures] = field(default_factory=dict)
     used_by: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    compiled: int = 0
     seconds: float = 0.0
-
-    def used(self) -> dict[str, Figures]:
-        """The figures of what a device of this family may run."""
-        return {name: found for name, found in self.kernels.items() if self.used_by[name] != DECLARED}
 
 
 def collect(family: str, text: str = "", folder: Path | None = None, icd: str = "") -> Collection:
     """Compile what has `text` in its name or use, and write the code to `folder`.
 
+    Args:
+        family: one of ``FAMILIES``.
+        text: all has the empty one in it.
+        folder: made if it is not there; None for no code.
+        icd: the driver's manifest, instead of the one that is installed.
+
     Raises:
         FamilyMissing: no driver here describes the family.
     """
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
     reasons = []
     for variables in environments(FAMILIES[family], icd):
         made = Collection(family)
@@ -50,43 +59,54 @@ def collect(family: str, text: str = "", folder: Path | None = None, icd: str = 
         if made.hardware:
             return made
         reasons.append(reason)
-    raise FamilyMissing(f"{family} cannot be had from the driver that is installed: {reasons[-1]}")
+    raise FamilyMissing(f"{family} cannot be had from the driver that is installed: {reasons[0]}")
 
 
 def _fill(made: Collection, environment: dict[str, str], text: str, folder: Path | None) -> str:
-    """Run children until one comes to the end; returns the last words of the last one."""
+    """Run children until one comes to the end; returns why the last one did not."""
+    seen: dict[str, str] = {}  # what uses each pipeline that was begun
     for _ in range(MOST_CRASHES):
-        skipped = sorted(made.used_by)
-        request = {"family": made.family, "text": text, "skipped": skipped, "folder": folder and str(folder)}
+        request = {
+            "family": made.family,
+            "text": text,
+            "skipped": sorted(seen),
+            "folder": None if folder is None else str(folder.absolute()),
+        }
         command = [sys.executable, "-m", "tools.kernel_figures.child", json.dumps(request)]
         with subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as child:
             assert child.stdout is not None
             assert child.stderr is not None
-            last = ""
+            begun = ""
             for line in child.stdout:
-                last = _read(made, json.loads(line), last)
+                begun = read_line(made, seen, json.loads(line), begun)
             words = child.stderr.read().strip().splitlines()
         if not child.returncode:
             return ""
-        if not last:
-            return words[-1] if words else f"the process ended with {child.returncode}"
-        made.failures[last] = f"the driver ended the process with {child.returncode}"
+        if not begun:
+            reason = words[-1] if words else f"the process ended with {child.returncode}"
+            if made.hardware:
+                made.failures["the process that compiles"] = reason
+            return reason
+        made.failures[begun] = f"the driver ended the process with {child.returncode}"
     return f"the driver ended {MOST_CRASHES} processes"
 
 
-def _read(made: Collection, said: dict[str, object], last: str) -> str:
-    """Take a line of a child in; returns the pipeline that it is compiling."""
+def read_line(made: Collection, seen: dict[str, str], said: dict[str, object], begun: str) -> str:
+    """Take in a line of a child; returns the pipeline that it is compiling."""
     if "hardware" in said:
         made.driver, made.hardware = str(said["driver"]), str(said["hardware"])
     elif "begun" in said:
-        last = str(said["begun"])
-        made.used_by[last] = str(said["used_by"])
+        begun = str(said["begun"])
+        seen[begun] = str(said["used_by"])
     elif "failed" in said:
-        made.failures[last], last = str(said["failed"]), ""
+        made.failures[begun], begun = str(said["failed"]), ""
     else:
         row = said["figures"]
         assert isinstance(row, list)
-        made.kernels[last], last = from_row(row), ""
-    return last
+        made.compiled += 1
+        if seen[begun] != DECLARED:
+            made.kernels[begun], made.used_by[begun] = from_row(row), seen[begun]
+        begun = ""
+    return begun

@@ -1,6 +1,7 @@
-"""A driver's compiler: builds a compute pipeline and asks what became of it (VK_KHR_pipeline_executable_properties).
+"""A driver's compiler: builds a compute pipeline and asks what became of it.
 
-It takes a device that has no memory, such as RADV's null hardware, which nothing can run on.
+It asks by VK_KHR_pipeline_executable_properties, and takes a device that has no memory, such as RADV's null
+hardware, on which nothing can run.
 """
 
 from __future__ import annotations

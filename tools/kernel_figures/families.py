@@ -1,8 +1,8 @@
 """GPU families whose compilers run without the GPU, and how to have a driver describe one.
 
-AMD: Mesa's RADV does it itself, up to 25.x (``RADV_FORCE_FAMILY``). Intel and NVIDIA need a stub of the kernel's
-interface, which Mesa builds from its sources (``-Dtools=drm-shim,intel``); where it lies is said by
-``DL4ALL_INTEL_STUB`` and ``DL4ALL_NOUVEAU_STUB``.
+AMD: Mesa's RADV does it itself, up to 25.x (``RADV_FORCE_FAMILY``). Intel and NVIDIA need a stub of the
+kernel's interface, which Mesa's sources build (``-Dtools=drm-shim,intel``); ``DL4ALL_INTEL_STUB`` and
+``DL4ALL_NOUVEAU_STUB`` say where it lies.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ def environments(
         "VK_DRIVER_FILES": manifest,  # what newer loaders call it
         "MESA_SHADER_CACHE_DISABLE": "1",
         "DL4ALL_LIMITS": "",
+        "DL4ALL_TUNE": "0",
         "DL4ALL_VALIDATION": "",
     }
     if family.vendor == "amd":

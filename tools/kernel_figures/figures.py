@@ -14,9 +14,9 @@ from tools.kernel_figures.isa import MainLoop
 class Figures:
     """What a compiler made of a kernel; None where a driver does not say.
 
-    ``wave`` is the number of lanes that run together, ``lanes`` the workgroup's. ``spilled`` are vector registers
-    that did not fit, ``spilled_scalars`` scalar ones, ``scratch`` the bytes of a lane that replace them.
-    ``waves`` fit a SIMD at once (NVIDIA: warps a multiprocessor), shared memory counted.
+    ``wave`` is the number of lanes that run together, ``lanes`` the workgroup's. ``spilled`` are vector
+    registers that did not fit, ``spilled_scalars`` scalar ones, ``scratch`` the bytes of a lane that replace
+    them. ``waves`` fit a SIMD at once (NVIDIA: warps a multiprocessor), shared memory counted.
     """
 
     wave: int
@@ -83,4 +83,4 @@ def from_row(row: list[Any]) -> Figures:
     0.5
     """
     own, loop = row[: len(COLUMNS)], row[len(COLUMNS) :]
-    return Figures(*own, loop=MainLoop(*loop) if loop else None)
+    return Figures(**dict(zip(COLUMNS, own, strict=True)), loop=MainLoop(*loop) if loop else None)

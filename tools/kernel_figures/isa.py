@@ -1,8 +1,8 @@
 """What the main loop of a kernel does, from AMD's assembly as RADV prints it.
 
-The main loop is the one with the most multiplications and additions (FMAs). It is followed once around from its
-head to its back edge, along the path of lanes that are within bounds: each "then" side is taken by some lane, and
-no lane takes an "else" side. Loops within it are walked through once.
+The main loop is the one with the most multiplications and additions (FMAs). It is followed once around from
+its head to its back edge, along the path of lanes that are within bounds: each "then" side is taken by some
+lane, and no lane takes an "else" side. Loops within it are walked through once.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class MainLoop:
     """Counts of one round of a kernel's main loop.
 
     ``fmas`` are multiplications and additions, ``vectors`` the vector instructions that are issued, these
-    included; ``lds_bytes`` what a lane reads from shared memory. ``loads`` come from memory, ``narrow_loads`` of
-    them with less than 16 bytes; ``waited`` ones are waited for before the next FMA, so that nothing hides them.
+    included; ``lds_bytes`` what a lane reads from shared memory. ``loads`` come from memory, ``narrow_loads``
+    of them with less than 16 bytes; ``waited`` ones are waited for before the next FMA: nothing hides them.
     """
 
     fmas: int

@@ -110,7 +110,7 @@ def gather(info: DeviceInfo, features: frozenset[str]) -> list[Pipeline]:
 
 
 def works(device: dl.Device) -> Iterator[Work]:
-    """What launches kernels, and a name for it, the most particular first: the first to use a pipeline names it."""
+    """What launches kernels, the most particular first: the first that uses a pipeline names it."""
     with dl.fallback.policy("error"):  # or NumPy would compute what there is no kernel for
         yield from _products(device)
         yield from _convolutions(device)
@@ -182,7 +182,9 @@ def _operands(device: dl.Device, problem: Problem, direction: str) -> list[Any]:
     x = allocated(device, (problem.images, problem.channels, *problem.size))
     w = allocated(device, (problem.filters, problem.channels // problem.groups, *problem.win.kernel))
     g = allocated(device, (problem.images, problem.filters, *problem.out_size))
-    return {"forward": [g, x, w, None], "input_gradient": [x, g, w], "weight_gradient": [w, g, x]}[direction]
+    if direction == "forward":
+        return [g, x, w, None]
+    return [x, g, w] if direction == "input_gradient" else [w, g, x]
 
 
 def _tuned(device: dl.Device) -> Iterator[Work]:
