@@ -32,13 +32,16 @@ CHECKED = ("navi21", "polaris10")
 @click.option("--kernel", default="", help="Only what has this text in its name, or in that of what uses it.")
 @click.option("--isa", type=click.Path(path_type=Path), help="Write the compilers' code to this folder.")
 @click.option("--icd", default="", help="The driver's manifest, instead of the one that is installed.")
+@click.option("--all", "every", is_flag=True, help="With --check: every family that can be had.")
 @click.option("--check", is_flag=True, help="Fail if anything breaks a rule or is worse than the committed.")
 @click.option("--write", is_flag=True, help="Write the committed figures, and the tables of docs/gpus.md.")
-def main(chosen: tuple[str, ...], kernel: str, isa: Path | None, icd: str, check: bool, write: bool) -> None:
+def main(
+    chosen: tuple[str, ...], kernel: str, isa: Path | None, icd: str, every: bool, check: bool, write: bool
+) -> None:
     if write and kernel:
         raise click.UsageError("--write takes all kernels: leave --kernel out")
     made = []
-    for family in chosen or (CHECKED if check else tuple(FAMILIES)):
+    for family in chosen or (CHECKED if check and not every else tuple(FAMILIES)):
         try:
             made.append(collect(family, kernel, isa and isa / family, icd))
         except FamilyMissing as error:

@@ -17,7 +17,7 @@ from tools.kernel_figures.driver import Compiler
 from tools.kernel_figures.families import FAMILIES
 from tools.kernel_figures.figures import figures, to_row
 from tools.kernel_figures.isa import main_loop
-from tools.kernel_figures.pipelines import gather
+from tools.kernel_figures.pipelines import DECLARED, gather
 
 ASSEMBLY = "Assembly"
 
@@ -33,7 +33,7 @@ def compile_all(family: str, text: str, skipped: set[str], folder: Path | None) 
             continue
         say(begun=name, used_by=pipeline.used_by)
         try:
-            statistics, texts = compiler.compile(pipeline, texts=True)
+            statistics, texts = compiler.compile(pipeline, texts=pipeline.used_by != DECLARED)
         except Dl4allError as error:
             say(failed=str(error))
             continue

@@ -115,21 +115,29 @@ def works(device: dl.Device) -> Iterator[Work]:
         yield from _products(device)
         yield from _convolutions(device)
         yield from _tuned(device)
+        yield from _networks(device)
         yield from _examples(device)
+        yield from _casts(device)
+        yield from _random(device)
+        yield from _optimizers(device)
 
 
 def _products(device: dl.Device) -> Iterator[Work]:
-    """Each tile with aligned and other operands, neither, the left or the right one transposed."""
+    """Each tile, neither operand transposed, the left or the right one, with sizes that suit it and others.
+
+    1024 is a multiple of a tile's sides, 1020 of a vector's length ("ragged"), 1023 of neither.
+    """
     one = allocated(device, (1,))
-    for (name, tile), aligned, (left, right) in product(
-        gemm.TILES.items(), (True, False), ((False, False), (True, False), (False, True))
+    for (name, tile), (size, which), (left, right) in product(
+        gemm.TILES.items(),
+        ((1024, ""), (1020, " ragged"), (1023, " unaligned")),
+        ((False, False), (True, False), (False, True)),
     ):
-        size = 1024 if aligned else 1023
         problem = gemm.GemmProblem(
             size, size, size, lda=size, ldb=size, ldc=size, transpose_a=left, transpose_b=right
         )
         if gemm.SPACE.fits(device, tile, gemm.SPACE.key(problem)):
-            case = f"{'TN'[not left]}{'TN'[not right]}{'' if aligned else ' unaligned'}"
+            case = f"{'TN'[not left]}{'TN'[not right]}{which}"
             yield f"gemm {name} {case}", partial(gemm.gemm_with_tile, tile, one, one, one, None, problem)
 
 
@@ -199,6 +207,27 @@ def _tuned(device: dl.Device) -> Iterator[Work]:
                 yield f"{space.name} {name}, {named}", run
 
 
+def _networks(device: dl.Device) -> Iterator[Work]:
+    """A step of training of networks whose ops have sizes that no example has."""
+    convolutional = dl.nn.Sequential(
+        dl.nn.Conv2d(3, 32, 3, padding=1), dl.nn.BatchNorm2d(32), dl.nn.ReLU(), dl.nn.MaxPool2d(2),
+        dl.nn.Conv2d(32, 64, 3, padding=1), dl.nn.GroupNorm(8, 64), dl.nn.ReLU(), dl.nn.AdaptiveAvgPool2d(1),
+        dl.nn.Flatten(), dl.nn.Linear(64, 1000),
+    )  # fmt: skip
+    transformer = dl.nn.TransformerEncoderLayer(128, 2, 512, batch_first=True)
+    yield "network of convolutions", partial(_train, convolutional, (8, 3, 64, 64), device)
+    yield "network transformer", partial(_train, transformer, (8, 64, 128), device)
+    yield "network LSTM", partial(_train, dl.nn.LSTM(64, 128), (30, 24, 64), device)
+    yield "network GRU", partial(_train, dl.nn.GRU(64, 128), (30, 24, 64), device)
+
+
+def _train(network: dl.nn.Module, shape: Shape, device: dl.Device) -> None:
+    result = network.to(device)(allocated(device, shape))
+    scores = result[0] if isinstance(result, tuple) else result
+    scores = scores.reshape(-1, scores.shape[-1])
+    dl.nn.functional.cross_entropy(scores, dl.zeros(len(scores), dtype=dl.int64, device=device)).backward()
+
+
 def _examples(device: dl.Device) -> Iterator[Work]:
     """The ops' examples, in the layouts and dtypes that kernels differ by."""
     for op in REGISTRY.values():
@@ -206,6 +235,56 @@ def _examples(device: dl.Device) -> Iterator[Work]:
             for number, case in enumerate(op.examples):
                 for layout in LAYOUTS if not number else LAYOUTS[:1]:
                     yield op.name, partial(_call, op, case, dtype, layout, device)
+
+
+KEPT = ("float32", "float16", "int32", "uint8", "bool", "int64")  # dtypes that devices store
+
+
+def _casts(device: dl.Device) -> Iterator[Work]:
+    """From each dtype to each other one, and copies."""
+    for source, target, layout in product(KEPT, KEPT, LAYOUTS):
+        yield "cast", partial(_cast, source, target, layout, device)
+
+
+def _cast(source: str, target: str, layout: Layout, device: dl.Device) -> None:
+    tensor = layout(device, (5, 68), np.dtype(source))
+    tensor.to(target).clone().contiguous()
+
+
+def _random(device: dl.Device) -> Iterator[Work]:
+    shape = (5, 68)
+    for function in (dl.rand, dl.randn, dl.zeros, dl.ones):
+        yield function.__name__, partial(function, shape, device=device)
+    yield "bernoulli", lambda: dl.bernoulli(allocated(device, shape))
+
+
+OPTIMIZERS: tuple[tuple[Callable[..., Any], dict[str, Any]], ...] = (
+    (dl.optim.SGD, {}),
+    (dl.optim.SGD, {"momentum": 0.9}),
+    (dl.optim.Adadelta, {}),
+    (dl.optim.Adagrad, {}),
+    (dl.optim.Adam, {}),
+    (dl.optim.Adam, {"amsgrad": True}),
+    (dl.optim.Lion, {}),
+    *((dl.optim.RMSprop, {"centered": c, "momentum": m}) for c, m in product((False, True), (0.0, 0.9))),
+)
+
+
+def _optimizers(device: dl.Device) -> Iterator[Work]:
+    """A step for one parameter, and for a network's, which lie side by side."""
+    for optimizer, arguments in OPTIMIZERS:
+        for layers in (1, 8):  # the latter in one dispatch
+            yield optimizer.__name__, partial(_step, optimizer, arguments, layers, device)
+
+
+def _step(optimizer: Callable[..., Any], arguments: dict[str, Any], layers: int, device: dl.Device) -> None:
+    network = dl.nn.Sequential(*(dl.nn.Linear(12, 12, bias=layers > 1) for _ in range(layers))).to(device)
+    parameters = list(network.parameters())
+    network(allocated(device, (4, 12))).sum().backward()
+    dl.nn.utils.clip_grad_norm_(parameters, 1.0)
+    optimizer(parameters, lr=0.1, **arguments).step()
+    average = dl.optim.EMA(parameters)
+    average.update()
 
 
 def _call(op: Op[...], case: Example, dtype: str, layout: Layout, device: dl.Device) -> None:

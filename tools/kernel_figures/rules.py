@@ -126,14 +126,15 @@ def _changes(before: Figures, now: Figures) -> Iterator[tuple[str, float, float,
 def problems(before: Collection | None, now: Collection) -> list[str]:
     """What a check refuses: what does not compile, rules that were not broken before, and what became worse.
 
-    Figures move with the driver: those of another version are not compared, and rules are all that counts.
+    Figures move with the driver: beside those of another version, only what does not compile counts.
     """
     found = [f"does not compile: {name}: {reason}" for name, reason in now.failures.items()]
-    same = before is not None and before.driver == now.driver
-    known = broken(before) if before is not None and same else {}
+    if before is not None and before.driver != now.driver:
+        return found
+    known = {} if before is None else broken(before)
     for name, rules in broken(now).items():
         new = [rule for rule in rules if rule not in known.get(name, ())]
         found += [f"breaks the rule of {rule}: {now.used_by[name]}: {name}" for rule in new]
-    if before is not None and same:
+    if before is not None:
         found += [str(change) for change in changes(before, now) if change.worse]
     return found
