@@ -416,6 +416,13 @@ def test_goals_are_shown_before_and_now() -> None:
     assert report.shares([one(GOOD)]) == {"tile 64x64": {"navi21": 0.8533}}
 
 
+def test_parts_of_a_page_are_written_anew_also_where_nothing_is_yet() -> None:
+    page = "<!-- a: written -->\n<!-- end -->\n## B\n<!-- b: written -->\nold\nolder\n<!-- end -->\n"
+    filled = "<!-- a: written -->\n1\n2\n<!-- end -->\n## B\n<!-- b: written -->\n3\n<!-- end -->\n"
+    assert report.fill(page, {"a": "1\n2", "b": "3"}) == filled
+    assert report.fill(filled, {"a": "1\n2", "b": "3"}) == filled
+
+
 def test_the_page_is_what_the_committed_figures_say() -> None:
     committed, before = records.read()
     page = PAGE.read_text("utf-8")

@@ -11,7 +11,7 @@ from tools.kernel_figures.figures import Figures
 from tools.kernel_figures.records import Shares
 from tools.kernel_figures.rules import GOALS, Goal, broken, reached
 
-MARKED = re.compile(r"(<!-- (\w+): written[^>]*-->\n).*?(\n<!-- end -->)", re.S)
+MARKED = re.compile(r"(<!-- (\w+): written[^>]*-->\n)(?:.*?\n)??(<!-- end -->)", re.S)
 """A part of the page that a command writes."""
 
 WORST = 20
@@ -194,7 +194,7 @@ def fill(page: str, parts: Mapping[str, str]) -> str:
     >>> fill("<!-- a: written by x -->\\nold\\n<!-- end -->", {"a": "new"})
     '<!-- a: written by x -->\\nnew\\n<!-- end -->'
     """
-    return MARKED.sub(lambda found: found[1] + parts[found[2]] + found[3], page)
+    return MARKED.sub(lambda found: f"{found[1]}{parts[found[2]]}\n{found[3]}", page)
 
 
 def parts(collections: Mapping[str, Collection], before: Shares) -> dict[str, str]:
