@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from dl4all.ops.linalg.gemm import TILES
 from dl4all.runtime.null.backend import describe
+from tools import gpu_kernels
 from tools.kernel_figures import collection, isa, records, report, rules
 from tools.kernel_figures.collection import Collection, collect, read_line
 from tools.kernel_figures.families import FAMILIES, FamilyMissing, environments
@@ -307,8 +310,9 @@ def test_lines_of_a_child_are_read() -> None:
     assert made.failures == {"c": "no"}
 
 
-def test_a_driver_that_dies_is_started_again_without_the_kernel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("death", "status"), [("kill -SEGV $$", -11), ("exec sleep 60", -9)])
+def test_a_driver_that_dies_or_hangs_is_started_again_without_the_kernel(
+    death: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     icd = tmp_path / "icd.json"
     icd.touch()
@@ -317,15 +321,16 @@ def test_a_driver_that_dies_is_started_again_without_the_kernel(
         "#!/bin/sh\n"
         'echo \'{"driver": "Mesa 1", "hardware": "Null"}\'\n'
         'case "$3" in *\'"bad"\'*) ;; *)\n'
-        '  echo \'{"begun": "bad", "used_by": "exp"}\'; kill -SEGV $$;; esac\n'
+        f'  echo \'{{"begun": "bad", "used_by": "exp"}}\'; {death};; esac\n'
         'echo \'{"begun": "good", "used_by": "sin"}\'\n'
         f"echo '{{\"figures\": {re.sub('None', 'null', str(GOOD))}}}'\n"
     )
     fake.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(fake))
+    monkeypatch.setattr(collection, "MOST_SECONDS", 2.0)
     made = collect("navi21", icd=str(icd))
     assert made.kernels == {"good": from_row(GOOD)}
-    assert made.failures == {"bad": "the driver ended the process with -11"}
+    assert made.failures == {"bad": f"the driver ended the process with {status}"}
 
 
 # ---- rules and comparisons -------------------------------------------------------------------------------
@@ -436,6 +441,67 @@ def test_committed_figures_reach_all_goals_by_name() -> None:
     committed, _ = records.read()
     missing = [goal.name for goal in rules.GOALS if rules.reached(committed["navi21"], goal) is None]
     assert not missing
+
+
+# ---- the command -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
+    """The command, with a compiler that gives the committed figures of a few kernels, changed as asked."""
+    committed, before = records.read()
+    few = dict(list(committed["navi21"].kernels.items())[:5])
+    page = tmp_path / "gpus.md"
+    page.write_text("<!-- families: written -->\n<!-- end -->\n")
+    monkeypatch.setattr(gpu_kernels, "PAGE", page)
+
+    def run(*arguments: str, **changes: Any) -> Result:
+        def collected(family: str, *_: Any) -> Collection:
+            if family != "navi21":
+                raise FamilyMissing("not here")
+            kernels = {name: dataclasses.replace(found, **changes) for name, found in few.items()}
+            return dataclasses.replace(committed["navi21"], kernels=kernels)
+
+        monkeypatch.setattr(gpu_kernels, "collect", collected)
+        monkeypatch.setattr(records, "read", lambda: (dict(committed), before))
+        return CliRunner().invoke(gpu_kernels.main, arguments)
+
+    return run
+
+
+def test_a_check_refuses_what_became_worse(command: Callable[..., Result]) -> None:
+    good = command("--check")
+    assert good.exit_code == 0, good.output
+    assert "polaris10 is left out: not here" in good.output
+    bad = command("--check", spilled=3)
+    assert bad.exit_code == 1
+    assert "PROBLEM breaks the rule of no spilled registers" in bad.output
+    assert "PROBLEM worse: spilled 0 -> 3" in bad.output
+    assert command(spilled=3).exit_code == 0  # shown, not checked
+
+
+def test_a_check_of_nothing_says_so(command: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    named = command("--check", "--family", "polaris10")
+    assert named.exit_code == 1
+    assert "no family could be had" in named.output
+    monkeypatch.setattr(gpu_kernels, "CHECKED", ("polaris10",))
+    nothing = command("--check")
+    assert nothing.exit_code == 0
+    assert "nothing was checked: no family could be had" in nothing.output
+
+
+def test_figures_and_page_are_written(
+    command: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    written: list[Any] = []
+    monkeypatch.setattr(records, "write", lambda *what: written.extend(what))
+    done = command("--write", waves=13)
+    assert done.exit_code == 0, done.output
+    collections = {one.family: one for one in written[0]}
+    assert {found.waves for found in collections["navi21"].kernels.values()} == {13}
+    assert len(collections["polaris10"].kernels) > 1000  # as committed
+    assert "| navi21 | Radeon RX 6800, RDNA 2 |" in (tmp_path / "gpus.md").read_text()
+    assert command("--write", "--kernel", "gemm").exit_code == 2
 
 
 # ---- the compilers themselves ----------------------------------------------------------------------------

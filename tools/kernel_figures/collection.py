@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from tools.kernel_figures.pipelines import DECLARED
 
 ROOT = Path(__file__).absolute().parents[2]
 MOST_CRASHES = 20  # after which a driver is given up
+MOST_SECONDS = 600.0  # for a kernel; the first one comes after all shaders were compiled to SPIR-V
 
 
 @dataclass
@@ -79,9 +81,13 @@ def _fill(made: Collection, environment: dict[str, str], text: str, folder: Path
             assert child.stdout is not None
             assert child.stderr is not None
             begun = ""
+            hung = _kill_later(child)
             for line in child.stdout:
+                hung.cancel()
                 begun = read_line(made, seen, json.loads(line), begun)
+                hung = _kill_later(child)
             words = child.stderr.read().strip().splitlines()
+            hung.cancel()
         if not child.returncode:
             return ""
         if not begun:
@@ -91,6 +97,14 @@ def _fill(made: Collection, environment: dict[str, str], text: str, folder: Path
             return reason
         made.failures[begun] = f"the driver ended the process with {child.returncode}"
     return f"the driver ended {MOST_CRASHES} processes"
+
+
+def _kill_later(child: subprocess.Popen[str]) -> threading.Timer:
+    """End a child that says nothing for too long: its driver hangs at the pipeline that was begun."""
+    timer = threading.Timer(MOST_SECONDS, child.kill)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def read_line(made: Collection, seen: dict[str, str], said: dict[str, object], begun: str) -> str:
