@@ -397,6 +397,12 @@ def test_small_changes_and_new_kernels_are_none() -> None:
     assert rules.changes(one(GOOD, "a"), one(row(waves=4), "b")) == []
 
 
+def test_loops_are_compared_where_arithmetic_counts() -> None:
+    slower = row(loop=dataclasses.replace(LOOP, vectors=400, waited=1))
+    assert len(rules.changes(one(GOOD), one(slower))) == 2
+    assert rules.changes(one(GOOD, "reduce/softmax.comp"), one(slower, "reduce/softmax.comp")) == []
+
+
 def test_figures_of_another_driver_are_not_compared() -> None:
     other = one(row(spilled=4, waves=1), driver="Mesa 26.0")
     other.failures["b"] = "no"

@@ -12,6 +12,7 @@ from tools.kernel_figures.figures import Figures
 SHARE_TOLERANCE = 0.02  # of an FMA share, between two versions of a kernel
 SIZE_TOLERANCE = 0.1  # of a kernel's instructions
 PRODUCTS = ("linalg/", "conv/")  # whose kernels need many registers
+ARITHMETIC = (*PRODUCTS, "attention/", "rnn/")  # what FMAs hold up; all other kernels wait for memory
 STAGED_FMAS = 64  # of a round, from which on a loop that reads shared memory is a staged product
 
 # Mesa's first versions for RDNA 3 give a kernel half of its registers: not to be judged by.
@@ -97,12 +98,12 @@ def changes(before: Collection, now: Collection) -> list[Change]:
         Change(name, now.used_by[name], *rest)
         for name, figures in now.kernels.items()
         if name in before.kernels
-        for rest in _changes(before.kernels[name], figures)
+        for rest in _changes(before.kernels[name], figures, loops=name.startswith(ARITHMETIC))
     ]
     return sorted(found, key=lambda change: (not change.worse, change.kernel))
 
 
-def _changes(before: Figures, now: Figures) -> Iterator[tuple[str, float, float, bool]]:
+def _changes(before: Figures, now: Figures, *, loops: bool) -> Iterator[tuple[str, float, float, bool]]:
     for what in ("spilled", "spilled_scalars", "scratch"):
         old, new = getattr(before, what), getattr(now, what)
         if old != new:
@@ -111,7 +112,7 @@ def _changes(before: Figures, now: Figures) -> Iterator[tuple[str, float, float,
         yield "waves", before.waves, now.waves, now.waves < before.waves
     if before.lanes_used != now.lanes_used:
         yield "lanes used", before.lanes_used, now.lanes_used, now.lanes_used < before.lanes_used
-    if before.loop is not None and now.loop is not None:
+    if loops and before.loop is not None and now.loop is not None:
         old, new = before.loop.share, now.loop.share
         if abs(old - new) > SHARE_TOLERANCE:
             yield "FMA share", round(old, 2), round(new, 2), new < old
