@@ -28,7 +28,7 @@ LAYERS = (
     ("dl4all.ops.core",),
     ("dl4all.ops.elementwise",),
     ("dl4all.ops.memory",),
-    ("dl4all.ops.order",),
+    ("dl4all.ops.sorting",),
     ("dl4all.ops.activation", "dl4all.ops.indexing"),
     ("dl4all.ops.reduce", "dl4all.ops.rnn"),
     ("dl4all.ops.vmap.batched_tensor",),

@@ -1,4 +1,4 @@
-"""Order statistics and the mode: by the kernels of ``ops/order`` on devices, the mode on the host."""
+"""Order statistics and the mode: by the kernels of ``ops/sorting`` on devices, the mode on the host."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.gather_scatter import gather, index_select
 from dl4all.ops.indexing.indices import NDArray
 from dl4all.ops.memory.views import contiguous, flatten, movedim, narrow, reshape, squeeze, unsqueeze
-from dl4all.ops.order.along_axis import as_rows, axis_order, selected_along
-from dl4all.ops.order.placement import by_kernels_or_host
-from dl4all.ops.order.search import median_indices
 from dl4all.ops.reduce.any_all import any
 from dl4all.ops.reduce.reduction_kernel import one_axis
+from dl4all.ops.sorting.along_axis import as_rows, axis_order, selected_along
+from dl4all.ops.sorting.placement import by_kernels_or_host
+from dl4all.ops.sorting.search import median_indices
 
 Interpolation = Literal["linear", "lower", "higher", "midpoint", "nearest"]
 INTERPOLATIONS = get_args(Interpolation)

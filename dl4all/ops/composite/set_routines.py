@@ -1,4 +1,4 @@
-"""Set routines: unique elements by the kernels of ``ops/order``, unique slices and membership on the host."""
+"""Set routines: unique elements by the kernels of ``ops/sorting``; slices and membership on the host."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.indexing.gather_scatter import index_select
 from dl4all.ops.indexing.indices import NDArray
 from dl4all.ops.memory.views import contiguous, flatten, reshape
-from dl4all.ops.order.along_axis import axis_order
-from dl4all.ops.order.compaction import Runs, runs_of
-from dl4all.ops.order.keys import keys_of
-from dl4all.ops.order.placement import by_kernels_or_host
-from dl4all.ops.order.selection import select_in_rows
+from dl4all.ops.sorting.along_axis import axis_order
+from dl4all.ops.sorting.compaction import Runs, runs_of
+from dl4all.ops.sorting.keys import keys_of
+from dl4all.ops.sorting.placement import by_kernels_or_host
+from dl4all.ops.sorting.selection import select_in_rows
 
 
 @overload

@@ -1,4 +1,4 @@
-"""Sorting and searching: by the kernels of ``ops/order`` on devices, by NumPy on the CPU."""
+"""Sorting and searching: by the kernels of ``ops/sorting`` on devices, by NumPy on the CPU."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.indexing.gather_scatter import gather, nonzero
 from dl4all.ops.indexing.indices import NDArray
 from dl4all.ops.memory.views import contiguous, reshape
-from dl4all.ops.order.along_axis import along_axis, as_rows, axis_order, sorted_along
-from dl4all.ops.order.placement import by_kernels_or_host
-from dl4all.ops.order.search import insertion_points
-from dl4all.ops.order.selection import wide_indices
+from dl4all.ops.sorting.along_axis import along_axis, as_rows, axis_order, sorted_along
+from dl4all.ops.sorting.placement import by_kernels_or_host
+from dl4all.ops.sorting.search import insertion_points
+from dl4all.ops.sorting.selection import wide_indices
 
 
 class Sorted(NamedTuple):

@@ -24,9 +24,9 @@ from dl4all.ops.indexing.indices import Indices, NDArray, checked_indices, integ
 from dl4all.ops.indexing.rows import as_three_axes, put_rows, select_indices, take_rows, take_rows_backward
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.memory.views import contiguous, expand, flatten, narrow, reshape
-from dl4all.ops.order.compaction import coordinates, positions
-from dl4all.ops.order.placement import by_kernels_or_host
-from dl4all.ops.order.selection import select_in_rows
+from dl4all.ops.sorting.compaction import coordinates, positions
+from dl4all.ops.sorting.placement import by_kernels_or_host
+from dl4all.ops.sorting.selection import select_in_rows
 
 T = TypeVar("T", bound=TensorBase)
 

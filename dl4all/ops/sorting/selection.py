@@ -16,13 +16,13 @@ from dl4all.ops.core.tensor_base import DTYPES, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.memory.copy import WORD_TYPES
 from dl4all.ops.memory.views import contiguous
-from dl4all.ops.order.keys import WORKGROUP
+from dl4all.ops.sorting.keys import WORKGROUP
 
 SELECT = {
-    nbytes: shader("order/select.comp", BYTES=nbytes) for nbytes in sorted({d.itemsize for d in DTYPES})
+    nbytes: shader("sorting/select.comp", BYTES=nbytes) for nbytes in sorted({d.itemsize for d in DTYPES})
 }
-PLACE = {nbytes: shader("order/place.comp", WORD=word) for nbytes, word in WORD_TYPES.items()}
-WIDE = shader("order/wide.comp")
+PLACE = {nbytes: shader("sorting/place.comp", WORD=word) for nbytes, word in WORD_TYPES.items()}
+WIDE = shader("sorting/wide.comp")
 SHARED.extend((WIDE, *SELECT.values(), *PLACE.values()))
 
 

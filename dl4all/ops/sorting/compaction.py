@@ -12,28 +12,30 @@ import numpy as np
 from dl4all.ops.core.launch import NoKernel, ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED, empty
 from dl4all.ops.core.tensor_base import DTYPES, Shape, TensorBase
-from dl4all.ops.order.keys import KEY_KINDS, KEY_TYPES, WORKGROUP, key_bits, words, workgroups
-from dl4all.ops.order.row_sort import STARTS, TYPES
+from dl4all.ops.sorting.keys import KEY_KINDS, KEY_TYPES, WORKGROUP, key_bits, words, workgroups
+from dl4all.ops.sorting.row_sort import STARTS, TYPES
 
-TILE = 2048  # elements of a workgroup; see order/compact.comp
-RANK = 8  # axes that order/coordinates.comp takes
+TILE = 2048  # elements of a workgroup; see sorting/compact.comp
+RANK = 8  # axes that sorting/coordinates.comp takes
 INT64 = np.dtype(np.int64)
 
 COMPACT = {
     (dtype.name, count): shader(
-        "order/compact.comp", KIND=KEY_KINDS[dtype.kind], BYTES=dtype.itemsize, COUNT=int(count)
+        "sorting/compact.comp", KIND=KEY_KINDS[dtype.kind], BYTES=dtype.itemsize, COUNT=int(count)
     )
     for dtype in DTYPES
     for count in (False, True)
 }
-COORDINATES = shader("order/coordinates.comp")
+COORDINATES = shader("sorting/coordinates.comp")
 RUN_STARTS = {
-    (key, ordered): shader("order/run_starts.comp", KEY=key, ORDERED=int(ordered))
+    (key, ordered): shader("sorting/run_starts.comp", KEY=key, ORDERED=int(ordered))
     for key in TYPES
     for ordered in (False, True)
 }
-RUN_OF = {ordered: shader("order/run_of.comp", ORDERED=int(ordered), LENGTHS=0) for ordered in (False, True)}
-RUN_LENGTHS = shader("order/run_of.comp", ORDERED=0, LENGTHS=1)
+RUN_OF = {
+    ordered: shader("sorting/run_of.comp", ORDERED=int(ordered), LENGTHS=0) for ordered in (False, True)
+}
+RUN_LENGTHS = shader("sorting/run_of.comp", ORDERED=0, LENGTHS=1)
 SHARED.extend(
     dict.fromkeys((*COMPACT.values(), COORDINATES, *RUN_STARTS.values(), *RUN_OF.values(), RUN_LENGTHS))
 )

@@ -8,9 +8,9 @@ from typing import Any
 from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.memory.views import contiguous, movedim, reshape
-from dl4all.ops.order.keys import words
-from dl4all.ops.order.row_sort import row_order
-from dl4all.ops.order.selection import select_in_rows, wide_indices
+from dl4all.ops.sorting.keys import words
+from dl4all.ops.sorting.row_sort import row_order
+from dl4all.ops.sorting.selection import select_in_rows, wide_indices
 
 
 def as_rows(input: Any, axis: int) -> Any:

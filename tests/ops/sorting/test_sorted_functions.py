@@ -11,8 +11,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.ops.core.tensor_base import DTYPES
-from dl4all.ops.order import placement
-from dl4all.ops.order.placement import HOST_ELEMENTS
+from dl4all.ops.sorting import placement
+from dl4all.ops.sorting.placement import HOST_ELEMENTS
 from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.scheduler import fallback
 from tests.support.operands import LAYOUTS

@@ -9,12 +9,12 @@ import numpy as np
 from dl4all.ops.core.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED, empty
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.order.compaction import largest_word
-from dl4all.ops.order.keys import KEY_TYPES, WORKGROUP, keys_of, words
-from dl4all.ops.order.row_sort import TYPES, order_of_keys
+from dl4all.ops.sorting.compaction import largest_word
+from dl4all.ops.sorting.keys import KEY_TYPES, WORKGROUP, keys_of, words
+from dl4all.ops.sorting.row_sort import TYPES, order_of_keys
 
-SEARCH = {key: shader("order/search.comp", KEY=key) for key in TYPES}
-MEDIAN = {key: shader("order/median.comp", KEY=key) for key in TYPES}
+SEARCH = {key: shader("sorting/search.comp", KEY=key) for key in TYPES}
+MEDIAN = {key: shader("sorting/median.comp", KEY=key) for key in TYPES}
 SHARED.extend((*SEARCH.values(), *MEDIAN.values()))
 
 

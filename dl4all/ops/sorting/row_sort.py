@@ -14,12 +14,12 @@ import numpy as np
 from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.order.keys import KEY_TYPES, WORKGROUP, key_bits, keys_of, words, workgroups
+from dl4all.ops.sorting.keys import KEY_TYPES, WORKGROUP, key_bits, keys_of, words, workgroups
 
 RANK_SIZE = 32
 """Elements of a row up to which each is compared with all others."""
 SPAN = 1024
-"""Elements that a workgroup sorts in shared memory; see order/tile.comp."""
+"""Elements that a workgroup sorts in shared memory; see sorting/tile.comp."""
 MOST_KEPT = SPAN // 2
 """First elements of a tile that are worth keeping: with more a round would leave too many."""
 RADIX_TILE = 2048
@@ -27,19 +27,19 @@ DIGIT_BITS = 4
 BINS = 1 << DIGIT_BITS
 
 TYPES = ("uint", "uvec2")
-RANK = {key: shader("order/rank.comp", KEY=key) for key in TYPES}
+RANK = {key: shader("sorting/rank.comp", KEY=key) for key in TYPES}
 TILE = {
-    (key, first, last): shader("order/tile.comp", KEY=key, FIRST=int(first), LAST=int(last))
+    (key, first, last): shader("sorting/tile.comp", KEY=key, FIRST=int(first), LAST=int(last))
     for key in TYPES
     for first in (False, True)
     for last in (False, True)
 }
-PAIRS = {key: shader("order/pairs.comp", KEY=key, FIRST=1) for key in TYPES}
-HIGH_PAIRS = shader("order/pairs.comp", KEY="uvec2", FIRST=0)
-COUNT = shader("order/radix_count.comp")
-STARTS = shader("order/starts.comp")
-MOVE = shader("order/radix_move.comp")
-INDICES = shader("order/indices.comp")
+PAIRS = {key: shader("sorting/pairs.comp", KEY=key, FIRST=1) for key in TYPES}
+HIGH_PAIRS = shader("sorting/pairs.comp", KEY="uvec2", FIRST=0)
+COUNT = shader("sorting/radix_count.comp")
+STARTS = shader("sorting/starts.comp")
+MOVE = shader("sorting/radix_move.comp")
+INDICES = shader("sorting/indices.comp")
 SHARED.extend((*RANK.values(), *TILE.values(), *PAIRS.values(), HIGH_PAIRS, COUNT, STARTS, MOVE, INDICES))
 
 

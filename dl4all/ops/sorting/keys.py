@@ -16,12 +16,12 @@ WORKGROUP = 128
 WORD = np.dtype(np.int32)
 """What the kernels count with: sizes and indices have 32 bits, as in every kernel."""
 KEY_KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}
-"""How keys are made, by NumPy's letter for a kind of dtypes; see order/elements.glsl."""
+"""How keys are made, by NumPy's letter for a kind of dtypes; see sorting/elements.glsl."""
 KEY_TYPES = {1: "uint", 2: "uint", 4: "uint", 8: "uvec2"}
 """GLSL's type of a key, by the bytes of an element."""
 
 KEYS = {
-    dtype.name: shader("order/keys.comp", KIND=KEY_KINDS[dtype.kind], BYTES=dtype.itemsize)
+    dtype.name: shader("sorting/keys.comp", KIND=KEY_KINDS[dtype.kind], BYTES=dtype.itemsize)
     for dtype in DTYPES
 }
 SHARED.extend(dict.fromkeys(KEYS.values()))
