@@ -134,6 +134,25 @@ def test_against_torch(by_kernels: str) -> None:
         np.testing.assert_array_equal(ours.numpy(), others.numpy())
 
 
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype.kind != "f"], ids=str)
+def test_cumulative_sums_of_integers(dtype: np.dtype[Any], by_kernels: str) -> None:
+    for shape, dim in (((), 0), ((1,), 0), ((513,), 0), ((3, 1031), 1), ((7, 13, 5), 1), ((0, 3), 0)):
+        x = sortable(shape or (1,), dtype).reshape(shape)
+        result = dl.cumsum(dl.tensor(x, device=by_kernels), dim)
+        expected = np.cumsum(x.reshape(shape or (1,)), dim, np.int64).reshape(shape)
+        assert result.dtype == np.int64
+        np.testing.assert_array_equal(result.numpy(), expected)
+
+
+def test_other_sums_of_integers(by_kernels: str) -> None:
+    """As floats they are added by the kernel for floats; of an offset and in columns."""
+    x = np.arange(-40, 51, dtype=np.int32).reshape(7, 13)
+    tensor = dl.tensor(x, device=by_kernels)
+    np.testing.assert_array_equal(tensor.T.cumsum(1).numpy(), x.T.cumsum(1))
+    np.testing.assert_array_equal(tensor[3:].cumsum(0).numpy(), x[3:].cumsum(0))
+    np.testing.assert_array_equal(tensor.cumsum(1, dtype="float32").numpy(), x.cumsum(1))
+
+
 GRADIENTS: dict[str, Function] = {
     "sort": lambda x: x.sort(0, descending=True).values,
     "topk": lambda x: x.topk(2, 1).values,
