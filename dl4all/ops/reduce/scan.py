@@ -26,7 +26,7 @@ from dl4all.ops.reduce.row_kernels import (
     reads_vec4,
     row_shaders,
 )
-from dl4all.ops.sorting.integer_sums import SUMS, cumulative_sums
+from dl4all.ops.sorting.integer_sums import cumulative_sums
 
 MIN_SLICE_ELEMENTS = 1024  # shorter slices are not worth a workgroup
 CUMSUM, SLICE_TOTALS, CUMSUM_OF_SLICES = (
@@ -108,7 +108,7 @@ def _infer_scan(name: str, input: TensorBase, dim: Any, dtype: Any) -> Result:
 @export("dl", "Tensor", "Tensor_")
 @op(
     infer=lambda input, dim, dtype: _infer_scan("cumsum", input, dim, dtype),
-    kernel=Kernel(_run_cumsum, (*CUMSUM_SHADERS, *SUMS.values()), ("float32", "int64")),
+    kernel=Kernel(_run_cumsum, CUMSUM_SHADERS, ("float32", "int64")),
     examples=SCAN_EXAMPLES,
 )
 def cumsum(input: Array, dim: int, *, dtype: DTypeLike = None) -> Array:

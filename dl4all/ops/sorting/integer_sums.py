@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from dl4all.ops.core.launch import NoKernel, pack, run, shader
+from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import DTYPES, TensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.sorting.keys import KEY_KINDS, workgroups
@@ -15,6 +16,7 @@ SUMS = {
     for dtype in DTYPES
     if dtype.kind != "f"
 }
+SHARED.extend(dict.fromkeys(SUMS.values()))
 
 
 def cumulative_sums(out: TensorBase, input: TensorBase, axis: int) -> None:
