@@ -94,6 +94,7 @@ class Cause(NamedTuple):
 
 NO_KERNEL, NO_LAYOUT = "no kernel", "no kernel for this layout"
 NO_PIPELINE, TOO_LARGE, REFUSED = "no pipeline", "operand too large", "refused by the kernel"
+FASTER_ON_HOST = "faster on the host"
 
 
 def no_kernel(device: Device, dtype: str) -> Cause:
@@ -118,6 +119,11 @@ def too_large(device: Device, dtype: str) -> Cause:
     limit = device.info.limits.storage_buffer_range
     problem = f"has operands of more than the {limit} bytes that {device} can bind"
     return Cause(TOO_LARGE, dtype, problem, "; use a smaller batch to stay there")
+
+
+def faster_on_host(device: Device, dtype: str) -> Cause:
+    """The op has kernels, which take longer on this device than the host does."""
+    return Cause(FASTER_ON_HOST, dtype, f"has kernels for {device} that are slower than the host")
 
 
 def refused(device: Device, error: Exception, dtype: str) -> Cause:
@@ -224,6 +230,15 @@ def _current_mode() -> FallbackMode:
             _mode = _mode or setting
             return _mode
     return _mode
+
+
+def is_forbidden() -> bool:
+    """Whether the policy forbids the fallback; what only prefers the host uses its kernels then.
+
+    Raises:
+        ConfigError: the setting of the policy is unusable.
+    """
+    return _current_mode() == "error"
 
 
 def on_host(op: str, device: Device, cause: Cause) -> AbstractContextManager[None]:

@@ -20,8 +20,8 @@ PYTHON = sorted(
 
 VAGUE = re.compile(r"(^|_)(further|more|other|others|misc|helpers?|stuff|things)(_|$)")
 GERUNDS = {
-    "embedding", "indexing", "ordering", "padding", "pooling", "recording", "rounding", "staging", "timing",
-    "training", "upsampling",
+    "embedding", "indexing", "ordering", "padding", "pooling", "recording", "rounding", "sorting", "staging",
+    "timing", "training", "upsampling",
 }  # fmt: skip
 """Words in -ing that stand as nouns in PyTorch's, NumPy's or Vulkan's documentation."""
 

@@ -19,6 +19,7 @@ from tests.support.subcases import FULL
 # to a device is looked at again, under the validation layers or as the least device. There the files that
 # compare more numbers of the same kernels are left out, too, and but for a full run other values of operands.
 THROUGH_KOMPUTE = {
+    "test_the_kernels_sort",
     "test_forward",
     "test_against_the_cpu",
     "test_elementwise_ops_take_every_dtype",

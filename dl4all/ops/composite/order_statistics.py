@@ -1,4 +1,4 @@
-"""Order statistics and the mode. Indices are computed on the host; values stay on the device."""
+"""Order statistics and the mode: by the kernels of ``ops/sorting`` on devices, the mode on the host."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.composite.sort_and_search import Sorted, sort
+from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array, TensorBase
@@ -18,25 +19,42 @@ from dl4all.ops.elementwise.comparison import isnan
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.gather_scatter import gather, index_select
 from dl4all.ops.indexing.indices import NDArray
-from dl4all.ops.memory.views import flatten, movedim, reshape, squeeze, unsqueeze
+from dl4all.ops.memory.views import contiguous, flatten, movedim, narrow, reshape, squeeze, unsqueeze
 from dl4all.ops.reduce.any_all import any
 from dl4all.ops.reduce.reduction_kernel import one_axis
+from dl4all.ops.sorting.along_axis import as_rows, axis_order, selected_along
+from dl4all.ops.sorting.placement import by_kernels_or_host
+from dl4all.ops.sorting.search import median_indices
 
 Interpolation = Literal["linear", "lower", "higher", "midpoint", "nearest"]
 INTERPOLATIONS = get_args(Interpolation)
 
 
-def _on_host(name: str, input: Array, dim: int) -> tuple[NDArray, int]:
-    """The elements on the host with axis `dim` last, and that axis.
+def _axis_with_elements(name: str, input: Array, dim: int) -> int:
+    """The axis that `dim` names.
 
     Raises:
         ArgumentError: there is no such axis, or it has no elements.
     """
     axis = one_axis(name, dim, len(input.shape))
-    array = np.moveaxis(np.atleast_1d(input.on_host()), axis, -1)
-    if array.shape[-1] == 0:
+    if input.shape and input.shape[axis] == 0:
         raise ArgumentError(f"[{name}] axis {axis} of shape {input.shape} has no elements")
-    return array, axis
+    return axis
+
+
+def _on_host(input: Array, axis: int) -> NDArray:
+    """The elements on the host with an axis last."""
+    return np.moveaxis(np.atleast_1d(input.on_host()), axis, -1)
+
+
+def _select_one(input: Array, x: Array, indices: TensorBase, axis: int, keepdim: bool) -> Sorted:
+    """One element of each of the input's rows `x` along an axis by kernels' indices, of shape (rows, 1)."""
+    values, index = selected_along(input, x, indices, axis)
+    return (
+        Sorted(values, index)
+        if keepdim or not input.shape
+        else Sorted(squeeze(values, axis), squeeze(index, axis))
+    )
 
 
 def _gather_one(input: Array, indices: NDArray, axis: int, keepdim: bool) -> Sorted:
@@ -55,7 +73,6 @@ def median(input: Array, dim: None = None, keepdim: bool = False) -> Array: ...
 def median(input: Array, dim: int, keepdim: bool = False) -> Sorted: ...
 @export("dl", "Tensor")
 @reads("input")
-@computed_on_host("median")
 def median(input: Array, dim: int | None = None, keepdim: bool = False) -> Array | Sorted:
     """The median, the lower one of two middle elements; nan if an element is nan.
 
@@ -84,7 +101,6 @@ def nanmedian(input: Array, dim: None = None, keepdim: bool = False) -> Array: .
 def nanmedian(input: Array, dim: int, keepdim: bool = False) -> Sorted: ...
 @export("dl", "Tensor")
 @reads("input")
-@computed_on_host("nanmedian")
 def nanmedian(input: Array, dim: int | None = None, keepdim: bool = False) -> Array | Sorted:
     """The median of the elements that are not nan, the lower one of two middle elements.
 
@@ -105,19 +121,30 @@ def _median(name: str, input: Array, dim: int | None, keepdim: bool) -> Array | 
 
 
 def _median_along(name: str, input: Array, dim: int, keepdim: bool) -> Sorted:
-    array, axis = _on_host(name, input, dim)
-    order = np.argsort(array, -1, kind="stable")
-    is_nan = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, bool)
-    count = array.shape[-1] - is_nan.sum(-1)
-    indices = np.take_along_axis(order, np.maximum(count - 1, 0)[..., None] // 2, -1)[..., 0]
-    if name == "median":
-        indices = np.where(is_nan.any(-1), is_nan.argmax(-1), indices)
-    return _gather_one(input, indices, axis, keepdim)
+    axis = _axis_with_elements(name, input, dim)
+
+    def kernels() -> Sorted:
+        x = as_rows(input, axis)
+        if not x.shape[0]:
+            return _select_one(input, x, axis_order(x, 1, descending=False), axis, keepdim)
+        indices = median_indices(tape.alias(x), ignore_nan=name == "nanmedian")
+        return _select_one(input, x, indices, axis, keepdim)
+
+    def host() -> Sorted:
+        array = _on_host(input, axis)
+        order = np.argsort(array, -1, kind="stable")
+        is_nan = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, bool)
+        count = array.shape[-1] - is_nan.sum(-1)
+        indices = np.take_along_axis(order, np.maximum(count - 1, 0)[..., None] // 2, -1)[..., 0]
+        if name == "median":
+            indices = np.where(is_nan.any(-1), is_nan.argmax(-1), indices)
+        return _gather_one(input, indices, axis, keepdim)
+
+    return by_kernels_or_host(name, input, kernels, host)
 
 
 @export("dl", "Tensor")
 @reads("input")
-@computed_on_host("kthvalue")
 def kthvalue(input: Array, k: int, dim: int = -1, keepdim: bool = False) -> Sorted:
     """The `k`-th smallest element along an axis, counted from 1; nan counts as the largest.
 
@@ -133,10 +160,21 @@ def kthvalue(input: Array, k: int, dim: int = -1, keepdim: bool = False) -> Sort
         2.0
     """
     integer("kthvalue", "k", k)
-    array, axis = _on_host("kthvalue", input, dim)
-    if not 1 <= k <= array.shape[-1]:
-        raise ArgumentError(f"[kthvalue] k must be from 1 to {array.shape[-1]}, got {k}")
-    return _gather_one(input, np.argsort(array, -1, kind="stable")[..., k - 1], axis, keepdim)
+    axis = _axis_with_elements("kthvalue", input, dim)
+    size = input.shape[axis] if input.shape else 1
+    if not 1 <= k <= size:
+        raise ArgumentError(f"[kthvalue] k must be from 1 to {size}, got {k}")
+
+    def kernels() -> Sorted:
+        x = as_rows(input, axis)
+        first = axis_order(x, k, descending=False)
+        return _select_one(input, x, contiguous(narrow(first, 1, k - 1, 1)), axis, keepdim)
+
+    def host() -> Sorted:
+        order = np.argsort(_on_host(input, axis), -1, kind="stable")
+        return _gather_one(input, order[..., k - 1], axis, keepdim)
+
+    return by_kernels_or_host("kthvalue", input, kernels, host)
 
 
 @export("dl", "Tensor")
@@ -156,7 +194,8 @@ def mode(input: Array, dim: int = -1, keepdim: bool = False) -> Sorted:
         >>> dl.mode(dl.tensor([3, 1, 3, 2])).values.item()
         3
     """
-    array, axis = _on_host("mode", input, dim)
+    axis = _axis_with_elements("mode", input, dim)
+    array = _on_host(input, axis)
     order = np.argsort(array, -1, kind="stable")
     ascending = np.take_along_axis(array, order, -1)
     positions = np.arange(array.shape[-1])

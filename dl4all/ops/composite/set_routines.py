@@ -1,4 +1,4 @@
-"""Set routines: unique elements and membership. They run on the host, gradients stay on the device."""
+"""Set routines: unique elements by the kernels of ``ops/sorting``; slices and membership on the host."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.composite.host import computed_on_host, to_device_of
-from dl4all.ops.core import strides
+from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.indexing.gather_scatter import index_select
 from dl4all.ops.indexing.indices import NDArray
-from dl4all.ops.memory.views import flatten
+from dl4all.ops.memory.views import contiguous, flatten, reshape
+from dl4all.ops.sorting.along_axis import axis_order
+from dl4all.ops.sorting.compaction import Runs, runs_of
+from dl4all.ops.sorting.keys import keys_of
+from dl4all.ops.sorting.placement import by_kernels_or_host
+from dl4all.ops.sorting.selection import select_in_rows
 
 
 @overload
@@ -29,7 +35,6 @@ def unique(
 ) -> Array | tuple[Array, ...]: ...
 @export("dl", "Tensor")
 @reads("input")
-@computed_on_host("unique")
 def unique(
     input: Array,
     sorted: bool = True,
@@ -51,21 +56,54 @@ def unique(
         element goes to the first of the elements that equal it.
     """
     axis = None if dim is None else strides.axis("unique", dim, len(input.shape))
-    _, first, inverse, counts = np.unique(
-        input.on_host(),
-        return_index=True,
-        return_inverse=True,
-        return_counts=True,
-        axis=axis,
-        equal_nan=False,
+
+    def kernels() -> Array | tuple[Array, ...]:
+        x = _one_row("unique", input, axis)
+        order = axis_order(x, x.shape[1], descending=False)
+        runs = runs_of(keys_of(tape.alias(x)), x.dtype, x.shape[1], order)
+        first = select_in_rows(order, runs.starts)
+        return _runs(select_in_rows(x, first), input, runs, return_inverse, return_counts)
+
+    def host() -> Array | tuple[Array, ...]:
+        _, first, inverse, counts = np.unique(
+            input.on_host(),
+            return_index=True,
+            return_inverse=True,
+            return_counts=True,
+            axis=axis,
+            equal_nan=False,
+        )
+        source = flatten(input) if axis is None else input
+        inverse = inverse.reshape(input.shape if axis is None else (input.shape[axis],))
+        return _with_inverse_and_counts(
+            index_select(source, axis or 0, first),
+            inverse if return_inverse else None,
+            counts if return_counts else None,
+        )
+
+    return by_kernels_or_host("unique", input, kernels, host, waits=True)
+
+
+def _one_row(name: str, input: Array, axis: int | None) -> Array:
+    """All elements as one row.
+
+    Raises:
+        NoKernel: slices along an axis are to be compared.
+    """
+    if axis is not None:
+        raise NoKernel(f"{name} has none that compares slices along an axis")
+    return contiguous(reshape(input, 1, -1 if input.numel() else 0))
+
+
+def _runs(
+    values: Array, input: Array, runs: Runs, return_inverse: bool, return_counts: bool
+) -> Array | tuple[Array, ...]:
+    results = (
+        reshape(values, values.shape[1]),
+        *((runs.inverse(input.shape),) if return_inverse else ()),
+        *((runs.lengths(),) if return_counts else ()),
     )
-    source = flatten(input) if axis is None else input
-    inverse = inverse.reshape(input.shape if axis is None else (input.shape[axis],))
-    return _with_inverse_and_counts(
-        index_select(source, axis or 0, first),
-        inverse if return_inverse else None,
-        counts if return_counts else None,
-    )
+    return results if len(results) > 1 else results[0]
 
 
 @overload
@@ -76,7 +114,6 @@ def unique_consecutive(
 ) -> Array | tuple[Array, ...]: ...
 @export("dl", "Tensor")
 @reads("input")
-@computed_on_host("unique_consecutive")
 def unique_consecutive(
     input: Array, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Array | tuple[Array, ...]:
@@ -101,17 +138,26 @@ def unique_consecutive(
     """
     source = flatten(input) if dim is None else input
     axis = strides.axis("unique_consecutive", 0 if dim is None else dim, len(source.shape))
-    slices = np.moveaxis(source.on_host(), axis, 0)
-    slices = slices.reshape(len(slices), -1 if slices.size else 0)
-    starts_run = np.ones(len(slices), bool)
-    starts_run[1:] = (slices[1:] != slices[:-1]).any(1)
-    starts = np.flatnonzero(starts_run)
-    inverse = (np.cumsum(starts_run) - 1).reshape(input.shape if dim is None else (-1,))
-    return _with_inverse_and_counts(
-        index_select(source, axis, starts),
-        inverse if return_inverse else None,
-        np.diff(np.append(starts, len(slices))) if return_counts else None,
-    )
+
+    def kernels() -> Array | tuple[Array, ...]:
+        x = _one_row("unique_consecutive", input, dim)
+        runs = runs_of(keys_of(tape.alias(x)), x.dtype, x.shape[1], None)
+        return _runs(select_in_rows(x, runs.starts), input, runs, return_inverse, return_counts)
+
+    def host() -> Array | tuple[Array, ...]:
+        slices = np.moveaxis(source.on_host(), axis, 0)
+        slices = slices.reshape(len(slices), -1 if slices.size else 0)
+        starts_run = np.ones(len(slices), bool)
+        starts_run[1:] = (slices[1:] != slices[:-1]).any(1)
+        starts = np.flatnonzero(starts_run)
+        inverse = (np.cumsum(starts_run) - 1).reshape(input.shape if dim is None else (-1,))
+        return _with_inverse_and_counts(
+            index_select(source, axis, starts),
+            inverse if return_inverse else None,
+            np.diff(np.append(starts, len(slices))) if return_counts else None,
+        )
+
+    return by_kernels_or_host("unique_consecutive", input, kernels, host, waits=True)
 
 
 def _with_inverse_and_counts(

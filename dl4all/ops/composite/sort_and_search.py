@@ -1,4 +1,4 @@
-"""Sorting and searching. The order is computed on the host; values and their gradients stay on the device."""
+"""Sorting and searching: by the kernels of ``ops/sorting`` on devices, by NumPy on the CPU."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.composite.host import computed_on_host, to_device_of
-from dl4all.ops.core import strides
+from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.indexing.gather_scatter import gather, nonzero
 from dl4all.ops.indexing.indices import NDArray
-from dl4all.ops.memory.views import reshape
+from dl4all.ops.memory.views import contiguous, reshape
+from dl4all.ops.sorting.along_axis import along_axis, as_rows, axis_order, sorted_along
+from dl4all.ops.sorting.placement import by_kernels_or_host
+from dl4all.ops.sorting.search import insertion_points
+from dl4all.ops.sorting.selection import wide_indices
 
 
 class Sorted(NamedTuple):
@@ -35,7 +40,6 @@ class TopK(NamedTuple):
 
 @export("dl", "Tensor")
 @reads("input")
-@computed_on_host("sort")
 def sort(input: Array, dim: int = -1, descending: bool = False, stable: bool = False) -> Sorted:
     """The elements sorted along axis `dim`; the sort is stable, nan counts as the largest.
 
@@ -56,15 +60,24 @@ def sort(input: Array, dim: int = -1, descending: bool = False, stable: bool = F
         >>> dl.sort(dl.tensor([0.3, 0.1, 0.2])).indices.tolist()
         [1, 2, 0]
     """
-    return _gather_order(input, _order("sort", input, dim, descending), dim)
+    axis = strides.axis("sort", dim, max(len(input.shape), 1))
+    return Sorted(*_first_sorted("sort", input, axis, _size(input, axis), descending))
 
 
 @export("dl", "Tensor")
 @reads("input")
-@computed_on_host("argsort")
 def argsort(input: Array, dim: int = -1, descending: bool = False, stable: bool = False) -> Array:
     """The indices that sort the elements along axis `dim`, as from :func:`sort`."""
-    return to_device_of(input, _order("argsort", input, dim, descending))
+    axis = strides.axis("argsort", dim, max(len(input.shape), 1))
+
+    def kernels() -> Array:
+        x = as_rows(tape.alias(input), axis)
+        order = axis_order(x, x.shape[1], descending=descending)
+        return along_axis(wide_indices(order), input.shape, axis)
+
+    return by_kernels_or_host(
+        "argsort", input, kernels, lambda: to_device_of(input, _host_order(input, axis, descending))
+    )
 
 
 @export("dl", "Tensor")
@@ -79,14 +92,29 @@ def msort(input: Array) -> Array:
     return sort(input, 0).values
 
 
-def _order(name: str, input: Array, dim: int, descending: bool) -> NDArray:
-    """The indices that sort the elements along an axis, of the input's shape.
+def _size(input: Array, axis: int) -> int:
+    """The size of an axis; a 0-d tensor has one of size 1."""
+    return input.shape[axis] if input.shape else 1
 
-    Raises:
-        ArgumentError: there is no such axis.
-    """
+
+def _first_sorted(name: str, input: Array, axis: int, count: int, descending: bool) -> tuple[Array, Array]:
+    """The first `count` elements of the sorted input along an axis, and their indices."""
+
+    def host() -> tuple[Array, Array]:
+        order = _host_order(input, axis, descending)
+        if input.shape:
+            order = np.take(order, np.arange(count), axis)
+        order = np.asarray(order, order="C")
+        return gather(input, axis, order), to_device_of(input, order)
+
+    return by_kernels_or_host(
+        name, input, lambda: sorted_along(input, axis, count, descending=descending), host
+    )
+
+
+def _host_order(input: Array, axis: int, descending: bool) -> NDArray:
+    """The indices that sort the elements along an axis, of the input's shape."""
     array = np.atleast_1d(input.on_host())
-    axis = strides.axis(name, dim, max(len(input.shape), 1))
     if descending:
         # Sort the flipped array and flip the order, instead of sorting -array: bool has no negation, and
         # uint8 would wrap around.
@@ -98,14 +126,8 @@ def _order(name: str, input: Array, dim: int, descending: bool) -> NDArray:
     return result
 
 
-def _gather_order(input: Array, order: NDArray, dim: int) -> Sorted:
-    order = np.asarray(order, order="C")
-    return Sorted(gather(input, dim, order), to_device_of(input, order))
-
-
 @export("dl", "Tensor")
 @reads("input")
-@computed_on_host("topk")
 def topk(input: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """The `k` largest elements along axis `dim`, sorted; equal elements keep their order.
 
@@ -138,13 +160,11 @@ def topk(input: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool
         raise ArgumentError(
             f"[topk] k must be from 0 to {input.shape[axis]} for shape {input.shape}, got {k}"
         )
-    order = np.take(_order("topk", input, axis, largest), np.arange(k), axis)
-    return TopK(*_gather_order(input, order, axis))
+    return TopK(*_first_sorted("topk", input, axis, k, largest))
 
 
 @export("dl")
 @reads("sorted_sequence", "values")
-@computed_on_host("searchsorted")
 def searchsorted(sorted_sequence: Array, values: Array | Scalar, *, right: bool = False) -> Array:
     """The indices at which values can be inserted into a sorted sequence so that it stays sorted.
 
@@ -159,20 +179,40 @@ def searchsorted(sorted_sequence: Array, values: Array | Scalar, *, right: bool 
     Raises:
         ArgumentError: the shapes do not fit.
     """
-    sequence = sorted_sequence.on_host()
-    array = values.on_host() if isinstance(values, TensorBase) else np.asarray(values)
-    if sequence.ndim != 1 and sequence.shape[:-1] != array.shape[:-1]:
+    given = values if isinstance(values, TensorBase) else np.asarray(values)
+    per_row = len(sorted_sequence.shape) != 1
+    if per_row and sorted_sequence.shape[:-1] != given.shape[:-1]:
         raise ArgumentError(
-            f"[searchsorted] shapes {sequence.shape} and {array.shape} must be equal but for the last axis"
+            f"[searchsorted] shapes {sorted_sequence.shape} and {given.shape} must be equal but for the last "
+            "axis"
         )
-    side: Literal["left", "right"] = "right" if right else "left"
-    if sequence.ndim == 1:
-        indices = np.asarray(np.searchsorted(sequence, array, side))
-    else:
-        rows = math.prod(array.shape[:-1])
-        pairs = zip(sequence.reshape(rows, -1), array.reshape(rows, -1), strict=True)
-        indices = np.array([np.searchsorted(row, value, side) for row, value in pairs]).reshape(array.shape)
-    return to_device_of(sorted_sequence, indices.astype(np.int64))
+
+    def kernels() -> Array:
+        if not (isinstance(given, TensorBase) and given.device is sorted_sequence.device):
+            raise NoKernel("the values are no tensor of its device")
+        if given.dtype != sorted_sequence.dtype:
+            raise NoKernel(f"the dtypes differ, {sorted_sequence.dtype} and {given.dtype}")
+        sequence, points = (contiguous(tape.alias(x)) for x in (sorted_sequence, given))
+        return insertion_points(sequence, points, right=right)
+
+    def host() -> Array:
+        sequence = sorted_sequence.on_host()
+        array = given.on_host() if isinstance(given, TensorBase) else given
+        side: Literal["left", "right"] = "right" if right else "left"
+        if per_row:
+            rows = math.prod(array.shape[:-1])
+            pairs = zip(
+                sequence.reshape(rows, math.prod(sequence.shape[-1:])),
+                array.reshape(rows, math.prod(array.shape[-1:])),
+                strict=True,
+            )
+            found = [np.searchsorted(row, value, side) for row, value in pairs]
+            indices = np.array(found).reshape(array.shape)
+        else:
+            indices = np.asarray(np.searchsorted(sequence, array, side))
+        return to_device_of(sorted_sequence, indices.astype(np.int64))
+
+    return by_kernels_or_host("searchsorted", sorted_sequence, kernels, host)
 
 
 @export("dl")

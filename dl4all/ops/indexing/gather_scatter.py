@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dl4all.errors import DTypeError, ShapeError
-from dl4all.ops.core import strides
+from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.core.vmap_hook import reads
@@ -31,7 +32,10 @@ from dl4all.ops.indexing.indices import (
 )
 from dl4all.ops.indexing.rows import as_three_axes, put_rows, select_indices, take_rows, take_rows_backward
 from dl4all.ops.memory.copy import fill_with, new_like
-from dl4all.ops.memory.views import expand, flatten, narrow, reshape
+from dl4all.ops.memory.views import contiguous, expand, flatten, narrow, reshape
+from dl4all.ops.sorting.compaction import coordinates, positions
+from dl4all.ops.sorting.placement import by_kernels_or_host
+from dl4all.ops.sorting.selection import select_in_rows
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -318,13 +322,27 @@ def masked_select(input: T, mask: Array | NDArray | Sequence[object]) -> T:
         >>> dl.masked_select(dl.tensor([1.0, 2.0, 3.0]), dl.tensor([True, False, True])).tolist()
         [1.0, 3.0]
     """
-    array = bool_mask("masked_select", mask)
+    given = mask if isinstance(mask, TensorBase) else np.asarray(mask)
+    if given.dtype != np.bool_:
+        bool_mask("masked_select", mask)  # raises
     try:
-        shape = np.broadcast_shapes(input.shape, array.shape)
+        shape = np.broadcast_shapes(input.shape, given.shape)
     except ValueError:
-        raise ShapeError(f"[masked_select] shapes {input.shape} and {array.shape} do not broadcast") from None
-    indices = np.flatnonzero(np.broadcast_to(array, shape))
-    return select_indices(flatten(expand(input, shape)), 0, Indices(indices))
+        raise ShapeError(f"[masked_select] shapes {input.shape} and {given.shape} do not broadcast") from None
+
+    def kernels() -> T:
+        if not (isinstance(mask, TensorBase) and mask.device is input.device):
+            raise NoKernel("the mask is no tensor of its device")
+        found = positions(contiguous(expand(mask, shape)))
+        row = reshape(expand(input, shape), 1, math.prod(shape))
+        result: T = reshape(select_in_rows(row, found), found.shape[1])
+        return result
+
+    def host() -> T:
+        indices = np.flatnonzero(np.broadcast_to(bool_mask("masked_select", mask), shape))
+        return select_indices(flatten(expand(input, shape)), 0, Indices(indices))
+
+    return by_kernels_or_host("masked_select", input, kernels, host, waits=True)
 
 
 @export("dl", "Tensor")
@@ -340,11 +358,23 @@ def nonzero(input: T, as_tuple: bool = False) -> Array:
         >>> dl.nonzero(dl.tensor([[0.0, 1.0], [2.0, 0.0]])).tolist()
         [[0, 1], [1, 0]]
     """
-    array = input.on_host()
-    result_class = type(input).result_class
-    if as_tuple:
-        axes = np.nonzero(array) if array.ndim else (np.zeros(int(bool(array)), np.int64),)
-        return tuple(
-            from_host(result_class, axis.astype(np.int64), input.device, copy=False) for axis in axes
-        )
-    return from_host(result_class, np.argwhere(array).astype(np.int64), input.device, copy=False)
+
+    def kernels() -> Array:
+        places = positions(contiguous(tape.alias(input)))
+        shape = input.shape if input.shape or not as_tuple else (1,)
+        found = coordinates(places, shape, by_axis=as_tuple)
+        if not as_tuple:
+            return found
+        return tuple(reshape(narrow(found, 0, axis, 1), places.shape[1]) for axis in range(len(shape)))
+
+    def host() -> Array:
+        array = input.on_host()
+        result_class = type(input).result_class
+        if as_tuple:
+            axes = np.nonzero(array) if array.ndim else (np.zeros(int(bool(array)), np.int64),)
+            return tuple(
+                from_host(result_class, axis.astype(np.int64), input.device, copy=False) for axis in axes
+            )
+        return from_host(result_class, np.argwhere(array).astype(np.int64), input.device, copy=False)
+
+    return by_kernels_or_host("nonzero", input, kernels, host, waits=True)

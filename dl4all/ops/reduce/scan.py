@@ -27,6 +27,7 @@ from dl4all.ops.reduce.row_kernels import (
     reads_vec4,
     row_shaders,
 )
+from dl4all.ops.sorting.integer_sums import cumulative_sums
 
 MIN_SLICE_ELEMENTS = 1024  # shorter slices are not worth a workgroup
 CUMSUM, SLICE_TOTALS, CUMSUM_OF_SLICES = (
@@ -87,6 +88,13 @@ def _run_scan(
     run(code, grid, push, x, starts, out)
 
 
+def _run_cumsum(out: TensorBase, input: TensorBase, dim: int, dtype: Any) -> None:
+    if out.dtype == np.int64:
+        cumulative_sums(out, input, one_axis("cumsum", dim, len(out.shape)))
+    else:
+        _run_scan(out, input, dim)
+
+
 def _host_scan(f: Any, x: Any, dim: int, dtype: Any) -> Any:
     """NumPy's cumsum or cumprod `f`, in float64 as it goes element by element; 0-d arrays are vectors."""
     wide = np.float64 if dtype.kind == "f" else dtype
@@ -101,7 +109,7 @@ def _infer_scan(name: str, input: TensorBase, dim: Any, dtype: Any) -> Result:
 @export("dl", "Tensor", "Tensor_")
 @op(
     infer=lambda input, dim, dtype: _infer_scan("cumsum", input, dim, dtype),
-    kernel=Kernel(lambda out, input, dim, dtype: _run_scan(out, input, dim), CUMSUM_SHADERS),
+    kernel=Kernel(_run_cumsum, CUMSUM_SHADERS, ("float32", "int64")),
     examples=SCAN_EXAMPLES,
 )
 def cumsum(input: Array, dim: int, *, dtype: DTypeLike = None) -> Array:

@@ -1,0 +1,37 @@
+"""Cumulative sums of integers and bools by a kernel, as int64."""
+
+from __future__ import annotations
+
+import math
+
+from dl4all.ops.core.launch import NoKernel, pack, run, shader
+from dl4all.ops.core.op import SHARED
+from dl4all.ops.core.tensor_base import DTYPES, TensorBase
+from dl4all.ops.memory.views import contiguous
+from dl4all.ops.sorting.keys import KEY_KINDS, workgroups
+from dl4all.ops.sorting.placement import prefers_host
+
+SUMS = {
+    dtype.name: shader("sorting/sums.comp", KIND=KEY_KINDS[dtype.kind], BYTES=dtype.itemsize)
+    for dtype in DTYPES
+    if dtype.kind != "f"
+}
+SHARED.extend(dict.fromkeys(SUMS.values()))
+
+
+def cumulative_sums(out: TensorBase, input: TensorBase, axis: int) -> None:
+    """Fill an int64 tensor with the sums of each element and all earlier ones along an axis.
+
+    Raises:
+        NoKernel: the input is of floats, or the host sums faster.
+    """
+    if input.dtype.name not in SUMS:
+        raise NoKernel(f"no kernel adds up {input.dtype} as int64")
+    if prefers_host(out.device, out.numel(), waits=False):
+        raise NoKernel("a software driver's kernel is slower than the host")
+    shape = out.shape or (1,)
+    size, inner = shape[axis], math.prod(shape[axis + 1 :])
+    rows = out.numel() // size
+    x = contiguous(input)
+    groups, columns = workgroups(rows)
+    run(SUMS[x.dtype.name], groups, pack(rows, size, inner, x.offset, columns), x, out)

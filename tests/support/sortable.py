@@ -1,0 +1,34 @@
+"""Numbers that are hard to sort: with ties, nan, infinities, zeros of both signs and the ends of a dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+NDArray = npt.NDArray[Any]
+
+
+def sortable(shape: tuple[int, ...], dtype: npt.DTypeLike, seed: int = 0) -> NDArray:
+    """Elements of a dtype, about half of which come several times."""
+    rng = np.random.default_rng(seed)
+    kind: np.dtype[Any] = np.dtype(dtype)
+    if kind.kind == "b":
+        return rng.random(shape) < 0.5
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        wide = rng.integers(limits.min, limits.max, shape, kind, endpoint=True)
+        return np.where(rng.random(shape) < 0.5, wide, rng.integers(0, 9, shape, kind)).astype(kind)
+    x = np.where(rng.random(shape) < 0.5, rng.standard_normal(shape), rng.integers(-9, 9, shape)).astype(kind)
+    for special in (np.nan, np.inf, -np.inf, 0.0, -0.0, np.finfo(kind).smallest_subnormal):
+        x[rng.random(shape) < 0.04] = special
+    return x
+
+
+def stable_order(x: NDArray, *, descending: bool) -> NDArray:
+    """NumPy's order along the last axis, equal elements in their own order in either direction."""
+    if not descending:
+        return np.argsort(x, axis=-1, kind="stable")
+    flipped = np.argsort(np.flip(x, -1), axis=-1, kind="stable")
+    return x.shape[-1] - 1 - np.flip(flipped, -1)
