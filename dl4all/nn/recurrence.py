@@ -146,7 +146,7 @@ def _gradients_by_steps(
     needs: Sequence[bool],
 ) -> list[Any]:
     """The gradients of all inputs, which can be differentiated again."""
-    inputs = [None if t is None else _same(t) for t in (x, *states, *weights)]
+    inputs: list[Any] = [None if t is None else _same(t) for t in (x, *states, *weights)]
     count = 1 + len(states)
     y, last = by_steps(inputs[0], tuple(inputs[1:count]), Weights(*inputs[count:]), how)
     given = [(r, g) for r, g in zip((y, *last), grads, strict=True) if g is not None]
