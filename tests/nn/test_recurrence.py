@@ -40,7 +40,7 @@ def differentiate(
 ) -> Any:
     """Results and gradients of all operands; in float64 if `place` is None."""
     make = LAYOUTS[layout_name]
-    tensors = [
+    tensors: list[Any] = [
         None
         if a is None
         else (

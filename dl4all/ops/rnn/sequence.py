@@ -58,12 +58,11 @@ class Product:
             vectors = x.as_strided((rows, p.k), (p.k, 1), x_at)
             matvec(out, vectors, self._weight, self._bias, rows)
             return
-        part = replace(p, m=rows, a_offset=x_at, c_offset=out_at)
-        bias = self._bias
+        changes: dict[str, Any] = {"m": rows, "a_offset": x_at, "c_offset": out_at}
         if self._adds:
-            part = replace(part, bias_offset=out_at, bias_row=p.n, matrix=True)
-            bias = out
-        gemm_with_tile(self._tile, out, x, self._weight, bias, part)
+            changes.update(bias_offset=out_at, bias_row=p.n, matrix=True)
+        bias = out if self._adds else self._bias
+        gemm_with_tile(self._tile, out, x, self._weight, bias, replace(p, **changes))
 
 
 def _check(
