@@ -4,10 +4,10 @@
     python benchmarks/recurrent.py --before ../before [--device vulkan:0] [--rounds 5] [--json]
 
 The step is forward, the mean of the squared last outputs, backward, and SGD. ``dispatches`` are counted on
-the null device, which has no driver. Times are wall time until the device is done: the least of the repeats in
-each process, the median of the processes, which take turns, as nothing else tells a slower machine from slower
-code. Ratios above 1 say how many times faster the step has become; ``PyTorch`` is what PyTorch takes on the
-CPU in as many threads as it likes, if it is installed.
+the null device, which has no driver. Times are wall time until the device is done: the least of the repeats
+in each process, the median of the processes, which take turns, as nothing else tells a slower machine from
+slower code. Ratios above 1 say how many times faster the step has become; ``PyTorch`` is what PyTorch takes
+on the CPU in as many threads as it likes, if it is installed.
 """
 
 from __future__ import annotations
