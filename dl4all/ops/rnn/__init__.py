@@ -1,4 +1,4 @@
-"""One step of recurrent networks."""
+"""Single steps of recurrent networks, and whole sequences."""
 
 from __future__ import annotations
 
