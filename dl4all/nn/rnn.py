@@ -7,17 +7,13 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.nn import functional, init
+from dl4all.nn import functional, init, recurrence
 from dl4all.nn.module import Module, Parameter
+from dl4all.nn.recurrence import States, Steps, Weights
 from dl4all.nn.utils.rnn import PackedSequence
 from dl4all.ops.core.limits import LAYERS, integer
-from dl4all.ops.rnn.gates import split_rows
-from dl4all.ops.rnn.lstm import lstm_states
 from dl4all.tensor.creation import zeros
 from dl4all.tensor.tensor import Tensor
-
-States: TypeAlias = tuple[Tensor, ...]
-"""The hidden state, and for an LSTM the cell state."""
 
 Hidden: TypeAlias = Tensor | States
 """States as users pass and get them: a tensor, or for an LSTM the pair (hidden, cell)."""
@@ -60,12 +56,15 @@ class _Recurrence(Module):
             parameter = Parameter(init.fan_in_uniform(shape, hidden)) if exists else None
             setattr(self, name + suffix, parameter)
 
-    def _step(
-        self, gates_x: Tensor, states: States, weight: Tensor, bias: Tensor | None, projection: Tensor | None
-    ) -> States:
-        gates_h = functional.linear(states[0], weight, bias)
-        function = ops.tanh if self.nonlinearity == "tanh" else ops.relu
-        return (function(gates_x + gates_h),)
+    @property
+    def _mode(self) -> str:
+        """What :mod:`dl4all.nn.recurrence` calls the kind of layer."""
+        return self.nonlinearity
+
+    def _weights(self, suffix: str = "") -> Weights:
+        """The parameters of one layer in one direction."""
+        names = Weights._fields if self.proj_size else Weights._fields[:-1]
+        return Weights(*(getattr(self, name + suffix) for name in names))
 
     def _initial_states(self, hx: Any, rows: tuple[int, ...], input: Tensor) -> States:
         """The initial states, zeros if there are none.
@@ -104,11 +103,9 @@ class _LstmStep(_Recurrence):
 
     gates, states = 4, 2
 
-    def _step(
-        self, gates_x: Tensor, states: States, weight: Tensor, bias: Tensor | None, projection: Tensor | None
-    ) -> States:
-        h, c = lstm_states(gates_x, functional.linear(states[0], weight, bias), states[1])
-        return (h if projection is None else functional.linear(h, projection)), c
+    @property
+    def _mode(self) -> str:
+        return "lstm"
 
 
 class _GruStep(_Recurrence):
@@ -116,10 +113,9 @@ class _GruStep(_Recurrence):
 
     gates = 3
 
-    def _step(
-        self, gates_x: Tensor, states: States, weight: Tensor, bias: Tensor | None, projection: Tensor | None
-    ) -> States:
-        return (ops.gru_step(gates_x, functional.linear(states[0], weight, bias), states[0]),)
+    @property
+    def _mode(self) -> str:
+        return "gru"
 
 
 class _RecurrentLayers(_Recurrence):
@@ -200,41 +196,18 @@ class _RecurrentLayers(_Recurrence):
     def _run_layers(self, x: Tensor, sizes: Sequence[int], states: States) -> tuple[Tensor, States]:
         """Run all layers over packed rows; `sizes` says how many rows each time step has."""
         last_states: list[States] = []
+        directions = [Steps(self._mode, tuple(sizes), reverse) for reverse in (False, True)]
         for layer in range(self.num_layers):
             if layer and self.dropout:
                 x = functional.dropout(x, self.dropout, self.training)
             outputs = []
             for direction, suffix in enumerate(self._suffixes(layer)):
                 first = tuple(s[layer * self._directions + direction] for s in states)
-                y, last = self._run_layer(x, sizes, first, suffix, reverse=direction == 1)
+                y, last = recurrence.run(x, first, self._weights(suffix), directions[direction])
                 outputs.append(y)
                 last_states.append(last)
             x = ops.cat(outputs, 1) if self.bidirectional else outputs[0]
         return x, tuple(ops.stack([states[k] for states in last_states]) for k in range(self.states))
-
-    def _run_layer(
-        self, x: Tensor, sizes: Sequence[int], first: States, suffix: str, *, reverse: bool
-    ) -> tuple[Tensor, States]:
-        """Run one layer in one direction; returns the outputs and the last states."""
-        weights = [getattr(self, n + suffix) for n in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")]
-        weights.append(getattr(self, f"weight_hr{suffix}") if self.proj_size else None)
-        steps = split_rows(functional.linear(x, *weights[:2]), sizes)
-        count = sizes[-1] if reverse else sizes[0]
-        states = _rows(first, 0, count)
-        finished: list[States] = []
-        outputs: list[Tensor] = []
-        for gates_x in reversed(steps) if reverse else steps:
-            size = gates_x.shape[0]
-            if size < count:  # some sequences have ended
-                finished.append(_rows(states, size, count))
-                states = _rows(states, 0, size)
-            elif size > count:  # in reverse, some sequences begin
-                states = _concatenate([states, _rows(first, count, size)])
-            count = size
-            states = self._step(gates_x, states, *weights[2:])
-            outputs.append(states[0])
-        y = ops.cat(outputs[::-1] if reverse else outputs)
-        return y, _concatenate([states, *reversed(finished)])
 
     def extra_repr(self) -> str:
         arguments = [str(self.input_size), str(self.hidden_size)]
@@ -244,16 +217,6 @@ class _RecurrentLayers(_Recurrence):
         }  # fmt: skip
         arguments += [f"{k}={getattr(self, k)}" for k, v in defaults.items() if getattr(self, k) != v]
         return ", ".join(arguments)
-
-
-def _rows(states: States, start: int, end: int) -> States:
-    """The states of some of the sequences."""
-    return tuple(s if (start, end) == (0, s.shape[0]) else s[start:end] for s in states)
-
-
-def _concatenate(parts: list[States]) -> States:
-    """The states of several groups of sequences as one."""
-    return parts[0] if len(parts) == 1 else tuple(ops.cat(kind) for kind in zip(*parts, strict=True))
 
 
 class RNN(_RecurrentLayers):
@@ -369,10 +332,9 @@ class _RecurrentCell(_Recurrence):
         if unbatched and hx is not None:
             hx = tuple(h.unsqueeze(0) for h in hx) if self.states > 1 else hx.unsqueeze(0)
         states = self._initial_states(hx, (x.shape[0],), x)
-        weight_ih, bias_ih, weight_hh, bias_hh = (
-            getattr(self, name) for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
-        )
-        states = self._step(functional.linear(x, weight_ih, bias_ih), states, weight_hh, bias_hh, None)
+        weights = self._weights()
+        gates_x = functional.linear(x, weights.weight_ih, weights.bias_ih)
+        states = recurrence.step(gates_x, states, weights, self._mode)
         return self._hidden(tuple(s.squeeze(0) for s in states) if unbatched else states)
 
     def extra_repr(self) -> str:

@@ -1085,6 +1085,29 @@ def gru_step(gates_x: Tensor, gates_h: Tensor, hidden: Tensor) -> Tensor: ...
 def gru_step_backward(grad: Tensor, gates_x: Tensor, gates_h: Tensor, hidden: Tensor) -> Tensor: ...
 def lstm_step(gates_x: Tensor, gates_h: Tensor, cell: Tensor) -> Tensor: ...
 def lstm_step_backward(grad: Tensor, gates: Tensor, cell: Tensor) -> Tensor: ...
+def recurrent_sequence(
+    gates_x: Tensor,
+    hidden: Tensor,
+    weight: Tensor,
+    cell: Tensor | None = None,
+    bias: Tensor | None = None,
+    projection: Tensor | None = None,
+    mode: str = "lstm",
+    sizes: tuple[int, ...] = ...,
+    reverse: bool = False,
+    save: bool = True,
+) -> Tensor: ...
+def recurrent_sequence_backward(
+    grad: Tensor,
+    result: Tensor,
+    weight: Tensor,
+    grad_hidden: Tensor | None = None,
+    grad_cell: Tensor | None = None,
+    projection: Tensor | None = None,
+    mode: str = "lstm",
+    sizes: tuple[int, ...] = ...,
+    reverse: bool = False,
+) -> Tensor: ...
 
 __all__ = [
     "REGISTRY",
@@ -1426,6 +1449,8 @@ __all__ = [
     "random_dropout",
     "ravel",
     "reciprocal",
+    "recurrent_sequence",
+    "recurrent_sequence_backward",
     "relu",
     "relu6",
     "relu_backward",

@@ -48,8 +48,8 @@ SEVERAL_WRITTEN = (
     "indexing/check_indices.comp",
     "sorting/tile.comp",
 )
-"""Those that write more than a result: the state of an optimizer, scores, gradients of filters, what is noted of
-indices that are out of range, and indices beside the keys that they belong to."""
+"""Those that write more than a result: the state of an optimizer, scores, gradients of filters, what is noted
+of indices that are out of range, and indices beside the keys that they belong to."""
 
 
 @pytest.mark.parametrize("shader", SHADERS, ids=lambda shader: shader.name)
