@@ -135,11 +135,12 @@ unless :mod:`dl4all.ops.linalg.sum_slices` shares the sums among workgroups."""
 LLVMPIPE_TILES = {
     (True, PANEL): "shuffle 64x28",
     (True, NARROW.columns): "words64 64x16",
-    (False, PANEL): "words64 64x28",
-    (False, NARROW.columns): "words64 64x16",
+    (False, PANEL): "shuffle 32x12",
+    (False, NARROW.columns): "shuffle 32x12",
 }
-"""llvmpipe's tiles, by whether it has AVX-512 and how many columns B's panels have. Smaller ones are better
-where loads are cheap and there are only 16 registers."""
+"""llvmpipe's tiles, by whether it has AVX-512 and how many columns B's panels have. Texel buffers make loads
+cheap, and on the processors without AVX-512 that were measured larger tiles then only spill."""
+LLVMPIPE_FEW_ROWS = "shuffle 32x12"  # where most rows of a higher tile would be empty
 
 # Hardware whose shared memory lies in the same memory as everything else: nothing is won by copying to it.
 DRIVERS_WITHOUT_FAST_SHARED_MEMORY = frozenset(
@@ -324,10 +325,11 @@ def _key(p: GemmProblem) -> tuple[int, ...]:
 
 def _rule(info: DeviceInfo, key: tuple[int | str, ...]) -> tuple[str, ...]:
     """The best tiles for a kind of device and a class of problems; the last one fits every device."""
+    m, n, k, batch = (3 * 2 ** int(bits) // 4 for bits in key[:4])  # in the middle of the class
     if info.short_subgroups:
         columns = NARROW.columns if key[-1] == NARROW.columns else PANEL
-        return LLVMPIPE_TILES[llvmpipe_has_avx512(), columns], f"shuffle 64x{columns}"
-    m, n, k, batch = (3 * 2 ** int(bits) // 4 for bits in key[:4])  # in the middle of the class
+        usual = LLVMPIPE_TILES[llvmpipe_has_avx512(), columns]
+        return *((LLVMPIPE_FEW_ROWS,) if m < 32 else ()), usual, f"shuffle 64x{columns}"
     if (
         info.type not in ("discrete", "integrated", "virtual")
         or info.driver_id in DRIVERS_WITHOUT_FAST_SHARED_MEMORY

@@ -323,7 +323,9 @@ def test_tiles_of_llvmpipe_without_tuning(avx512: bool, panel: int, monkeypatch:
     wanted = SPACE.rule(lanes, key)
     assert wanted[0] == module.LLVMPIPE_TILES[avx512, panel or PANEL]
     assert SPACE.usual(device, key).startswith("shuffle")  # it has no 64-bit integers
-    assert {TILES[name].columns for name in wanted} == {panel or PANEL}
+    assert wanted[-1] == f"shuffle 64x{panel or PANEL}"
+    few = SPACE.key(GemmProblem(17, 64, 64, 64, panel or 64, 64, panel=panel, panel_step=64 * panel))
+    assert SPACE.rule(lanes, few) == (module.LLVMPIPE_FEW_ROWS, *wanted)
 
 
 @pytest.mark.parametrize("name", [name for name, tile in TILES.items() if tile.form in ("plain", "shared")])
