@@ -380,13 +380,13 @@ class Device:
         self.synchronize()
         return HostView(storage.span, storage).bytes()[: storage.nbytes]
 
-    def fill(self, storage: Storage, word: int, place: int | None = None) -> None:
-        """Fill a storage, or the word at one place of it, with a 32-bit pattern."""
+    def fill(self, storage: Storage, word: int, first: int = 0, count: int | None = None) -> None:
+        """Fill a storage, or `count` of its words from the first on, with a 32-bit pattern."""
         if storage.nbytes:
             storage.settle()
-            start, nbytes = (0, -(-storage.nbytes // 4) * 4) if place is None else (4 * place, 4)
+            nbytes = 4 * (-(-storage.nbytes // 4) - first if count is None else count)
             with self._lock:
-                self._stream.fill(Fill(Span(storage.buffer, storage.span.offset + start, nbytes), word))
+                self._stream.fill(Fill(Span(storage.buffer, storage.span.offset + 4 * first, nbytes), word))
 
     def adopt(self, array: npt.NDArray[Any], tag: str = "") -> Storage:
         """On the CPU, use a contiguous array's own memory as a storage, without a copy."""

@@ -55,12 +55,13 @@ def test_each_op(op: Op[...], case: Example) -> None:
 
 
 def test_ops_without_a_batching_rule() -> None:
-    """The losses by class are made of other ops within vmap, and dropout draws a mask for all samples."""
+    """Losses by class and sequences are made of other ops within vmap; dropout draws a mask for all samples."""
     without = {
         name for name, op in REGISTRY.items() if name not in batched_tensor.RULES and not op.elementwise
     }
     by_class = {"cross_entropy_each", "cross_entropy_backward", "nll_each", "nll_backward"}
-    assert without == by_class | {"random_dropout"}
+    sequences = {"recurrent_sequence", "recurrent_sequence_backward"}
+    assert without == by_class | sequences | {"random_dropout"}
     assert batched_tensor.RULES.keys() - REGISTRY.keys() == {"elementwise"}
 
 

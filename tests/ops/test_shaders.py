@@ -20,6 +20,7 @@ from dl4all.ops.core import autotune
 from dl4all.ops.core.op import OPTIONAL_SHADERS, Example, Op
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.ops.memory.conversion import CASTS
+from dl4all.ops.reduce import row_kernels
 from dl4all.runtime import spirv
 from dl4all.runtime.null.backend import NullBackend
 from dl4all.runtime.vulkan.backend import VulkanBackend
@@ -81,12 +82,15 @@ class Hardware:
     info: dict[str, Any] = dataclasses.field(default_factory=dict)
     without: frozenset[str] = frozenset()
     tuned: tuple[str, ...] = ()  # candidates, wherever they fit
+    least_steps: int = row_kernels.LEAST_STEPS  # of a row for a subgroup
 
 
 HARDWARE = {
     "as it is": Hardware(),
     "without features": Hardware(without=frozenset({"int64"})),
     "a GPU": Hardware({"type": "discrete"}),
+    "a GPU, for any row": Hardware({"type": "discrete"}, least_steps=1),
+    "a GPU without subgroups": Hardware({"type": "discrete"}, without=frozenset({"subgroup_arithmetic"})),
     "tuned": Hardware(tuned=("words64 64x16", "workgroup", "fft")),
     "tuned, without features": Hardware(without=frozenset({"int64"}), tuned=("shuffle 64x16",)),
     "a tuned GPU": Hardware({"type": "discrete"}, tuned=("shared 64x64", "fft")),
@@ -109,6 +113,7 @@ def test_ops_launch_the_shaders_that_they_declare(monkeypatch: pytest.MonkeyPatc
     left = [op for op in REGISTRY.values() if op.kernel]
     for hardware in HARDWARE.values():
         _tune(monkeypatch, hardware.tuned)
+        monkeypatch.setattr(row_kernels, "LEAST_STEPS", hardware.least_steps)
         with _opened(hardware) as place:
             complete = place.info.driver == "llvmpipe" and (place.features or hardware.without)
             _launch(place, left, loaded)
@@ -218,7 +223,8 @@ def _opened(hardware: Hardware) -> Iterator[dl.Device]:
     """vulkan:0 anew, without programs, as if it were other hardware; closed again, for it holds many."""
     backend = VulkanBackend(0)
     place = dl.Device("vulkan:0", backend)
-    place.info = dataclasses.replace(place.info, **hardware.info)
+    features = place.info.features - hardware.without
+    place.info = dataclasses.replace(place.info, features=features, **hardware.info)
     place.features -= hardware.without
     try:
         yield place

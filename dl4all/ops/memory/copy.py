@@ -138,12 +138,14 @@ def fill_with(target: TensorBase, value: Any, name: str = "fill_") -> None:
         _assign_on_host(target, element)
         return
     words = np.frombuffer(element.tobytes() * (4 if element.itemsize < 8 else 1), np.uint32)
-    fills_storage = target.is_contiguous() and target.numel() * element.itemsize == target.storage.nbytes
-    if fills_storage and (words == words[0]).all():
-        target.device.fill(target.storage, int(words[0]))
-    elif fills_storage and target.numel() == 1:
-        for place, word in enumerate(words.tolist()):
-            target.device.fill(target.storage, word, place)
+    start, nbytes = target.offset * element.itemsize, target.numel() * element.itemsize
+    whole_words = start % 4 == 0 and (nbytes % 4 == 0 or start + nbytes == target.storage.nbytes)
+    first, count = start // 4, -(-nbytes // 4)
+    if target.is_contiguous() and whole_words and (words == words[0]).all():
+        target.device.fill(target.storage, int(words[0]), first, count)
+    elif target.is_contiguous() and whole_words and target.numel() == 1:
+        for place, word in enumerate(words.tolist(), first):
+            target.device.fill(target.storage, word, place, 1)
     else:
         copy_into(target, from_host(type(target).result_class, element, target.device, copy=False))
 

@@ -252,8 +252,8 @@ def _form(layout: _Layout, offset: int, device: Device) -> int:
         return TREE
     if device.info.short_subgroups:
         return SHUFFLE
-    steps = math.prod(layout.sizes) // 4
-    return ARITHMETIC if row_kernels.adds_in_subgroups(device) and 2 * steps >= LEAST_GROUP else TREE
+    in_subgroups = row_kernels.adds_in_subgroups(device)
+    return ARITHMETIC if in_subgroups and math.prod(layout.sizes) // 4 >= row_kernels.LEAST_STEPS else TREE
 
 
 def _reads_vec4(layout: _Layout, offset: int) -> bool:

@@ -32,6 +32,7 @@ KEPT = (4, 2)
 """Vec4s or elements that an invocation keeps in registers, at most, of one operand or of each of two."""
 
 LEAST_GROUP, LARGEST_GROUP = 64, 512  # a wave of any GPU is full; a row of several thousand elements fits
+LEAST_STEPS = LEAST_GROUP // 2  # vec4s or elements of a row; with fewer most invocations would be idle
 
 
 RowShaders: TypeAlias = Mapping[tuple[int, bool], Shader]
@@ -98,7 +99,7 @@ def group_in_registers(steps: int, operands: int, device: Device) -> tuple[int, 
 
     None where a row is too long, or so short that most invocations of a workgroup would be idle.
     """
-    if not adds_in_subgroups(device) or 2 * steps < LEAST_GROUP:
+    if not adds_in_subgroups(device) or steps < LEAST_STEPS:
         return None
     size, most = LEAST_GROUP, min(LARGEST_GROUP, device.info.limits.workgroup_invocations)
     while size * KEPT[operands - 1] < steps:
