@@ -55,7 +55,7 @@ def test_each_op(op: Op[...], case: Example) -> None:
 
 
 def test_ops_without_a_batching_rule() -> None:
-    """Losses by class and sequences are made of other ops within vmap; dropout draws a mask for all samples."""
+    """Losses by class and sequences are made of other ops within vmap; dropout draws one mask for all."""
     without = {
         name for name, op in REGISTRY.items() if name not in batched_tensor.RULES and not op.elementwise
     }

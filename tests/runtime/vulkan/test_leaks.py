@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from pathlib import Path
 
@@ -20,6 +21,14 @@ TIMES = 10_000 if FULL else 1_000
 SAMPLE = TIMES // 10
 CYCLE = 100 if FULL else 25
 MEGABYTE = 1 << 20
+MOST_SUBMISSIONS = 4  # that one round of the test has under way
+
+
+def kept() -> int:
+    """Bytes of memory in use. Holes of the heap, which one compilation or another fills, are given back."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return int(psutil.Process().memory_info().rss)
 
 
 @pytest.mark.vulkan
@@ -32,7 +41,6 @@ def test_everything_thousands_of_times(limits: str, tmp_path: Path, monkeypatch:
     code = module(tmp_path)
     backend = VulkanBackend(0, zero_copy=False)
     stream, out = backend.stream, np.empty(N, np.uint32)
-    process = psutil.Process()
 
     def once(seed: int) -> None:
         program = backend.program(code, ())
@@ -54,11 +62,13 @@ def test_everything_thousands_of_times(limits: str, tmp_path: Path, monkeypatch:
     for i in range(TIMES):
         once(i)
         if i % SAMPLE == SAMPLE - 1:
-            gc.collect()
-            sizes.append(process.memory_info().rss)
+            sizes.append(kept())
             if i == SAMPLE - 1:
                 live = dict(driver.live)
-    assert dict(driver.live) == live
+    # There are as many fences as submissions ever ran at once, which is a matter of time: a few.
+    now = dict(driver.live)
+    assert now.pop("Fence", 0) <= live.pop("Fence", 0) + MOST_SUBMISSIONS
+    assert now == live
     assert sizes[-1] - sizes[2] < 8 * MEGABYTE, sizes
     backend.close()
     assert driver.left == {}
@@ -70,14 +80,12 @@ def test_devices_that_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     need("vulkan:0")
     driver = install(monkeypatch)
     code = module(tmp_path)
-    process = psutil.Process()
     sizes = []
     for i in range(4 * CYCLE):
         backend = VulkanBackend(0)
         play(backend, code)
         backend.close()
         if i % CYCLE == CYCLE - 1:
-            gc.collect()
-            sizes.append(process.memory_info().rss)
+            sizes.append(kept())
     assert driver.left == {}
     assert sizes[-1] - sizes[0] < 8 * MEGABYTE, sizes
