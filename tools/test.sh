@@ -43,7 +43,8 @@ types() {
 }
 # in two processes, as most tests keep one core busy; the rest of a process's share goes to whoever is done.
 # BLAS threads of both would wait for each other.
-PYTEST=(env OMP_NUM_THREADS=1 "$PY" -m pytest -q -n 2 --dist worksteal)
+# Few arenas: each of the C library's keeps holes that other threads cannot use.
+PYTEST=(env OMP_NUM_THREADS=1 MALLOC_ARENA_MAX=2 "$PY" -m pytest -q -n 2 --dist worksteal)
 check "${PYTEST[@]}"
 check types
 # What follows looks at commands, not at races within kernels: one thread of llvmpipe's a process is quicker.
