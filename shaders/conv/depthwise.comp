@@ -1,4 +1,5 @@
 #version 450
+#extension GL_EXT_control_flow_attributes : require
 // Depthwise convolution: each filter sees one channel, and `multiplier` filters see the same channel. There is
 // too little to multiply for a matrix product: one invocation computes one pixel of the result.
 //
@@ -6,7 +7,14 @@
 //  PASS=1  y (channels, pixels) from x (filters, out pixels): the gradient of the input
 //
 // Grid: pixels of y over the invocations of x, channels or filters in y and images in z, all in strides.
+// The window's sizes are constants of the program, so that the loops over it are unrolled.
 layout(local_size_x = 64) in;
+layout(constant_id = 0) const uint KERNEL_D = 1;
+layout(constant_id = 1) const uint KERNEL_H = 3;
+layout(constant_id = 2) const uint KERNEL_W = 3;
+layout(constant_id = 3) const uint STRIDE_D = 1;
+layout(constant_id = 4) const uint STRIDE_H = 1;
+layout(constant_id = 5) const uint STRIDE_W = 1;
 layout(binding = 0) restrict readonly buffer X { float x[]; };
 layout(binding = 1) restrict readonly buffer W { float w[]; };
 #if PASS
@@ -16,7 +24,6 @@ layout(binding = 2) restrict readonly buffer Bias { float bias[]; };  // any buf
 layout(binding = 3) restrict writeonly buffer Y { float y[]; };
 #endif
 layout(push_constant) uniform Push {
-    uint kernel_d, kernel_h, kernel_w, stride_d, stride_h, stride_w;
     uint padding_d, padding_h, padding_w, dilation_d, dilation_h, dilation_w;
     uint depth, height, width, out_depth, out_height, out_width;
     uint images, channels, multiplier, x_offset, w_offset;
@@ -29,18 +36,18 @@ layout(push_constant) uniform Push {
 float transposed(uint from, uint taps, uint d, uint h, uint w0) {
     float sum = 0.0;
     uint tap = taps;
-    for (uint a = 0; a < p.kernel_d; ++a) {
+    [[unroll]] for (uint a = 0; a < KERNEL_D; ++a) {
         const int deep = int(d + p.padding_d) - int(a * p.dilation_d);
-        const uint i = uint(deep) / p.stride_d;
-        const bool at_i = deep >= 0 && i * p.stride_d == uint(deep) && i < p.out_depth;
-        for (uint b = 0; b < p.kernel_h; ++b) {
+        const uint i = uint(deep) / STRIDE_D;
+        const bool at_i = deep >= 0 && i * STRIDE_D == uint(deep) && i < p.out_depth;
+        [[unroll]] for (uint b = 0; b < KERNEL_H; ++b) {
             const int down = int(h + p.padding_h) - int(b * p.dilation_h);
-            const uint j = uint(down) / p.stride_h;
-            const bool at_j = at_i && down >= 0 && j * p.stride_h == uint(down) && j < p.out_height;
-            for (uint c = 0; c < p.kernel_w; ++c) {
+            const uint j = uint(down) / STRIDE_H;
+            const bool at_j = at_i && down >= 0 && j * STRIDE_H == uint(down) && j < p.out_height;
+            [[unroll]] for (uint c = 0; c < KERNEL_W; ++c) {
                 const int right = int(w0 + p.padding_w) - int(c * p.dilation_w);
-                const uint k = uint(right) / p.stride_w;
-                const bool inside = at_j && right >= 0 && k * p.stride_w == uint(right) && k < p.out_width;
+                const uint k = uint(right) / STRIDE_W;
+                const bool inside = at_j && right >= 0 && k * STRIDE_W == uint(right) && k < p.out_width;
                 const float value = x[from + (inside ? (i * p.out_height + j) * p.out_width + k : 0)];
                 sum += inside ? value * w[tap] : 0.0;
                 ++tap;
@@ -54,13 +61,13 @@ float transposed(uint from, uint taps, uint d, uint h, uint w0) {
 float correlate(uint from, uint taps, uint d, uint h, uint w0) {
     float sum = 0.0;
     uint tap = taps;
-    for (uint a = 0; a < p.kernel_d; ++a) {
-        const uint i = d * p.stride_d + a * p.dilation_d - p.padding_d;  // negative ones wrap to large numbers
-        for (uint b = 0; b < p.kernel_h; ++b) {
-            const uint j = h * p.stride_h + b * p.dilation_h - p.padding_h;
+    [[unroll]] for (uint a = 0; a < KERNEL_D; ++a) {
+        const uint i = d * STRIDE_D + a * p.dilation_d - p.padding_d;  // negative ones wrap to large numbers
+        [[unroll]] for (uint b = 0; b < KERNEL_H; ++b) {
+            const uint j = h * STRIDE_H + b * p.dilation_h - p.padding_h;
             const bool at_j = i < p.depth && j < p.height;
-            for (uint c = 0; c < p.kernel_w; ++c) {
-                const uint k = w0 * p.stride_w + c * p.dilation_w - p.padding_w;
+            [[unroll]] for (uint c = 0; c < KERNEL_W; ++c) {
+                const uint k = w0 * STRIDE_W + c * p.dilation_w - p.padding_w;
                 const bool inside = at_j && k < p.width;
                 const float value = x[from + (inside ? (i * p.height + j) * p.width + k : 0)];
                 sum += (inside ? value : 0.0) * w[tap];
@@ -73,7 +80,7 @@ float correlate(uint from, uint taps, uint d, uint h, uint w0) {
 #endif
 
 void main() {
-    const uint taps = p.kernel_d * p.kernel_h * p.kernel_w;
+    const uint taps = KERNEL_D * KERNEL_H * KERNEL_W;
     const uint plane = p.depth * p.height * p.width;
     const uint out_plane = p.out_depth * p.out_height * p.out_width;
     const uint filters = p.channels * p.multiplier;

@@ -5,13 +5,26 @@ Where each filter sees one channel there is too little to multiply for a matrix 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dl4all.ops.conv.costs import COST_PER_LAUNCH
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
-from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, check_rounds, pack, run, shader, strided_grid
+from dl4all.ops.core.launch import (
+    MAX_GRID_SIZE,
+    ceil_div,
+    check_rounds,
+    pack,
+    rounded_groups,
+    run,
+    shader,
+    strided_grid,
+)
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.protocols import Grid
+from dl4all.runtime.spirv import Shader
+from dl4all.scheduler.device import Device
+from dl4all.scheduler.programs import Launch
 
 FORWARD = shader("conv/depthwise.comp", PASS=0)
 INPUT_GRADIENT = shader("conv/depthwise.comp", PASS=1)
@@ -33,39 +46,57 @@ def _cost(info: DeviceInfo, problem: Problem, direction: Direction) -> float:
 
 
 def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, problem: Problem) -> None:
-    rows, layers = min(problem.filters, MAX_GRID_SIZE), min(problem.images, MAX_GRID_SIZE)
-    wide, _, _ = strided_grid(problem.out_pixels, WORKGROUP)
-    rounds = ceil_div(problem.out_pixels, wide * WORKGROUP)
+    grid = _grid(problem.out_pixels, problem.filters, problem.images, out.device)
+    rounds = ceil_div(problem.out_pixels, grid[0] * WORKGROUP)
     check_rounds(out.device, rounds * problem.kernel_elements)
-    push = _push(problem, x.offset, w.offset, wide * WORKGROUP, rows, layers, *bias_constants(bias))
     flops = 2 * out.numel() * problem.kernel_elements
-    run(FORWARD, (wide, rows, layers), push, x, w, x if bias is None else bias, out, flops=flops)
+    operands = x, w, x if bias is None else bias
+    _launch(FORWARD, grid, problem, operands, out, bias_constants(bias), flops)
 
 
 def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, problem: Problem) -> None:
-    rows, layers = min(problem.channels, MAX_GRID_SIZE), min(problem.images, MAX_GRID_SIZE)
-    wide, _, _ = strided_grid(problem.in_pixels, WORKGROUP)
-    rounds = ceil_div(problem.in_pixels, wide * WORKGROUP)
+    grid = _grid(problem.in_pixels, problem.channels, problem.images, out.device)
+    rounds = ceil_div(problem.in_pixels, grid[0] * WORKGROUP)
     check_rounds(out.device, rounds * problem.kernel_elements * (problem.filters // problem.channels))
-    push = _push(problem, g.offset, w.offset, wide * WORKGROUP, rows, layers, 0, 0)
     flops = 2 * g.numel() * problem.kernel_elements
-    run(INPUT_GRADIENT, (wide, rows, layers), push, g, w, out, flops=flops)
+    _launch(INPUT_GRADIENT, grid, problem, (g, w), out, (0, 0), flops)
 
 
 def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Problem) -> None:
     rows = min(problem.filters, MAX_GRID_SIZE)
     check_rounds(out.device, problem.images * (ceil_div(problem.out_pixels, WORKGROUP) + 1))
-    push = _push(problem, g.offset, x.offset, rows)
+    push = pack(
+        *problem.win.words, *problem.size, *problem.out_size,
+        problem.images, problem.channels, problem.filters // problem.channels, g.offset, x.offset, rows,
+    )  # fmt: skip
     flops = 2 * g.numel() * problem.kernel_elements
     run(WEIGHT_GRADIENT, (problem.kernel_elements, rows, 1), push, g, x, out, flops=flops)
 
 
-def _push(problem: Problem, *rest: int) -> bytes:
-    multiplier = problem.filters // problem.channels
-    return pack(
-        *problem.win.words, *problem.size, *problem.out_size,
-        problem.images, problem.channels, multiplier, *rest,
+def _grid(pixels: int, planes: int, images: int, device: Device) -> Grid:
+    """Pixels, planes of an image and images; the kernel strides over all three."""
+    wide, _, _ = strided_grid(pixels, WORKGROUP)
+    return wide, min(rounded_groups(planes, device), MAX_GRID_SIZE), min(images, MAX_GRID_SIZE)
+
+
+def _launch(
+    code: Shader,
+    grid: Grid,
+    problem: Problem,
+    operands: Sequence[TensorBase],
+    out: TensorBase,
+    bias: Sequence[int],
+    flops: int,
+) -> None:
+    wide, rows, layers = grid
+    win, multiplier = problem.win, problem.filters // problem.channels
+    push = pack(
+        *win.before, *win.dilation, *problem.size, *problem.out_size,
+        problem.images, problem.channels, multiplier, operands[0].offset, operands[1].offset,
+        wide * WORKGROUP, rows, layers, *bias,
     )  # fmt: skip
+    launch = Launch(code, grid, push, (*win.kernel, *win.stride), flops=flops)
+    out.device.launch(launch, *(operand.storage for operand in operands), out.storage)
 
 
 ALGORITHM = Algorithm(
