@@ -161,13 +161,13 @@ LOOPS_SHOWN = ("gemm shared", "gemm plain", "conv implicit_gemm", "conv direct")
 def page_loops(collections: Iterable[Collection]) -> str:
     """For each main loop a cell a family."""
     made = [one for one in in_order(collections) if FAMILIES[one.family].vendor == "amd"]
-    users = dict.fromkeys(
+    users = {
         one.used_by[name]
         for one in made
         for name, found in one.kernels.items()
         if found.loop is not None and one.used_by[name].startswith(LOOPS_SHOWN)
-    )
-    shown = [user for user in users if "," not in user and "unaligned" not in user]
+    }
+    shown = sorted(user for user in users if "," not in user and "unaligned" not in user)
     return table(
         ("used by", *(one.family for one in made)),
         ((user, *(_cell(one, user) for one in made)) for user in shown),

@@ -12,7 +12,8 @@ from tools.kernel_figures.figures import Figures
 SHARE_TOLERANCE = 0.02  # of an FMA share, between two versions of a kernel
 SIZE_TOLERANCE = 0.1  # of a kernel's instructions
 PRODUCTS = ("linalg/", "conv/", "attention/flash")  # whose kernels need many registers
-ARITHMETIC = ("linalg/", "conv/", "attention/", "rnn/")  # what FMAs hold up; all other kernels wait for memory
+# What FMAs hold up; all other kernels wait for memory.
+ARITHMETIC = ("linalg/", "conv/", "attention/", "rnn/")
 STAGED_FMAS = 64  # of a round, from which on a loop that reads shared memory is a staged product
 
 # Mesa's first versions for RDNA 3 give a kernel half of its registers: not to be judged by.
