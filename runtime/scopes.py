@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -56,3 +57,34 @@ def assigned(setting: Setting[T], value: T) -> Iterator[None]:
             scope = scope.outer
         if scope is own:
             present["value"], present["scope"] = own.before, own.outer
+
+
+class Undo(AbstractContextManager[None]):
+    """Remembers a variable of a module, and puts it back when its ``with`` block ends; without one, never.
+
+    >>> names = {"mode": "warn"}
+    >>> undo = Undo(names, "mode")
+    >>> names["mode"] = "error"
+    >>> with undo:
+    ...     names["mode"]
+    'error'
+    >>> names["mode"]
+    'warn'
+    """
+
+    def __init__(self, names: dict[str, Any], name: str) -> None:
+        self._block = _until_the_end(names, name, names[name])
+
+    def __enter__(self) -> None:
+        self._block.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._block.__exit__(None, None, None)
+
+
+@contextlib.contextmanager
+def _until_the_end(names: dict[str, Any], name: str, former: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        names[name] = former

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import get_args
 
 from dl4all import config
 from dl4all.config import CheckMode
 from dl4all.errors import ArgumentError
+from dl4all.runtime.scopes import Undo
 
 _checks: CheckMode | None = None  # what the settings say, until they are looked at or debug() is called
 
@@ -38,31 +37,9 @@ def debug(*, checks: CheckMode) -> AbstractContextManager[None]:
         modes = " or ".join(get_args(CheckMode))
         raise ArgumentError(f"[debug] checks must be {modes}, got {checks!r}")
     global _checks
-    undo = _Undo(_checks)
+    undo = Undo(globals(), "_checks")
     _checks = checks
     return undo
-
-
-class _Undo(AbstractContextManager[None]):
-    """Puts the former setting back when its block ends, or is garbage as an exception came at its end."""
-
-    def __init__(self, former: CheckMode | None) -> None:
-        self._block = _until_the_end(former)
-
-    def __enter__(self) -> None:
-        self._block.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        self._block.__exit__(None, None, None)
-
-
-@contextlib.contextmanager
-def _until_the_end(former: CheckMode | None) -> Iterator[None]:
-    global _checks
-    try:
-        yield
-    finally:
-        _checks = former
 
 
 def checks_at_once() -> bool:

@@ -25,6 +25,7 @@ from dl4all.config import FallbackMode
 from dl4all.errors import ArgumentError, FallbackError, PipelineError, TooLargeError
 from dl4all.runtime import fork
 from dl4all.runtime.profiler import recorder
+from dl4all.runtime.scopes import Undo
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.transfers import traffic
 
@@ -195,31 +196,9 @@ def policy(mode: FallbackMode) -> AbstractContextManager[None]:
         modes = ", ".join(get_args(FallbackMode))
         raise ArgumentError(f"[fallback.policy] the mode must be one of {modes}, got {mode!r}")
     global _mode
-    undo = _Undo(_mode)
+    undo = Undo(globals(), "_mode")
     _mode = mode
     return undo
-
-
-class _Undo(AbstractContextManager[None]):
-    """Puts the former policy back when its block ends, or is garbage as an exception came at its end."""
-
-    def __init__(self, former: FallbackMode | None) -> None:
-        self._block = _until_the_end(former)
-
-    def __enter__(self) -> None:
-        self._block.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        self._block.__exit__(None, None, None)
-
-
-@contextlib.contextmanager
-def _until_the_end(former: FallbackMode | None) -> Iterator[None]:
-    global _mode
-    try:
-        yield
-    finally:
-        _mode = former
 
 
 def _current_mode() -> FallbackMode:
