@@ -19,7 +19,7 @@ import os
 import reprlib
 import sys
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import platformdirs
 
@@ -40,6 +40,7 @@ KNOWN = {  # type of each setting's value, and the type in words
 }
 FallbackMode = Literal["warn", "silent", "error"]
 CheckMode = Literal["deferred", "immediate"]
+Mode = TypeVar("Mode", FallbackMode, CheckMode)
 MAX_BYTES = 1 << 20  # of a TOML file
 
 
@@ -117,15 +118,7 @@ def fallback_setting() -> FallbackMode:
     Raises:
         ConfigError: DL4ALL_FALLBACK or the file has an unusable value.
     """
-    value, source = os.environ.get("DL4ALL_FALLBACK", ""), "DL4ALL_FALLBACK"
-    if not value:
-        values, file = _file()
-        value, source = values.get("fallback", "warn"), f"{file}: fallback"
-    modes: tuple[FallbackMode, ...] = get_args(FallbackMode)
-    for mode in modes:
-        if value == mode:
-            return mode
-    raise ConfigError(f"{source} must be {', '.join(modes[:-1])} or {modes[-1]}, not {shown(value)}")
+    return _choice("DL4ALL_FALLBACK", "fallback", "warn", get_args(FallbackMode))
 
 
 def checks_setting() -> CheckMode:
@@ -134,15 +127,19 @@ def checks_setting() -> CheckMode:
     Raises:
         ConfigError: the file cannot be read, or the setting has another value.
     """
-    value, source = os.environ.get("DL4ALL_CHECKS", ""), "DL4ALL_CHECKS"
+    return _choice("DL4ALL_CHECKS", "checks", "deferred", get_args(CheckMode))
+
+
+def _choice(variable: str, key: str, usual: Mode, modes: tuple[Mode, ...]) -> Mode:
+    """One of several modes, by an environment variable, else by the file, else the usual one."""
+    value, source = os.environ.get(variable, ""), variable
     if not value:
         values, file = _file()
-        value, source = values.get("checks", "deferred"), f"{file}: checks"
-    modes: tuple[CheckMode, ...] = get_args(CheckMode)
+        value, source = values.get(key, usual), f"{file}: {key}"
     for mode in modes:
         if value == mode:
             return mode
-    raise ConfigError(f"{source} must be {' or '.join(modes)}, not {shown(value)}")
+    raise ConfigError(f"{source} must be {', '.join(modes[:-1])} or {modes[-1]}, not {shown(value)}")
 
 
 def least_limits() -> bool:
