@@ -1,0 +1,1 @@
+"""Op codes: a graph as a stream of instructions for one interpreter kernel."""
