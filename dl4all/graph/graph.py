@@ -5,9 +5,9 @@ A :class:`Buffer` is a piece of memory, a :class:`Value` its contents between tw
 library that belongs to no op, such as a copy. It reads values and writes new ones. A node that writes a part
 of a buffer, or works in place, reads the value that it replaces.
 
-Nodes of devices that run programs carry their commands, as they were captured: shader, workgroups, constants
-and what is bound. A pass replaces nodes by others that compute the same. Graphs are never changed, passes make
-new ones.
+Nodes of devices that run programs carry their commands, as they were captured: shader, workgroups,
+constants and what is bound. A pass replaces nodes by others that compute the same. Graphs are never
+changed, passes make new ones.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dl4all.scheduler.programs import Launch
 Kind = Literal["input", "captured", "constant", "temporary", "output", "state"]
 """Where a buffer's memory comes from.
 
-``input``: an argument of the call, other memory each time. ``captured``: memory that exists outside, such as a
-parameter, always the same. ``constant``: contents that were uploaded while the call was traced. ``temporary``:
-memory of the plan. ``output``: a result of the call, new memory each time. ``state``: memory that the compiled
-call owns and that stays visible after it, such as a parameter's gradient.
+``input``: an argument of the call, other memory each time. ``captured``: memory that exists outside, such
+as a parameter, always the same. ``constant``: contents that were uploaded while the call was traced.
+``temporary``: memory of the plan. ``output``: a result of the call, new memory each time. ``state``: memory
+that the compiled call owns and that stays visible after it, such as a parameter's gradient.
 """
 
 Shape: TypeAlias = tuple[int, ...]
@@ -80,7 +80,7 @@ class VaryingWord(NamedTuple):
 
     offset: int  # bytes from the start of the push constants
     source: int  # position in Graph.sources
-    index: int  # among the numbers that the source gives
+    number: int  # its position among the numbers that the source gives
     half: int = -1  # 0 or 1: the lower or upper half of a 64-bit int; -1: the number itself
 
 
@@ -116,8 +116,9 @@ class HostCall:
 class MultiTensorLaunch:
     """One dispatch, or few, for many small tensors (:mod:`dl4all.ops.core.multi_tensor`).
 
-    Each job binds a tensor for each role. Offsets in its table follow from the memory plan, so it is made when
-    that is known. The push constants are the rows of the table, which the plan gives, and then ``push``.
+    Each job binds a tensor for each role. Offsets in its table follow from the memory plan, so it is made
+    when that is known. The push constants are the rows of the table, which the plan gives, and then
+    ``push``.
     """
 
     launch: Launch  # its shader and constants; groups and the rows are the plan's
@@ -139,10 +140,10 @@ class Node:
     """An op, or a command that belongs to none.
 
     ``op`` is a name in ``ops.core.op.REGISTRY``, empty for a command without an op; ``operands`` are in the
-    order of ``Op.arrays``, with a number or None where the call had one, and ``result`` is what the op returned.
-    ``reads`` and ``writes`` say what the commands do, which may be more than operands and result:
-    a value that is only partly overwritten is read, too. ``parts`` are the nodes that this one stands for, where
-    a pass has made one of several, in their order.
+    order of ``Op.arrays``, with a number or None where the call had one, and ``result`` is what the op
+    returned. ``reads`` and ``writes`` say what the commands do, which may be more than operands and result:
+    a value that is only partly overwritten is read, too. ``parts`` are the nodes that this one stands for,
+    where a pass has made one of several, in their order.
     """
 
     name: str
@@ -167,8 +168,8 @@ class Graph:
     """Nodes in order, and the memory that they work on.
 
     ``inputs`` are the numbers of the input buffers in the order of the call's tensors, ``outputs`` the
-    tensors that the call returns. ``sources`` name what gives the varying numbers, in the order in which they are
-    asked. ``kept`` are the values that must hold at the end: results, parameters, state.
+    tensors that the call returns. ``sources`` name what gives the varying numbers, in the order in which
+    they are asked. ``kept`` are the values that must hold at the end: results, parameters, state.
     """
 
     device: str
