@@ -23,6 +23,7 @@ from dl4all.graph.graph import (
     Operand,
     Value,
     VaryingWord,
+    bound_bytes,
 )
 from dl4all.graph.text import BARE, HALVES, INDENT, implied_reads, implied_writes
 from dl4all.ops.conv.window import Window
@@ -431,7 +432,7 @@ class _Parser:
             return Binding(number, *piece)
         if number not in self._buffers:
             line.fail(f"there is no buffer @{number}")
-        return Binding(number, 0, self._buffers[number].nbytes)
+        return Binding(number, 0, bound_bytes(self._buffers[number].nbytes))
 
     def _varying(self, line: _Line) -> tuple[VaryingWord, ...]:
         words = list[VaryingWord]()

@@ -29,6 +29,7 @@ from dl4all.graph.graph import (
     Operand,
     Value,
     VaryingWord,
+    bound_bytes,
 )
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.scheduler.programs import Launch
@@ -155,7 +156,7 @@ class _Printer:
         if (fields := _fields(value)) is not None:
             items = ", ".join(f"{name}={self._argument(getattr(value, name))}" for name in fields)
             return f"{type(value).__name__}({items})"
-        return f"<{json.dumps(repr(value))}>"
+        return f"<{type(value).__name__}>"
 
     # Commands
 
@@ -190,7 +191,7 @@ class _Printer:
     def _binding(self, binding: Binding) -> str:
         """A buffer, and which bytes of it unless it is all."""
         buffer = self._graph.buffers.get(binding.buffer)
-        if buffer is not None and (binding.offset, binding.nbytes) == (0, buffer.nbytes):
+        if buffer is not None and (binding.offset, binding.nbytes) == (0, bound_bytes(buffer.nbytes)):
             return f"@{binding.buffer}"
         return f"@{binding.buffer}[{binding.offset}, {binding.nbytes}]"
 
