@@ -135,15 +135,22 @@ Command: TypeAlias = BoundLaunch | BoundFill | HostCall | MultiTensorLaunch
 Argument: TypeAlias = Operand | int | float | bool | None
 
 
+class Foreign(NamedTuple):
+    """Stands for an argument of an op that is no plain value, such as indices that were checked before."""
+
+    type: str
+
+
 @dataclass(frozen=True)
 class Node:
     """An op, or a command that belongs to none.
 
     ``op`` is a name in ``ops.core.op.REGISTRY``, empty for a command without an op; ``operands`` are in the
     order of ``Op.arrays``, with a number or None where the call had one, and ``result`` is what the op
-    returned. ``reads`` and ``writes`` say what the commands do, which may be more than operands and result:
-    a value that is only partly overwritten is read, too. ``parts`` are the nodes that this one stands for,
-    where a pass has made one of several, in their order.
+    returned. A node with a :class:`Foreign` argument runs by its commands alone. ``reads`` and ``writes``
+    say what the commands do, which may be more than operands and result: a value that is only partly
+    overwritten is read, too. ``parts`` are the nodes that this one stands for, where a pass has made one of
+    several, in their order.
     """
 
     name: str

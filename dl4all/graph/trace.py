@@ -28,6 +28,7 @@ from dl4all.graph.graph import (
     BoundLaunch,
     Buffer,
     Command,
+    Foreign,
     Graph,
     Kind,
     Node,
@@ -136,7 +137,8 @@ class Tracer:
         if self._call is not None or device is None or not self._listens(device):
             return compute()
         tensors = tuple(self._operand(o) if isinstance(o, TensorBase) else o for o in operands)
-        self._call = _Call(op.name, op.name, tensors, tuple(arguments.items()), calling_line())
+        plain = tuple((name, _plain(value)) for name, value in arguments.items())
+        self._call = _Call(op.name, op.name, tensors, plain, calling_line())
         try:
             result = compute()
             self._finish(result)
@@ -308,6 +310,17 @@ class Tracer:
     def is_constant(self, tensor: TensorBase) -> bool:
         """Whether a tensor's elements came from the host in the call."""
         return self.number_of(tensor) in self.constants
+
+
+def _plain(value: Any) -> Any:
+    """An argument of an op as a node keeps it: nothing that holds a tensor."""
+    if isinstance(value, (int, float, str, bool, type(None), np.dtype, np.generic)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return (
+            type(value)(map(_plain, value)) if type(value) in (tuple, list) else Foreign(type(value).__name__)
+        )
+    return Foreign(type(value).__name__)
 
 
 def run(tracer: Tracer, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
