@@ -198,6 +198,15 @@ class Graph:
         return replace(self, nodes=kept, buffers={n: b for n, b in self.buffers.items() if n in used})
 
 
+def bound_bytes(nbytes: int) -> int:
+    """How many bytes a command binds for so many of a tensor: whole words, at least one.
+
+    >>> bound_bytes(0), bound_bytes(5)
+    (4, 8)
+    """
+    return max(-(-nbytes // 4), 1) * 4
+
+
 def buffers_of(node: Node) -> set[int]:
     """The numbers of all buffers that a node touches."""
     found = {value.buffer for value in (*node.reads, *node.writes)}

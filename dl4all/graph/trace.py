@@ -35,6 +35,7 @@ from dl4all.graph.graph import (
     Operand,
     Value,
     VaryingWord,
+    bound_bytes,
 )
 from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import TensorBase
@@ -207,7 +208,7 @@ class Tracer:
         number = self._number(whole)
         if number not in self._born and number not in self.constants:
             self.outside[number] = whole
-        return Binding(number, offset, storage.span.nbytes)
+        return Binding(number, offset, bound_bytes(storage.nbytes))  # the pool may have given more
 
     def _operand(self, tensor: TensorBase) -> Operand:
         storage = tensor.storage
