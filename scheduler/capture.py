@@ -69,7 +69,7 @@ class Capture(Protocol):
 active: Capture | None = None
 """The capture that goes on, of whichever thread."""
 
-lock = threading.Lock()
+lock = threading.RLock()
 """Held by the thread that captures."""
 
 
