@@ -70,7 +70,7 @@ active: Capture | None = None
 """The capture that goes on, of whichever thread."""
 
 lock = threading.RLock()
-"""Held by the thread that captures."""
+"""Held by the thread that captures; it may capture again what it makes of that."""
 
 
 @contextlib.contextmanager
