@@ -8,7 +8,7 @@ from dl4all.graph.graph import Graph, Node, Value
 def dead_code(graph: Graph) -> Graph:
     """A graph without the nodes that what is kept does not depend on.
 
-    Sources of varying numbers are asked as before: a random generator goes on by as much as without this pass.
+    Sources of varying numbers are asked as before, so that a random generator goes on by as much.
 
     >>> from dl4all.graph.parser import parse_graph
     >>> graph = parse_graph('''graph cpu
