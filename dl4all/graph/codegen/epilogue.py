@@ -115,9 +115,7 @@ def epilogue_of(first: Operand, nodes: Sequence[Node]) -> Epilogue | None:
     if not nodes or not all(writer.add(node) for node in nodes) or len(writer.operands) > MAX_OPERANDS:
         return None
     statements = " ".join((*writer.lines, f"return t{len(nodes) - 1};"))
-    return Epilogue(
-        statements, tuple(writer.operands), tuple(writer.places), frozenset(writer.includes)
-    )
+    return Epilogue(statements, tuple(writer.operands), tuple(writer.places), frozenset(writer.includes))
 
 
 class _Writer:
