@@ -44,7 +44,7 @@ def _longest(
     position: int,
     max_bindings: int,
 ) -> tuple[list[int], Node | None]:
-    """The positions of the most nodes that an anchor can take into its kernels, and the node of all of them."""
+    """The positions of the most nodes that an anchor can take into its kernels, and the node of them all."""
     anchor = graph.nodes[position]
     assert anchor.result is not None
     values = [anchor.result.value]  # of the anchor and the nodes behind it

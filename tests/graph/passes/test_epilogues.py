@@ -14,7 +14,7 @@ from dl4all.ops.conv.algorithms import forced
 from dl4all.ops.core import autotune
 from dl4all.ops.linalg import gemm
 from tests.conftest import need
-from tests.support.graph_runs import dispatches, outcome, traced
+from tests.support.graph_runs import outcome, traced
 from tests.support.operands import NDArray
 
 F = dl.nn.functional
@@ -44,7 +44,7 @@ def _check(function: Function, arrays: list[NDArray], names: list[str], toleranc
 # What convolutions and products take
 
 
-CONV = {
+CONV: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "direct": ((2, 3, 9, 8), (5, 3, 3, 3), {"padding": 1}),
     "direct, odd": ((2, 4, 9, 7), (6, 2, 3, 2), {"padding": (1, 0), "groups": 2, "stride": (1, 2)}),
     "implicit_gemm": ((2, 3, 7, 6), (9, 3, 3, 3), {"padding": 1, "stride": 2}),
