@@ -99,7 +99,7 @@ class Compiled(Wrapper, Generic[P, T]):
         """Run the call as always, and compile it if its trace is that of the call before."""
         guards = Guards({"the function": self._function, "an argument": others})
         device = next((t.device for t in (*tensors, *guards.tensors)), None)
-        if device is None or device.is_host or device.simulated is not None:
+        if device is None or device.simulated is not None:
             return self._function(*args, **kwargs)
         tracer = Tracer(device)
         result = run(tracer, self._function, args, kwargs)

@@ -9,10 +9,12 @@ from typing import Any
 
 from dl4all.allocator.storage import Storage
 from dl4all.graph.executable import Executable
-from dl4all.graph.graph import BoundLaunch, Graph
+from dl4all.graph.graph import BoundLaunch, Graph, HostCall
 from dl4all.graph.guards import Guards
+from dl4all.graph.host_executable import HostExecutable
 from dl4all.graph.structure import Opaque, rebuilder
 from dl4all.graph.trace import Tracer
+from dl4all.graph.work_identity import work_identity
 from dl4all.tensor.tensor import Tensor
 
 Made = Mapping[int, Storage]
@@ -116,7 +118,8 @@ class Specialization:
         self.graph = found.graph
         memory = dict(tracer.outside)
         memory.update((number, storage) for number, (storage, _) in tracer.constants.items())
-        self.executable = Executable(self.graph, tracer.device, memory, tracer.again)
+        make = HostExecutable if tracer.device.is_host else Executable
+        self.executable = make(self.graph, tracer.device, memory, tracer.again)
         self._conditions = tracer.conditions
         self._build, self._inputs = found.build, found.inputs
         self._makers, self._gradients = found.makers, found.gradient_makers
@@ -155,6 +158,8 @@ def _identity(tracer: Tracer, graph: Graph) -> tuple[Any, ...]:
 
 
 def _without_varying(command: Any) -> Any:
+    if isinstance(command, HostCall):
+        return replace(command, run=work_identity(command.run))
     if not isinstance(command, BoundLaunch) or not command.varying:
         return command
     push = bytearray(command.launch.push)

@@ -36,6 +36,7 @@ from dl4all.graph.graph import (
     Value,
     VaryingWord,
 )
+from dl4all.ops.core.host_work import without_tensors
 from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler import capture
@@ -160,7 +161,7 @@ class Tracer:
         if self._call is not None or device is None or not self._listens(device):
             return compute()
         tensors = tuple(self._operand(o) if isinstance(o, TensorBase) else o for o in operands)
-        self._call = _Call(op.name, op.name, tensors, tuple(arguments.items()), calling_line())
+        self._call = _Call(op.name, op.name, tensors, tuple(without_tensors(arguments).items()), calling_line())
         try:
             result = compute()
             self._finish(result)

@@ -70,8 +70,9 @@ class TensorArgument:
         """The tensor that the body reads; None if the argument knows its elements."""
         raise NotImplementedError
 
-    def with_elements(self, array: NDArray) -> Any:
-        """The argument as bodies take it, with these elements of the tensor."""
+    @classmethod
+    def with_elements(cls, array: NDArray) -> Any:
+        """An argument as bodies take it, with these elements in place of a tensor's."""
         raise NotImplementedError
 
 
@@ -84,7 +85,7 @@ class BodyCall:
     """A call of an op's NumPy body, the function of a :class:`HostWork`.
 
     The arrays are those of the operands that are :data:`TENSOR`, of the arguments in ``deferred``, and of
-    the result.
+    the result. An argument in ``deferred`` is the class of what is made of its array.
     """
 
     name: str
@@ -117,8 +118,17 @@ def body_call(
         if held is not None:
             tensors.append(held)
             deferred.append(argument)
+    arguments = without_tensors(arguments)
     kept = tuple(TENSOR if isinstance(operand, TensorBase) else operand for operand in operands)
     return BodyCall(name, body, kept, arguments, tuple(deferred)), tensors
+
+
+def without_tensors(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of an op with the class in place of each that holds a tensor, so that nothing keeps those."""
+    return {
+        name: type(value) if isinstance(value, TensorArgument) and value.tensor_operand() is not None else value
+        for name, value in arguments.items()
+    }
 
 
 def host_work(

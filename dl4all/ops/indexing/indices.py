@@ -71,8 +71,9 @@ class Indices(TensorArgument):
     def tensor_operand(self) -> TensorBase | None:
         return self._on_device if self.checked else None
 
-    def with_elements(self, array: NDArray) -> Indices:
-        return Indices(array.reshape(-1))
+    @classmethod
+    def with_elements(cls, array: NDArray) -> Indices:
+        return cls(array)
 
     def stays_on(self, like: TensorBase) -> TensorBase | None:
         """The indices that a kernel has checked, if they are on the device of `like`."""
