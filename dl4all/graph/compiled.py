@@ -120,10 +120,7 @@ class Compiled(Wrapper, Generic[P, T]):
     def _specialize(self, key: Hashable, found: Traced) -> None:
         self._traces.pop(key)
         if sum(map(len, self.specializations.values())) >= MOST_SPECIALIZATIONS:
-            self._give_up(
-                key,
-                f"was called in {MOST_SPECIALIZATIONS} ways already; those stay compiled, others run as always",
-            )
+            self._give_up(key, f"was called in {MOST_SPECIALIZATIONS} ways already, which stay compiled")
             return
         try:
             made = Specialization(found, self.mode)
@@ -183,11 +180,11 @@ def compile(function: Callable[P, T], mode: Mode = "default") -> Compiled[P, T]:
     """Compile a function of tensors, a module, or a whole training step.
 
     The first calls run as always and are traced. From then on calls with arguments of the same shapes,
-    strides and dtypes replay one recorded submission, with fewer kernels and planned memory. What the function
-    depends on besides (modules and their modes, options of optimizers, closures, globals) is looked at before
-    each replay; where it has changed, the call runs as always and is traced anew. A call that cannot be
-    replayed, as it reads elements on the host or changes objects of Python, runs as always after one
-    :class:`CompileWarning` that names the line.
+    strides and dtypes replay one recorded submission, with fewer kernels and planned memory. What the
+    function depends on besides (modules and their modes, options of optimizers, closures, globals) is
+    looked at before each replay; where it has changed, the call runs as always and is traced anew. A call
+    that cannot be replayed, as it reads elements on the host or changes objects of Python, runs as always
+    after one :class:`CompileWarning` that names the line.
 
     Args:
         function: takes and returns tensors, or tuples, lists and dicts of them, beside plain values.

@@ -61,12 +61,17 @@ class Call:
 
 
 def calls_of(graph: Graph) -> list[Call]:
-    """The calls in order.
+    """The calls in order, those of the preamble first: nobody counts changes of the CPU's memory by NumPy.
 
     Raises:
         DeviceError: a command is none of the host.
     """
-    return [call for node in graph.nodes for command in node.commands for call in _calls(command)]
+    return [
+        call
+        for node in (*graph.preamble, *graph.nodes)
+        for command in node.commands
+        for call in _calls(command)
+    ]
 
 
 def _calls(command: Any) -> Iterator[Call]:

@@ -52,7 +52,9 @@ class HostExecutable:
         self.graph = graph
         self.device = device
         self._again = tuple(again)
-        fixed = [n for n in memory if n in graph.buffers and graph.buffers[n].kind in ("captured", "constant")]
+        fixed = [
+            n for n in memory if n in graph.buffers and graph.buffers[n].kind in ("captured", "constant")
+        ]
         self._storages = {number: memory[number] for number in fixed}
         self.calls = [_into_memory(call) for call in calls_of(graph)]
         self.changed_outside = tuple(
@@ -127,7 +129,9 @@ class HostExecutable:
                 first, _ = spans.get(array.buffer, (position, 0))
                 spans[array.buffer] = first, position
         buffers = self.graph.buffers
-        numbers = [n for n in spans if buffers[n].kind == "temporary" and n not in self._floating]
+        numbers = [
+            n for n in spans if buffers[n].kind in ("temporary", "derived") and n not in self._floating
+        ]
         made = plan([Lifetime(max(buffers[n].nbytes, 1), *spans[n]) for n in numbers], ALIGNMENT)
         self._blocks = [self.device.allocate(nbytes + ALIGNMENT, "arena") for nbytes in made.buffers]
         blocks = [_aligned(_memory_of(block)) for block in self._blocks]
@@ -262,7 +266,12 @@ def _floating(graph: Graph, calls: Sequence[Call]) -> frozenset[int]:
             kind, nbytes = graph.buffers[buffer].kind, graph.buffers[buffer].nbytes
             whole = view.offset == 0 and is_contiguous(view) and 0 not in view.shape
             size = int(np.prod(view.shape, dtype=np.int64)) * view.dtype.itemsize
-            if kind in ("temporary", "output", "state") and buffer not in seen and whole and size == nbytes:
+            if (
+                kind in ("temporary", "derived", "output", "state")
+                and buffer not in seen
+                and whole
+                and size == nbytes
+            ):
                 found.add(buffer)
         seen.update(array.buffer for array in call.arrays)
     return frozenset(found)

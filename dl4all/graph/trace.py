@@ -28,6 +28,7 @@ from dl4all.graph.graph import (
     BoundLaunch,
     Buffer,
     Command,
+    Foreign,
     Graph,
     HostCall,
     Kind,
@@ -35,8 +36,8 @@ from dl4all.graph.graph import (
     Operand,
     Value,
     VaryingWord,
+    bound_bytes,
 )
-from dl4all.ops.core.host_work import without_tensors
 from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler import capture
@@ -161,7 +162,8 @@ class Tracer:
         if self._call is not None or device is None or not self._listens(device):
             return compute()
         tensors = tuple(self._operand(o) if isinstance(o, TensorBase) else o for o in operands)
-        self._call = _Call(op.name, op.name, tensors, tuple(without_tensors(arguments).items()), calling_line())
+        plain = tuple((name, _plain(value)) for name, value in arguments.items())
+        self._call = _Call(op.name, op.name, tensors, plain, calling_line())
         try:
             result = compute()
             self._finish(result)
@@ -230,7 +232,7 @@ class Tracer:
         number = self._number(whole)
         if number not in self._born and number not in self.constants:
             self.outside[number] = whole
-        return Binding(number, offset, storage.span.nbytes)
+        return Binding(number, offset, bound_bytes(storage.nbytes))  # the pool may have given more
 
     def _operand(self, tensor: TensorBase) -> Operand:
         storage = tensor.storage
@@ -333,6 +335,17 @@ class Tracer:
     def is_constant(self, tensor: TensorBase) -> bool:
         """Whether a tensor's elements came from the host in the call."""
         return self.number_of(tensor) in self.constants
+
+
+def _plain(value: Any) -> Any:
+    """An argument of an op as a node keeps it: nothing that holds a tensor."""
+    if isinstance(value, (int, float, str, bool, type(None), np.dtype, np.generic)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return (
+            type(value)(map(_plain, value)) if type(value) in (tuple, list) else Foreign(type(value).__name__)
+        )
+    return Foreign(type(value).__name__)
 
 
 def run(tracer: Tracer, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -126,7 +126,9 @@ def body_call(
 def without_tensors(arguments: dict[str, Any]) -> dict[str, Any]:
     """Arguments of an op with the class in place of each that holds a tensor, so that nothing keeps those."""
     return {
-        name: type(value) if isinstance(value, TensorArgument) and value.tensor_operand() is not None else value
+        name: type(value)
+        if isinstance(value, TensorArgument) and value.tensor_operand() is not None
+        else value
         for name, value in arguments.items()
     }
 
