@@ -196,6 +196,18 @@ class _Log:
         )
         return True
 
+    def host_call(
+        self,
+        device: Device,
+        name: str,
+        work: Callable[..., None],
+        marks: Sequence[capture.Mark],
+        pieces: Sequence[tuple[Storage, int, int]],
+        writes: Sequence[bool],
+    ) -> bool:
+        self.refused("works on the host")
+        return True
+
     def uploaded(self, device: Device, storage: Storage, array: npt.NDArray[Any]) -> None:
         pass
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import functools
 from types import FunctionType, MethodType
 from typing import Any
@@ -36,6 +38,13 @@ def work_identity(value: Any) -> Any:
     if isinstance(value, BodyCall):
         arguments = {name: work_identity(argument) for name, argument in value.arguments.items()}
         return value.name, work_identity(value.operands), arguments, value.deferred
+    if isinstance(value, slice):
+        return slice, work_identity((value.start, value.stop, value.step))
+    if isinstance(value, enum.Enum):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
+        return type(value), work_identity(fields)
     if isinstance(value, functools.partial):
         named = tuple((name, work_identity(argument)) for name, argument in value.keywords.items())
         return "partial", work_identity(value.func), work_identity(value.args), named
