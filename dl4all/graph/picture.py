@@ -20,6 +20,7 @@ from dl4all.graph.text import node_lines
 WIDTH, GAP = 190, 24  # of a node, and between nodes
 LINE = 15  # height of a line of text
 MOST_PARTS = 12  # that are listed
+MOST_CHARACTERS = 25  # of a line
 CHART_WIDTH, CHART_HEIGHT = 900, 180
 HUE_STEP = 137.5  # degrees, the golden angle: neighbours differ
 
@@ -50,10 +51,11 @@ def show(graph: Graph, path: str | Path | None = None) -> str:
     Returns:
         The page, which needs nothing else.
 
-    >>> from dl4all.graph.parser import parse_graph
-    >>> page = show(parse_graph("graph cpu"))
-    >>> page.splitlines()[0]
-    '<!DOCTYPE html>'
+    >>> from dl4all.graph.trace import trace
+    >>> import dl4all as dl
+    >>> page = show(trace(lambda x: x.relu(), dl.ones(3, device="null:0")))
+    >>> page.splitlines()[0], "float32[3] = relu" in page
+    ('<!DOCTYPE html>', True)
     """
     nodes = (*graph.preamble, *graph.nodes)
     moved = sum(map(moved_bytes, nodes))
@@ -165,7 +167,7 @@ def _mean(numbers: Iterable[float]) -> float:
 
 def _labels(node: Node) -> list[str]:
     """The lines of text in a node's box: its name, type, parts and work."""
-    labels = [node.name]
+    labels = [node.name.rpartition("/")[2]]
     if node.result is not None:
         labels.append(f"{node.result.dtype}{list(node.result.shape)}")
     labels += [f"· {part.name}" for part in node.parts[:MOST_PARTS]]
@@ -182,7 +184,7 @@ def _box(node: Node, box: Box, colour: str, lines: Sequence[str]) -> str:
     labels = _labels(node)
     for number, label in enumerate(labels):
         small = ' class="small"' if number == len(labels) - 1 else ""
-        shown = label if len(label) <= 26 else label[:25] + "…"
+        shown = label if len(label) <= MOST_CHARACTERS else f"{label[: MOST_CHARACTERS - 1]}…"
         texts.append(
             f'<text{small} x="{left + 6:.0f}" y="{box.y + LINE * (number + 1):.0f}">{escape(shown)}</text>'
         )
