@@ -7,10 +7,11 @@ results alternate between two places, is there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dl4all.runtime.protocols import Copy, Dispatch, Fill, Grid, Span
+from dl4all.runtime.hazards import accesses
+from dl4all.runtime.protocols import Copy, Dispatch, Grid, Span
 from dl4all.runtime.vulkan.buffer import destroy_views
 from dl4all.runtime.vulkan.commands import CommandWriter, allocate_commands, descriptor_pool
 from dl4all.runtime.vulkan.instance import api
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from dl4all.runtime.vulkan.recording import VulkanRecording
 
 VERSIONS = 4  # of a segment
+
+Uses = tuple[list[Span], list[Span]]
 
 
 class Step(NamedTuple):
@@ -41,11 +44,16 @@ class Bound(NamedTuple):
 
 
 class Segment:
-    """Steps between a recording's changes, and where their command buffer stands in a submission."""
+    """Steps between a recording's changes, and where their command buffer stands in a submission.
 
-    def __init__(self, steps: Sequence[Step], buffers: Any, position: int) -> None:
+    It ends with a barrier where ``closes`` says so: what is written often holds as little as possible.
+    """
+
+    def __init__(self, steps: Sequence[Step], buffers: Any, position: int, *, closes: bool = False) -> None:
         self.steps = tuple(steps)
+        self._closes = closes
         self._buffers, self._position = buffers, position
+        self._first, self._last = position == 0, position == len(buffers) - 1
 
     def submit_as(self, buffer: Any) -> None:
         """Let a command buffer be submitted for it."""
@@ -56,26 +64,27 @@ class Segment:
         write: CommandWriter,
         buffer: Any,
         recording: VulkanRecording,
-        bound: dict[int, Bound],
-        changed: dict[int, Dispatch],
+        changed: Mapping[int, tuple[Dispatch, Bound]],
     ) -> None:
-        """Record the steps; `bound` and `changed` are the changing dispatches."""
+        """Record the steps; `changed` are the changing dispatches."""
         write.begin(buffer)
-        if self._position == 0:
+        if self._first:
             write.barrier()
-        for step in self.steps:
-            if step.barrier:
+        for index, barrier, first, groups in self.steps:
+            if barrier:
                 write.barrier()
-            index = step.command
-            command = changed.get(index) or recording.commands[index]
-            if isinstance(command, Copy):
+            found = changed.get(index)
+            command = found[0] if found else recording.commands[index]
+            if isinstance(command, Dispatch):
+                program, descriptors = found[1] if found else recording.bound[index]
+                write.dispatch_part(program, descriptors, command.push, first, groups)
+            elif isinstance(command, Copy):
                 write.copy(command)
-            elif isinstance(command, Fill):
-                write.fill(command)
             else:
-                program, descriptors = bound.get(index) or recording.bound[index]
-                write.dispatch_part(program, descriptors, command.push, step.first, step.groups)
-        if self._position == len(self._buffers) - 1:
+                write.fill(command)
+        if self._closes:
+            write.barrier()
+        if self._last:
             write.last_barrier()
         write.end()
 
@@ -102,6 +111,7 @@ class Version:
         self._sets: dict[tuple[int, VulkanProgram], _Descriptors] = {}
         self.buffer: Any = None
         self.holds: tuple[Dispatch, ...] | None = None
+        self.uses: Uses = ([], [])  # what those read and write; another object where that changes
         self.submitted: dict[Timeline, int] = {}  # the value that each stream's last submission brings
 
     def prepare(self, command_pool: Any, dispatches: int) -> None:
@@ -151,12 +161,20 @@ class Version:
 class ChangingSegment(Segment):
     """A segment with the changing dispatches `slots`, in versions."""
 
-    def __init__(self, steps: Sequence[Step], buffers: Any, position: int, slots: Sequence[int]) -> None:
-        super().__init__(steps, buffers, position)
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        buffers: Any,
+        position: int,
+        slots: Sequence[int],
+        *,
+        closes: bool = False,
+    ) -> None:
+        super().__init__(steps, buffers, position, closes=closes)
         self.slots = tuple(slots)
         self.versions: list[Version] = []  # the one that was wanted last at the end
 
-    def choose(self, recording: VulkanRecording, changing: dict[int, Dispatch]) -> None:
+    def choose(self, recording: VulkanRecording, changing: Mapping[int, Dispatch]) -> None:
         """Let the next submissions run these dispatches, in a version that holds them or one written anew."""
         wanted = tuple([changing[index] for index in self.slots])
         for version in self.versions:
@@ -164,18 +182,29 @@ class ChangingSegment(Segment):
                 break
         else:
             version = self._idle(recording)
-            version.holds = None  # until it is written
-            version.prepare(recording.command_pool, len(self.slots))
-            changed = dict(zip(self.slots, wanted, strict=True))
-            bound = {index: version.bind(recording.write, index, changed[index]) for index in changed}
-            self.write(recording.write, version.buffer, recording, bound, changed)
-            version.holds = wanted
-        self.versions = [*(other for other in self.versions if other is not version), version]
+            self._write_version(version, recording, wanted)
+        self.versions = [*[other for other in self.versions if other is not version], version]
         self.submit_as(version.buffer)
 
-    def submitted(self, timeline: Timeline, value: int) -> None:
-        """Note a submission of what was chosen, before it is tried."""
-        self.versions[-1].submitted[timeline] = value
+    def _write_version(
+        self, version: Version, recording: VulkanRecording, wanted: tuple[Dispatch, ...]
+    ) -> None:
+        before = version.holds
+        version.holds = None  # until it is written
+        version.prepare(recording.command_pool, len(self.slots))
+        changed = {
+            index: (command, version.bind(recording.write, index, command))
+            for index, command in zip(self.slots, wanted, strict=True)
+        }
+        self.write(recording.write, version.buffer, recording, changed)
+        if before is None or any(old.spans != new.spans for old, new in zip(before, wanted, strict=True)):
+            version.uses = _uses(wanted)
+        version.holds = wanted
+
+    @property
+    def version(self) -> Version:
+        """What was chosen."""
+        return self.versions[-1]
 
     def _idle(self, recording: VulkanRecording) -> Version:
         """A version that does not run: a new one, or else that which was wanted longest ago."""
@@ -187,3 +216,12 @@ class ChangingSegment(Segment):
                 return version
         self.versions[0].wait()
         return self.versions[0]
+
+
+def _uses(commands: Sequence[Dispatch]) -> Uses:
+    reads: list[Span] = []
+    writes: list[Span] = []
+    for command in commands:
+        for known, found in zip((reads, writes), accesses(command), strict=True):
+            known += found
+    return reads, writes
