@@ -130,7 +130,7 @@ class VulkanRecording:
         if fixed:
             buffers = allocate_commands(self.device, self.command_pool, len(fixed))
             for segment, buffer in zip(fixed, buffers, strict=True):
-                segment.write(self.write, buffer, self, {})
+                segment.write(self.write, buffer, self, {}, {})
                 segment.submit_as(buffer)
 
     def change(self, changes: Mapping[int, Dispatch]) -> None:

@@ -64,19 +64,19 @@ class Segment:
         write: CommandWriter,
         buffer: Any,
         recording: VulkanRecording,
-        changed: Mapping[int, tuple[Dispatch, Bound]],
+        changing: Mapping[int, Dispatch],
+        bound: Mapping[int, Bound],
     ) -> None:
-        """Record the steps; `changed` are the changing dispatches."""
+        """Record the steps; `changing` dispatches are bound as `bound` says."""
         write.begin(buffer)
         if self._first:
             write.barrier()
         for index, barrier, first, groups in self.steps:
             if barrier:
                 write.barrier()
-            found = changed.get(index)
-            command = found[0] if found else recording.commands[index]
+            command = changing.get(index) or recording.commands[index]
             if isinstance(command, Dispatch):
-                program, descriptors = found[1] if found else recording.bound[index]
+                program, descriptors = bound.get(index) or recording.bound[index]
                 write.dispatch_part(program, descriptors, command.push, first, groups)
             elif isinstance(command, Copy):
                 write.copy(command)
@@ -104,14 +104,15 @@ class Version:
     """A segment with certain dispatches, and the last submissions of it."""
 
     def __init__(self, device: Any) -> None:
-        ffi = api().ffi
         self._device = device
-        # Where Vulkan writes the handles to: an exception on the way back loses none.
-        self._pool = ffi.new("VkDescriptorPool*")
+        # Where Vulkan writes the handle to: an exception on the way back loses none.
+        self._pool = api().ffi.new("VkDescriptorPool*")
         self._sets: dict[tuple[int, VulkanProgram], _Descriptors] = {}
         self.buffer: Any = None
         self.holds: tuple[Dispatch, ...] | None = None
+        self.bound: dict[int, Bound] = {}  # by command
         self.uses: Uses = ([], [])  # what those read and write; another object where that changes
+        self._spans: list[Sequence[Span]] = []  # from which that follows
         self.submitted: dict[Timeline, int] = {}  # the value that each stream's last submission brings
 
     def prepare(self, command_pool: Any, dispatches: int) -> None:
@@ -135,21 +136,26 @@ class Version:
         for timeline, value in tuple(self.submitted.items()):
             timeline.wait(min(value, timeline.submitted))
 
-    def bind(self, write: CommandWriter, index: int, command: Dispatch) -> Bound:
-        """The descriptor set of a changing dispatch, which may not run, on its spans."""
-        program = command.program.fitting(command.spans)
-        key = index, program
-        found = self._sets.get(key)
-        if found is None:
-            # The writer's is overwritten by its next call.
-            handle = write.allocate_descriptors(self._pool[0], program)
-            found = self._sets[key] = _Descriptors(api().ffi.new("VkDescriptorSet*", handle[0]))
-        if found.spans != command.spans:
-            found.spans = None  # until it is updated
-            destroy_views(self._device, found.views)
-            write.update_descriptors(found.handle, program, command.spans, found.views)
-            found.spans = command.spans
-        return Bound(program, found.handle)
+    def bind(self, write: CommandWriter, slots: Sequence[int], commands: Sequence[Dispatch]) -> None:
+        """Let the descriptor sets of changing dispatches, which may not run, bind their spans."""
+        spans = [command.spans for command in commands]
+        if spans != self._spans:
+            self.uses = _uses(commands)
+            self._spans = spans
+        for index, command in zip(slots, commands, strict=True):
+            program = command.program.fitting(command.spans)
+            found = self._sets.get((index, program))
+            if found is None:
+                # The writer's is overwritten by its next call.
+                handle = write.allocate_descriptors(self._pool[0], program)
+                found = _Descriptors(api().ffi.new("VkDescriptorSet*", handle[0]))
+                self._sets[index, program] = found
+            if found.spans != command.spans:
+                found.spans = None  # until it is updated
+                destroy_views(self._device, found.views)
+                write.update_descriptors(found.handle, program, command.spans, found.views)
+                found.spans = command.spans
+            self.bound[index] = Bound(program, found.handle)
 
     def free(self) -> None:
         """The command buffer goes with its pool."""
@@ -182,24 +188,13 @@ class ChangingSegment(Segment):
                 break
         else:
             version = self._idle(recording)
-            self._write_version(version, recording, wanted)
+            version.holds = None  # until it is written
+            version.prepare(recording.command_pool, len(self.slots))
+            version.bind(recording.write, self.slots, wanted)
+            self.write(recording.write, version.buffer, recording, changing, version.bound)
+            version.holds = wanted
         self.versions = [*[other for other in self.versions if other is not version], version]
         self.submit_as(version.buffer)
-
-    def _write_version(
-        self, version: Version, recording: VulkanRecording, wanted: tuple[Dispatch, ...]
-    ) -> None:
-        before = version.holds
-        version.holds = None  # until it is written
-        version.prepare(recording.command_pool, len(self.slots))
-        changed = {
-            index: (command, version.bind(recording.write, index, command))
-            for index, command in zip(self.slots, wanted, strict=True)
-        }
-        self.write(recording.write, version.buffer, recording, changed)
-        if before is None or any(old.spans != new.spans for old, new in zip(before, wanted, strict=True)):
-            version.uses = _uses(wanted)
-        version.holds = wanted
 
     @property
     def version(self) -> Version:
