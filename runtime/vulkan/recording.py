@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dl4all.runtime.hazards import Hazards, accesses
+from dl4all.runtime.levels import levels
 from dl4all.runtime.protocols import SUBMISSION_SECONDS, Command, Dispatch
 from dl4all.runtime.recorded_commands import RecordedCommands
 from dl4all.runtime.split_dispatch import cut
@@ -97,18 +98,20 @@ class VulkanRecording:
             self.bound[index] = Bound(program, api().ffi.new("VkDescriptorSet*", found[0]))
 
     def _plan(self) -> list[list[Step]]:
-        """The commands in pieces, one for each submission, none predicted to run for too long."""
-        pieces: list[list[Step]] = [[]]
-        seconds = 0.0
-        since_barrier = Hazards()
-        for index, command in enumerate(self.commands):
-            reads, writes = accesses(command)
-            depends = since_barrier.found(reads, writes)
-            if depends:
-                since_barrier.clear()
-            since_barrier.add(reads, writes)
+        """The commands in pieces, one for each submission, none predicted to run for too long.
+
+        Those that do not depend on each other go together, so that as few barriers as possible are between.
+        """
+        used = [accesses(command) for command in self.commands]
+        for index, (reads, writes) in enumerate(used):
             if index not in self._commands.changing:
                 self.hazards.add(reads, writes)
+        level_of = levels(used)
+        pieces: list[list[Step]] = [[]]
+        seconds, level = 0.0, 0
+        for index in sorted(range(len(used)), key=level_of.__getitem__):
+            command = self.commands[index]
+            depends, level = level_of[index] > level, level_of[index]
             lasts = command.seconds if isinstance(command, Dispatch) else 0.0
             if pieces[-1] and seconds + lasts > SUBMISSION_SECONDS:
                 pieces.append([])
