@@ -7,14 +7,14 @@ results alternate between two places, is there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dl4all.runtime.hazards import accesses
 from dl4all.runtime.protocols import Copy, Dispatch, Grid, Span
 from dl4all.runtime.vulkan.buffer import destroy_views
 from dl4all.runtime.vulkan.commands import CommandWriter, allocate_commands, descriptor_pool
-from dl4all.runtime.vulkan.instance import api
+from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.program import VulkanProgram
 from dl4all.runtime.vulkan.structs import destroy
 from dl4all.runtime.vulkan.timeline import Timeline
@@ -110,12 +110,13 @@ class Version:
         self._sets: dict[tuple[int, VulkanProgram], _Descriptors] = {}
         self.buffer: Any = None
         self.holds: tuple[Dispatch, ...] | None = None
-        self.bound: dict[int, Bound] = {}  # by command
         self.uses: Uses = ([], [])  # what those read and write; another object where that changes
-        self._spans: list[Sequence[Span]] = []  # from which that follows
+        self._calls: list[Callable[[], int | None]] = []  # of the driver, that write it
+        self._push: list[bytearray] = []  # what these point to
+        self._spans: list[Sequence[Span]] = []  # what they bind
         self.submitted: dict[Timeline, int] = {}  # the value that each stream's last submission brings
 
-    def prepare(self, command_pool: Any, dispatches: int) -> None:
+    def _prepare(self, command_pool: Any, dispatches: int) -> None:
         """Make what it consists of, the first time."""
         if self.buffer is None:
             if not self._pool[0]:  # a program has a twin, for spans that are too small or large for texels
@@ -136,26 +137,64 @@ class Version:
         for timeline, value in tuple(self.submitted.items()):
             timeline.wait(min(value, timeline.submitted))
 
-    def bind(self, write: CommandWriter, slots: Sequence[int], commands: Sequence[Dispatch]) -> None:
-        """Let the descriptor sets of changing dispatches, which may not run, bind their spans."""
-        spans = [command.spans for command in commands]
-        if spans != self._spans:
-            self.uses = _uses(commands)
+    def hold(
+        self, segment: ChangingSegment, recording: VulkanRecording, wanted: tuple[Dispatch, ...]
+    ) -> None:
+        """Write the segment with these dispatches. It may not run.
+
+        Where only push constants change, the calls of the driver are the same as before.
+
+        Raises:
+            OutOfMemoryError, DeviceLostError
+        """
+        self._prepare(recording.command_pool, len(segment.slots))
+        if self.holds is None:  # beginning one anew that an exception left half written is not allowed
+            check(api().lib.vkResetCommandBuffer(self.buffer, 0), "resetting commands")
+        self.holds = None  # until it is written
+        spans = [command.spans for command in wanted]
+        if self._calls and spans == self._spans:
+            for push, command in zip(self._push, wanted, strict=True):
+                push[:] = command.push
+            for call in self._calls:
+                if result := call():
+                    check(result, "recording")
+        else:
+            self._write(segment, recording, wanted)
             self._spans = spans
-        for index, command in zip(slots, commands, strict=True):
-            program = command.program.fitting(command.spans)
-            found = self._sets.get((index, program))
-            if found is None:
-                # The writer's is overwritten by its next call.
-                handle = write.allocate_descriptors(self._pool[0], program)
-                found = _Descriptors(api().ffi.new("VkDescriptorSet*", handle[0]))
-                self._sets[index, program] = found
-            if found.spans != command.spans:
-                found.spans = None  # until it is updated
-                destroy_views(self._device, found.views)
-                write.update_descriptors(found.handle, program, command.spans, found.views)
-                found.spans = command.spans
-            self.bound[index] = Bound(program, found.handle)
+        self.holds = wanted
+
+    def _write(
+        self, segment: ChangingSegment, recording: VulkanRecording, wanted: tuple[Dispatch, ...]
+    ) -> None:
+        self._calls = []
+        self.uses = _uses(wanted)
+        self._push = [bytearray(command.push) for command in wanted]
+        bound, changing = dict[int, Bound](), dict[int, Dispatch]()
+        for index, command, push in zip(segment.slots, wanted, self._push, strict=True):
+            bound[index] = self._bind(recording.write, index, command)
+            held: Any = push
+            changing[index] = command._replace(push=held)
+        with recording.write.kept() as kept:
+            segment.write(recording.write, self.buffer, recording, changing, bound)
+        copies = any(isinstance(recording.commands[step.command], Copy) for step in segment.steps)
+        if recording.write.repeats and not copies:
+            self._calls = kept.calls
+
+    def _bind(self, write: CommandWriter, index: int, command: Dispatch) -> Bound:
+        """The descriptor set of a changing dispatch, which may not run, on its spans."""
+        program = command.program.fitting(command.spans)
+        found = self._sets.get((index, program))
+        if found is None:
+            # The writer's is overwritten by its next call.
+            handle = write.allocate_descriptors(self._pool[0], program)
+            found = _Descriptors(api().ffi.new("VkDescriptorSet*", handle[0]))
+            self._sets[index, program] = found
+        if found.spans != command.spans:
+            found.spans = None  # until it is updated
+            destroy_views(self._device, found.views)
+            write.update_descriptors(found.handle, program, command.spans, found.views)
+            found.spans = command.spans
+        return Bound(program, found.handle)
 
     def free(self) -> None:
         """The command buffer goes with its pool."""
@@ -188,11 +227,7 @@ class ChangingSegment(Segment):
                 break
         else:
             version = self._idle(recording)
-            version.holds = None  # until it is written
-            version.prepare(recording.command_pool, len(self.slots))
-            version.bind(recording.write, self.slots, wanted)
-            self.write(recording.write, version.buffer, recording, changing, version.bound)
-            version.holds = wanted
+            version.hold(self, recording, wanted)
         self.versions = [*[other for other in self.versions if other is not version], version]
         self.submit_as(version.buffer)
 
