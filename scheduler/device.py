@@ -6,7 +6,7 @@ import contextlib
 import functools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,11 +33,12 @@ from dl4all.runtime.protocols import (
     Dispatch,
     Event,
     Fill,
+    Recording,
     Span,
     Stream,
 )
 from dl4all.runtime.simulated.backend import SimulatedBackend
-from dl4all.scheduler import link, profile_events
+from dl4all.scheduler import capture, link, profile_events
 from dl4all.scheduler.cost_model import rates
 from dl4all.scheduler.counters import Counters, devices
 from dl4all.scheduler.download import Download, arrived
@@ -87,6 +88,7 @@ class Device:
             guard=GUARD if self._debug else 0,
         )
         self._transfers = Transfers(name, backend, self.pool, self._lock, guarded=self._debug)
+        self.replays = backend.capabilities.replay  # recordings cost less than their commands one by one
         self.asynchronous = backend.capabilities.asynchronous  # copies may run beside commands
         self._beside = TransferStreams(name, backend, self.pool, self._lock)
         self.pool.caches.append(self._beside.staging.clear)
@@ -115,12 +117,19 @@ class Device:
         Raises:
             OutOfMemoryError
         """
+        if capture.active is not None:
+            instead = capture.active.allocated(self, nbytes, tag)
+            if instead is not None:
+                return instead
         if self.is_host:
-            return self._track_host(self._backend.allocate(nbytes or 1), nbytes, tag)
-        storage = self.pool.storage(nbytes, tag)
-        if self._debug:
+            storage = self._track_host(self._backend.allocate(nbytes or 1), nbytes, tag)
+        else:
+            storage = self.pool.storage(nbytes, tag)
+        if self._debug and not self.is_host:
             with self._lock:
                 set_guard(self._stream, storage)
+        if capture.active is not None:
+            capture.active.born(self, storage)
         return storage
 
     def make_room(self, sizes: Iterable[int]) -> None:
@@ -193,26 +202,12 @@ class Device:
             if storage.pending is not None:
                 storage.settle()
         with self._lock:
-            program = self._programs.find(launch, len(storages))
-            limit = self.info.limits.storage_buffer_range
-            nbytes = 0
-            for storage in storages:
-                nbytes += storage.nbytes
-                if storage.nbytes > limit:
-                    raise TooLargeError(
-                        f"[{launch.shader.path}] an operand of {storage.nbytes} bytes is more than "
-                        f"{self.name} can bind at once ({limit}); use a smaller batch, or the CPU"
-                    )
-            most = self.info.limits.workgroup_count
-            if any(count > limit for count, limit in zip(launch.groups, most, strict=True)):
-                raise TooLargeError(
-                    f"[{launch.shader.path}] {launch.groups} workgroups are more than {self.name} "
-                    f"can start at once ({most}); use a smaller batch, or the CPU"
-                )
+            command = self.prepare(launch, *storages)
             if storages and 0 not in launch.groups:
-                spans = [storage.span for storage in storages]
-                seconds = launch.flops * self._rates.per_flop + nbytes * self._rates.per_byte
-                command = Dispatch(program, spans, launch.groups, launch.push, seconds)
+                if capture.active is not None and capture.active.launched(
+                    self, launch, command.program.writes, storages
+                ):
+                    return
                 self._transfers.device_busy = True
                 self.counters.launches += 1
                 active = recorder.active
@@ -233,6 +228,8 @@ class Device:
     def upload(self, array: npt.NDArray[Any]) -> Storage:
         """Copy a host array to the device; the array may be changed at once afterwards."""
         self.counters.uploaded += array.nbytes
+        if capture.active is not None:
+            return self._upload_captured(capture.active, array)
         pinned = pinned_span(array, self._backend) if self._transfers.staged else None
         if pinned is not None and pinned.nbytes and recorder.active is None:
             return self._transfers.upload_pinned(pinned)
@@ -242,6 +239,68 @@ class Device:
                 self._transfers.upload(storage, array)
         return storage
 
+    def prepare(self, launch: Launch, *storages: Storage) -> Dispatch:
+        """The command of a launch, checked, for a recording; it does not wait for the storages' contents.
+
+        Raises:
+            TooLargeError, ShaderError, PipelineError: as :meth:`launch`.
+        """
+        program = self._programs.find(launch, len(storages))
+        limit = self.info.limits.storage_buffer_range
+        nbytes = 0
+        for storage in storages:
+            nbytes += storage.nbytes
+            if storage.nbytes > limit:
+                raise TooLargeError(
+                    f"[{launch.shader.path}] an operand of {storage.nbytes} bytes is more than "
+                    f"{self.name} can bind at once ({limit}); use a smaller batch, or the CPU"
+                )
+        most = self.info.limits.workgroup_count
+        if any(count > limit for count, limit in zip(launch.groups, most, strict=True)):
+            raise TooLargeError(
+                f"[{launch.shader.path}] {launch.groups} workgroups are more than {self.name} "
+                f"can start at once ({most}); use a smaller batch, or the CPU"
+            )
+        spans = [storage.span for storage in storages]
+        seconds = launch.flops * self._rates.per_flop + nbytes * self._rates.per_byte
+        return Dispatch(program, spans, launch.groups, launch.push, seconds)
+
+    def record(self, commands: Sequence[Dispatch | Fill], changing: Iterable[int] = ()) -> Recording:
+        """Prepare commands for :meth:`replay`.
+
+        Args:
+            commands: from :meth:`prepare`, or fills.
+            changing: the numbers of those of which replays may change spans and push constants.
+        """
+        with self._lock:
+            return self._backend.record(commands, frozenset(changing))
+
+    def replay(self, recording: Recording, changes: Mapping[int, Dispatch]) -> None:
+        """Run what was recorded, with some dispatches replaced, as one submission where the backend can."""
+        with self._lock:
+            self._transfers.device_busy = True
+            self.counters.launches += len(recording.commands)
+            self._stream.replay(recording, changes)
+
+    def run_commands(self, commands: Iterable[Dispatch | Fill]) -> None:
+        """Run commands one by one, where nothing is recorded."""
+        with self._lock:
+            self._transfers.device_busy = True
+            for command in commands:
+                if isinstance(command, Fill):
+                    self._stream.fill(command)
+                else:
+                    self.counters.launches += 1
+                    self._stream.dispatch(command)
+
+    def _upload_captured(self, active: capture.Capture, array: npt.NDArray[Any]) -> Storage:
+        storage = self.allocate(array.nbytes, "upload")
+        if array.nbytes:
+            with self._lock:
+                self._transfers.upload(storage, array)
+        active.uploaded(self, storage, array)
+        return storage
+
     def download(self, storage: Storage, out: npt.NDArray[Any], start: int = 0) -> None:
         """Copy what `storage` holds from byte `start` on into the contiguous array `out`, when computed.
 
@@ -249,6 +308,8 @@ class Device:
             ArgumentError: an index that an earlier op took was out of range.
         """
         self.counters.downloaded += out.nbytes
+        if capture.active is not None:
+            capture.active.refused("reads elements of a tensor on the host")
         if out.nbytes:
             storage.settle()
             count = self.index_errors.count
@@ -266,7 +327,7 @@ class Device:
         Raises:
             OutOfMemoryError
         """
-        if recorder.active is not None and not self.is_host:
+        if (recorder.active is not None or capture.active is not None) and not self.is_host:
             return self.upload(array)
         storage = self.reserve(array.nbytes)
         storage.pending = self.deliver(storage, array)
@@ -331,6 +392,8 @@ class Device:
             OutOfMemoryError: there is no host memory for them.
             DeviceLostError
         """
+        if capture.active is not None:
+            capture.active.refused("reads elements of a tensor on the host")
         storage.settle()
         if self.is_host:
             data = storage.buffer.data[start : start + nbytes]
@@ -360,6 +423,8 @@ class Device:
     def write(self, storage: Storage, array: npt.NDArray[Any]) -> None:
         """Copy a host array over the start of a storage, when what uses that is done."""
         self.counters.uploaded += array.nbytes
+        if capture.active is not None:
+            capture.active.refused("writes to a tensor from the host")
         if array.nbytes:
             storage.settle()
             with self._lock:
@@ -372,6 +437,8 @@ class Device:
 
     def host_view(self, storage: Storage) -> Bytes | None:
         """The memory of a storage itself, where the host sees it, when everything has been computed."""
+        if capture.active is not None:
+            capture.active.refused("shows a tensor's memory to the host")
         self.check()
         if storage.buffer.mapped is None:
             return None
@@ -384,13 +451,19 @@ class Device:
         """Fill a storage, or `count` of its words from the first on, with a 32-bit pattern."""
         if storage.nbytes:
             storage.settle()
-            nbytes = 4 * (-(-storage.nbytes // 4) - first if count is None else count)
+            words = -(-storage.nbytes // 4) - first if count is None else count
+            nbytes = 4 * words
+            if capture.active is not None and capture.active.filled(self, storage, word, first, words):
+                return
             with self._lock:
                 self._stream.fill(Fill(Span(storage.buffer, storage.span.offset + 4 * first, nbytes), word))
 
     def adopt(self, array: npt.NDArray[Any], tag: str = "") -> Storage:
         """On the CPU, use a contiguous array's own memory as a storage, without a copy."""
-        return self._track_host(CpuBuffer(bytes_of(array)), array.nbytes, tag)
+        storage = self._track_host(CpuBuffer(bytes_of(array)), array.nbytes, tag)
+        if capture.active is not None:
+            capture.active.uploaded(self, storage, array)
+        return storage
 
     def in_flight(self) -> bool | None:
         """Whether the device computes at this moment; None where its backend does not tell without waiting.
@@ -417,6 +490,8 @@ class Device:
             self._synchronize()
 
     def _synchronize(self) -> None:
+        if capture.active is not None:
+            capture.active.refused("waits for a device")
         count = self.index_errors.count
         with self._lock:
             copies = tuple(self._copies)

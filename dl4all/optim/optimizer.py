@@ -12,6 +12,7 @@ result, bit by bit.
 from __future__ import annotations
 
 import copy
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.autograd import enable_grad, no_grad
 from dl4all.errors import ArgumentError, GradientError, PipelineError
+from dl4all.ops.core.host_work import host_work
 from dl4all.ops.core.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.multi_tensor import Job, MultiTensor, Role, side_by_side
@@ -29,7 +31,7 @@ from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.memory.views import contiguous
-from dl4all.scheduler import fallback
+from dl4all.scheduler import capture, fallback
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
 from dl4all.tensor.arguments import checked_state
@@ -249,12 +251,18 @@ class Optimizer:
                 )
         states = self._prepared_states([p for p, _ in with_gradients], names, initial)
         constants_by_step: dict[int, Constants] = {}
+        states_by_step: dict[int, list[dict[str, Any]]] = {}
         jobs_by_constants: dict[tuple[Device, Constants], list[tuple[Tensor, ...]]] = {}
         for (p, g), state in zip(with_gradients, states, strict=True):
             step = state["step"] = state["step"] + 1
+            states_by_step.setdefault(step, []).append(state)
             constants = constants_by_step.get(step)
             if constants is None:
-                constants = constants_by_step[step] = self._constants(group, step)
+                constants = self._constants(group, step)
+                if capture.active is not None:
+                    again = functools.partial(self._count_step, group, states_by_step[step])
+                    constants = tuple(capture.active.vary(self._name, constants, again))
+                constants_by_step[step] = constants
             packed = [state[name] for name in names[:1]]  # the first tensor leads to all of the state
             cause = None if p.device.is_host else no_kernel_of(p, g, *packed)
             if cause is not None:
@@ -272,6 +280,12 @@ class Optimizer:
                 with fallback.on_host(self._name, device, fallback.refused(device, error, "float32")):
                     self._on_host(p, g, [self.state[p][name] for name in names], group, constants)
 
+    def _count_step(self, group: dict[str, Any], states: Sequence[dict[str, Any]]) -> Constants:
+        """Count a step that a compiled graph takes; returns its constants."""
+        for state in states:
+            state["step"] += 1
+        return self._constants(group, states[0]["step"])
+
     def _on_host(
         self, p: Tensor, g: Tensor, states: list[Tensor], group: dict[str, Any], constants: Constants
     ) -> None:
@@ -282,15 +296,24 @@ class Optimizer:
             if not p.device.simulated.computes:
                 p.storage.version += 1
                 return
-        arrays = [tensor.on_host() for tensor in tensors]
-        with np.errstate(all="ignore"):
-            for parameter, gradient, *rest in _blocks(arrays[0], g.on_host(), *arrays[1:]):
-                self._update(group, parameter, gradient, rest, *constants)
-        if not p.device.is_host:  # the arrays are copies
+        update = functools.partial(self._update_in_blocks, group)
+        if p.device.is_host:
+            host_work(self._name, update, [g], tensors, constants)
+        else:
+            arrays = [tensor.on_host() for tensor in tensors]
+            with np.errstate(all="ignore"):
+                update(g.on_host(), *arrays, *constants)
             for tensor, array in zip(tensors, arrays, strict=True):
                 copy_into(tensor, from_host(Tensor, array, p.device, copy=False))
         for tensor in tensors[:2]:
             tensor.storage.version += 1
+
+    def _update_in_blocks(self, group: dict[str, Any], gradient: NDArray, *others: Any) -> None:
+        """Update a parameter from its gradient; `others` are its array, those of its state, and numbers."""
+        count = 1 + len(self._state_names(group))
+        (parameter, *states), constants = others[:count], others[count:]
+        for p, g, *rest in _blocks(parameter, gradient, *states):
+            self._update(group, p, g, rest, *constants)
 
     def _prepared_states(
         self, params: Sequence[Tensor], names: Sequence[str], initial: float

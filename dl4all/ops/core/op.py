@@ -20,6 +20,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, PipelineError, TooLargeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
+from dl4all.ops.core.host_work import body_call, host_work
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape, out_of_memory
 from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated, from_host
@@ -28,7 +29,7 @@ from dl4all.runtime import op_regions
 from dl4all.runtime.kompute import copies
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler import fallback
+from dl4all.scheduler import capture, fallback
 from dl4all.scheduler.device import Device
 
 P = ParamSpec("P")
@@ -205,7 +206,11 @@ class Op(Generic[P]):
                 folded = self._fold(*operands, **arguments)
                 if folded is not None:
                     return folded
-            result = self.compute(operands, arguments)
+            if capture.active is None:
+                result = self.compute(operands, arguments)
+            else:
+                compute = functools.partial(self.compute, operands, arguments)
+                result = capture.active.op(self, operands, arguments, compute)
             if tape.state.enabled and result.dtype.kind == "f":
                 for operand in operands:
                     if tape.wants_gradient(operand):
@@ -331,6 +336,11 @@ class Op(Generic[P]):
             self._simulate(first.device, operands, arguments, shape, dtype)
             if not first.device.simulated.computes:
                 return empty(type(first).result_class, shape, dtype, first.device, self.name)
+        if capture.active is not None and first.device.is_host:
+            call, tensors = body_call(self.name, self.body, operands, arguments)
+            out = empty(type(first).result_class, shape, dtype, first.device, self.name)
+            host_work(self.name, call, tensors, [out])
+            return out
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
         active = recorder.active
         body: Callable[..., Any] = self.body
