@@ -2,39 +2,79 @@
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional, init
 from dl4all.nn.module import Module, Parameter
-from dl4all.ops import fill_
 from dl4all.ops.core.strides import sizes
+from dl4all.ops.memory.copy import fill_with
+from dl4all.scheduler import capture
+from dl4all.scheduler.device import Device
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
 
 class _Counter:
-    """Counts in a tensor of one int without waiting for its device: it remembers the value written last."""
+    """Counts in a tensor of one int without waiting for its device: it remembers the value counted last.
+
+    Memory gets the value when somebody looks at it, so that a step of training costs the device nothing.
+    """
+
+    __slots__ = ("_written",)  # no attribute that a compiled function would depend on: replays count, too
 
     def __init__(self) -> None:
-        self._written: tuple[Any, int, int] | None = None  # storage, its version, value
+        self._written: tuple[Storage, int, int] | None = None  # its version, and the value
 
     def __reduce__(self) -> tuple[type[_Counter], tuple[()]]:
         return _Counter, ()  # a copy starts without a remembered value
 
     def next(self, tensor: Tensor) -> int:
         """Add 1; returns the value."""
+        if capture.active is None:
+            return self._count(tensor)
+        active = capture.active
+        with capture.suspended():
+            value = self._count(tensor)
+        active.vary("batch count", (), lambda: self._count_again(tensor))
+        return value
+
+    def _count(self, tensor: Tensor) -> int:
+        storage = tensor.storage
         last = self._written
-        if last is not None and last[:2] == (tensor.storage, tensor.storage.version):
+        if last is not None and last[:2] == (storage, storage.version):
             value = last[2] + 1
         else:
             value = int(tensor.item()) + 1
-        fill_(tensor, value)
-        self._written = tensor.storage, tensor.storage.version, value
+        if tensor.device.is_host:  # arrays that share the memory show it at once
+            fill_with(tensor, value)
+        else:
+            storage.settle()
+            place = tensor.offset, tensor.dtype, tensor.device
+            storage.pending = functools.partial(_write, weakref.ref(storage), *place, value)
+        storage.version += 1
+        self._written = storage, storage.version, value
         return value
+
+    def _count_again(self, tensor: Tensor) -> tuple[int, ...]:
+        self._count(tensor)
+        return ()
+
+
+def _write(
+    memory: weakref.ref[Storage], offset: int, dtype: np.dtype[Any], device: Device, value: int
+) -> None:
+    """Write a count to the memory of its tensor."""
+    storage = memory()
+    if storage is not None:
+        storage.pending = None  # what writes looks at it, too
+        fill_with(Tensor(storage, (), dtype, device, (), offset), value)
 
 
 class _ChannelNorm(Module):

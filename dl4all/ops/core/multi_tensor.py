@@ -74,6 +74,8 @@ class MultiTensor:
     Plan(batches=(), alone=(0,))
     """
 
+    __slots__ = ("_plans", "_tables")  # no attributes: results do not depend on what is cached
+
     def __init__(self) -> None:
         self._plans: dict[Hashable, tuple[list[Any], Plan]] = {}
         self._tables: dict[tuple[Device, Hashable], Storage] = {}
