@@ -193,8 +193,8 @@ class Graph:
     outputs: tuple[Operand, ...] = ()
     sources: tuple[str, ...] = ()
     kept: frozenset[Value] = frozenset()
-    notes: dict[str, str] = field(default_factory=dict, compare=False)  # of passes, for readers
     preamble: tuple[Node, ...] = ()
+    notes: dict[str, str] = field(default_factory=dict, compare=False)  # of passes, for readers
 
     def with_nodes(self, nodes: Iterable[Node]) -> Graph:
         """This graph with other nodes; buffers that nothing uses any more are left out."""

@@ -2,79 +2,76 @@
 
 from __future__ import annotations
 
-import functools
-import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional, init
 from dl4all.nn.module import Module, Parameter
+from dl4all.ops import fill_
 from dl4all.ops.core.strides import sizes
-from dl4all.ops.memory.copy import fill_with
 from dl4all.scheduler import capture
-from dl4all.scheduler.device import Device
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
 
-class _Counter:
-    """Counts in a tensor of one int without waiting for its device: it remembers the value counted last.
-
-    Memory gets the value when somebody looks at it, so that a step of training costs the device nothing.
-    """
-
-    __slots__ = ("_written",)  # no attribute that a compiled function would depend on: replays count, too
+class _Counter(capture.Untracked):
+    """Counts in a tensor of one int without waiting for its device: it remembers the value written last."""
 
     def __init__(self) -> None:
-        self._written: tuple[Storage, int, int] | None = None  # its version, and the value
+        self._written: tuple[Any, int, int] | None = None  # storage, its version, value
 
     def __reduce__(self) -> tuple[type[_Counter], tuple[()]]:
         return _Counter, ()  # a copy starts without a remembered value
 
     def next(self, tensor: Tensor) -> int:
-        """Add 1; returns the value."""
-        if capture.active is None:
-            return self._count(tensor)
-        active = capture.active
-        with capture.suspended():
-            value = self._count(tensor)
-        active.vary("batch count", (), lambda: self._count_again(tensor))
+        """Add 1; returns the value, which is no longer true in replays of a compiled graph."""
+        if capture.active is not None:
+            self._captured(capture.active, tensor, [])
+            return self._value(tensor)
+        value = self._value(tensor) + 1
+        fill_(tensor, value)
+        self._written = tensor.storage, tensor.storage.version, value
         return value
 
-    def _count(self, tensor: Tensor) -> int:
-        storage = tensor.storage
-        last = self._written
-        if last is not None and last[:2] == (storage, storage.version):
-            value = last[2] + 1
-        else:
-            value = int(tensor.item()) + 1
-        if tensor.device.is_host:  # arrays that share the memory show it at once
-            fill_with(tensor, value)
-        else:
-            storage.settle()
-            place = tensor.offset, tensor.dtype, tensor.device
-            storage.pending = functools.partial(_write, weakref.ref(storage), *place, value)
+    def next_share(self, tensor: Tensor) -> float:
+        """Add 1; returns 1 over the value, which compiled graphs compute anew for each of their calls."""
+        active = capture.active
+        if active is None:
+            return 1 / self.next(tensor)
+        [share] = self._captured(active, tensor, [1 / (self._value(tensor) + 1)])
+        return share  # type: ignore[no-any-return]
+
+    def _captured(self, active: capture.Capture, tensor: Tensor, shares: list[float]) -> list[Any]:
+        with capture.suspended():
+            self.next(tensor)
+        return active.vary("batch norm", shares, partial(self._count_replay, tensor, len(shares)))
+
+    def _count_replay(self, tensor: Tensor, shares: int) -> list[float]:
+        """Add 1, in memory when somebody reads it: a dispatch for it would take longer than all else here."""
+        storage, value = tensor.storage, self._value(tensor) + 1
         storage.version += 1
         self._written = storage, storage.version, value
-        return value
+        storage.pending = partial(self._write, tensor)
+        return [1 / value] * shares
 
-    def _count_again(self, tensor: Tensor) -> tuple[int, ...]:
-        self._count(tensor)
-        return ()
+    def _write(self, tensor: Tensor) -> None:
+        storage, written = tensor.storage, self._written
+        storage.pending = None
+        if written is not None and written[:2] == (storage, storage.version):
+            with capture.suspended():
+                fill_(tensor, written[2])
+            self._written = storage, storage.version, written[2]
 
-
-def _write(
-    memory: weakref.ref[Storage], offset: int, dtype: np.dtype[Any], device: Device, value: int
-) -> None:
-    """Write a count to the memory of its tensor."""
-    storage = memory()
-    if storage is not None:
-        storage.pending = None  # what writes looks at it, too
-        fill_with(Tensor(storage, (), dtype, device, (), offset), value)
+    def _value(self, tensor: Tensor) -> int:
+        last = self._written
+        if last is not None and last[:2] == (tensor.storage, tensor.storage.version):
+            return last[2]
+        with capture.suspended():
+            return int(tensor.item())
 
 
 class _ChannelNorm(Module):
@@ -151,8 +148,10 @@ class BatchNorm(_ChannelNorm):
 
     def _next_momentum(self) -> float:
         """Count a batch; returns its share in the running statistics."""
-        count = self._batches.next(self.num_batches_tracked)
-        return 1 / count if self.momentum is None else self.momentum
+        if self.momentum is None:
+            return self._batches.next_share(self.num_batches_tracked)
+        self._batches.next(self.num_batches_tracked)
+        return self.momentum
 
 
 class BatchNorm1d(BatchNorm):

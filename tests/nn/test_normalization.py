@@ -126,7 +126,7 @@ def test_a_replay_counts_batches() -> None:
     x = dl.rand(3, 2, device="vulkan:0")
     tracer = Tracer(x.device)
     with capture.lock, dl.no_grad():
-        run(tracer, layer, (x,), {})
+        run(tracer, lambda: layer(x))
     assert not tracer.refusal
     assert not any(isinstance(command, BoundFill) for node in tracer.nodes for command in node.commands)
     assert layer.num_batches_tracked.item() == 1

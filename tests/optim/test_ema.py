@@ -49,7 +49,7 @@ def test_a_replay_counts_updates() -> None:
     ema = EMA([x])
     tracer = Tracer(x.device)
     with capture.lock:
-        run(tracer, lambda x: ema.update(), (x,), {})
+        run(tracer, ema.update)
     [again] = tracer.again
     again()
     assert ema.updates == 2

@@ -80,7 +80,7 @@ def traced(function: Callable[..., dl.Tensor], *tensors: dl.Tensor) -> tuple[Gra
     """The graph of a call, and what its inputs, captured buffers and constants hold after it, as bytes."""
     tracer = Tracer(tensors[0].device)
     with capture.lock:
-        result = run(tracer, function, tensors, {})
+        result = run(tracer, lambda: function(*tensors))
     assert not tracer.refusal, tracer.refusal
     leaves = [leaf.grad_meta.grad for leaf in tracer.leaves.values() if leaf.grad_meta.grad is not None]
     graph = tracer.graph(tensors, [result], leaves)

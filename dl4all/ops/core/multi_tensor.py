@@ -65,7 +65,7 @@ class Plan(NamedTuple):
     alone: tuple[int, ...]
 
 
-class MultiTensor:
+class MultiTensor(capture.Untracked):
     """Plans dispatches, and caches the last plan of each list of jobs. Copies and pickles start empty.
 
     >>> import dl4all as dl
@@ -73,8 +73,6 @@ class MultiTensor:
     >>> MultiTensor().plan([(x,)], [Role(written=True)])
     Plan(batches=(), alone=(0,))
     """
-
-    __slots__ = ("_plans", "_tables")  # no attributes: results do not depend on what is cached
 
     def __init__(self) -> None:
         self._plans: dict[Hashable, tuple[list[Any], Plan]] = {}
