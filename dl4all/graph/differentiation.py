@@ -16,6 +16,7 @@ from dl4all.autograd import grad
 from dl4all.errors import GradientError
 from dl4all.graph.executable import Executable, Numbers
 from dl4all.graph.graph import Buffer, Graph, Kind, Operand, buffers_of
+from dl4all.graph.host_executable import HostExecutable
 from dl4all.ops.core import tape
 from dl4all.ops.core.op import empty
 from dl4all.ops.elementwise.arithmetic import clone
@@ -142,7 +143,7 @@ class DifferentiableCall:
 
     def __init__(
         self,
-        executable: Executable,
+        executable: Executable | HostExecutable,
         found: Backward,
         again: Sequence[capture.Again],
         arguments: Mapping[int, int],
