@@ -34,7 +34,7 @@ def traced_on_device(function: Callable[..., Any], *arrays: NDArray) -> Traced:
     inputs = [dl.tensor(array, device="vulkan:0") for array in arrays]
     tracer = trace.Tracer(inputs[0].device)
     with dl.no_grad(), capture.lock:
-        result = trace.run(tracer, function, inputs, {})
+        result = trace.run(tracer, lambda: function(*inputs))
     assert not tracer.refusal
     graph = tracer.graph(inputs, [result], [])
     contents = dict(zip(graph.inputs, arrays, strict=True))
