@@ -21,6 +21,7 @@ from dl4all.graph.passes.in_place import in_place
 from dl4all.graph.passes.optimizer_fusion import optimizer_fusion
 from dl4all.graph.passes.recomputation import recomputation
 from dl4all.graph.passes.whole_copies import whole_copies
+from dl4all.graph.passes.winograd_repairs import winograd_repairs
 from dl4all.graph.verifier import verify
 
 
@@ -39,6 +40,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("dead_code", dead_code),
     Pass("batch_norm_folding", batch_norm_folding),
     # Fusion goes from the largest kernels to the smallest.
+    Pass("winograd_repairs", winograd_repairs),
     Pass("epilogues", epilogues),
     Pass("whole_copies", whole_copies),
     Pass("elementwise_fusion", elementwise_fusion),
