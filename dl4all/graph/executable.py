@@ -184,10 +184,10 @@ class Executable:
     ) -> Iterator[tuple[Dispatch, tuple[VaryingWord, ...]]]:
         prepare = self.device.prepare
         if isinstance(command, BoundFill):
-            storage = _piece(memory, command.binding)
-            words = storage.span.nbytes // 4
+            number, offset, nbytes = command.binding  # which may begin where the device cannot bind
+            words = nbytes // 4
             grid = strided_grid(words, FILL_WORKGROUP, self.device)
-            yield prepare(Launch(FILL, grid, pack(words, 0, command.word)), storage), ()
+            yield prepare(Launch(FILL, grid, pack(words, offset // 4, command.word)), memory[number]), ()
         elif isinstance(command, MultiTensorLaunch):
             varying = tuple(word._replace(offset=word.offset + ROW_BYTES) for word in command.varying)
 
