@@ -5,8 +5,8 @@
 The recording is a chain of 100 dispatches of 256 floats each. Timed is the call of ``replay`` on an idle
 device, not the work: with no change, and with 1 or 5 dispatches replaced, spread over the chain, which take
 new push constants each time, or alternate between two places. "dispatch" is what the same chain costs
-without a recording. Workloads and backends take turns, 30 calls at a time, N times. Printed are medians of the
-calling thread's processor time, and of the time that passed.
+without a recording. Workloads and backends take turns, 30 calls at a time, N times. Printed are medians of
+the quietest turn: of the calling thread's processor time, and of the time that passed.
 """
 
 from __future__ import annotations
@@ -79,29 +79,34 @@ def workloads(backend: Backend, module: spirv.Module) -> dict[str, Callable[[], 
 
 
 def measure(names: list[str], repeat: int) -> dict[str, dict[str, Row]]:
-    """Medians in microseconds, by workload, device and clock."""
+    """Microseconds, by workload, device and clock."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "add.comp").write_text(SOURCE)
         module = spirv.load(spirv.Shader("add.comp"), Path(folder))
     backends = {name: registry.open_device(name) for name in names}
     work = {name: workloads(backend, module) for name, backend in backends.items()}
     kinds = list(next(iter(work.values())))
-    times: dict[tuple[str, str], list[tuple[float, float]]] = {(w, name): [] for w in kinds for name in names}
+    results: dict[str, dict[str, Row]] = {what: {} for what in kinds}
     for _ in range(repeat):
-        for (what, name), taken in times.items():
-            timed, wait = work[name][what], backends[name].stream.synchronize
-            for i in range(WARM + BLOCK):
-                begun, cpu = time.perf_counter(), time.thread_time()
-                timed()
-                row = time.thread_time() - cpu, time.perf_counter() - begun
-                wait()
-                if i >= WARM:  # the first build pipelines and versions of segments, and meet cold caches
-                    taken.append(row)
-    results: dict[str, dict[str, Row]] = {}
-    for (what, name), taken in times.items():
-        thread, wall = (statistics.median(column) * 1e6 for column in zip(*taken, strict=True))
-        results.setdefault(what, {})[name] = {"thread": thread, "wall": wall}
+        for what, name in itertools.product(kinds, names):
+            row = block(work[name][what], backends[name].stream.synchronize)
+            known = results[what].get(name, row)
+            results[what][name] = min(row, known, key=lambda found: found["thread"])
     return results
+
+
+def block(timed: Callable[[], object], wait: Callable[[], object]) -> Row:
+    """Medians of some calls, behind those that build pipelines and meet cold caches."""
+    thread, wall = [], []
+    for i in range(WARM + BLOCK):
+        begun, cpu = time.perf_counter(), time.thread_time()
+        timed()
+        row = time.thread_time() - cpu, time.perf_counter() - begun
+        wait()
+        if i >= WARM:
+            thread.append(row[0] * 1e6)
+            wall.append(row[1] * 1e6)
+    return {"thread": statistics.median(thread), "wall": statistics.median(wall)}
 
 
 @click.command()
