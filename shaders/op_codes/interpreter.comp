@@ -13,7 +13,7 @@
 
 layout(local_size_x = SIZE) in;
 layout(binding = 0) readonly buffer Code { uint code[]; };
-layout(binding = 1) buffer Arena { float arena[]; };
+layout(binding = 1) coherent buffer Arena { float arena[]; };
 layout(binding = 2) buffer Outside0 { float outside0[]; };
 layout(binding = 3) buffer Outside1 { float outside1[]; };
 #if BUFFERS > 2
@@ -201,10 +201,10 @@ void run_rows(uint op, Operand y, Operand a, Operand b) {
     }
 }
 
-#define LOAD(k) for (uint i = lane; i < n; i += SIZE) arena[at + i] = outside##k[i]; break;
-#define STORE(k) for (uint i = lane; i < n; i += SIZE) outside##k[i] = arena[at + i]; break;
+#define LOAD(k) for (uint i = lane; i < n; i += SIZE) arena[at + i] = outside##k[from + i]; break;
+#define STORE(k) for (uint i = lane; i < n; i += SIZE) outside##k[from + i] = arena[at + i]; break;
 
-void run_transfer(bool loads, uint at, uint n, uint k) {
+void run_transfer(bool loads, uint at, uint n, uint k, uint from) {
     switch (loads ? k : k + 8) {
         case 0: LOAD(0)
         case 1: LOAD(1)
@@ -236,7 +236,8 @@ void main() {
             barrier();
         }
         if (op >= LOAD_CODE) {
-            run_transfer(op == LOAD_CODE, y.offset, y.sizes.x * y.sizes.y * y.sizes.z * y.sizes.w, ab & 0xffffu);
+            run_transfer(op == LOAD_CODE, y.offset, y.sizes.x * y.sizes.y * y.sizes.z * y.sizes.w, ab & 0xffffu,
+                         code[at + 3]);
         } else {
             const Operand a = operand(ab & 0xffffu), b = operand(ab >> 16), c = operand(c_word & 0xffffu);
             if (op < ROW_SUM_CODE) run_elementwise(op, (flags & FLAT) != 0, y, a, b, c);

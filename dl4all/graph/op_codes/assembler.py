@@ -5,13 +5,13 @@ A line declares a register, or is an instruction; what follows a semicolon is a 
     r0: @0 [4, 2]              a register: its first word in the arena, and its sizes
     r1: @0 [2, 4] / [1, 2]     the same words transposed: with strides
     r2: @8 [4, 2]
-    load r0, b0                the first words of buffer 0
+    load r0, b0                the words of tensor 0 outside
     wait mul r2, r0, #0.5      result, then operands: registers, numbers, parameters such as p0
-    wait store r2, b1
+    wait store r2, b1+16       to those of tensor 1, from word 16 on
 
-``wait`` lets all invocations finish what comes before. An instruction needs it where it reads words that others
-have written, or writes words that others have read. Flat elementwise instructions on the same elements do not
-need it, as each invocation finds what it has written itself.
+``wait`` lets all invocations finish what comes before. An instruction needs it where it reads words that
+others have written, or writes words that others have read. Flat elementwise instructions on the same elements
+do not need it, as each invocation finds what it has written itself.
 """
 
 from __future__ import annotations
@@ -98,8 +98,10 @@ def _instruction(code: str, numbers: list[int]) -> Instruction:
     target = _position(result, "r")
     if OPCODES[CODES[name]].kind == "transfer":
         if len(read) != 1:
-            raise ArgumentError(f"[{name}] takes a register and a buffer, such as b0")
-        return Instruction(name, target, buffer=_position(read[0], "b"), wait=wait is not None)
+            raise ArgumentError(f"[{name}] takes a register and a buffer, such as b0 or b0+64")
+        outside, _, start = read[0].partition("+")
+        first = int(start) if start.isdecimal() else 0
+        return Instruction(name, target, (), _position(outside, "b"), first, wait is not None)
     parsed = tuple(_operand(word, numbers) for word in read)
     return Instruction(name, target, parsed, wait=wait is not None)
 

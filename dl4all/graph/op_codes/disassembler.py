@@ -47,7 +47,8 @@ def instruction_text(program: Program, instruction: Instruction) -> str:
     """One line, such as ``wait mul r2, r1, #0.5``."""
     words = [f"r{instruction.result}"]
     if OPCODES[CODES[instruction.name]].kind == "transfer":
-        words.append(f"b{instruction.buffer}")
+        start = f"+{instruction.start}" if instruction.start else ""
+        words.append(f"b{instruction.buffer}{start}")
     words += [_operand_text(program, operand) for operand in instruction.operands]
     return f"{'wait ' if instruction.wait else ''}{instruction.name} {', '.join(words)}"
 

@@ -7,11 +7,12 @@ and may change from run to run. ``load`` and ``store`` bring tensors from outsid
 
 In words a program is a header, the registers, the numbers, and four words for each instruction::
 
-    registers  numbers  instructions  0        the header: how many there are of each
-    offset  size x 4  stride x 4               a register
-    number                                     a number: the bits of a float or an int
-    code | flags << 8 | result << 16   a | b << 16   c   0        an instruction; a transfer has its buffer as a
+    registers  numbers  instructions  0           the header: how many there are of each
+    offset  size x 4  stride x 4                  a register
+    number                                        a number: the bits of a float or an int
+    code | flags << 8 | result << 16  a | b << 16  c  start       an instruction
 
+Of a transfer, a is the tensor outside and start its first word; else start is 0.
 What each code means is in :mod:`dl4all.graph.op_codes.opcode`.
 """
 
@@ -43,7 +44,7 @@ MOST = 1 << 14
 
 
 class Flag(enum.IntFlag):
-    """The flags of an instruction. Only ``WAIT`` is the programmer's; the others follow from the registers."""
+    """The flags of an instruction. ``WAIT`` is the programmer's; the other follows from the registers."""
 
     WAIT = 1  # for all invocations to finish the instructions before
     FLAT = 2  # operands and result are contiguous or one element: no index has to be taken apart
@@ -73,12 +74,16 @@ class Register(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One instruction. ``result`` is a register; of a transfer, ``buffer`` is what is bound outside."""
+    """One instruction. ``result`` is a register.
+
+    Of a transfer, which has no operands, ``buffer`` is the tensor outside, and ``start`` its first word.
+    """
 
     name: str
     result: int
     operands: tuple[Operand, ...] = ()
     buffer: int = 0
+    start: int = 0
     wait: bool = False
 
 
@@ -162,7 +167,7 @@ def words_of(program: Program) -> npt.NDArray[np.uint32]:
             operands[0] = instruction.buffer
         flags = Flag.WAIT * instruction.wait | Flag.FLAT * is_flat(program, instruction)
         words.append(CODES[instruction.name] | flags << 8 | instruction.result << 16)
-        words += [operands[0] | operands[1] << 16, operands[2], 0]
+        words += [operands[0] | operands[1] << 16, operands[2], instruction.start]
     return np.array(words, np.uint32)
 
 
@@ -209,7 +214,7 @@ def _instruction_of(words: Sequence[int]) -> Instruction:
         raise ArgumentError(f"[op codes] there are {len(OPCODES)} op codes, got {code}")
     wait = bool(flags & Flag.WAIT)
     if OPCODES[code].kind == "transfer":
-        return Instruction(OPCODES[code].name, result, buffer=words[1] & 0xFFFF, wait=wait)
+        return Instruction(OPCODES[code].name, result, (), words[1] & 0xFFFF, words[3], wait)
     operands = (words[1] & 0xFFFF, words[1] >> 16, words[2] & 0xFFFF)
     read = tuple(_operand_of(operand) for operand in operands if operand != NO_OPERAND)
     return Instruction(OPCODES[code].name, result, read, wait=wait)

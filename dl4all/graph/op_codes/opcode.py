@@ -1,7 +1,7 @@
 """The op codes. This table is the one place that defines them.
 
-The interpreter's shader, the simulator, what a legal instruction is and the table in the documentation are made
-from it.
+The interpreter's shader, the simulator, the check of programs and the table in the documentation are made from
+it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ def _function(name: str, glsl: str, operands: int, compute: Callable[..., Any], 
 
 def _sigmoid(x: Array) -> Array:
     power = np.exp(-np.abs(x))
-    return np.where(x < 0, power, 1) / (1 + power)
+    result: Array = np.where(x < 0, power, 1) / (1 + power)
+    return result
 
 
 def _erf(x: Array) -> Array:
-    return np.vectorize(math.erf, otypes=[np.float32])(x)
+    result: Array = np.vectorize(math.erf, otypes=[np.float32])(x)
+    return result
 
 
 def _from_int_bits(x: Array) -> Array:
@@ -103,8 +105,8 @@ OPCODES = (
     Opcode("matmul", "product", 3, "matrix products a @ b, plus c if given", optional=1),
     Opcode("take_rows", "rows", 2, "row b[i] of a for each row i of the result; zeros where b[i] < 0"),
     Opcode("one_hot", "rows", 1, "1 at column a[i] of row i, else 0; zeros where a[i] < 0"),
-    Opcode("load", "transfer", 0, "the first words of a buffer outside"),
-    Opcode("store", "transfer", 0, "the register's words to a buffer outside"),
+    Opcode("load", "transfer", 0, "words of a tensor outside"),
+    Opcode("store", "transfer", 0, "the register's words to a tensor outside"),
 )
 CODES = {opcode.name: code for code, opcode in enumerate(OPCODES)}
 ELEMENTWISE = ("arithmetic", "function")

@@ -1,4 +1,4 @@
-"""The interpreter in NumPy, one instruction at a time: what the shader is tested against, and a trace to read."""
+"""The interpreter in NumPy, one instruction at a time: a trace to read, and what the shader is tested against."""
 
 from __future__ import annotations
 
@@ -93,7 +93,10 @@ def _run(
         elif code.name == "take_rows":
             indices = operands[1].view(np.int32).reshape(-1)
             result[0, 0] = np.where(indices[:, None] < 0, 0, operands[0][0, 0][indices])
-        elif code.name == "load":
-            result.reshape(-1)[...] = buffers[instruction.buffer][: result.size]
         else:
-            buffers[instruction.buffer][: result.size] = result.reshape(-1)
+            first = instruction.start
+            outside = buffers[instruction.buffer][first : first + result.size]
+            if code.name == "load":
+                result.reshape(-1)[...] = outside
+            else:
+                outside[...] = result.reshape(-1)

@@ -55,7 +55,7 @@ def programs(draw: st.DrawFn) -> Program:
         if code.kind == "transfer":
             registers.append(register(draw(st.integers(0, 1000)), (rows, columns)))
             return Instruction(
-                code.name, len(registers) - 1, (), draw(st.integers(0, MOST_BUFFERS - 1)), wait
+                code.name, len(registers) - 1, (), draw(st.integers(0, MOST_BUFFERS - 1)), draw(WORDS), wait
             )
         if code.kind in ("arithmetic", "function"):
             read = tuple(operand(rows, columns) for _ in range(code.operands))

@@ -181,20 +181,20 @@ def test_transfers_and_waits() -> None:
     r2: @0 [31, 9] / [1, 31]
     r3: @600 [9, 31]
     r4: @300 [9, 31] / [1, 9]
-    load r0, b1
+    load r0, b1+3
     wait mul r1, r2, #2.0
     wait add r3, r4, r0
     wait mul r0, r3, p0
-    wait store r0, b0
+    wait store r0, b0+5
     wait add r0, r3, #1.0
     """
-    source, target = _draw(279), np.zeros(300, np.float32)
+    source, target = _draw(300), np.zeros(300, np.float32)
     need("vulkan:0")
     for variant in VARIANTS:
         if variant.buffers <= dl.device("vulkan:0").info.limits.storage_buffers - 2:
             _, changed = run_on_device(text, np.zeros(ARENA, np.float32), [target, source], (0.5,), variant)
-            np.testing.assert_allclose(changed[0][:279], 1.5 * source, 1e-6)
-            np.testing.assert_array_equal(changed[0][279:], 0)
+            np.testing.assert_allclose(changed[0][5:284], 1.5 * source[3:282], 1e-6)
+            np.testing.assert_array_equal(np.delete(changed[0], np.s_[5:284]), 0)
             np.testing.assert_array_equal(changed[1], source)
 
 
