@@ -1,9 +1,10 @@
 """Programs: registers, numbers and instructions, and how they lie in 32-bit words.
 
-A program works on one array of 32-bit words, the arena. A register is a view of a piece of it: an offset, and
-a size and a stride for each of four axes, so that transposing and broadcasting are other registers on the same
-memory. Operands are registers, numbers that belong to the program, and parameters, which are push constants
-and may change from run to run. ``load`` and ``store`` bring tensors from outside into the arena and back.
+A program works on one array of 32-bit words, the arena. A register is a view of a piece of it: an offset,
+and a size and a stride for each of four axes, so that transposing and broadcasting are other registers on the
+same memory. Operands are registers, numbers that belong to the program, and parameters, which are push
+constants and may change from run to run. ``load`` and ``store`` bring tensors from outside into the arena and
+back.
 
 In words a program is a header, the registers, the numbers, and four words for each instruction::
 

@@ -1,7 +1,7 @@
 """The op codes. This table is the one place that defines them.
 
-The interpreter's shader, the simulator, the check of programs and the table in the documentation are made from
-it.
+The interpreter's shader, the simulator, the check of programs and the table in the documentation are made
+from it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The interpreter in NumPy, one instruction at a time: a trace to read, and what the shader is tested against."""
+"""The interpreter in NumPy, one instruction at a time: a trace, and what the shader is tested against."""
 
 from __future__ import annotations
 
