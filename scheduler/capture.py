@@ -69,8 +69,8 @@ class Capture(Protocol):
 active: Capture | None = None
 """The capture that goes on, of whichever thread."""
 
-lock = threading.Lock()
-"""Held by the thread that captures."""
+lock = threading.RLock()
+"""Held by the thread that captures; it may capture again what it makes of that."""
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
 """Tracing: a call runs as always, and what it asks of its device becomes a graph.
 
-The kernels that a call launches depend on more than shapes: on how memory is laid out, on what the autotuner
-has measured, on limits of the device. So the call is not run on stand-ins but in earnest, and captured (as CUDA
-graphs are) together with the ops that its commands belong to. Its results are right whatever comes of the
-trace.
+The kernels that a call launches depend on more than shapes: on how memory is laid out, on what the
+autotuner has measured, on limits of the device. So the call is not run on stand-ins but in earnest, and
+captured (as CUDA graphs are) together with the ops that its commands belong to. Its results are right
+whatever comes of the trace.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from dl4all.graph.graph import (
     BoundLaunch,
     Buffer,
     Command,
+    Foreign,
     Graph,
     Kind,
     Node,
     Operand,
     Value,
     VaryingWord,
+    bound_bytes,
 )
 from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import TensorBase
@@ -136,7 +138,8 @@ class Tracer:
         if self._call is not None or device is None or not self._listens(device):
             return compute()
         tensors = tuple(self._operand(o) if isinstance(o, TensorBase) else o for o in operands)
-        self._call = _Call(op.name, op.name, tensors, tuple(arguments.items()), calling_line())
+        plain = tuple((name, _plain(value)) for name, value in arguments.items())
+        self._call = _Call(op.name, op.name, tensors, plain, calling_line())
         try:
             result = compute()
             self._finish(result)
@@ -205,7 +208,7 @@ class Tracer:
         number = self._number(whole)
         if number not in self._born and number not in self.constants:
             self.outside[number] = whole
-        return Binding(number, offset, storage.span.nbytes)
+        return Binding(number, offset, bound_bytes(storage.nbytes))  # the pool may have given more
 
     def _operand(self, tensor: TensorBase) -> Operand:
         storage = tensor.storage
@@ -271,12 +274,12 @@ class Tracer:
         self, inputs: Sequence[TensorBase], outputs: Sequence[TensorBase], state: Sequence[TensorBase]
     ) -> Graph:
         """The graph, given the tensors that go in, those that come out, and those that stay elsewhere."""
-        first = {self._number(tensor.storage): None for tensor in inputs}
+        first = {self.number_of(tensor): None for tensor in inputs}
         kinds: dict[int, Kind] = dict.fromkeys(range(len(self.storages)), "temporary")
         kinds.update(dict.fromkeys(self.outside, "captured"))
         kinds.update(dict.fromkeys(self.constants, "constant"))
-        kinds.update(dict.fromkeys((self._number(t.storage) for t in outputs if self._is_born(t)), "output"))
-        kinds.update(dict.fromkeys((self._number(t.storage) for t in state if self._is_born(t)), "state"))
+        kinds.update(dict.fromkeys((self.number_of(t) for t in outputs if self.is_born(t)), "output"))
+        kinds.update(dict.fromkeys((self.number_of(t) for t in state if self.is_born(t)), "state"))
         kinds.update(dict.fromkeys(first, "input"))
         results = tuple(map(self._operand, outputs))
         kept = {operand.value for operand in (*results, *map(self._operand, state))}
@@ -297,8 +300,28 @@ class Tracer:
         )
         return whole.with_nodes(self.nodes)
 
-    def _is_born(self, tensor: TensorBase) -> bool:
-        return self._number(tensor.storage) in self._born
+    def number_of(self, tensor: TensorBase) -> int:
+        """The number of a tensor's buffer."""
+        return self._binding(tensor.storage).buffer
+
+    def is_born(self, tensor: TensorBase) -> bool:
+        """Whether a tensor's memory was allocated in the call."""
+        return self.number_of(tensor) in self._born
+
+    def is_constant(self, tensor: TensorBase) -> bool:
+        """Whether a tensor's elements came from the host in the call."""
+        return self.number_of(tensor) in self.constants
+
+
+def _plain(value: Any) -> Any:
+    """An argument of an op as a node keeps it: nothing that holds a tensor."""
+    if isinstance(value, (int, float, str, bool, type(None), np.dtype, np.generic)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return (
+            type(value)(map(_plain, value)) if type(value) in (tuple, list) else Foreign(type(value).__name__)
+        )
+    return Foreign(type(value).__name__)
 
 
 def run(tracer: Tracer, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
