@@ -14,7 +14,6 @@ import numpy as np
 
 from dl4all.graph.graph import Graph, Shape, VaryingWord
 from dl4all.graph.graph import Operand as TensorView
-from dl4all.graph.op_codes.assembler import number_bits
 from dl4all.graph.op_codes.instruction import AXES, PARAMETERS, Register, register
 from dl4all.graph.op_codes.validity import end_of
 
@@ -26,7 +25,7 @@ class Unsupported(Exception):
 
 
 class Parameter(NamedTuple):
-    """A number that a replay computes anew: its position among the varying ones, and its value of now."""
+    """A number that a replay computes anew, by its position among those."""
 
     position: int
 
@@ -62,7 +61,8 @@ class Emitter:
         self.lines: list[Line] = []
         self.words = 0  # of the arena
         self.pieces: dict[int, tuple[Transfer, ...]] = {}  # of each buffer
-        self.loads: list[int] = []  # buffers
+        self.loads: list[int] = []  # buffers that are read before anything writes them
+        self.written: dict[int, None] = {}  # buffers
         self.parameters: list[tuple[VaryingWord, float]] = []
         self._defined: set[int] = set()
 
@@ -88,17 +88,25 @@ class Emitter:
         Raises:
             Unsupported: it does not consist of whole words, or lies elsewhere.
         """
-        nbytes = self._graph.buffers[buffer].nbytes
-        if nbytes % 4 or not nbytes:
-            raise Unsupported(f"has a buffer of {nbytes} bytes")
         if buffer not in self.pieces:
-            words = nbytes // 4
+            words = self.words_of(buffer)
             starts = [self.reserve(words)] if offsets is None else offsets
             size = words // len(starts)
             self.pieces[buffer] = tuple(
                 Transfer(buffer, part * size, register(start, (size,))) for part, start in enumerate(starts)
             )
         return self.pieces[buffer]
+
+    def words_of(self, buffer: int) -> int:
+        """The size of a buffer.
+
+        Raises:
+            Unsupported: it does not consist of whole words.
+        """
+        nbytes = self._graph.buffers[buffer].nbytes
+        if nbytes % 4 or not nbytes:
+            raise Unsupported(f"has a buffer of {nbytes} bytes")
+        return nbytes // 4
 
     def read(self, buffer: int) -> None:
         """Note that an instruction reads a buffer, which is loaded if nothing has written it before."""
@@ -111,6 +119,7 @@ class Emitter:
         if 4 * words < self._graph.buffers[buffer].nbytes:
             self.read(buffer)
         self._defined.add(buffer)
+        self.written[buffer] = None
 
     def view(self, tensor: TensorView, shape: Shape | None = None, strides: Shape | None = None) -> Register:
         """The register of a tensor, or of another view of its elements.
@@ -158,8 +167,3 @@ class Emitter:
             raise Unsupported(f"takes more than {PARAMETERS} numbers that change from call to call")
         self.parameters.append((key, value))
         return Parameter(len(self.parameters) - 1)
-
-
-def bits_of(value: float) -> int:
-    """The bits of a number operand."""
-    return number_bits(value)

@@ -11,6 +11,7 @@ from dl4all.graph.graph import Operand as TensorView
 from dl4all.graph.op_codes.elementwise_rules import RULES
 from dl4all.graph.op_codes.emitter import Emitter, Source, Unsupported
 from dl4all.graph.op_codes.instruction import AXES, Register, contiguous, register
+from dl4all.graph.op_codes.optimizer_rules import emit_updates, is_update
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 
@@ -23,6 +24,9 @@ def emit_node(emitter: Emitter, node: Node) -> None:
     Raises:
         Unsupported: there are none.
     """
+    if is_update(node):
+        emit_updates(emitter, [node])
+        return
     if not node.op:
         _emit_command(emitter, node)
         return
