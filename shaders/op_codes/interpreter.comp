@@ -67,6 +67,10 @@ float element(Operand o, uint at) {
     return o.is_number ? o.number : arena[o.offset + at];
 }
 
+uint elements(Operand o) {
+    return o.sizes.x * o.sizes.y * o.sizes.z * o.sizes.w;
+}
+
 // The place of an element on each axis.
 uvec4 place_of(uint i, uvec4 sizes) {
     const uvec2 last = divided(i, sizes.w), third = divided(last.x, sizes.z), second = divided(third.x, sizes.y);
@@ -92,26 +96,35 @@ float function(uint op, float a, float b) {
     return 0.0;
 }
 
-// Software drivers walk through all cases of a switch. So the common case has a loop of its own, without functions and
-// divisions.
-void run_elementwise(uint op, bool is_flat, Operand y, Operand a, Operand b, Operand c) {
-    const uint n = y.sizes.x * y.sizes.y * y.sizes.z * y.sizes.w;
-    if (is_flat && op < FUNCTION_CODE) {  // an operand steps by one element or stays
-        const uint a_step = a.strides == uvec4(0) ? 0 : 1, b_step = b.strides == uvec4(0) ? 0 : 1;
-        const uint c_step = c.strides == uvec4(0) ? 0 : 1;
-        for (uint i = lane; i < n; i += SIZE) {
-            const float a_value = element(a, i * a_step), b_value = element(b, i * b_step);
-            arena[y.offset + i] = arithmetic(op, a_value, b_value, element(c, i * c_step));
-        }
-    } else {
-        for (uint i = lane; i < n; i += SIZE) {
-            const uvec4 place = place_of(i, y.sizes);
-            const float a_value = element(a, distance_of(place, a.strides));
-            const float b_value = element(b, distance_of(place, b.strides));
-            const float c_value = element(c, distance_of(place, c.strides));
-            arena[y.offset + distance_of(place, y.strides)] =
-                op < FUNCTION_CODE ? arithmetic(op, a_value, b_value, c_value) : function(op, a_value, b_value);
-        }
+// Element i of every operand is word i of it, or its only one.
+void run_flat(uint op, Operand y, Operand a, Operand b, Operand c) {
+    const uint n = elements(y);
+    const uint a_step = a.strides == uvec4(0) ? 0 : 1, b_step = b.strides == uvec4(0) ? 0 : 1;
+    const uint c_step = c.strides == uvec4(0) ? 0 : 1;
+    for (uint i = lane; i < n; i += SIZE) {
+        const float a_value = element(a, i * a_step), b_value = element(b, i * b_step);
+        arena[y.offset + i] = arithmetic(op, a_value, b_value, element(c, i * c_step));
+    }
+}
+
+void run_strided(uint op, Operand y, Operand a, Operand b, Operand c) {
+    const uint n = elements(y);
+    for (uint i = lane; i < n; i += SIZE) {
+        const uvec4 place = place_of(i, y.sizes);
+        const float a_value = element(a, distance_of(place, a.strides));
+        const float b_value = element(b, distance_of(place, b.strides));
+        const float c_value = element(c, distance_of(place, c.strides));
+        arena[y.offset + distance_of(place, y.strides)] = arithmetic(op, a_value, b_value, c_value);
+    }
+}
+
+void run_function(uint op, Operand y, Operand a, Operand b) {
+    const uint n = elements(y);
+    for (uint i = lane; i < n; i += SIZE) {
+        const uvec4 place = place_of(i, y.sizes);
+        const float a_value = element(a, distance_of(place, a.strides));
+        const float b_value = element(b, distance_of(place, b.strides));
+        arena[y.offset + distance_of(place, y.strides)] = function(op, a_value, b_value);
     }
 }
 
@@ -223,27 +236,44 @@ void run_transfer(bool loads, uint at, uint n, uint k, uint from) {
     }
 }
 
+struct Instruction {
+    uint op;
+    bool is_flat, waits;
+    uint result, a, b, c, start;
+};
+
+const uint END = 255;  // no op code
+
+Instruction fetch(uint pc) {
+    if (pc >= p.last) return Instruction(END, false, false, 0, 0, 0, 0, 0);
+    const uint at = HEADER + code[0] * REGISTER_WORDS + code[1] + pc * INSTRUCTION_WORDS;
+    const uint word = code[at], ab = code[at + 1], flags = word >> 8;
+    return Instruction(word & 255u, (flags & FLAT) != 0, (flags & WAIT) != 0, word >> 16, ab & 0xffffu, ab >> 16,
+                       code[at + 2], code[at + 3]);
+}
+
+void wait_if(bool waits) {
+    if (waits) {
+        memoryBarrierBuffer();
+        barrier();
+    }
+}
+
+// Runs instructions of one kind, as many as follow each other.
+#define RUN_WHILE(condition, run)                                                                                while (condition) {                                                                                              wait_if(i.waits);                                                                                            const Operand y = operand(i.result);                                                                         run;                                                                                                         i = fetch(++pc);                                                                                         }
+
+// Software drivers walk through all branches, those not taken too. So each kind has a loop of its own, which costs as
+// little as the kind does.
 void main() {
     lane = gl_LocalInvocationID.x;
-    const uint start = HEADER + code[0] * REGISTER_WORDS + code[1];
-    for (uint pc = p.first; pc < p.last; ++pc) {
-        const uint at = start + pc * INSTRUCTION_WORDS;
-        const uint word = code[at], ab = code[at + 1], c_word = code[at + 2];
-        const uint op = word & 255u, flags = word >> 8 & 255u;
-        const Operand y = operand(word >> 16);
-        if ((flags & WAIT) != 0) {
-            memoryBarrierBuffer();
-            barrier();
-        }
-        if (op >= LOAD_CODE) {
-            run_transfer(op == LOAD_CODE, y.offset, y.sizes.x * y.sizes.y * y.sizes.z * y.sizes.w, ab & 0xffffu,
-                         code[at + 3]);
-        } else {
-            const Operand a = operand(ab & 0xffffu), b = operand(ab >> 16), c = operand(c_word & 0xffffu);
-            if (op < ROW_SUM_CODE) run_elementwise(op, (flags & FLAT) != 0, y, a, b, c);
-            else if (op < MATMUL_CODE) run_reduction(op, y, a);
-            else if (op == MATMUL_CODE) run_matmul(y, a, b, c);
-            else run_rows(op, y, a, b);
-        }
+    uint pc = p.first;
+    for (Instruction i = fetch(pc); i.op != END;) {
+        RUN_WHILE(i.op >= LOAD_CODE && i.op != END, run_transfer(i.op == LOAD_CODE, y.offset, elements(y), i.a, i.start))
+        RUN_WHILE(i.op == MATMUL_CODE, run_matmul(y, operand(i.a), operand(i.b), operand(i.c)))
+        RUN_WHILE(i.op > MATMUL_CODE && i.op < LOAD_CODE, run_rows(i.op, y, operand(i.a), operand(i.b)))
+        RUN_WHILE(i.op >= ROW_SUM_CODE && i.op < MATMUL_CODE, run_reduction(i.op, y, operand(i.a)))
+        RUN_WHILE(i.op < FUNCTION_CODE && !i.is_flat, run_strided(i.op, y, operand(i.a), operand(i.b), operand(i.c)))
+        RUN_WHILE(i.op >= FUNCTION_CODE && i.op < ROW_SUM_CODE, run_function(i.op, y, operand(i.a), operand(i.b)))
+        RUN_WHILE(i.op < FUNCTION_CODE && i.is_flat, run_flat(i.op, y, operand(i.a), operand(i.b), operand(i.c)))
     }
 }
