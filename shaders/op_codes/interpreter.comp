@@ -30,7 +30,7 @@ layout(push_constant) uniform Push {
 const uint HEADER = 4;
 const uint REGISTER_WORDS = 9;
 const uint INSTRUCTION_WORDS = 4;
-const uint WAIT = 1, FLAT = 2;
+const uint WAIT = 1, FLAT = 2, A_STAYS = 4, B_STAYS = 8, C_STAYS = 16;
 const uint NUMBER = 1, PARAMETER = 2, NOTHING = 3;  // kinds of operands; 0 is a register
 
 // Each invocation computes PARTS elements of a tile, in rows that are STRIDE apart.
@@ -40,6 +40,7 @@ shared float b_tile[TILE * TILE];
 shared float partial[SIZE];
 
 uint lane;  // of this invocation
+uint numbers_at, instructions_at;  // in the program
 
 // An operand: a register of the arena, or a number.
 struct Operand {
@@ -49,14 +50,20 @@ struct Operand {
     uvec4 sizes, strides;
 };
 
-Operand operand(uint word) {
+// An operand without sizes and strides, as far as flat instructions need it.
+Operand flat_operand(uint word) {
     const uint kind = word >> 14, position = word & 0x3fffu;
     Operand o = Operand(kind != 0, 0.0, 0, uvec4(1), uvec4(0));
-    if (kind == NUMBER) o.number = uintBitsToFloat(code[HEADER + code[0] * REGISTER_WORDS + position]);
+    if (kind == 0) o.offset = code[HEADER + position * REGISTER_WORDS];
+    if (kind == NUMBER) o.number = uintBitsToFloat(code[numbers_at + position]);
     if (kind == PARAMETER) o.number = p.parameters[min(position, 29)];
-    if (kind == 0) {
-        const uint at = HEADER + position * REGISTER_WORDS;
-        o.offset = code[at];
+    return o;
+}
+
+Operand operand(uint word) {
+    Operand o = flat_operand(word);
+    if (!o.is_number) {
+        const uint at = HEADER + word * REGISTER_WORDS;
         o.sizes = uvec4(code[at + 1], code[at + 2], code[at + 3], code[at + 4]);
         o.strides = uvec4(code[at + 5], code[at + 6], code[at + 7], code[at + 8]);
     }
@@ -97,10 +104,9 @@ float function(uint op, float a, float b) {
 }
 
 // Element i of every operand is word i of it, or its only one.
-void run_flat(uint op, Operand y, Operand a, Operand b, Operand c) {
-    const uint n = elements(y);
-    const uint a_step = a.strides == uvec4(0) ? 0 : 1, b_step = b.strides == uvec4(0) ? 0 : 1;
-    const uint c_step = c.strides == uvec4(0) ? 0 : 1;
+void run_flat(uint op, uint flags, uint n, Operand y, Operand a, Operand b, Operand c) {
+    const uint a_step = (flags & A_STAYS) != 0 ? 0 : 1, b_step = (flags & B_STAYS) != 0 ? 0 : 1;
+    const uint c_step = (flags & C_STAYS) != 0 ? 0 : 1;
     for (uint i = lane; i < n; i += SIZE) {
         const float a_value = element(a, i * a_step), b_value = element(b, i * b_step);
         arena[y.offset + i] = arithmetic(op, a_value, b_value, element(c, i * c_step));
@@ -237,43 +243,53 @@ void run_transfer(bool loads, uint at, uint n, uint k, uint from) {
 }
 
 struct Instruction {
-    uint op;
-    bool is_flat, waits;
-    uint result, a, b, c, start;
+    uint op, flags, result, a, b, c, last_word;
 };
 
 const uint END = 255;  // no op code
 
 Instruction fetch(uint pc) {
-    if (pc >= p.last) return Instruction(END, false, false, 0, 0, 0, 0, 0);
-    const uint at = HEADER + code[0] * REGISTER_WORDS + code[1] + pc * INSTRUCTION_WORDS;
-    const uint word = code[at], ab = code[at + 1], flags = word >> 8;
-    return Instruction(word & 255u, (flags & FLAT) != 0, (flags & WAIT) != 0, word >> 16, ab & 0xffffu, ab >> 16,
-                       code[at + 2], code[at + 3]);
+    if (pc >= p.last) return Instruction(END, 0, 0, 0, 0, 0, 0);
+    const uint at = instructions_at + pc * INSTRUCTION_WORDS;
+    const uint word = code[at], ab = code[at + 1];
+    return Instruction(word & 255u, word >> 8 & 255u, word >> 16, ab & 0xffffu, ab >> 16, code[at + 2], code[at + 3]);
 }
 
-void wait_if(bool waits) {
-    if (waits) {
+void wait_if_asked(Instruction i) {
+    if ((i.flags & WAIT) != 0) {
         memoryBarrierBuffer();
         barrier();
     }
 }
 
-// Runs instructions of one kind, as many as follow each other.
-#define RUN_WHILE(condition, run)                                                                                while (condition) {                                                                                              wait_if(i.waits);                                                                                            const Operand y = operand(i.result);                                                                         run;                                                                                                         i = fetch(++pc);                                                                                         }
-
-// Software drivers walk through all branches, those not taken too. So each kind has a loop of its own, which costs as
-// little as the kind does.
+// Software drivers walk through all branches, those not taken too. So the kinds that are cheap have loops of their
+// own, which run as many instructions as follow each other.
 void main() {
     lane = gl_LocalInvocationID.x;
+    numbers_at = HEADER + code[0] * REGISTER_WORDS;
+    instructions_at = numbers_at + code[1];
     uint pc = p.first;
     for (Instruction i = fetch(pc); i.op != END;) {
-        RUN_WHILE(i.op >= LOAD_CODE && i.op != END, run_transfer(i.op == LOAD_CODE, y.offset, elements(y), i.a, i.start))
-        RUN_WHILE(i.op == MATMUL_CODE, run_matmul(y, operand(i.a), operand(i.b), operand(i.c)))
-        RUN_WHILE(i.op > MATMUL_CODE && i.op < LOAD_CODE, run_rows(i.op, y, operand(i.a), operand(i.b)))
-        RUN_WHILE(i.op >= ROW_SUM_CODE && i.op < MATMUL_CODE, run_reduction(i.op, y, operand(i.a)))
-        RUN_WHILE(i.op < FUNCTION_CODE && !i.is_flat, run_strided(i.op, y, operand(i.a), operand(i.b), operand(i.c)))
-        RUN_WHILE(i.op >= FUNCTION_CODE && i.op < ROW_SUM_CODE, run_function(i.op, y, operand(i.a), operand(i.b)))
-        RUN_WHILE(i.op < FUNCTION_CODE && i.is_flat, run_flat(i.op, y, operand(i.a), operand(i.b), operand(i.c)))
+        while (i.op == LOAD_CODE || i.op == STORE_CODE) {
+            wait_if_asked(i);
+            run_transfer(i.op == LOAD_CODE, flat_operand(i.result).offset, i.c, i.a, i.last_word);
+            i = fetch(++pc);
+        }
+        while (i.op < FUNCTION_CODE && (i.flags & FLAT) != 0) {
+            wait_if_asked(i);
+            const Operand y = flat_operand(i.result);
+            run_flat(i.op, i.flags, i.last_word, y, flat_operand(i.a), flat_operand(i.b), flat_operand(i.c));
+            i = fetch(++pc);
+        }
+        if (i.op < LOAD_CODE && !(i.op < FUNCTION_CODE && (i.flags & FLAT) != 0)) {
+            wait_if_asked(i);
+            const Operand y = operand(i.result), a = operand(i.a), b = operand(i.b), c = operand(i.c);
+            if (i.op < FUNCTION_CODE) run_strided(i.op, y, a, b, c);
+            else if (i.op < ROW_SUM_CODE) run_function(i.op, y, a, b);
+            else if (i.op < MATMUL_CODE) run_reduction(i.op, y, a);
+            else if (i.op == MATMUL_CODE) run_matmul(y, a, b, c);
+            else run_rows(i.op, y, a, b);
+            i = fetch(++pc);
+        }
     }
 }

@@ -11,9 +11,9 @@ In words a program is a header, the registers, the numbers, and four words for e
     registers  numbers  instructions  0           the header: how many there are of each
     offset  size x 4  stride x 4                  a register
     number                                        a number: the bits of a float or an int
-    code | flags << 8 | result << 16  a | b << 16  c  start       an instruction
+    code | flags << 8 | result << 16  a | b << 16  c  elements        an instruction
+    code | flags << 8 | result << 16  tensor  elements  start         a load or store
 
-Of a transfer, a is the tensor outside and start its first word; else start is 0.
 What each code means is in :mod:`dl4all.graph.op_codes.opcode`.
 """
 
@@ -40,15 +40,19 @@ REGISTER_WORDS = 1 + 2 * AXES
 INSTRUCTION_WORDS = 4
 PARAMETERS = 30
 """Push constants that instructions can take as operands: with two of the dispatch's own, 128 bytes."""
+NO_STRIDES: Axes = (0, 0, 0, 0)
 MOST = 1 << 14
 """Registers of a program, and numbers: operands have 14 bits for the position and 2 for the kind."""
 
 
 class Flag(enum.IntFlag):
-    """The flags of an instruction. ``WAIT`` is the programmer's; the other follows from the registers."""
+    """The flags of an instruction. ``WAIT`` is the programmer's; the others follow from the registers."""
 
     WAIT = 1  # for all invocations to finish the instructions before
     FLAT = 2  # operands and result are contiguous or one element: no index has to be taken apart
+    A_STAYS = 4  # operand a is one element, or no register
+    B_STAYS = 8
+    C_STAYS = 16
 
 
 class Operand(NamedTuple):
@@ -139,13 +143,20 @@ def register(offset: int, sizes: Sequence[int], strides: Sequence[int] | None = 
     return Register(offset, padded, (first, second, third, fourth))
 
 
-def is_flat(program: Program, instruction: Instruction) -> bool:
-    """Whether element i of the result needs word i of each operand, or its only one."""
+def flags_of(program: Program, instruction: Instruction) -> Flag:
+    """What the interpreter need not find out by itself."""
     result = program.registers[instruction.result]
-    if result.strides != contiguous(result.sizes):
-        return False
-    registers = (program.registers[o.position] for o in instruction.operands if o.kind == "register")
-    return all(r.strides in (result.strides, (0, 0, 0, 0)) for r in registers)
+    flags = Flag.WAIT * instruction.wait | Flag.A_STAYS | Flag.B_STAYS | Flag.C_STAYS
+    flat = result.strides == contiguous(result.sizes)
+    steps = zip(instruction.operands, (Flag.A_STAYS, Flag.B_STAYS, Flag.C_STAYS), strict=False)
+    for operand, stays in steps:
+        strides = (
+            program.registers[operand.position].strides if operand.kind == "register" else NO_STRIDES
+        )
+        if any(strides):
+            flags &= ~stays
+            flat = flat and strides == result.strides
+    return flags | Flag.FLAT * flat
 
 
 def words_of(program: Program) -> npt.NDArray[np.uint32]:
@@ -162,13 +173,14 @@ def words_of(program: Program) -> npt.NDArray[np.uint32]:
         words += [one.offset, *one.sizes, *one.strides]
     words += program.numbers
     for instruction in program.instructions:
-        operands = [_operand_word(operand) for operand in instruction.operands]
-        operands += [NO_OPERAND] * (3 - len(operands))
-        if OPCODES[CODES[instruction.name]].kind == "transfer":
-            operands[0] = instruction.buffer
-        flags = Flag.WAIT * instruction.wait | Flag.FLAT * is_flat(program, instruction)
+        flags, elements = flags_of(program, instruction), program.registers[instruction.result].elements
         words.append(CODES[instruction.name] | flags << 8 | instruction.result << 16)
-        words += [operands[0] | operands[1] << 16, operands[2], instruction.start]
+        if OPCODES[CODES[instruction.name]].kind == "transfer":
+            words += [instruction.buffer, elements, instruction.start]
+        else:
+            operands = [_operand_word(operand) for operand in instruction.operands]
+            operands += [NO_OPERAND] * (3 - len(operands))
+            words += [operands[0] | operands[1] << 16, operands[2], elements]
     return np.array(words, np.uint32)
 
 

@@ -34,7 +34,7 @@ def _cases(kind: Kind) -> str:
 def _interpreter(variant: Variant) -> Shader:
     first_function = min(CODES[opcode.name] for opcode in OPCODES if opcode.kind == "function")
     codes = {f"{name.upper()}_CODE": CODES[name] for name in ("row_sum", "row_mean", "row_max")}
-    codes |= {f"{name.upper()}_CODE": CODES[name] for name in ("matmul", "one_hot", "load")}
+    codes |= {f"{name.upper()}_CODE": CODES[name] for name in ("matmul", "one_hot", "load", "store")}
     return shader(
         "op_codes/interpreter.comp",
         BUFFERS=variant.buffers,
