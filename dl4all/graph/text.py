@@ -3,8 +3,8 @@
 A node shows what its op returned, its operands and arguments, and where it was called. A tensor's type is
 shown where its value is first seen, and again where it is seen by another shape; strides and the offset only
 where it is not contiguous. What a node reads and writes is shown where it is more than operands and result.
-Commands follow, indented, and then the nodes that it stands for. ``@3`` is the memory of buffer 3, ``%3``
-what it holds after its first write, ``%3.0`` before it, ``%3.2`` after the second.
+Commands follow, indented, and then the nodes that it stands for. Nodes of the preamble say so. ``@3`` is the
+memory of buffer 3, ``%3`` what it holds after its first write, ``%3.0`` before it, ``%3.2`` after the second.
 """
 
 from __future__ import annotations
@@ -93,6 +93,9 @@ class _Printer:
         lines += [_buffer(key, buffer) for key, buffer in graph.buffers.items()]
         if graph.inputs:
             lines.append("inputs " + ", ".join(f"@{number}" for number in graph.inputs))
+        for node in graph.preamble:
+            first, *more = self._node(node)
+            lines += [f"preamble {first}", *more]
         for node in graph.nodes:
             lines += self._node(node)
         if graph.outputs:
@@ -182,6 +185,8 @@ class _Printer:
         for name in ("before", "after"):
             if pieces := getattr(command, name):
                 text += f" {name} ({', '.join(map(self._binding, pieces))})"
+        text += f" group_elements {command.group_elements}" if command.group_elements else ""
+        text += " numbered" if command.numbered else ""
         return text
 
     def _bindings(self, bindings: tuple[Binding, ...], writes: tuple[bool, ...]) -> str:

@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from dl4all.graph.graph import (
     Command,
     Foreign,
     Graph,
+    HostCall,
     Kind,
     Node,
     Operand,
@@ -43,6 +44,8 @@ from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.index_errors import calling_line
 from dl4all.scheduler.programs import Launch
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -120,6 +123,29 @@ class Tracer:
             self._add(BoundFill(piece, word), [whole.buffer] * partial, [whole.buffer], "fill")
         return False
 
+    def host_call(
+        self,
+        device: Device,
+        name: str,
+        work: Callable[..., None],
+        marks: Sequence[capture.Mark],
+        pieces: Sequence[tuple[Storage, int, int]],
+        writes: Sequence[bool],
+    ) -> bool:
+        if self._listens(device):
+            self._unused_marks.difference_update((mark.source, mark.number) for mark in marks)
+            bindings = list[Binding]()
+            for storage, offset, nbytes in pieces:
+                whole = self._binding(storage)
+                bindings.append(Binding(whole.buffer, whole.offset + offset, nbytes))
+            self._add(
+                HostCall(name, work, tuple(bindings), tuple(writes)),
+                [b.buffer for b, write in zip(bindings, writes, strict=True) if not write],
+                [b.buffer for b, write in zip(bindings, writes, strict=True) if write],
+                name,
+            )
+        return False
+
     def uploaded(self, device: Device, storage: Storage, array: npt.NDArray[Any]) -> None:
         if self._listens(device):
             number = self._number(storage)
@@ -137,7 +163,7 @@ class Tracer:
         device = next((o.device for o in operands if isinstance(o, TensorBase)), None)
         if self._call is not None or device is None or not self._listens(device):
             return compute()
-        tensors = tuple(self._operand(o) if isinstance(o, TensorBase) else o for o in operands)
+        tensors = tuple(self.operand(o) if isinstance(o, TensorBase) else o for o in operands)
         plain = tuple((name, _plain(value)) for name, value in arguments.items())
         self._call = _Call(op.name, op.name, tensors, plain, calling_line())
         try:
@@ -210,7 +236,8 @@ class Tracer:
             self.outside[number] = whole
         return Binding(number, offset, bound_bytes(storage.nbytes))  # the pool may have given more
 
-    def _operand(self, tensor: TensorBase) -> Operand:
+    def operand(self, tensor: TensorBase) -> Operand:
+        """A tensor as it is now."""
         storage = tensor.storage
         binding = self._binding(storage)
         shift = binding.offset // tensor.dtype.itemsize
@@ -251,7 +278,7 @@ class Tracer:
                 call.op,
                 call.operands,
                 call.arguments,
-                self._operand(result) if isinstance(result, TensorBase) else None,
+                self.operand(result) if isinstance(result, TensorBase) else None,
                 tuple(call.reads),
                 tuple(Value(number, self._versions[number]) for number in call.written),
                 tuple(call.commands),
@@ -281,8 +308,8 @@ class Tracer:
         kinds.update(dict.fromkeys((self.number_of(t) for t in outputs if self.is_born(t)), "output"))
         kinds.update(dict.fromkeys((self.number_of(t) for t in state if self.is_born(t)), "state"))
         kinds.update(dict.fromkeys(first, "input"))
-        results = tuple(map(self._operand, outputs))
-        kept = {operand.value for operand in (*results, *map(self._operand, state))}
+        results = tuple(map(self.operand, outputs))
+        kept = {operand.value for operand in (*results, *map(self.operand, state))}
         kept |= {
             Value(number, self._versions[number])
             for number, kind in kinds.items()
@@ -324,11 +351,11 @@ def _plain(value: Any) -> Any:
     return Foreign(type(value).__name__)
 
 
-def run(tracer: Tracer, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def run(tracer: Tracer, call: Callable[[], T]) -> T:
     """Call a function while a tracer listens; the caller holds :data:`dl4all.scheduler.capture.lock`."""
     capture.active = tracer
     try:
-        return function(*args, **kwargs)
+        return call()
     finally:
         capture.active = None
 
@@ -354,7 +381,7 @@ def trace(function: Callable[..., Any], *args: Any) -> Graph:
         raise ArgumentError("[trace] expected a tensor among the arguments, which says the device")
     tracer = Tracer(inputs[0].device)
     with capture.lock:
-        result = run(tracer, function, args, {})
+        result = run(tracer, lambda: function(*args))
     gc.collect()
     outputs = (
         [result] if isinstance(result, TensorBase) else [r for r in result or () if isinstance(r, TensorBase)]

@@ -20,6 +20,7 @@ from dl4all.graph.graph import (
     BoundLaunch,
     Buffer,
     Command,
+    Foreign,
     Graph,
     Kind,
     MultiTensorLaunch,
@@ -33,7 +34,7 @@ from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import DTYPES, TensorBase
 
 WORD = 4  # bytes: memory is bound, filled and pushed in words
-UNDEFINED: tuple[Kind, ...] = ("temporary", "output", "state")
+UNDEFINED: tuple[Kind, ...] = ("temporary", "output", "state", "derived")
 """Kinds of buffers that hold nothing before the first write."""
 
 DTYPE_NAMES = tuple(dtype.name for dtype in DTYPES)
@@ -64,8 +65,18 @@ class _Verifier:
 
     def run(self) -> None:
         self._check_buffers()
+        for position, node in enumerate(self._graph.preamble):
+            self._where = f"preamble {position}, {described(node)}"
+            self._check_preamble(node)
+            self._check_node(node)
+        for number, buffer in self._graph.buffers.items():
+            if buffer.kind == "temporary":
+                self._held.pop(number, None)  # it is free when the preamble has run
         for position, node in enumerate(self._graph.nodes):
             self._where = f"node {position}, {described(node)}"
+            for value in node.writes:
+                if self._buffer(value.buffer).kind == "derived":
+                    self._fail(f"{value} is written, and only the preamble writes what is derived")
             self._check_node(node)
         self._check_end()
 
@@ -110,6 +121,17 @@ class _Verifier:
 
     # Nodes
 
+    def _check_preamble(self, node: Node) -> None:
+        """Raise unless a node depends on nothing that another call could have changed."""
+        if any(getattr(command, "varying", ()) for command in node.commands):
+            self._fail("its push constants vary, and the preamble does not run in each call")
+        for value in node.reads:
+            if self._buffer(value.buffer).kind in ("input", "output", "state"):
+                self._fail(f"it reads {value}, which is another one in each call")
+        for value in node.writes:
+            if self._buffer(value.buffer).kind not in ("temporary", "derived"):
+                self._fail(f"it writes {value}, which is not its own")
+
     def _check_node(self, node: Node) -> None:
         for operand in node.tensors:
             self._check_tensor(operand)
@@ -122,7 +144,7 @@ class _Verifier:
         if node.result is not None:
             self._check_tensor(node.result)
             self._check_held(node.result.value)
-            if node.op:
+            if node.op and not any(_is_foreign(value) for _, value in node.arguments):
                 self._check_inferred(node, node.result)
         self._check_commands(node)
 
@@ -143,6 +165,8 @@ class _Verifier:
             if value.version == 0 and kind in UNDEFINED:
                 self._fail(f"{value} is what a buffer of the kind {kind!r} holds before it is written")
             self._fail(f"{value} is overwritten by {Value(value.buffer, held)} before this use")
+        if any(value in node.writes for node in self._graph.preamble):
+            self._fail(f"{value} is free when the preamble has run")
         later = any(value in node.writes for node in self._graph.nodes)
         self._fail(f"{value} is {'used before it is written' if later else 'never written'}")
 
@@ -270,6 +294,13 @@ def _uses(command: Command) -> Iterator[tuple[Binding, bool]]:
         yield from ((binding, True) for binding in command.after)
     else:
         yield from zip(command.bindings, command.writes, strict=True)
+
+
+def _is_foreign(value: Any) -> bool:
+    """Whether an argument of an op is not known, or a part of it."""
+    if isinstance(value, (tuple, list)) and not isinstance(value, Foreign):
+        return any(map(_is_foreign, value))
+    return isinstance(value, Foreign)
 
 
 def _stand_in(operand: Any) -> Any:

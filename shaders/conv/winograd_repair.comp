@@ -18,7 +18,12 @@ layout(push_constant) uniform Push {
     uint tiles_per_row, tiles;  // tiles of an image
     uint first, count;
     uint x_offset, w_offset, has_bias, bias_offset;
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
 } p;
+#define FIRST_OPERAND 4
+#include "epilogue.glsl"
 
 // The plain sum. Once it is nan it stays nan.
 float result(uint image, uint row, int top, int left) {
@@ -56,7 +61,8 @@ void main() {
     for (uint i = top; i < min(top + TILE, p.out_height); ++i) {
         for (uint j = left; j < min(left + TILE, p.out_width); ++j) {
             const int from_top = int(i) - int(p.padding_h), from_left = int(j) - int(p.padding_w);
-            y[plane + i * p.out_width + j] = result(image, row, from_top, from_left);
+            const uint at = plane + i * p.out_width + j;
+            y[at] = epilogue(result(image, row, from_top, from_left), at, row, 0);
         }
     }
 }

@@ -6,6 +6,8 @@
 // One infinity or nan in the image spreads over the whole tile: the first result of such a tile is set to nan,
 // which tells winograd_repair.comp to compute it again.
 //
+// An epilogue leaves this mark as it is.
+//
 // Grid: `count` tiles from `first` on over the invocations of x, filters in y.
 #extension GL_GOOGLE_include_directive : require
 #include "math/special.glsl"
@@ -19,7 +21,12 @@ layout(push_constant) uniform Push {
     uint tiles_per_row, tiles;  // tiles of an image
     uint first, count, pitch, position_step;
     uint has_bias, bias_offset;
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
 } p;
+#define FIRST_OPERAND 3
+#include "epilogue.glsl"
 
 void main() {
     const uint column = gl_GlobalInvocationID.x;
@@ -50,8 +57,12 @@ void main() {
         transform_result(line, results[j]);
         UNROLL(i, TILE) sum += results[j][i];
     }
-    if (!is_finite(sum)) results[0][0] = NAN;
+    const bool is_broken = !is_finite(sum);
     UNROLL(j, TILE) UNROLL(i, TILE) {
-        if (top + i < p.height && left + j < p.width) y[target + i * p.width + j] = results[j][i] + start;
+        const uint at = target + i * p.width + j;
+        if (top + i < p.height && left + j < p.width) {
+            const float value = epilogue(results[j][i] + start, at, row, 0);
+            y[at] = i == 0 && j == 0 && is_broken ? NAN : value;
+        }
     }
 }
