@@ -33,10 +33,6 @@ const uint INSTRUCTION_WORDS = 4;
 const uint WAIT = 1, FLAT = 2, A_STAYS = 4, B_STAYS = 8, C_STAYS = 16;
 const uint NUMBER = 1, PARAMETER = 2, NOTHING = 3;  // kinds of operands; 0 is a register
 
-// Each invocation computes PARTS elements of a tile, in rows that are STRIDE apart.
-const uint STRIDE = SIZE / TILE, PARTS = TILE / STRIDE;
-shared float a_tile[TILE * TILE];
-shared float b_tile[TILE * TILE];
 shared float partial[SIZE];
 
 uint lane;  // of this invocation
@@ -164,7 +160,27 @@ void run_reduction(uint op, Operand y, Operand a) {
     }
 }
 
-// Tiles of TILE by TILE elements of y = a @ b + c; the sizes' first two axes are a batch, and c broadcasts.
+// y = a @ b + c; the sizes' first two axes are a batch, and c broadcasts.
+#if TILE == 0
+// Each invocation computes an element at a time.
+void run_matmul(Operand y, Operand a, Operand b, Operand c) {
+    const uint n = elements(y), depth = a.sizes.w;
+    for (uint i = lane; i < n; i += SIZE) {
+        const uvec4 place = place_of(i, y.sizes);
+        uint a_at = a.offset + distance_of(uvec4(place.xyz, 0), a.strides);
+        uint b_at = b.offset + distance_of(uvec4(place.xy, 0, place.w), b.strides);
+        float sum = 0.0;
+        for (uint k = 0; k < depth; ++k, a_at += a.strides.w, b_at += b.strides.z) sum += arena[a_at] * arena[b_at];
+        arena[y.offset + distance_of(place, y.strides)] = sum + element(c, distance_of(place, c.strides));
+    }
+}
+#else
+// The workgroup computes TILE by TILE elements at a time, from tiles of a and b in shared memory. Each invocation has
+// PARTS of them, in rows that are STRIDE apart.
+const uint STRIDE = SIZE / TILE, PARTS = TILE / STRIDE;
+shared float a_tile[TILE * TILE];
+shared float b_tile[TILE * TILE];
+
 void run_matmul(Operand y, Operand a, Operand b, Operand c) {
     const uint rows = y.sizes.z, columns = y.sizes.w, depth = a.sizes.w;
     const uint across = (columns + TILE - 1) / TILE, tiles = (rows + TILE - 1) / TILE * across;
@@ -205,6 +221,7 @@ void run_matmul(Operand y, Operand a, Operand b, Operand c) {
         }
     }
 }
+#endif
 
 // Rows of a by the indices in b, or, without b, ones at the indices in a.
 void run_rows(uint op, Operand y, Operand a, Operand b) {

@@ -17,14 +17,15 @@ PUSH_WORDS = 2
 
 
 class Variant(NamedTuple):
-    """An interpreter: how many tensors outside a dispatch of it can reach, and its invocations."""
+    """An interpreter: how many tensors outside a dispatch of it can reach, its invocations, and the size of the
+    tiles in which these multiply matrices together; 0: each computes elements by itself."""
 
     buffers: int
     invocations: int
     tile: int
 
 
-VARIANTS = tuple(Variant(buffers, *size) for buffers in (2, 6) for size in ((8, 8), (128, 16)))
+VARIANTS = tuple(Variant(buffers, *size) for buffers in (2, 6) for size in ((8, 0), (128, 16)))
 
 
 def _cases(kind: Kind) -> str:

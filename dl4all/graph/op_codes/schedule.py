@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dl4all.graph.op_codes.assembler import intern_number, number_bits
+from dl4all.graph.op_codes.costs import rounds_of
 from dl4all.graph.op_codes.emitter import Line, Parameter, Source, Transfer, Unsupported
 from dl4all.graph.op_codes.instruction import MOST, Instruction, Operand, Program, Register, contiguous
 from dl4all.graph.op_codes.interpreter import Variant
 from dl4all.graph.op_codes.opcode import CODES, OPCODES
 from dl4all.graph.op_codes.validity import end_of
-from dl4all.ops.core.launch import MAX_LOOP_ROUNDS, ceil_div
+from dl4all.ops.core.launch import MAX_LOOP_ROUNDS
 
 
 class Step(NamedTuple):
@@ -65,7 +66,9 @@ def scheduled(steps: Sequence[Step], variant: Variant) -> tuple[Program, tuple[D
     hazards, first, rounds = _Hazards(), 0, 0
     for position, step in enumerate(steps):
         outside = {step.buffer} if step.buffer >= 0 else set()
-        more = rounds_of(step, variant)
+        first_operand = step.operands[0] if step.operands else None
+        a = first_operand if isinstance(first_operand, Register) else None
+        more = rounds_of(step.name, step.result, a, variant)
         if len({*slots, *outside}) > variant.buffers or rounds + more > MAX_LOOP_ROUNDS:
             dispatches.append(Dispatch(first, position, tuple(slots)))
             slots, hazards, first, rounds = {}, _Hazards(), position, 0
@@ -89,23 +92,6 @@ def _operand(source: Source, registers: dict[Register, int], numbers: list[int])
     if isinstance(source, Parameter):
         return Operand("parameter", source.position)
     return Operand("number", intern_number(number_bits(source), numbers))
-
-
-def rounds_of(step: Step, variant: Variant) -> int:
-    """The rounds of all loops of an invocation in an instruction."""
-    kind, y = OPCODES[CODES[step.name]].kind, step.result
-    invocations, tile = variant.invocations, variant.tile
-    if kind == "reduction":
-        [rows] = step.operands
-        assert isinstance(rows, Register)
-        return 1 + ceil_div(rows.elements, invocations) + 8 * ceil_div(y.elements, invocations)
-    if kind == "product":
-        a = step.operands[0]
-        assert isinstance(a, Register)
-        tiles = y.sizes[0] * y.sizes[1] * ceil_div(y.sizes[2], tile) * ceil_div(y.sizes[3], tile)
-        parts = tile * tile // invocations
-        return 1 + tiles * (1 + 2 * parts + ceil_div(a.sizes[3], tile) * (1 + parts + tile * (1 + parts)))
-    return 1 + ceil_div(y.elements, invocations)
 
 
 # Waits
