@@ -11,6 +11,7 @@ from dl4all.errors import ArgumentError, GraphError
 from dl4all.graph.graph import Graph
 from dl4all.graph.passes.algebraic_simplification import algebraic_simplification
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
+from dl4all.graph.passes.common_commands import common_commands
 from dl4all.graph.passes.common_subexpressions import common_subexpressions
 from dl4all.graph.passes.constant_folding import constant_folding
 from dl4all.graph.passes.dead_code import dead_code
@@ -42,9 +43,8 @@ PASSES: tuple[Pass, ...] = (
     # Fusion goes from the largest kernels to the smallest.
     Pass("winograd_repairs", winograd_repairs),
     Pass("epilogues", epilogues),
-    Pass("whole_copies", whole_copies),
-    Pass("elementwise_fusion", elementwise_fusion),
     Pass("optimizer_fusion", optimizer_fusion),
+    Pass("common_commands", common_commands),
     # What is left of work that does not change from call to call leaves the graph.
     Pass("hoisting", hoisting),
     # Elementwise ops that no larger kernel has taken in.
