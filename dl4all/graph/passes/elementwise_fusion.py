@@ -32,7 +32,7 @@ def elementwise_fusion(graph: Graph) -> Graph:
     groups = _Groups(graph, device)
     for position in range(len(graph.nodes)):
         groups.grow(position)
-    return graph.with_nodes(groups.nodes())
+    return graph.with_nodes(groups.nodes()) if groups.have_joined else graph
 
 
 def cost(kernels: Iterable[Kernel]) -> int:
@@ -101,6 +101,7 @@ class _Groups:
 
     def __init__(self, graph: Graph, device: Device) -> None:
         self.graph, self.device = graph, device
+        self.have_joined = False
         self.readers: dict[Value, int] = {}  # positions
         self.writers: dict[Value, int] = {}  # position
         for position, node in enumerate(graph.nodes):
@@ -141,6 +142,7 @@ class _Groups:
             return
         if cost([kernel]) >= cost([one.kernel, other.kernel]):
             return
+        self.have_joined = True
         joined = _Group(
             members, (one.before | other.before) & ~members, (one.after | other.after) & ~members, kernel
         )

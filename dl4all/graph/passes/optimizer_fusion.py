@@ -11,7 +11,8 @@ tensors of more than ``STEP`` elements are of other elements.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +26,8 @@ from dl4all.graph.graph import (
     Node,
     Operand,
     Value,
+    bindings_of,
+    buffers_of,
 )
 from dl4all.graph.multi_tensor_launches import ROW_BYTES
 from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div
@@ -40,7 +43,7 @@ STEP = SQUARES_WORKGROUP * ELEMENTS_PER_INVOCATION
 
 def optimizer_fusion(graph: Graph) -> Graph:
     """The graph with commands that treat many tensors alike merged, each group where its last one was."""
-    groups = [group for group in _groups(graph.nodes) if len(group.positions) > 1]
+    groups = [group for group in _groups(graph) if len(group.positions) > 1]
     if not groups:
         return graph
     last = {group.positions[-1]: group for group in groups}
@@ -99,10 +102,12 @@ class _Group:
         return not _conflict(_pieces(node), [*self.read, *shared.before], [*self.written, *shared.after])
 
 
-def _groups(nodes: Sequence[Node]) -> Iterator[_Group]:
+def _groups(graph: Graph) -> Iterator[_Group]:
+    users = Counter(buffer for node in graph.nodes for buffer in buffers_of(node))
+    scratch = {n for n, b in graph.buffers.items() if b.kind == "temporary" and users[n] == 1}
     open_groups: dict[Any, _Group] = {}
-    for position, node in enumerate(nodes):
-        job = _job(node)
+    for position, node in enumerate(graph.nodes):
+        job = _job(node, scratch)
         key = None if job is None else _kind(job.launch)
         for other in [kind for kind in open_groups if kind != key]:
             if not open_groups[other].is_passed_by(node):
@@ -126,7 +131,9 @@ def _kind(launch: MultiTensorLaunch) -> MultiTensorLaunch:
 def _merged(group: _Group, nodes: Sequence[Node]) -> Node:
     """The node in place of those of a group."""
     parts = tuple(nodes[position] for position in group.positions)
-    written = dict.fromkeys(value for node in parts for value in node.writes)
+    launch = replace(group.launch, jobs=tuple(group.jobs))
+    used = {binding.buffer for binding in bindings_of(launch)}
+    written = dict.fromkeys(value for node in parts for value in node.writes if value.buffer in used)
     read, known = dict[Value, None](), set[Value]()
     for node in parts:
         read.update(dict.fromkeys(value for value in node.reads if value not in known))
@@ -135,7 +142,7 @@ def _merged(group: _Group, nodes: Sequence[Node]) -> Node:
         f"{parts[0].name} of {len(parts)} tensors",
         reads=tuple(read),
         writes=tuple(written),
-        commands=(replace(group.launch, jobs=tuple(group.jobs)),),
+        commands=(launch,),
         parts=parts,
         line=parts[0].line,
     )
@@ -144,8 +151,13 @@ def _merged(group: _Group, nodes: Sequence[Node]) -> Node:
 # Nodes as jobs
 
 
-def _job(node: Node) -> _Job | None:
-    """A node as a job for a shader for many tensors; None if there is none for it."""
+def _job(node: Node, scratch: Set[int]) -> _Job | None:
+    """A node as a job for a shader for many tensors; None if there is none for it.
+
+    ``scratch`` are the temporaries that one node alone uses.
+    """
+    if node.op:
+        return _scaling(node, scratch)
     if len(node.commands) != 1 or not isinstance(node.commands[0], BoundLaunch):
         return None
     command = node.commands[0]
@@ -154,7 +166,7 @@ def _job(node: Node) -> _Job | None:
         return _squares(command)
     if shader.path.startswith("optim/") and ("MULTI_TENSOR", "0") in shader.defines:
         return _update(command)
-    return _scaling(node)
+    return None
 
 
 def _update(command: BoundLaunch) -> _Job | None:
@@ -203,8 +215,8 @@ def _squares(command: BoundLaunch) -> _Job | None:
     return _Job(launch, workgroups)
 
 
-def _scaling(node: Node) -> _Job | None:
-    """The multiplication of a tensor in place by a tensor of one element."""
+def _scaling(node: Node, scratch: Set[int]) -> _Job | None:
+    """The multiplication of a tensor in place by a tensor of one element, maybe by way of a copy."""
     result, operands = node.result, node.operands
     if node.op != "mul" or result is None or not all(isinstance(o, Operand) for o in operands):
         return None
@@ -215,6 +227,8 @@ def _scaling(node: Node) -> _Job | None:
     if not (in_place and x.value.buffer == result.value.buffer and contiguous and floats):
         return None
     if factor.elements != 1 or factor.offset or factor.value.buffer == x.value.buffer or not x.elements:
+        return None
+    if any(value != result.value and value.buffer not in scratch for value in node.writes):
         return None
     launch = MultiTensorLaunch(
         Launch(SCALE, (1, 1, 1)),

@@ -17,7 +17,9 @@ from dl4all.graph.passes.dead_code import dead_code
 from dl4all.graph.passes.elementwise_fusion import elementwise_fusion
 from dl4all.graph.passes.epilogues import epilogues
 from dl4all.graph.passes.hoisting import hoisting
+from dl4all.graph.passes.in_place import in_place
 from dl4all.graph.passes.optimizer_fusion import optimizer_fusion
+from dl4all.graph.passes.recomputation import recomputation
 from dl4all.graph.passes.whole_copies import whole_copies
 from dl4all.graph.passes.winograd_repairs import winograd_repairs
 from dl4all.graph.verifier import verify
@@ -40,11 +42,15 @@ PASSES: tuple[Pass, ...] = (
     # Fusion goes from the largest kernels to the smallest.
     Pass("winograd_repairs", winograd_repairs),
     Pass("epilogues", epilogues),
-    Pass("whole_copies", whole_copies),
-    Pass("elementwise_fusion", elementwise_fusion),
     Pass("optimizer_fusion", optimizer_fusion),
     # What is left of work that does not change from call to call leaves the graph.
     Pass("hoisting", hoisting),
+    # Elementwise ops that no larger kernel has taken in.
+    Pass("whole_copies", whole_copies),
+    Pass("elementwise_fusion", elementwise_fusion),
+    Pass("recomputation", recomputation),
+    # Last, as it decides what lies where.
+    Pass("in_place", in_place),
 )
 """All passes, in the order in which they run."""
 
