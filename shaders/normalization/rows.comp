@@ -15,7 +15,15 @@ layout(push_constant) uniform Push {
     uint channels, channel_elements;
     float eps;
     uint x_offset, weight_offset, bias_offset;
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
+#ifdef PROLOGUE
+    PROLOGUE_PUSH
+#endif
 } p;
+#define FIRST_OPERAND (WEIGHT + BIAS + 2)
+#include "epilogue.glsl"
 #include "rows.glsl"
 #include "channels.glsl"
 
@@ -32,7 +40,10 @@ layout(binding = 1) writeonly buffer Y { float y[]; };
 layout(binding = WEIGHT + BIAS + 1) writeonly buffer Y { VALUE y[]; };
 #endif
 
-#define LOAD(i) x[p.x_offset + start + (i)]
+#define SOURCE(i) x[p.x_offset + i]
+#define SOURCE_FOURS FOURS
+#include "prologue.glsl"
+#define LOAD(i) prologue(start + (i))
 
 void main() {
     SKIP_NO_ROW();
@@ -68,7 +79,7 @@ void main() {
 #if BIAS
             value += OF_CHANNEL(bias, p.bias_offset, channel, i);
 #endif
-            y[start + i] = value;
+            y[start + i] = epilogue_value(value, start + i);
         }
     }
 #endif
