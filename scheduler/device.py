@@ -37,7 +37,7 @@ from dl4all.runtime.protocols import (
     Stream,
 )
 from dl4all.runtime.simulated.backend import SimulatedBackend
-from dl4all.scheduler import link, profile_events
+from dl4all.scheduler import capture, link, profile_events
 from dl4all.scheduler.cost_model import rates
 from dl4all.scheduler.counters import Counters, devices
 from dl4all.scheduler.download import Download, arrived
@@ -115,12 +115,18 @@ class Device:
         Raises:
             OutOfMemoryError
         """
+        if capture.active is not None:
+            instead = capture.active.allocated(self, nbytes, tag)
+            if instead is not None:
+                return instead
         if self.is_host:
             return self._track_host(self._backend.allocate(nbytes or 1), nbytes, tag)
         storage = self.pool.storage(nbytes, tag)
         if self._debug:
             with self._lock:
                 set_guard(self._stream, storage)
+        if capture.active is not None:
+            capture.active.born(self, storage)
         return storage
 
     def make_room(self, sizes: Iterable[int]) -> None:
@@ -210,6 +216,10 @@ class Device:
                     f"can start at once ({most}); use a smaller batch, or the CPU"
                 )
             if storages and 0 not in launch.groups:
+                if capture.active is not None and capture.active.launched(
+                    self, launch, program.writes, storages
+                ):
+                    return
                 spans = [storage.span for storage in storages]
                 seconds = launch.flops * self._rates.per_flop + nbytes * self._rates.per_byte
                 command = Dispatch(program, spans, launch.groups, launch.push, seconds)
@@ -233,6 +243,8 @@ class Device:
     def upload(self, array: npt.NDArray[Any]) -> Storage:
         """Copy a host array to the device; the array may be changed at once afterwards."""
         self.counters.uploaded += array.nbytes
+        if capture.active is not None:
+            return self._upload_captured(capture.active, array)
         pinned = pinned_span(array, self._backend) if self._transfers.staged else None
         if pinned is not None and pinned.nbytes and recorder.active is None:
             return self._transfers.upload_pinned(pinned)
@@ -242,6 +254,14 @@ class Device:
                 self._transfers.upload(storage, array)
         return storage
 
+    def _upload_captured(self, active: capture.Capture, array: npt.NDArray[Any]) -> Storage:
+        storage = self.allocate(array.nbytes, "upload")
+        if array.nbytes:
+            with self._lock:
+                self._transfers.upload(storage, array)
+        active.uploaded(self, storage, array)
+        return storage
+
     def download(self, storage: Storage, out: npt.NDArray[Any], start: int = 0) -> None:
         """Copy what `storage` holds from byte `start` on into the contiguous array `out`, when computed.
 
@@ -249,6 +269,8 @@ class Device:
             ArgumentError: an index that an earlier op took was out of range.
         """
         self.counters.downloaded += out.nbytes
+        if capture.active is not None:
+            capture.active.refused("reads elements of a tensor on the host")
         if out.nbytes:
             storage.settle()
             count = self.index_errors.count
@@ -266,7 +288,7 @@ class Device:
         Raises:
             OutOfMemoryError
         """
-        if recorder.active is not None and not self.is_host:
+        if (recorder.active is not None or capture.active is not None) and not self.is_host:
             return self.upload(array)
         storage = self.reserve(array.nbytes)
         storage.pending = self.deliver(storage, array)
@@ -331,6 +353,8 @@ class Device:
             OutOfMemoryError: there is no host memory for them.
             DeviceLostError
         """
+        if capture.active is not None:
+            capture.active.refused("reads elements of a tensor on the host")
         storage.settle()
         if self.is_host:
             data = storage.buffer.data[start : start + nbytes]
@@ -360,6 +384,8 @@ class Device:
     def write(self, storage: Storage, array: npt.NDArray[Any]) -> None:
         """Copy a host array over the start of a storage, when what uses that is done."""
         self.counters.uploaded += array.nbytes
+        if capture.active is not None:
+            capture.active.refused("writes to a tensor from the host")
         if array.nbytes:
             storage.settle()
             with self._lock:
@@ -372,6 +398,8 @@ class Device:
 
     def host_view(self, storage: Storage) -> Bytes | None:
         """The memory of a storage itself, where the host sees it, when everything has been computed."""
+        if capture.active is not None:
+            capture.active.refused("shows a tensor's memory to the host")
         self.check()
         if storage.buffer.mapped is None:
             return None
@@ -384,7 +412,10 @@ class Device:
         """Fill a storage, or `count` of its words from the first on, with a 32-bit pattern."""
         if storage.nbytes:
             storage.settle()
-            nbytes = 4 * (-(-storage.nbytes // 4) - first if count is None else count)
+            words = -(-storage.nbytes // 4) - first if count is None else count
+            nbytes = 4 * words
+            if capture.active is not None and capture.active.filled(self, storage, word, first, words):
+                return
             with self._lock:
                 self._stream.fill(Fill(Span(storage.buffer, storage.span.offset + 4 * first, nbytes), word))
 
@@ -417,6 +448,8 @@ class Device:
             self._synchronize()
 
     def _synchronize(self) -> None:
+        if capture.active is not None:
+            capture.active.refused("waits for a device")
         count = self.index_errors.count
         with self._lock:
             copies = tuple(self._copies)

@@ -22,6 +22,7 @@ from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError
 from dl4all.runtime import fork
 from dl4all.runtime.protocols import Backend, Span
+from dl4all.scheduler import capture
 
 SLOTS = 64
 """Workgroups of a launch that looks for indices out of range: each has a slot of its own."""
@@ -79,7 +80,19 @@ class IndexErrors:
         self.count = number
         if len(self._launches) > 2 * KEPT:
             self._forget()
+        if capture.active is not None:
+            return capture.active.index_check(number % 2**32), storage
         return number % 2**32, storage
+
+    def keep(self, number: int) -> Callable[[], None]:
+        """What a replay of a launch with this number calls, before and after it is handed over."""
+        launch = self._launches[number]
+
+        def again() -> None:
+            self._launches[number] = launch
+            self.launched()
+
+        return again
 
     def launched(self) -> None:
         """A launch that took a number was handed over."""

@@ -17,6 +17,7 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, all_samples
 from dl4all.ops.elementwise.arithmetic import add, clone
 from dl4all.runtime import fork
+from dl4all.scheduler import capture
 
 LeafReady = Callable[[TensorBase, TensorBase], None]
 """Called with a leaf and its whole gradient while others are still computed."""
@@ -229,6 +230,8 @@ def _retain(node: Node, output: int, gradient: TensorBase) -> None:
 def _accumulate(leaf: TensorBase, gradient: TensorBase, used_storages: set[int]) -> None:
     """Add to a leaf's ``grad``, which shares memory with nothing else: the user may change it in place."""
     meta = leaf.grad_meta
+    if capture.active is not None:
+        capture.active.leaf_gradient(leaf)
     if isinstance(gradient, BatchedTensorBase) and not isinstance(leaf, BatchedTensorBase):
         gradient = gradient.sum_over_samples()
     with _lock_of(leaf):

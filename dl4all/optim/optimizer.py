@@ -12,6 +12,7 @@ result, bit by bit.
 from __future__ import annotations
 
 import copy
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,7 +30,7 @@ from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.memory.views import contiguous
-from dl4all.scheduler import fallback
+from dl4all.scheduler import capture, fallback
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
 from dl4all.tensor.arguments import checked_state
@@ -249,12 +250,18 @@ class Optimizer:
                 )
         states = self._prepared_states([p for p, _ in with_gradients], names, initial)
         constants_by_step: dict[int, Constants] = {}
+        states_by_step: dict[int, list[dict[str, Any]]] = {}
         jobs_by_constants: dict[tuple[Device, Constants], list[tuple[Tensor, ...]]] = {}
         for (p, g), state in zip(with_gradients, states, strict=True):
             step = state["step"] = state["step"] + 1
+            states_by_step.setdefault(step, []).append(state)
             constants = constants_by_step.get(step)
             if constants is None:
-                constants = constants_by_step[step] = self._constants(group, step)
+                constants = self._constants(group, step)
+                if capture.active is not None:
+                    again = functools.partial(self._count_step, group, states_by_step[step])
+                    constants = tuple(capture.active.vary(self._name, constants, again))
+                constants_by_step[step] = constants
             packed = [state[name] for name in names[:1]]  # the first tensor leads to all of the state
             cause = None if p.device.is_host else no_kernel_of(p, g, *packed)
             if cause is not None:
@@ -271,6 +278,12 @@ class Optimizer:
                 g, p = jobs[i][0], jobs[i][-1]
                 with fallback.on_host(self._name, device, fallback.refused(device, error, "float32")):
                     self._on_host(p, g, [self.state[p][name] for name in names], group, constants)
+
+    def _count_step(self, group: dict[str, Any], states: Sequence[dict[str, Any]]) -> Constants:
+        """Count a step that a compiled graph takes; returns its constants."""
+        for state in states:
+            state["step"] += 1
+        return self._constants(group, states[0]["step"])
 
     def _on_host(
         self, p: Tensor, g: Tensor, states: list[Tensor], group: dict[str, Any], constants: Constants

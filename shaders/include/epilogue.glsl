@@ -32,6 +32,7 @@
 #include "math/remainder.glsl"
 #endif
 #include "math/special.glsl"
+#include "divide.glsl"
 
 #define OPERAND(n)                                                                      \
     layout(binding = FIRST_OPERAND + n) readonly buffer Operand##n { float operand##n[]; }; \
@@ -66,13 +67,14 @@ OPERAND(3)
 #define READ_ROW(n) operand##n[row]
 #define READ_COLUMN(n) operand##n[column]
 #define READ_ONE(n) operand##n[0]
-#define READ_DIVIDED(n) operand##n[at / p.inner##n % p.count##n]
+#define DIVIDED_AT(n, at) operand##n[divided(divided(at, p.inner##n).x, p.count##n).y]
+#define READ_DIVIDED(n) DIVIDED_AT(n, at)
 #define READ_FOUR_ELEMENT(n) fours##n[at / 4]
 #define READ_FOUR_ROW(n) vec4(operand##n[row])
 #define READ_FOUR_COLUMN(n) fours##n[column / 4]
 #define READ_FOUR_ONE(n) vec4(operand##n[0])
-#define DIVIDED(n, i) operand##n[(at + i) / p.inner##n % p.count##n]
-#define READ_FOUR_DIVIDED(n) vec4(DIVIDED(n, 0), DIVIDED(n, 1), DIVIDED(n, 2), DIVIDED(n, 3))
+#define READ_FOUR_DIVIDED(n) \
+    vec4(DIVIDED_AT(n, at), DIVIDED_AT(n, at + 1), DIVIDED_AT(n, at + 2), DIVIDED_AT(n, at + 3))
 #define PASTE(a, b) a##b
 #define JOIN(a, b) PASTE(a, b)
 #define READ(n) JOIN(READ_, PLACE##n)(n)

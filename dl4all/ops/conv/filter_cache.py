@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.scheduler import capture
 
 MIN_USES = 3
 """How often a tensor is derived from unchanged filters until it is kept. A step of training may convolve
@@ -41,6 +42,8 @@ class DerivedCache:
 
     def get(self, source: TensorBase, key: Hashable, derive: Callable[[], TensorBase]) -> TensorBase:
         """The result of `derive` for the present content of `source`; kept if it is asked for often."""
+        if capture.active is not None:  # a compiled graph keeps what follows from filters by itself
+            return derive()
         storage = source.storage
         entry = self._entries.get(storage)
         if entry is None or entry.version != storage.version:

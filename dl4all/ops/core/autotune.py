@@ -36,6 +36,7 @@ from dl4all.runtime import device_records, file_cache, fork
 from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.profiler import recorder
+from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
 
 Q = TypeVar("Q")  # a problem
@@ -219,7 +220,8 @@ def tune(space: Space[Q, C], device: Device, problem: Q, seconds: float) -> Outc
     with state.lock:
         state.searching = True
         try:
-            outcome = search(space, device, problem, seconds)
+            with capture.suspended():
+                outcome = search(space, device, problem, seconds)
         finally:
             state.searching = False
         if outcome.finished:

@@ -11,6 +11,7 @@ from dl4all.errors import TooLargeError
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
+from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
 
@@ -40,7 +41,8 @@ def pack(*values: int | float) -> bytes:
     """
     codes = "".join(["f" if isinstance(v, float) else "I" if v >= 0 else "i" for v in values])
     try:
-        return struct.pack(f"<{codes}", *values)
+        packed = struct.pack(f"<{codes}", *values)
+        return packed if capture.active is None else capture.marked(values, packed)
     except OverflowError:  # struct refuses numbers that float32 rounds to infinity
         return pack(*(_to_float32(v) if isinstance(v, float) else v for v in values))
     except struct.error:

@@ -20,6 +20,7 @@ from dl4all.allocator.storage import Storage
 from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.protocols import Span
+from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
 
 Job = tuple[TensorBase, ...]
@@ -91,7 +92,8 @@ class MultiTensor:
         for job in jobs:
             for tensor in job:
                 tensor.storage.settle()  # a dispatch on their span would not wait for each of them
-        if len(jobs) == 1 or not jobs[0][0].device.alignment:
+        # What is captured gets other memory, so that a table of these offsets would be wrong there.
+        if capture.active is not None or len(jobs) == 1 or not jobs[0][0].device.alignment:
             return Plan((), tuple(range(len(jobs))))
         key: list[Any] = [*roles, *[job[-1].shape for job in jobs]]
         key += [part for job in jobs for tensor in job for part in (tensor.storage.span, tensor.offset)]

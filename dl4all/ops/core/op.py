@@ -28,7 +28,7 @@ from dl4all.runtime import op_regions
 from dl4all.runtime.kompute import copies
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler import fallback
+from dl4all.scheduler import capture, fallback
 from dl4all.scheduler.device import Device
 
 P = ParamSpec("P")
@@ -205,7 +205,11 @@ class Op(Generic[P]):
                 folded = self._fold(*operands, **arguments)
                 if folded is not None:
                     return folded
-            result = self.compute(operands, arguments)
+            if capture.active is None:
+                result = self.compute(operands, arguments)
+            else:
+                compute = functools.partial(self.compute, operands, arguments)
+                result = capture.active.op(self, operands, arguments, compute)
             if tape.state.enabled and result.dtype.kind == "f":
                 for operand in operands:
                     if tape.wants_gradient(operand):

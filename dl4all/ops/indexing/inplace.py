@@ -7,6 +7,7 @@ taken again. A leaf that requires gradients has no history to continue: a change
 
 from __future__ import annotations
 
+import functools
 import inspect
 import weakref
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import copy_into, fresh_copy, overlaps_itself, owns_words
 from dl4all.ops.memory.views import clear_region, put_region, take_region
+from dl4all.scheduler import capture
 
 DTYPE_KIND_ORDER = {"b": 0, "u": 1, "i": 1, "f": 2}
 """Kinds of NumPy dtypes: a result may be written to a tensor of the same or a later kind."""
@@ -173,7 +175,11 @@ def _apply_op(op: Op[...], operands: list[Any], arguments: dict[str, Any]) -> An
             before = fresh_copy(before)
             before.grad_meta = target.grad_meta
     with tape.gradients(False):
-        _compute_into(op, target, before, others, arguments, dtype)
+        compute = functools.partial(_compute_into, op, target, before, others, arguments, dtype)
+        if capture.active is None:
+            compute()
+        else:
+            capture.active.op(op, [before, *others], arguments, compute)
     finish_change(target, recording)
     if recording:
         target.grad_meta = None
@@ -232,7 +238,7 @@ def _compute_into(
     others: list[Any],
     arguments: dict[str, Any],
     dtype: Any,
-) -> None:
+) -> TensorBase:
     """Write the op's result into the target: by the op's kernel where it can, else by way of a copy."""
     direct = (
         op.overwrites
@@ -251,10 +257,11 @@ def _compute_into(
         except KERNEL_REFUSALS:
             pass  # nothing was written; the op computes on the host, and counts that
         else:
-            return
+            return target
     copy_into(
         target,
         op(before, *others, **arguments)
         if isinstance(target, BatchedTensorBase)
         else op.compute([before, *others], arguments),
     )
+    return target

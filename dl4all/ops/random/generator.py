@@ -18,6 +18,7 @@ from dl4all.ops.core.launch import ceil_div
 from dl4all.ops.vmap.batched_tensor import PerSampleFallback
 from dl4all.runtime import fork
 from dl4all.runtime.scopes import Setting, assigned
+from dl4all.scheduler import capture
 
 State = tuple[int, int]
 """Seed and counter of a generator."""
@@ -51,6 +52,8 @@ class Generator:
             ArgumentError: the seed is not an int from 0 to 2^64 - 1.
         """
         state = _checked_state("manual_seed", (seed, 0))
+        if capture.active is not None:
+            capture.active.refused("seeds a random generator")
         with self._lock:
             self._seed, self._offset = state
         return self
@@ -67,6 +70,8 @@ class Generator:
 
     def get_state(self) -> State:
         """The seed and the counter: two ints."""
+        if capture.active is not None:
+            capture.active.refused("takes the state of a random generator")
         with self._lock:
             return self._seed, self._offset
 
@@ -77,6 +82,8 @@ class Generator:
             ArgumentError: the state is not a seed and a counter.
         """
         checked = _checked_state("set_state", state)
+        if capture.active is not None:
+            capture.active.refused("sets the state of a random generator")
         with self._lock:
             self._seed, self._offset = checked
 
@@ -96,7 +103,14 @@ class Generator:
         with self._lock:
             offset = self._offset
             self._offset = (offset + ceil_div(words, 4)) % 2**64
-            return self._seed, offset
+            seed = self._seed
+        if capture.active is not None:
+            seed, offset = capture.active.vary(
+                "random", (seed, offset), lambda: Generator.draw(self, words, every_sample=True)
+            )
+            if default_generator() is self:
+                capture.active.depends(lambda: default_generator() is self)
+        return seed, offset
 
     def at(self, state: State) -> Generator:
         """A generator of this kind that continues from a state."""
