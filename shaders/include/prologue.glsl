@@ -30,16 +30,17 @@
 #include "math/remainder.glsl"
 #endif
 #include "math/special.glsl"
+#include "divide.glsl"
 
 #if SOURCE_FOURS
 #define SOURCE_VALUE vec4
-#define SOURCE_DIVIDED(n, i) vec4(DIVIDED_AT(n, 4 * (i)), DIVIDED_AT(n, 4 * (i) + 1), \
-                                  DIVIDED_AT(n, 4 * (i) + 2), DIVIDED_AT(n, 4 * (i) + 3))
+#define SOURCE_DIVIDED(n, i) vec4(SOURCE_AT(n, 4 * (i)), SOURCE_AT(n, 4 * (i) + 1), \
+                                  SOURCE_AT(n, 4 * (i) + 2), SOURCE_AT(n, 4 * (i) + 3))
 #else
 #define SOURCE_VALUE float
-#define SOURCE_DIVIDED(n, i) DIVIDED_AT(n, i)
+#define SOURCE_DIVIDED(n, i) SOURCE_AT(n, i)
 #endif
-#define DIVIDED_AT(n, at) source##n[(at) / p.length##n % p.period##n]
+#define SOURCE_AT(n, at) source##n[divided(divided(at, p.length##n).x, p.period##n).y]
 #define SOURCE_ELEMENT(n, i) source##n[i]
 #define SOURCE_ONE(n, i) SOURCE_VALUE(source##n[0])
 #define DATA_ELEMENT SOURCE_VALUE

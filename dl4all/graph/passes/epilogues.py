@@ -21,7 +21,7 @@ def epilogues(graph: Graph) -> Graph:
 
     A node that takes others into its kernels runs where the last of them ran.
     """
-    max_bindings = _max_bindings(graph.device)
+    max_bindings = max_bindings_of(graph.device)
     by_reader = readers(graph)
     nodes: list[Node | None] = list(graph.nodes)
     # The last anchor first: of two whose results are added, the later one does not have to move.
@@ -89,7 +89,7 @@ def _can_move(
     return True
 
 
-def _max_bindings(device: str) -> int:
+def max_bindings_of(device: str) -> int:
     """How many buffers a dispatch may bind on a device."""
     limits = (other.info.limits.storage_buffers for other in opened() if other.name == device)
     return min(MAX_BINDINGS, next(limits, MAX_BINDINGS))
