@@ -62,8 +62,8 @@ def workloads(name: str, module: spirv.Module) -> dict[str, Work]:
     large, host = span(backend.allocate(COPY_BYTES)), np.ones(COPY_BYTES, np.uint8)
     independent = [Dispatch(program, [allocation], (ELEMENTS // 64, 1, 1), PUSH) for allocation in spans]
     dependent = independent[:1] * COUNT
-    recording = backend.record(dependent)
-    pushes = itertools.cycle([{0: struct.pack("<f", step)} for step in (1.0, 2.0, 3.0, 4.0)])
+    recording = backend.record(dependent, changing=[0])
+    changes = itertools.cycle([{0: dependent[0]._replace(push=struct.pack("<f", i))} for i in range(100)])
 
     def record(commands: list[Dispatch]) -> None:
         for command in commands:
@@ -73,8 +73,8 @@ def workloads(name: str, module: spirv.Module) -> dict[str, Work]:
         record(commands)
         stream.synchronize()
 
-    def replay(push: dict[int, bytes] | None = None) -> None:
-        stream.replay(recording, push)
+    def replay(changes: dict[int, Dispatch] | None = None) -> None:
+        stream.replay(recording, changes)
         stream.synchronize()
 
     def upload() -> None:
@@ -91,7 +91,7 @@ def workloads(name: str, module: spirv.Module) -> dict[str, Work]:
         f"{COUNT} dependent": Work(lambda: run(dependent), COUNT, "us each"),
         f"prepare a recording of {COUNT}": Work(lambda: backend.record(dependent).free(), COUNT, "us each"),
         f"replay {COUNT}": Work(replay, COUNT, "us each"),
-        "with new push constants": Work(lambda: replay(next(pushes)), COUNT, "us each"),
+        "with new push constants": Work(lambda: replay(next(changes)), COUNT, "us each"),
         "upload": Work(upload, gigabytes, "GB/s"),
         "download": Work(lambda: stream.download(large, host), gigabytes, "GB/s"),
     }

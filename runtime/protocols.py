@@ -22,7 +22,7 @@ for all of them:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -168,7 +168,8 @@ class Recording(Protocol):
     """Commands that can be run many times."""
 
     @property
-    def commands(self) -> tuple[Command, ...]: ...
+    def commands(self) -> tuple[Command, ...]:
+        """As they were recorded."""
 
     def free(self) -> None:
         """Release it. It may not be running."""
@@ -210,10 +211,19 @@ class Stream(Protocol):
     def download(self, source: Span, out: Bytes) -> None:
         """Copy the start of the span into `out` (1-d, contiguous, writable)."""
 
-    def replay(self, recording: Any, push: Mapping[int, bytes] | None = None) -> None:
-        """Run the commands of a recording; `push` replaces push constants, by the command's index.
+    def replay(self, recording: Any, changes: Mapping[int, Dispatch] | None = None) -> None:
+        """Run the commands of a recording; `changes` replaces dispatches that may change, by their index.
 
-        Those given last stay until they are replaced again.
+        A dispatch takes the place of one with the same program and grid: its spans and push constants may
+        differ. Those given last stay until they are replaced again.
+
+        Barriers stay as they were planned for the recorded commands. The caller sees to it that a new span
+        overlaps nothing that another command uses, unless the span that it replaces overlapped that as well
+        and in a like way: fresh memory for an input or a result, and nothing in between.
+
+        Raises:
+            ArgumentError: a command was not recorded as one that may change, or a dispatch does not fit.
+            DeviceError: something that the commands use was freed. One that may change can be replaced then.
         """
 
     def record_event(self) -> Event:
@@ -266,8 +276,12 @@ class Backend(Protocol):
             ShaderError: the device cannot run it.
         """
 
-    def record(self, commands: Sequence[Command]) -> Recording:
-        """Prepare commands for ``Stream.replay``: for the graph compiler, which is to come."""
+    def record(self, commands: Sequence[Command], changing: Collection[int] = ()) -> Recording:
+        """Prepare commands for ``Stream.replay``, which may replace the dispatches of the indices `changing`.
+
+        Raises:
+            ArgumentError: one of those is no dispatch, or a command does not fit the device.
+        """
 
     def close(self) -> None:
         """Wait for the device and release everything that was created on it.

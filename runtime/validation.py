@@ -68,21 +68,53 @@ def check_command(backend: Owner, command: Command) -> None:
         raise ArgumentError(f"[fill] {command.word} is no 32-bit word")
 
 
-def check_replay(commands: Sequence[Command], push: Mapping[int, bytes]) -> None:
-    """Refuse new push constants that do not fit the recorded commands, by whose index they are given.
+def check_changing(commands: Sequence[Command], changing: Collection[int]) -> dict[int, Dispatch]:
+    """The dispatches that may be replaced when commands are replayed, by their indices.
 
     Raises:
-        ArgumentError: there is no dispatch of that index, or it takes another number of bytes.
+        ArgumentError: there is no dispatch of such an index.
     """
-    for index, data in push.items():
+    found = {}
+    for index in sorted(changing):
         command = commands[index] if 0 <= index < len(commands) else None
         if not isinstance(command, Dispatch):
-            raise ArgumentError(f"[replay] command {index} of {len(commands)} is no dispatch")
-        takes = command.program.module.interface.push_bytes
-        if len(data) != takes:
             raise ArgumentError(
-                f"[replay] command {index} takes {takes} bytes of push constants, got {len(data)}"
+                f"[record] only dispatches can change; command {index} of {len(commands)} is none"
             )
+        found[index] = command
+    return found
+
+
+def check_changes(
+    commands: Sequence[Command], changing: Collection[int], changes: Mapping[int, Dispatch]
+) -> None:
+    """Refuse what cannot take the place of recorded commands, by whose indices it is given.
+
+    The caller checks what the new dispatches bind and their push constants.
+
+    Raises:
+        ArgumentError: a command was not recorded as one that may change, or something else than other spans
+            and push constants changes.
+    """
+    for index, new in changes.items():
+        if index not in changing:
+            raise ArgumentError(
+                f"[replay] command {index} of {len(commands)} may not change; name it in `changing` when "
+                "the commands are recorded"
+            )
+        old = commands[index]
+        assert isinstance(old, Dispatch)
+        if not isinstance(new, Dispatch) or new.program is not old.program or new.groups != old.groups:
+            raise ArgumentError(
+                f"[replay] command {index} can change its spans and push constants only: expected a dispatch "
+                f"of {old.groups} workgroups of {old.program.module.name}, got {_described(new)}"
+            )
+
+
+def _described(command: Any) -> str:
+    if not isinstance(command, Dispatch):
+        return type(command).__name__
+    return f"{command.groups} of {command.program.module.name}"
 
 
 def check_transfer(backend: Owner, span: Span, data: Bytes) -> None:

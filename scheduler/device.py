@@ -6,7 +6,7 @@ import contextlib
 import functools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from dl4all.runtime.protocols import (
     Dispatch,
     Event,
     Fill,
+    Recording,
     Span,
     Stream,
 )
@@ -87,6 +88,7 @@ class Device:
             guard=GUARD if self._debug else 0,
         )
         self._transfers = Transfers(name, backend, self.pool, self._lock, guarded=self._debug)
+        self.replays = backend.capabilities.replay  # recordings cost less than their commands one by one
         self.asynchronous = backend.capabilities.asynchronous  # copies may run beside commands
         self._beside = TransferStreams(name, backend, self.pool, self._lock)
         self.pool.caches.append(self._beside.staging.clear)
@@ -199,30 +201,12 @@ class Device:
             if storage.pending is not None:
                 storage.settle()
         with self._lock:
-            program = self._programs.find(launch, len(storages))
-            limit = self.info.limits.storage_buffer_range
-            nbytes = 0
-            for storage in storages:
-                nbytes += storage.nbytes
-                if storage.nbytes > limit:
-                    raise TooLargeError(
-                        f"[{launch.shader.path}] an operand of {storage.nbytes} bytes is more than "
-                        f"{self.name} can bind at once ({limit}); use a smaller batch, or the CPU"
-                    )
-            most = self.info.limits.workgroup_count
-            if any(count > limit for count, limit in zip(launch.groups, most, strict=True)):
-                raise TooLargeError(
-                    f"[{launch.shader.path}] {launch.groups} workgroups are more than {self.name} "
-                    f"can start at once ({most}); use a smaller batch, or the CPU"
-                )
+            command = self.prepare(launch, *storages)
             if storages and 0 not in launch.groups:
                 if capture.active is not None and capture.active.launched(
-                    self, launch, program.writes, storages
+                    self, launch, command.program.writes, storages
                 ):
                     return
-                spans = [storage.span for storage in storages]
-                seconds = launch.flops * self._rates.per_flop + nbytes * self._rates.per_byte
-                command = Dispatch(program, spans, launch.groups, launch.push, seconds)
                 self._transfers.device_busy = True
                 self.counters.launches += 1
                 active = recorder.active
@@ -253,6 +237,60 @@ class Device:
             with self._lock:
                 self._transfers.upload(storage, array)
         return storage
+
+    def prepare(self, launch: Launch, *storages: Storage) -> Dispatch:
+        """The command of a launch, checked, for a recording; it does not wait for the storages' contents.
+
+        Raises:
+            TooLargeError, ShaderError, PipelineError: as :meth:`launch`.
+        """
+        program = self._programs.find(launch, len(storages))
+        limit = self.info.limits.storage_buffer_range
+        nbytes = 0
+        for storage in storages:
+            nbytes += storage.nbytes
+            if storage.nbytes > limit:
+                raise TooLargeError(
+                    f"[{launch.shader.path}] an operand of {storage.nbytes} bytes is more than "
+                    f"{self.name} can bind at once ({limit}); use a smaller batch, or the CPU"
+                )
+        most = self.info.limits.workgroup_count
+        if any(count > limit for count, limit in zip(launch.groups, most, strict=True)):
+            raise TooLargeError(
+                f"[{launch.shader.path}] {launch.groups} workgroups are more than {self.name} "
+                f"can start at once ({most}); use a smaller batch, or the CPU"
+            )
+        spans = [storage.span for storage in storages]
+        seconds = launch.flops * self._rates.per_flop + nbytes * self._rates.per_byte
+        return Dispatch(program, spans, launch.groups, launch.push, seconds)
+
+    def record(self, commands: Sequence[Dispatch | Fill], changing: Iterable[int] = ()) -> Recording:
+        """Prepare commands for :meth:`replay`.
+
+        Args:
+            commands: from :meth:`prepare`, or fills.
+            changing: the numbers of those of which replays may change spans and push constants.
+        """
+        with self._lock:
+            return self._backend.record(commands, frozenset(changing))
+
+    def replay(self, recording: Recording, changes: Mapping[int, Dispatch]) -> None:
+        """Run what was recorded, with some dispatches replaced, as one submission where the backend can."""
+        with self._lock:
+            self._transfers.device_busy = True
+            self.counters.launches += len(recording.commands)
+            self._stream.replay(recording, changes)
+
+    def run_commands(self, commands: Iterable[Dispatch | Fill]) -> None:
+        """Run commands one by one, where nothing is recorded."""
+        with self._lock:
+            self._transfers.device_busy = True
+            for command in commands:
+                if isinstance(command, Fill):
+                    self._stream.fill(command)
+                else:
+                    self.counters.launches += 1
+                    self._stream.dispatch(command)
 
     def _upload_captured(self, active: capture.Capture, array: npt.NDArray[Any]) -> Storage:
         storage = self.allocate(array.nbytes, "upload")

@@ -1,9 +1,9 @@
 """Tracing: a call runs as always, and what it asks of its device becomes a graph.
 
-The kernels that a call launches depend on more than shapes: on how memory is laid out, on what the autotuner
-has measured, on limits of the device. So the call is not run on stand-ins but in earnest, and captured (as CUDA
-graphs are) together with the ops that its commands belong to. Its results are right whatever comes of the
-trace.
+The kernels that a call launches depend on more than shapes: on how memory is laid out, on what the
+autotuner has measured, on limits of the device. So the call is not run on stand-ins but in earnest, and
+captured (as CUDA graphs are) together with the ops that its commands belong to. Its results are right
+whatever comes of the trace.
 """
 
 from __future__ import annotations
@@ -271,12 +271,12 @@ class Tracer:
         self, inputs: Sequence[TensorBase], outputs: Sequence[TensorBase], state: Sequence[TensorBase]
     ) -> Graph:
         """The graph, given the tensors that go in, those that come out, and those that stay elsewhere."""
-        first = {self._number(tensor.storage): None for tensor in inputs}
+        first = {self.number_of(tensor): None for tensor in inputs}
         kinds: dict[int, Kind] = dict.fromkeys(range(len(self.storages)), "temporary")
         kinds.update(dict.fromkeys(self.outside, "captured"))
         kinds.update(dict.fromkeys(self.constants, "constant"))
-        kinds.update(dict.fromkeys((self._number(t.storage) for t in outputs if self._is_born(t)), "output"))
-        kinds.update(dict.fromkeys((self._number(t.storage) for t in state if self._is_born(t)), "state"))
+        kinds.update(dict.fromkeys((self.number_of(t) for t in outputs if self.is_born(t)), "output"))
+        kinds.update(dict.fromkeys((self.number_of(t) for t in state if self.is_born(t)), "state"))
         kinds.update(dict.fromkeys(first, "input"))
         results = tuple(map(self._operand, outputs))
         kept = {operand.value for operand in (*results, *map(self._operand, state))}
@@ -297,8 +297,17 @@ class Tracer:
         )
         return whole.with_nodes(self.nodes)
 
-    def _is_born(self, tensor: TensorBase) -> bool:
-        return self._number(tensor.storage) in self._born
+    def number_of(self, tensor: TensorBase) -> int:
+        """The number of a tensor's buffer."""
+        return self._binding(tensor.storage).buffer
+
+    def is_born(self, tensor: TensorBase) -> bool:
+        """Whether a tensor's memory was allocated in the call."""
+        return self.number_of(tensor) in self._born
+
+    def is_constant(self, tensor: TensorBase) -> bool:
+        """Whether a tensor's elements came from the host in the call."""
+        return self.number_of(tensor) in self.constants
 
 
 def run(tracer: Tracer, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NoReturn, get_args
 
@@ -56,8 +56,8 @@ class CpuBackend:
     def program(self, module: Module, constants: Sequence[int]) -> NoReturn:
         refuse_programs()
 
-    def record(self, commands: Sequence[Command]) -> CpuRecording:
-        return CpuRecording(commands)
+    def record(self, commands: Sequence[Command], changing: Collection[int] = ()) -> CpuRecording:
+        return CpuRecording(commands, changing)
 
     def close(self) -> None:
         """Host memory goes back by itself."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NoReturn
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, DeviceError
 from dl4all.runtime.protocols import Bytes, Command, Copy, Dispatch, Fill, Span, check_copy
+from dl4all.runtime.validation import check_changing
 
 
 def refuse_programs() -> NoReturn:
@@ -64,9 +65,10 @@ def run(command: Copy | Fill) -> None:
 
 
 class CpuRecording:
-    def __init__(self, commands: Sequence[Command]) -> None:
+    def __init__(self, commands: Sequence[Command], changing: Collection[int]) -> None:
         for command in commands:
             check(command)
+        check_changing(commands, changing)
         self.commands = tuple(commands)
         self._freed = False
 

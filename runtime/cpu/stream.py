@@ -9,7 +9,7 @@ from dl4all.errors import ArgumentError, DeviceError
 from dl4all.runtime.completed_event import FINISHED, Finished
 from dl4all.runtime.cpu.recording import CpuRecording, bytes_of, check, refuse_programs, run
 from dl4all.runtime.protocols import Bytes, Copy, Dispatch, Fill, Ran, Span
-from dl4all.runtime.validation import check_replay
+from dl4all.runtime.validation import check_changes
 
 
 class CpuStream:
@@ -42,9 +42,9 @@ class CpuStream:
         _check_fits(out, memory)
         out[:] = memory[: out.size]
 
-    def replay(self, recording: CpuRecording, push: Mapping[int, bytes] | None = None) -> None:
+    def replay(self, recording: CpuRecording, changes: Mapping[int, Dispatch] | None = None) -> None:
         self._check_open()
-        check_replay(recording.commands, push or {})
+        check_changes(recording.commands, (), changes or {})
         recording.replay()
 
     def record_event(self) -> Finished:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from dl4all.errors import DeviceError, UnknownDeviceError
@@ -125,10 +125,10 @@ class KomputeBackend:
             self.check_open()
             return KomputeProgram(self, module, constants)
 
-    def record(self, commands: Sequence[Command]) -> KomputeRecording:
+    def record(self, commands: Sequence[Command], changing: Collection[int] = ()) -> KomputeRecording:
         with self.lock:
             self.check_open()
-            return KomputeRecording(self, commands)
+            return KomputeRecording(self, commands, changing)
 
     def close(self) -> None:
         with self.lock:

@@ -1,12 +1,13 @@
 """Commands recorded into as few sequences as their order allows.
 
 Commands of one sequence have nothing between them, so they must not depend on each other. Each goes into the
-earliest sequence behind everything that it depends on.
+earliest sequence behind everything that it depends on. Those that may change are submitted one by one, as
+they are outside of recordings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dl4all.runtime.hazards import Hazards, accesses
@@ -14,7 +15,7 @@ from dl4all.runtime.kompute.bound_program import check_push, operation
 from dl4all.runtime.kompute.copies import through_host
 from dl4all.runtime.kompute.library import evaluate
 from dl4all.runtime.protocols import SUBMISSION_SECONDS, Command, Dispatch, Span
-from dl4all.runtime.validation import check_replay
+from dl4all.runtime.validation import check_changes, check_changing
 
 if TYPE_CHECKING:
     from dl4all.runtime.kompute.backend import KomputeBackend
@@ -39,23 +40,26 @@ def levels(commands: Sequence[Command]) -> list[list[int]]:
 
 
 class _Step:
-    """One submission: dispatches by index, or a copy or fill that goes through the host."""
+    """One submission: dispatches by index, one that may change, or a copy or fill through the host."""
 
-    __slots__ = ("dispatches", "host", "sequence")
+    __slots__ = ("changing", "dispatches", "host", "sequence")
 
     def __init__(self) -> None:
         self.dispatches: list[int] = []
+        self.changing: int | None = None
         self.host: Any = None
-        self.sequence: Any = None  # recorded when it is first needed, and again for new push constants
+        self.sequence: Any = None  # recorded when it is first needed
 
 
 class KomputeRecording:
-    def __init__(self, backend: KomputeBackend, commands: Sequence[Command]) -> None:
+    def __init__(
+        self, backend: KomputeBackend, commands: Sequence[Command], changing: Collection[int]
+    ) -> None:
         self.commands = tuple(commands)
         self._backend = backend
+        self._changing = check_changing(commands, changing)  # as they stand
         self._algorithms: dict[int, Any] = {}
         self._push: dict[int, bytes] = {}
-        self._step_of: dict[int, _Step] = {}
         self._steps: list[_Step] = []
         self._uses: set[Any] = set()
         dispatches = [self._prepare(index, command) for index, command in enumerate(self.commands)]
@@ -73,9 +77,10 @@ class KomputeRecording:
             return None
         launch = self._backend.launches.find(dispatch)
         check_push(dispatch.program, dispatch.push)
-        self._algorithms[index] = launch.algorithm
-        self._push[index] = dispatch.push
-        self._uses.update((dispatch.program, *(span.buffer for span in dispatch.spans)))
+        self._uses.add(dispatch.program)
+        if index not in self._changing:
+            self._algorithms[index], self._push[index] = launch.algorithm, dispatch.push
+            self._uses.update(span.buffer for span in dispatch.spans)
         return dispatch
 
     def _plan(self, level: list[int], dispatches: Sequence[Dispatch | None]) -> None:
@@ -87,13 +92,18 @@ class KomputeRecording:
                 apart = _Step()
                 apart.host = self.commands[index]
                 self._steps.append(apart)
-            elif 0 not in dispatch.groups:
+            elif 0 in dispatch.groups:  # Kompute would take it for something else
+                continue
+            elif index in self._changing:
+                apart = _Step()
+                apart.changing = index
+                self._steps.append(apart)
+            else:
                 if step.dispatches and seconds + dispatch.seconds > SUBMISSION_SECONDS:
                     self._steps.append(step)
                     step, seconds = _Step(), 0.0
                 step.dispatches.append(index)
                 seconds += dispatch.seconds
-                self._step_of[index] = step
         if step.dispatches:
             self._steps.append(step)
 
@@ -102,32 +112,34 @@ class KomputeRecording:
         """How often a replay submits and waits."""
         return len(self._steps)
 
-    def replay(self, push: Mapping[int, bytes] | None) -> None:
-        """Run everything, with new push constants if given.
+    def replay(self, changes: Mapping[int, Dispatch] | None) -> None:
+        """Run everything, with other dispatches in the place of some if given.
 
         Raises:
             ArgumentError: those do not fit.
+            DeviceError: something that they use was freed.
         """
-        if push:
-            self._replace(push)
+        if changes:
+            check_changes(self.commands, self._changing, changes)
+            for command in changes.values():
+                check_push(command.program, command.push)
+                self._backend.launches.find(command)
+            self._changing.update(changes)
+        for command in self._changing.values():  # before anything runs
+            self._backend.launches.find(command)
         for step in self._steps:
             if step.host is not None:
                 through_host(step.host)
-                continue
-            if step.sequence is None:
-                step.sequence = self._backend.sequence(
-                    operation(self._algorithms[index], self._push[index]) for index in step.dispatches
-                )
-            evaluate(step.sequence, f"running {self._name(step)}")
-
-    def _replace(self, push: Mapping[int, bytes]) -> None:
-        check_replay(self.commands, push)
-        for index, data in push.items():
-            step = self._step_of.get(index)
-            if data != self._push[index] and step is not None and step.sequence is not None:
-                old, step.sequence = step.sequence, None  # never one that is destroyed
-                old.destroy()
-            self._push[index] = bytes(data)
+            elif step.changing is not None:
+                command = self._changing[step.changing]
+                sequence = self._backend.launches.find(command).sequence(command.push)
+                evaluate(sequence, f"running {command.program.module.name}")
+            else:
+                if step.sequence is None:
+                    step.sequence = self._backend.sequence(
+                        operation(self._algorithms[index], self._push[index]) for index in step.dispatches
+                    )
+                evaluate(step.sequence, f"running {self._name(step)}")
 
     def _name(self, step: _Step) -> str:
         command = self.commands[step.dispatches[0]]

@@ -74,7 +74,7 @@ class KomputeStream:
             if out.size:
                 out[:] = source.buffer.read(source.offset, out.size)
 
-    def replay(self, recording: KomputeRecording, push: Mapping[int, bytes] | None = None) -> None:
+    def replay(self, recording: KomputeRecording, changes: Mapping[int, Dispatch] | None = None) -> None:
         with self._backend.lock:
             self._check_open()
             if recording not in self._backend.recordings:
@@ -82,7 +82,7 @@ class KomputeStream:
                     "[kompute] the recording or something that it uses was freed, or it belongs to another "
                     "device"
                 )
-            recording.replay(push)
+            recording.replay(changes)
 
     def record_event(self) -> Finished:
         self._check_open()

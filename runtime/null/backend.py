@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dl4all.errors import ArgumentError, DeviceError, OutOfMemoryError, UnknownDeviceError
 from dl4all.runtime import fork
@@ -33,7 +33,7 @@ class NullBackend:
         self.info = describe() if info is None else info
         self.features = features
         self.capabilities = Capabilities(
-            data=False, offset_alignment=self.info.limits.storage_alignment, clock=None
+            data=False, offset_alignment=self.info.limits.storage_alignment, replay=True, clock=None
         )
         self.counts: Counter[str] = Counter()
         self.buffers: set[NullBuffer] = set()
@@ -88,11 +88,16 @@ class NullBackend:
         self.count("program")
         return NullProgram(self, module)
 
-    def record(self, commands: Sequence[Command]) -> NullRecording:
+    def record(self, commands: Sequence[Command], changing: Collection[int] = ()) -> NullRecording:
         self.enter("record")
-        recording = NullRecording(self, commands)
+        recording = NullRecording(self, commands, changing)
         self.count("record")
         return recording
+
+    def forget(self, thing: NullBuffer | NullProgram) -> None:
+        """Something is about to be freed."""
+        for recording in tuple(self.recordings):
+            recording.forget(thing)
 
     def close(self) -> None:
         for stream in tuple(self.streams):

@@ -34,6 +34,7 @@ class NullBuffer:
 
     def free(self) -> None:
         if self in self._backend.buffers:
+            self._backend.forget(self)
             self._backend.buffers.discard(self)
             self._memory = np.empty(0, np.uint8) if self.kind == "host" else None
             self._backend.count("free", self.nbytes)

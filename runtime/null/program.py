@@ -21,5 +21,6 @@ class NullProgram:
 
     def free(self) -> None:
         if self in self._backend.programs:
+            self._backend.forget(self)
             self._backend.programs.discard(self)
             self._backend.count("free program")

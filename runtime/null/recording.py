@@ -1,36 +1,40 @@
-"""Commands that were checked, and are again when they are replayed."""
+"""Commands that were checked, and are again where they change."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from dl4all.runtime.protocols import Command
-from dl4all.runtime.validation import check_command, check_replay
+from dl4all.runtime.protocols import Command, Dispatch
+from dl4all.runtime.recorded_commands import RecordedCommands
 
 if TYPE_CHECKING:
     from dl4all.runtime.null.backend import NullBackend
 
 
 class NullRecording:
-    __slots__ = ("_backend", "commands")
+    __slots__ = ("_backend", "_commands", "commands")
 
-    def __init__(self, backend: NullBackend, commands: Sequence[Command]) -> None:
-        for command in commands:
-            check_command(backend, command)
+    def __init__(self, backend: NullBackend, commands: Sequence[Command], changing: Collection[int]) -> None:
+        self._commands = RecordedCommands(backend, commands, changing)
         self._backend = backend
-        self.commands = tuple(commands)
+        self.commands = self._commands.recorded
         backend.recordings.add(self)
 
-    def check(self, push: Mapping[int, bytes]) -> None:
-        """Refuse a replay with push constants that do not fit, or of commands on what was freed.
+    def change(self, changes: Mapping[int, Dispatch] | None) -> None:
+        """Replace dispatches.
 
         Raises:
-            ArgumentError, DeviceError
+            ArgumentError: one does not fit.
+            DeviceError: something that is used now was freed.
         """
-        for command in self.commands:
-            check_command(self._backend, command)
-        check_replay(self.commands, push)
+        if changes:
+            self._commands.replace(self._commands.different(changes))
+        self._commands.check()
+
+    def forget(self, thing: Any) -> None:
+        """A buffer or program is about to be freed."""
+        self._commands.forget(thing)
 
     def free(self) -> None:
         if self in self._backend.recordings:

@@ -47,11 +47,11 @@ class NullStream:
         out[:] = 0
         self._backend.count("download", out.size)
 
-    def replay(self, recording: NullRecording, push: Mapping[int, bytes] | None = None) -> None:
+    def replay(self, recording: NullRecording, changes: Mapping[int, Dispatch] | None = None) -> None:
         self._enter("replay")
         if recording not in self._backend.recordings:
             raise DeviceError("[null] the recording was freed, or belongs to another device")
-        recording.check(push or {})
+        recording.change(changes)
         self._backend.count("replay")
 
     def record_event(self) -> Finished:

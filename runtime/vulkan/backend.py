@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from dl4all.config import texel_buffer_setting
@@ -159,8 +159,8 @@ class VulkanBackend:
         if self.names is not None:
             self.names.give(kind, handle, name)
 
-    def record(self, commands: Sequence[Command]) -> VulkanRecording:
-        return VulkanRecording(self, commands)
+    def record(self, commands: Sequence[Command], changing: Collection[int] = ()) -> VulkanRecording:
+        return VulkanRecording(self, commands, changing)
 
     def forget(self, thing: VulkanBuffer | VulkanProgram) -> None:
         """Something is about to be freed."""

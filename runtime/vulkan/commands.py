@@ -89,6 +89,10 @@ class CommandWriter:
         check(self._lib.vkBeginCommandBuffer(buffer, self._begin), "recording")
         self.buffer = buffer
 
+    def end(self) -> None:
+        """Finish the command buffer."""
+        check(self._lib.vkEndCommandBuffer(self.buffer), "recording")
+
     def last_barrier(self) -> None:
         """Let the host, and whatever comes, see what was written."""
         self._lib.vkCmdPipelineBarrier(
@@ -108,13 +112,25 @@ class CommandWriter:
 
         What it adds to `views` must live as long as the set.
         """
+        bound = self.allocate_descriptors(pool, program)
+        self.update_descriptors(bound, program, spans, views)
+        return bound
+
+    def allocate_descriptors(self, pool: Any, program: VulkanProgram) -> Any:
+        """A descriptor set for a program; it is good until the next call, its content longer."""
         self._allocation.descriptorPool = pool
         self._set_layout[0] = program.set_layout
         check(
             self._lib.vkAllocateDescriptorSets(self._device, self._allocation, self._set),
             "allocating descriptors",
         )
-        bound = self._set[0]
+        return self._set
+
+    def update_descriptors(
+        self, descriptors: Any, program: VulkanProgram, spans: Sequence[Span], views: list[Any]
+    ) -> None:
+        """Let a descriptor set bind spans in order. What it adds to `views` must live as long as that."""
+        bound = descriptors[0]
         infos, updates = self._infos, self._updates
         for i, (binding, span, kind, format, texel) in enumerate(program.bound):
             buffer, offset, nbytes = spans[span]
@@ -130,7 +146,6 @@ class CommandWriter:
                 info.offset = offset
                 info.range = nbytes
         self._lib.vkUpdateDescriptorSets(self._device, len(program.bound), updates, 0, self._null)
-        return self._set
 
     def bind(self, pipeline: Any, layout: Any, descriptors: Any, push: bytes) -> None:
         """Make a pipeline, what it is bound to and its push constants those that the next dispatch uses."""

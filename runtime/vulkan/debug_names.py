@@ -85,6 +85,10 @@ class LabellingWriter(CommandWriter):
         self._open = ()
         super().begin(buffer)
 
+    def end(self) -> None:
+        self._enter(())
+        super().end()
+
     def last_barrier(self) -> None:
         self._enter(())
         super().last_barrier()

@@ -1,188 +1,192 @@
 """Commands in command buffers of their own, to be submitted as often as wanted.
 
-Descriptor sets and barriers are found once. Push constants are part of a command buffer: where they
-change, it is written again with the sets and barriers that are already there, into one that is not running.
+Descriptor sets and barriers are found once. Commands that may change lie in segments apart from the others,
+so that only those are written again where something does.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from dl4all.errors import DeviceError
 from dl4all.runtime.hazards import Hazards, accesses
-from dl4all.runtime.protocols import SUBMISSION_SECONDS, Command, Copy, Dispatch, Grid
+from dl4all.runtime.protocols import SUBMISSION_SECONDS, Command, Dispatch, Span
+from dl4all.runtime.recorded_commands import RecordedCommands
 from dl4all.runtime.split_dispatch import cut
-from dl4all.runtime.validation import check_command, check_replay
 from dl4all.runtime.vulkan.buffer import destroy_views
 from dl4all.runtime.vulkan.commands import allocate_commands, descriptor_pool
-from dl4all.runtime.vulkan.instance import api, check
+from dl4all.runtime.vulkan.instance import api
+from dl4all.runtime.vulkan.segment import Bound, ChangingSegment, Segment, Step
 from dl4all.runtime.vulkan.structs import create, destroy
 from dl4all.runtime.vulkan.timeline import Timeline
 
 if TYPE_CHECKING:
     from dl4all.runtime.vulkan.backend import VulkanBackend
 
-COPIES = 3  # of the command buffers, each with its own push constants
+CHANGING_SEGMENTS = 16  # of a submission; more command buffers cost more than a few commands written again
 
 
-class _Step(NamedTuple):
-    """A command, or a tile of a long one."""
+class Piece:
+    """What is handed over in one submission: command buffers, in order."""
 
-    command: int  # its index
-    program: Any
-    barrier: bool  # before it
-    descriptors: Any
-    first: Grid
-    groups: Grid
+    def __init__(self, steps: Sequence[Step], changing: Collection[int]) -> None:
+        parts = segments([step.command in changing for step in steps], CHANGING_SEGMENTS)
+        self.buffers: Any = api().ffi.new("VkCommandBuffer[]", len(parts))
+        self.count = len(parts)
+        self.fixed: list[Segment] = []
+        self.changing: list[ChangingSegment] = []
+        for position, part in enumerate(parts):
+            held = [steps[i] for i in part]
+            slots = sorted({step.command for step in held} & set(changing))
+            if slots:
+                self.changing.append(ChangingSegment(held, self.buffers, position, slots))
+            else:
+                self.fixed.append(Segment(held, self.buffers, position))
 
-
-class Ready:
-    """Command buffers with certain push constants, and the last submission of them."""
-
-    def __init__(self, pieces: list[Any]) -> None:
-        self.pieces = pieces
-        self.push: dict[int, bytes] | None = None
-        self.timeline: Timeline | None = None
-        self.value = 0
-
-    @property
-    def running(self) -> bool:
-        return self.timeline is not None and not self.timeline.query(self.value)
-
-    def wait(self) -> None:
-        if self.timeline is not None:
-            self.timeline.wait(self.value)
+    def submitted(self, timeline: Timeline, value: int) -> None:
+        """Note a submission before it is tried."""
+        for segment in self.changing:
+            segment.submitted(timeline, value)
 
 
 class VulkanRecording:
-    def __init__(self, backend: VulkanBackend, commands: Sequence[Command]) -> None:
-        self.commands = tuple(commands)
+    def __init__(
+        self, backend: VulkanBackend, commands: Sequence[Command], changing: Collection[int]
+    ) -> None:
+        self._commands = RecordedCommands(backend, commands, changing)
+        self.commands = self._commands.recorded
         self.lock = threading.RLock()  # held by who replays it
-        self.hazards = Hazards()  # everything that the commands read and write
-        self._uses: set[Any] = set()  # buffers and programs
-        self._stale = False  # one of them was freed
+        self.hazards = Hazards()  # what the commands that stay read and write
+        self.device = backend.device
+        self.bound: dict[int, Bound] = {}  # of the commands that stay
         self._backend = backend
-        device = backend.device
-        self._push: dict[int, bytes] = {}
         self._views: list[Any] = []  # that no buffer keeps
-        self._ready: list[Ready] = []
-        self._write = backend.writer(api().VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT)
-        self._descriptors = self._command_pool = api().ffi.NULL
+        self._pieces: list[Piece] = []
+        self._outdated: set[ChangingSegment] = set()  # whose commands changed
+        self._changing_accesses = self._find_changing_accesses()
+        self.write = backend.writer(api().VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT)
+        self._descriptors = self.command_pool = api().ffi.NULL
         try:
-            dispatches = sum(isinstance(command, Dispatch) for command in self.commands)
-            if dispatches:
-                self._descriptors = descriptor_pool(device, dispatches)
-            self._command_pool = create(
+            self.command_pool = create(
                 "CommandPool",
-                device,
+                self.device,
                 "a command pool",
                 flags=api().VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
                 queueFamilyIndex=backend.queue_family,
             )
-            self._pieces = self._plan()
+            self._bind()
+            self._pieces = [Piece(steps, self._commands.changing) for steps in self._plan()]
+            self._write_what_stays()
         except BaseException:
             self._release()
             raise
+        self._outdated.update(segment for piece in self._pieces for segment in piece.changing)
         backend.recordings.add(self)
 
-    def _plan(self) -> list[list[_Step]]:
+    def _bind(self) -> None:
+        """Make the descriptor sets of the commands that stay."""
+        stay = {
+            index: command
+            for index, command in enumerate(self.commands)
+            if isinstance(command, Dispatch) and index not in self._commands.changing
+        }
+        if stay:
+            self._descriptors = descriptor_pool(self.device, len(stay))
+        for index, command in stay.items():
+            program = command.program.fitting(command.spans)
+            # The writer's set is overwritten by its next call.
+            found = self.write.descriptors(self._descriptors, program, command.spans, self._views)
+            self.bound[index] = Bound(program, api().ffi.new("VkDescriptorSet*", found[0]))
+
+    def _plan(self) -> list[list[Step]]:
         """The commands in pieces, one for each submission, none predicted to run for too long."""
-        pieces: list[list[_Step]] = [[]]
+        pieces: list[list[Step]] = [[]]
         seconds = 0.0
         since_barrier = Hazards()
         for index, command in enumerate(self.commands):
-            check_command(self._backend, command)
             reads, writes = accesses(command)
-            self._uses.update(span.buffer for span in (*reads, *writes))
             depends = since_barrier.found(reads, writes)
             if depends:
                 since_barrier.clear()
             since_barrier.add(reads, writes)
-            self.hazards.add(reads, writes)
+            if index not in self._commands.changing:
+                self.hazards.add(reads, writes)
             lasts = command.seconds if isinstance(command, Dispatch) else 0.0
             if pieces[-1] and seconds + lasts > SUBMISSION_SECONDS:
                 pieces.append([])
                 seconds = 0.0
             seconds += lasts
             if not isinstance(command, Dispatch):
-                pieces[-1].append(_Step(index, None, depends, None, (0, 0, 0), (0, 0, 0)))
+                pieces[-1].append(Step(index, depends, (0, 0, 0), (0, 0, 0)))
                 continue
-            # The writer's set is overwritten by its next call.
-            program = command.program.fitting(command.spans)
-            found = self._write.descriptors(self._descriptors, program, command.spans, self._views)
-            descriptors = api().ffi.new("VkDescriptorSet*", found[0])
-            self._uses.add(command.program)
-            whole = program.module.interface.counts_groups or lasts <= SUBMISSION_SECONDS
+            whole = command.program.module.interface.counts_groups or lasts <= SUBMISSION_SECONDS
             tiles = [((0, 0, 0), command.groups)] if whole else cut(command.groups, lasts, SUBMISSION_SECONDS)
             for first, groups in tiles:
                 if first != (0, 0, 0):
                     pieces.append([])
-                pieces[-1].append(
-                    _Step(index, program, depends and first == (0, 0, 0), descriptors, first, groups)
-                )
+                pieces[-1].append(Step(index, depends and first == (0, 0, 0), first, groups))
         return pieces
 
-    def set_push(self, push: Mapping[int, bytes]) -> None:
-        """Replace push constants, by the command's index.
+    def _write_what_stays(self) -> None:
+        fixed = [segment for piece in self._pieces for segment in piece.fixed]
+        if fixed:
+            buffers = allocate_commands(self.device, self.command_pool, len(fixed))
+            for segment, buffer in zip(fixed, buffers, strict=True):
+                segment.write(self.write, buffer, self, {}, {})
+                segment.submit_as(buffer)
+
+    def change(self, changes: Mapping[int, Dispatch]) -> None:
+        """Replace dispatches.
 
         Raises:
-            ArgumentError: there is no dispatch of that index, or it takes another number of bytes.
+            ArgumentError: one does not fit.
+            DeviceError: something that it uses was freed.
         """
-        check_replay(self.commands, push)
-        self._push.update(push)
+        different = self._commands.different(changes)
+        if not different:
+            return
+        # Before they change: an exception in between leaves a segment to look at again.
+        self._outdated.update(
+            segment
+            for piece in self._pieces
+            for segment in piece.changing
+            if not different.keys().isdisjoint(segment.slots)
+        )
+        moved = any(different[index].spans != self._commands.changing[index].spans for index in different)
+        self._commands.replace(different)
+        if moved:
+            self._changing_accesses = self._find_changing_accesses()
 
-    def ready(self) -> Ready:
-        """Command buffers with the present push constants, which may be running already.
+    def _find_changing_accesses(self) -> tuple[list[Span], list[Span]]:
+        found = [accesses(command) for command in self._commands.changing.values()]
+        reads, writes = (
+            list(itertools.chain(*spans)) for spans in (zip(*found, strict=True) if found else ((), ()))
+        )
+        return reads, writes
+
+    @property
+    def changing_accesses(self) -> tuple[list[Span], list[Span]]:
+        """What changing commands read and write now; the same object as long as that does not change."""
+        return self._changing_accesses
+
+    def ready(self) -> list[Piece]:
+        """What to submit, which may be running already.
 
         Raises:
             DeviceError: something that it uses was freed.
         """
-        if self._stale:
-            raise DeviceError("[vulkan] a buffer or program that the recording uses was freed")
-        for ready in self._ready:
-            if ready.push == self._push:
-                return ready
-        ready = self._free_to_write()
-        ready.push = None  # until it is written
-        for commands, steps in zip(ready.pieces, self._pieces, strict=True):
-            self._write.begin(commands[0])
-            self._write.barrier()
-            for step in steps:
-                self._write_step(step)
-            self._write.last_barrier()
-            check(api().lib.vkEndCommandBuffer(commands[0]), "recording")
-        ready.push = dict(self._push)
-        return ready
-
-    def _free_to_write(self) -> Ready:
-        for ready in self._ready:
-            if not ready.running:
-                return ready
-        if len(self._ready) < COPIES:
-            pool = self._command_pool
-            pieces = [allocate_commands(self._backend.device, pool, 1) for _ in self._pieces]
-            self._ready.append(Ready(pieces))
-            return self._ready[-1]
-        # In turn, or the one that was submitted last would be waited for as often as the first.
-        self._ready.append(self._ready.pop(0))
-        self._ready[-1].wait()
-        return self._ready[-1]
-
-    def _write_step(self, step: _Step) -> None:
-        write, command = self._write, self.commands[step.command]
-        if step.barrier:
-            write.barrier()
-        if not isinstance(command, Dispatch):
-            write.copy(command) if isinstance(command, Copy) else write.fill(command)
-            return
-        push = self._push.get(step.command, command.push)
-        write.dispatch_part(step.program, step.descriptors, push, step.first, step.groups)
+        self._commands.check()
+        if self._outdated:
+            for segment in tuple(self._outdated):
+                segment.choose(self, self._commands.changing)
+                self._outdated.discard(segment)
+        return self._pieces
 
     def forget(self, thing: Any) -> None:
         """A buffer or program is about to be freed."""
-        self._stale = self._stale or thing in self._uses
+        self._commands.forget(thing)
 
     def free(self) -> None:
         if self in self._backend.recordings:
@@ -190,6 +194,39 @@ class VulkanRecording:
             self._release()
 
     def _release(self) -> None:
-        destroy("CommandPool", self._backend.device, self._command_pool)
+        for piece in self._pieces:
+            for segment in piece.changing:
+                for version in segment.versions:
+                    version.free()
+        destroy("CommandPool", self._backend.device, self.command_pool)
         destroy("DescriptorPool", self._backend.device, self._descriptors)
         destroy_views(self._backend.device, self._views)
+
+
+def segments(changing: Sequence[bool], most: int) -> list[range]:
+    """Steps cut into runs of those that change and of those that do not.
+
+    Where more than `most` runs change, they are joined over what lies between, the shortest first.
+
+    >>> segments([False, True, True, False, False, True, False], 2)
+    [range(0, 1), range(1, 3), range(3, 5), range(5, 6), range(6, 7)]
+    >>> segments([False, True, True, False, False, True, False], 1)
+    [range(0, 1), range(1, 6), range(6, 7)]
+    """
+    runs: list[tuple[int, int]] = []
+    start = 0
+    for changes, run in itertools.groupby(changing):
+        stop = start + len(list(run))
+        if changes:
+            runs.append((start, stop))
+        start = stop
+    gaps = sorted(range(1, len(runs)), key=lambda i: runs[i][0] - runs[i - 1][1])
+    joined = set(gaps[: max(0, len(runs) - most)])
+    cuts = {0, len(changing)}
+    for i, (start, stop) in enumerate(runs):
+        if i not in joined:
+            cuts.add(start)
+        if i + 1 not in joined:
+            cuts.add(stop)
+    edges = sorted(cuts)
+    return [range(*edge) for edge in itertools.pairwise(edges)] or [range(0)]

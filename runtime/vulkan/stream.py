@@ -61,7 +61,8 @@ class VulkanStream:
         self._batches: list[Batch] = []  # all of them; those with a value run, except the one being recorded
         self._hazards = Hazards()  # since the last barrier
         self._busy = Hazards()  # since the stream was last known to be idle
-        self._replayed: set[VulkanRecording] = set()  # since then, too
+        # since then, too, and what its changing commands used
+        self._replayed: dict[VulkanRecording, tuple[list[Span], list[Span]]] = {}
         self._waits: list[VulkanEvent] = []  # for the next submission
         self._awaited: dict[Timeline, VulkanEvent] = {}  # the last of each that the host has not seen come
         self._ticks: Ticks | None = None  # looked up when a dispatch is first timed
@@ -157,25 +158,26 @@ class VulkanStream:
         out[:] = staging.mapped[: out.size]
         staging.free()
 
-    def replay(self, recording: VulkanRecording, push: Mapping[int, bytes] | None = None) -> None:
+    def replay(self, recording: VulkanRecording, changes: Mapping[int, Dispatch] | None = None) -> None:
         self._check_open()
         if recording not in self._backend.recordings:
             raise DeviceError("[vulkan] the recording was freed, or belongs to another device")
         self._submit()
+        timeline = self._timeline
         with recording.lock:  # another thread may replay it in a stream of its own
-            if push:
-                recording.set_push(push)
-            ready = recording.ready()
-            try:
-                for commands in ready.pieces:
-                    ready.timeline, ready.value = self._timeline, self._timeline.submitted + 1
-                    self._hand_over(commands)
-            finally:
-                ready.value = self._timeline.submitted
-        if self._timeline.submitted > REPLAYS_IN_FLIGHT:
-            self._timeline.wait(self._timeline.submitted - REPLAYS_IN_FLIGHT)
+            if changes:
+                recording.change(changes)
+            pieces, used = recording.ready(), recording.changing_accesses
+            if self._replayed.get(recording) is not used:
+                self._busy.add(*used)
+                self._replayed[recording] = used
+            for piece in pieces:
+                piece.submitted(timeline, timeline.submitted + 1)
+                self._hand_over(piece.buffers, piece.count)
+        early = timeline.submitted - REPLAYS_IN_FLIGHT
+        if early > 0 and not timeline.query(early):
+            timeline.wait(early)
         self._hazards.clear()  # it begins and ends with a barrier
-        self._replayed.add(recording)
 
     def record_event(self) -> VulkanEvent:
         self._check_open()
@@ -327,9 +329,9 @@ class VulkanStream:
         self._batch = None
         self._waits.clear()
 
-    def _hand_over(self, commands: Any) -> None:
+    def _hand_over(self, commands: Any, count: int = 1) -> None:
         waits = [event for event in self._waits if not event.query()]
-        self._timeline.submit(self._queue, commands, waits)
+        self._timeline.submit(self._queue, commands, waits, count)
         self._waits.clear()
 
     def _oldest(self) -> Batch | None:

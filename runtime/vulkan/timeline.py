@@ -66,7 +66,6 @@ class SemaphoreTimeline:
         self._submission = struct(
             "VkSubmitInfo",
             pNext=self._values,
-            commandBufferCount=1,
             signalSemaphoreCount=1,
             pSignalSemaphores=self._signal,
         )
@@ -76,15 +75,15 @@ class SemaphoreTimeline:
         """The value that the last submission will bring."""
         return self._value if self._result == 0 else self._value - 1
 
-    def submit(self, queue: Queue, commands: Any, waits: Sequence[tuple[Any, int]]) -> None:
-        """Submit a command buffer that begins when other timelines have come to a value.
+    def submit(self, queue: Queue, commands: Any, waits: Sequence[tuple[Any, int]], count: int = 1) -> None:
+        """Submit `count` command buffers that begin when other timelines have come to a value.
 
         Raises:
             OutOfMemoryError, DeviceLostError
         """
         vulkan = api()
         submission = self._submission
-        submission.pCommandBuffers = commands
+        submission.pCommandBuffers, submission.commandBufferCount = commands, count
         if waits:
             semaphores = vulkan.ffi.new("VkSemaphore[]", [timeline.semaphore for timeline, _ in waits])
             values = vulkan.ffi.new("uint64_t[]", [value for _, value in waits])
@@ -148,15 +147,15 @@ class FenceTimeline:
         """The value that the last submission will bring."""
         return self._value if self._result == 0 else self._value - 1
 
-    def submit(self, queue: Queue, commands: Any, waits: Sequence[tuple[Any, int]]) -> None:
-        """Submit a command buffer, when other timelines have come to a value.
+    def submit(self, queue: Queue, commands: Any, waits: Sequence[tuple[Any, int]], count: int = 1) -> None:
+        """Submit `count` command buffers, when other timelines have come to a value.
 
         Raises:
             OutOfMemoryError, DeviceLostError
         """
         for timeline, value in waits:
             timeline.wait(value)
-        submission = struct("VkSubmitInfo", commandBufferCount=1, pCommandBuffers=commands)
+        submission = struct("VkSubmitInfo", commandBufferCount=count, pCommandBuffers=commands)
         with self._lock:
             self._collect()
             fence, value = self._fence(), self.submitted + 1

@@ -157,6 +157,11 @@ class Node:
             restored.grad_meta = GradMeta(edge.node, edge.output)
         return restored
 
+    @property
+    def freed(self) -> bool:
+        """Whether a backward pass has gone through it and dropped what it kept."""
+        return self._backward is None
+
     def free(self) -> None:
         """Drop the saved tensors and the function that computes the gradients."""
         self._backward = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,9 +61,9 @@ class Bench:
         self._streams.append(stream)
         return stream
 
-    def record(self, commands: Sequence[Command]) -> Any:
+    def record(self, commands: Sequence[Command], changing: Collection[int] = ()) -> Any:
         """A recording."""
-        recording = self.backend.record(commands)
+        recording = self.backend.record(commands, changing)
         self._made.append(recording)
         return recording
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dl4all.runtime.protocols import Command, Copy, Dispatch, Fill, Span, Stream, span
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import Words, bytes_of, pushed, step, words
+from dl4all.testing.conformance.kernels import Words, bytes_of, step, words
 
 DISPATCHES = {"step": 2, "step_in_place": 1, "rotate": 2, "add": 3}  # how many pieces each takes
 TRANSFERS = {"copy": 2, "fill": 1}
@@ -122,8 +122,3 @@ def run(stream: Stream, command: Command) -> None:
         stream.copy(command)
     else:
         stream.fill(command)
-
-
-def push_of(todo: Step, k: int) -> bytes:
-    """The push constants with which a recorded step takes another k."""
-    return pushed(todo.length, k)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dl4all.runtime.protocols import Dispatch
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.oracle import DISPATCHES, HOST, TRANSFERS, Model, Piece, Step, push_of
+from dl4all.testing.conformance.oracle import DISPATCHES, HOST, TRANSFERS, Model, Piece, Step
 
 pytestmark = pytest.mark.usefixtures("data")
 
@@ -25,7 +26,7 @@ class Random(Model):
         self.random, self.part = np.random.default_rng(seed), part
         self.streams = [bench.stream, *(bench.new_stream() for _ in range(self.STREAMS - 1))]
         self.owners = [0] * self.BUFFERS  # the stream that used a buffer last
-        self.recordings: list[tuple[list[Step], Any]] = []
+        self.recordings: list[tuple[list[Step], list[int], Any]] = []
         programs = bench.capabilities.programs
         self.recorded = {**(DISPATCHES if programs else {}), **TRANSFERS}
         self.kinds = [*self.recorded] * 3 + [*HOST] * 2 + ["record", "replay", "replay", "move", "renew"]
@@ -78,25 +79,41 @@ class Random(Model):
         steps = [self.choose(str(self.random.choice(list(self.recorded)))) for _ in range(6)]
         if len(self.recordings) == self.RECORDINGS:
             self.settle()
-            _, oldest = self.recordings.pop(0)
+            _, _, oldest = self.recordings.pop(0)
             oldest.free()
-        self.recordings.append((steps, self.bench.record([self.command(todo) for todo in steps])))
+        changing = [
+            i for i, todo in enumerate(steps) if todo.kind in DISPATCHES and self.random.random() < 0.7
+        ]
+        recording = self.bench.record([self.command(todo) for todo in steps], changing)
+        self.recordings.append((steps, changing, recording))
 
     def replay(self) -> None:
-        """Once or twice, with other push constants for some of the dispatches."""
+        """Once or twice, with other push constants, or on other pieces, for some of the dispatches."""
         if not self.recordings:
             return
-        steps, recording = self.recordings[int(self.random.integers(len(self.recordings)))]
-        push = {}
-        for i, todo in enumerate(steps):
-            if todo.kind in DISPATCHES and self.random.random() < 0.3:
-                steps[i] = todo._replace(k=int(self.random.integers(1, 4)))
-                push[i] = push_of(todo, steps[i].k)
+        steps, changing, recording = self.recordings[int(self.random.integers(len(self.recordings)))]
+        changes = {}
+        for i in changing:
+            if self.random.random() < 0.4:
+                steps[i] = self.other(steps, i)
+                command = self.command(steps[i])
+                recorded = recording.commands[i]
+                assert isinstance(command, Dispatch)
+                changes[i] = command._replace(groups=recorded.groups)
         stream = self.streams[self.take(*steps)]
         for again in range(int(self.random.integers(1, 3))):
-            stream.replay(recording, None if again else push)
+            stream.replay(recording, None if again else changes)
             for todo in steps:
                 self.apply(todo)
+
+    def other(self, steps: list[Step], index: int) -> Step:
+        """A step with another k, and sometimes on pieces that nothing else of the recording uses."""
+        old = steps[index]._replace(k=int(self.random.integers(1, 4)))
+        used = [piece for i, todo in enumerate(steps) if i != index for piece in todo.pieces]
+        new = self.choose(old.kind)
+        if new.length > old.length or any(overlap(piece, other) for piece in new.pieces for other in used):
+            return old
+        return new
 
     def move(self) -> None:
         """Wait for one of the streams."""
@@ -111,10 +128,10 @@ class Random(Model):
         """A new buffer in the place of an old one; recordings with the old one go."""
         index = int(self.random.integers(self.BUFFERS))
         self.settle()
-        for steps, recording in self.recordings[:]:
+        for steps, changing, recording in self.recordings[:]:
             if any(piece.buffer == index for todo in steps for piece in todo.pieces):
                 recording.free()
-                self.recordings.remove((steps, recording))
+                self.recordings.remove((steps, changing, recording))
         self.buffers[index].free()
         self.buffers[index] = self.bench.put(self.arrays[index], self._kind(index))
         self.owners[index] = 0

@@ -1,4 +1,4 @@
-"""Recordings: commands prepared once and run many times, with other push constants if asked."""
+"""Recordings: commands prepared once and run many times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dl4all.errors import ArgumentError
 from dl4all.runtime.protocols import Command, Copy, Fill, span
 from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import bytes_of, pushed, step, words
@@ -196,76 +195,6 @@ def test_programs_copies_and_fills_in_one(bench: Bench) -> None:
     bench.expect(y, stepped)
 
 
-# Push constants
-
-
-@programs
-def test_new_push_constants(bench: Bench) -> None:
-    """Those given last stay; the others are as they were recorded."""
-    x = bench.put(words(1, N))
-    ks = [1, 2, 3]
-    recording = bench.record([bench.command("step_in_place", x, n=N, k=k) for k in ks])
-    expected = words(1, N)
-    given: list[dict[int, int]] = [{}, {1: 7}, {}, {0: 4, 2: 5}, {}, {1: 8}, {0: 6}, {}]
-    for i, push in enumerate(given):
-        # Nothing, and no push constants to replace, are the same.
-        bench.stream.replay(recording, {j: pushed(N, k) for j, k in push.items()} if push or i % 4 else None)
-        for j, k in push.items():
-            ks[j] = k
-        for k in ks:
-            expected = step(expected, k)
-    bench.expect(x, expected)
-
-
-@programs
-def test_new_push_constants_while_the_last_ones_are_in_use(bench: Bench) -> None:
-    """Many replays under way, each with others."""
-    x, results = bench.put(words(1, N)), bench.poison(N)
-    outs = [bench.poison(N) for _ in range(60)]
-    recording = bench.record([bench.command("step", x, results, n=N, k=0)])
-    for k, out in enumerate(outs):
-        bench.stream.replay(recording, {0: pushed(N, k)})
-        bench.stream.copy(Copy(span(results), span(out)))
-    for k, out in enumerate(outs):
-        bench.expect(out, step(words(1, N), k))
-
-
-@programs
-def test_fewer_elements_than_recorded(bench: Bench) -> None:
-    x, y = bench.put(words(1, N)), bench.poison(N)
-    recording = bench.record([bench.command("step", x, y, n=N, k=1)])
-    bench.stream.replay(recording, {0: pushed(333, 2)})
-    expected = np.full(N, 0xFFFFFFFF, np.uint32)
-    expected[:333] = step(words(1, N)[:333], 2)
-    bench.expect(y, expected)
-
-
-@programs
-@pytest.mark.parametrize(
-    "push",
-    [
-        {3: pushed(N, 1)},
-        {-1: pushed(N, 1)},
-        {0: b""},
-        {0: pushed(N, 1) + b"\0\0\0\0"},
-        {0: pushed(N, 1)[:4]},
-        {1: pushed(N, 1)},  # a fill
-        {1: b""},
-        {2: pushed(N, 9), 0: b"\0"},  # the right one does not count either
-    ],
-)
-def test_push_constants_that_do_not_fit(bench: Bench, push: dict[int, bytes]) -> None:
-    """They are refused, and what was given before stays."""
-    x, y = bench.put(words(1, N)), bench.poison(N)
-    commands = [bench.command("step_in_place", x, n=N, k=k) for k in (3, 4)]
-    recording = bench.record([commands[0], Fill(span(y), 1), commands[1]])
-    with pytest.raises(ArgumentError):
-        bench.stream.replay(recording, push)
-    bench.expect(x, words(1, N))
-    bench.stream.replay(recording)
-    bench.expect(x, step(step(words(1, N), 3), 4))
-
-
 # Streams
 
 
@@ -273,12 +202,13 @@ def test_push_constants_that_do_not_fit(bench: Bench, push: dict[int, bytes]) ->
 def test_in_another_stream(bench: Bench) -> None:
     """With other push constants while the first replay may still run."""
     x, y, stream = bench.put(words(1, N)), bench.poison(N), bench.new_stream()
-    recording = bench.record([bench.command("step", x, y, n=N, k=1), bench.command("rotate", y, x, n=N, k=1)])
+    stepped = bench.command("step", x, y, n=N, k=1)
+    recording = bench.record([stepped, bench.command("rotate", y, x, n=N, k=1)], changing=[0])
     expected = words(1, N)
     streams = [bench.stream, stream]
     for k in range(40):
         ours, other = streams[k % 2], streams[(k + 1) % 2]
-        ours.replay(recording, {0: pushed(N, k)} if k % 3 else None)
+        ours.replay(recording, {0: stepped._replace(push=pushed(N, k))} if k % 3 else None)
         last = k if k % 3 else (k - 1 if k else 1)
         expected = np.roll(step(expected, last), 1)
         other.wait_event(ours.record_event())

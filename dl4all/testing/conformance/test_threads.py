@@ -151,7 +151,7 @@ def test_threads_with_recordings_of_their_own(bench: Bench) -> None:
     def work(seed: int, stream: Any, x: Any, recording: Any) -> None:
         expected = words(seed, N)
         for k in range(40):
-            stream.replay(recording, {0: bench.command("step_in_place", x, n=N, k=k).push})
+            stream.replay(recording, {0: bench.command("step_in_place", x, n=N, k=k)})
             expected = step(step(expected, k), 7)
         np.testing.assert_array_equal(get(bench.backend, x, N, stream), expected)
 
@@ -159,6 +159,6 @@ def test_threads_with_recordings_of_their_own(bench: Bench) -> None:
     for seed in range(THREADS):
         stream, x = bench.new_stream(), bench.put(words(seed, N))
         stream.wait_event(bench.stream.record_event())
-        recording = bench.record([bench.command("step_in_place", x, n=N, k=k) for k in (0, 7)])
+        recording = bench.record([bench.command("step_in_place", x, n=N, k=k) for k in (0, 7)], changing=[0])
         jobs.append(functools.partial(work, seed, stream, x, recording))
     at_once(jobs)

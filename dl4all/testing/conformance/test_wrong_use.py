@@ -221,7 +221,7 @@ def test_a_closed_device_says_so(another: Open) -> None:
         "allocate": lambda: bench.backend.allocate(256),
         "allocate on the host": lambda: bench.backend.allocate(256, "host"),
         "new_stream": bench.backend.new_stream,
-        "record": lambda: bench.backend.record([]),
+        "record": lambda: bench.backend.record([], ()),
     }
     if programs:
         uses["program"] = lambda: bench.backend.program(bench.kernels.module("step"), ())

@@ -89,8 +89,12 @@ def test_recordings_and_streams_that_are_gone() -> None:
     backend = CpuBackend()
     buffer, stream = backend.allocate(8), backend.new_stream()
     recording = backend.record([Fill(span(buffer), 1)])
-    with pytest.raises(ArgumentError, match=r"^\[replay\] command 0 of 1 is no dispatch$"):
-        stream.replay(recording, {0: b""})
+    with pytest.raises(
+        ArgumentError, match=r"^\[record\] only dispatches can change; command 0 of 1 is none"
+    ):
+        backend.record([Fill(span(buffer), 1)], changing=[0])
+    with pytest.raises(ArgumentError, match=r"^\[replay\] command 0 of 1 may not change"):
+        stream.replay(recording, {0: Dispatch(None, [], (1, 1, 1))})
     recording.free()
     with pytest.raises(DeviceError, match=r"^\[cpu\] the recording was freed$"):
         stream.replay(recording)

@@ -13,7 +13,7 @@ import pytest
 from dl4all.errors import ArgumentError, DeviceError, OutOfMemoryError
 from dl4all.runtime.kompute.backend import KomputeBackend
 from dl4all.runtime.protocols import Copy, Fill, span
-from dl4all.testing.conformance.kernels import Kernels, get, poison, pushed, put, words
+from dl4all.testing.conformance.kernels import Kernels, get, poison, put, words
 
 pytestmark = pytest.mark.vulkan
 N = 1000
@@ -134,7 +134,7 @@ def test_a_closed_device_says_so(backend: KomputeBackend, kernels: Kernels) -> N
             partial(stream.fill, Fill(span(x))),
             partial(stream.upload, span(x), data),
             partial(stream.download, span(x), data),
-            partial(stream.replay, recording, {0: pushed(N, 1)}),
+            partial(stream.replay, recording, {0: command}),
             partial(stream.wait_event, event),
             stream.record_event,
             stream.synchronize,

@@ -115,22 +115,21 @@ def test_empty_commands_are_not_submitted(backend: KomputeBackend, kernels: Kern
     nothing = kernels.command("step", x, y, n=N, k=1)._replace(groups=(0, 1, 1))
     for groups in ((0, 1, 1), (1, 0, 1), (1, 1, 0)):
         backend.stream.dispatch(nothing._replace(groups=groups))
-    recording = backend.record([nothing, Fill(span(x, 0, 0), 1), Copy(span(x, 0, 0), span(y, 0, 0))])
+    commands: list[Command] = [nothing, Fill(span(x, 0, 0), 1), Copy(span(x, 0, 0), span(y, 0, 0)), nothing]
+    recording = backend.record(commands, changing=[0])
     assert recording.submissions == 0
-    backend.stream.replay(recording, {0: pushed(N, 2)})
+    backend.stream.replay(recording, {0: nothing._replace(push=pushed(N, 2))})
     np.testing.assert_array_equal(get(backend, y, N), np.full(N, 0xFFFFFFFF, np.uint32))
 
 
 @pytest.mark.vulkan
-def test_new_push_constants_need_no_new_pipeline(
+def test_what_changes_needs_no_new_pipeline(
     backend: KomputeBackend, kernels: Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And only the sequences that they are in are recorded again."""
-    x, y = put(backend, words(0, N)), put(backend, words(1, N))
-    recording = backend.record(
-        [kernels.command("step_in_place", x, n=N, k=k) for k in range(3)]
-        + [kernels.command("step_in_place", y, n=N, k=9)]
-    )
+    """Unless it meets other buffers; and what stays is recorded once."""
+    x, y, z = put(backend, words(0, N)), put(backend, words(1, N)), put(backend, words(2, N))
+    commands = [kernels.command("step_in_place", x, n=N, k=k) for k in range(3)]
+    recording = backend.record([*commands, kernels.command("step_in_place", y, n=N, k=9)], changing=[1, 3])
     backend.stream.replay(recording)
     made: list[int] = []
     record = backend.sequence
@@ -142,14 +141,18 @@ def test_new_push_constants_need_no_new_pipeline(
 
     monkeypatch.setattr(backend, "sequence", sequence)
     launches = len(backend.launches)
-    backend.stream.replay(recording, {0: pushed(N, 0), 1: pushed(N, 77)})
-    backend.stream.replay(recording, {1: pushed(N, 77)})
+    changed = kernels.command("step_in_place", x, n=N, k=77)
+    backend.stream.replay(recording, {1: changed})
+    backend.stream.replay(recording, {1: changed})
     assert made == [1]
     assert len(backend.launches) == launches
+    backend.stream.replay(recording, {3: kernels.command("step_in_place", z, n=N, k=9)})
+    assert len(backend.launches) == launches + 1
     expected = words(0, N)
-    for k in (0, 1, 2, 0, 77, 2, 0, 77, 2):
+    for k in (0, 1, 2, 0, 77, 2, 0, 77, 2, 0, 77, 2):
         expected = step(expected, k)
     np.testing.assert_array_equal(get(backend, x, N), expected)
+    np.testing.assert_array_equal(get(backend, z, N), step(words(2, N), 9))
 
 
 # What is gone
@@ -178,12 +181,13 @@ def test_a_recording_outlives_what_is_kept_for_single_dispatches(
 ) -> None:
     monkeypatch.setattr("dl4all.runtime.kompute.bound_program.KEPT", 1)
     buffers = [put(backend, words(seed, N)) for seed in range(6)]
-    recording = backend.record([kernels.command("step_in_place", x, n=N, k=1) for x in buffers])
+    recording = backend.record([kernels.command("step_in_place", x, n=N, k=1) for x in buffers], range(3))
     assert len(backend.launches) == 1
     for k in (1, 5):
-        backend.stream.replay(recording, {i: pushed(N, k) for i in range(6)})
+        changes = {i: kernels.command("step_in_place", buffers[i], n=N, k=k) for i in range(3)}
+        backend.stream.replay(recording, changes)
     for seed, x in enumerate(buffers):
-        np.testing.assert_array_equal(get(backend, x, N), step(step(words(seed, N), 1), 5))
+        np.testing.assert_array_equal(get(backend, x, N), step(step(words(seed, N), 1), 5 if seed < 3 else 1))
 
 
 @pytest.mark.vulkan

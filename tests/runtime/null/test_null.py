@@ -53,7 +53,7 @@ def every_call(backend: NullBackend, step: Module) -> dict[str, Callable[[], Any
     """One that works, of each kind."""
     x, program, data = backend.allocate(8), backend.program(step, ()), np.zeros(4, np.uint8)
     stream, command = backend.stream, bind(program, [x, x])
-    recording, event = backend.record([command]), stream.record_event()
+    recording, event = backend.record([command], [0]), stream.record_event()
     return {
         "allocate": lambda: backend.allocate(4),
         "program": lambda: backend.program(step, ()),
@@ -63,7 +63,7 @@ def every_call(backend: NullBackend, step: Module) -> dict[str, Callable[[], Any
         "upload": lambda: stream.upload(span(x), data),
         "download": lambda: stream.download(span(x), data),
         "record": lambda: backend.record([command]),
-        "replay": lambda: stream.replay(recording, {0: PUSH}),
+        "replay": lambda: stream.replay(recording, {0: command}),
         "record_event": stream.record_event,
         "wait_event": lambda: stream.wait_event(event),
         "new_stream": backend.new_stream,
@@ -81,10 +81,10 @@ def test_everything_is_counted(step: Module) -> None:
         protocol.stream.dispatch(bind(program, [x, y], (1, 2, 3)))
     protocol.stream.copy(Copy(span(x, 8, 20), span(y, 0, 20)))
     protocol.stream.fill(Fill(span(x, 40), 3))
-    recording = protocol.record([bind(program, [x, y]), Fill(span(y))])
+    recording = protocol.record([bind(program, [x, y]), Fill(span(y))], changing=[0])
     stream = protocol.new_stream()
     for _ in range(2):
-        stream.replay(recording, {0: PUSH})
+        stream.replay(recording, {0: bind(program, [x, y])})
     stream.wait_event(protocol.stream.record_event())
     assert stream.record_event().synchronize(0.0)
     out = np.ones(20, np.uint8)
@@ -270,29 +270,56 @@ def test_transfers_that_do_not_fit() -> None:
 
 def test_replays_that_do_not_fit(step: Module) -> None:
     backend = NullBackend()
-    x, program = backend.allocate(64), backend.program(step, ())
-    recording, stream = backend.record([bind(program, [x, x]), Fill(span(x))]), backend.stream
-    pushes: list[tuple[dict[int, bytes], str]] = [
-        ({0: PUSH[:4]}, "command 0 takes 8 bytes of push constants, got 4"),
-        ({1: PUSH}, "command 1 of 2 is no dispatch"),
-        ({2: PUSH}, "command 2 of 2 is no dispatch"),
-        ({-1: PUSH}, "command -1 of 2 is no dispatch"),
+    x, y, program, other = (
+        backend.allocate(64),
+        backend.allocate(64),
+        *(backend.program(step, ()) for _ in "ab"),
+    )
+    command = bind(program, [x, x])
+    recording = backend.record([command, Fill(span(x)), command], changing=[0])
+    stream, may_not = backend.stream, "may not change; name it in `changing` when the commands are recorded"
+    spans_only = "command 0 can change its spans and push constants only: expected a dispatch of .*, got"
+    changes: list[tuple[dict[int, Any], str]] = [
+        (
+            {0: bind(program, [x, x], push=PUSH[:4])},
+            r"\[null\] .* takes 8 bytes of push constants, got 2 and 4",
+        ),
+        ({0: bind(program, [x])}, r"\[null\] .* binds 2 buffers .*, got 1 and 8"),
+        ({0: bind(program, [x, x], (2, 1, 1))}, rf"\[replay\] {spans_only} \(2, 1, 1\) of .*"),
+        ({0: bind(other, [x, x])}, rf"\[replay\] {spans_only} \(1, 1, 1\) of .*"),
+        ({0: Fill(span(x))}, rf"\[replay\] {spans_only} Fill"),
+        ({1: command}, rf"\[replay\] command 1 of 3 {may_not}"),
+        ({2: command}, rf"\[replay\] command 2 of 3 {may_not}"),
+        ({3: command}, rf"\[replay\] command 3 of 3 {may_not}"),
+        ({-1: command}, rf"\[replay\] command -1 of 3 {may_not}"),
     ]
-    for push, message in pushes:
-        with pytest.raises(ArgumentError, match=rf"^\[replay\] {message}$"):
-            stream.replay(recording, push)
-    stream.replay(recording, {0: PUSH})
+    for change, message in changes:
+        with pytest.raises(ArgumentError, match=rf"^{message}$"):
+            stream.replay(recording, change)
+    for index in (1, 3, -1):
+        with pytest.raises(
+            ArgumentError, match=rf"^\[record\] only dispatches can change; command {index} of 3 is none$"
+        ):
+            backend.record(recording.commands, changing=[index])
+    stream.replay(recording, {0: command})
     with pytest.raises(
         DeviceError, match=r"^\[null\] the recording was freed, or belongs to another device$"
     ):
         NullBackend().stream.replay(recording)
-    x.free()
+    stream.replay(recording, {0: bind(program, [x, y])})
+    y.free()
+    with pytest.raises(DeviceError, match=r"^\[null\] a buffer or program that the recording uses was freed"):
+        stream.replay(recording)
     with pytest.raises(DeviceError, match=r"^\[null\] the buffer was freed"):
+        stream.replay(recording, {0: bind(program, [y, x])})
+    stream.replay(recording, {0: command})
+    x.free()
+    with pytest.raises(DeviceError, match=r"^\[null\] a buffer or program that the recording uses was freed"):
         stream.replay(recording)
     recording.free()
     with pytest.raises(DeviceError, match=r"^\[null\] the recording was freed"):
         stream.replay(recording)
-    assert backend.counts["replay"] == 1
+    assert backend.counts["replay"] == 3
 
 
 def test_memory_that_the_host_sees() -> None:

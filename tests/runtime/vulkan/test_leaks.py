@@ -14,7 +14,7 @@ from dl4all.runtime.protocols import Copy, Fill, span
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from tests.conftest import need
 from tests.runtime.vulkan.driver import install
-from tests.runtime.vulkan.scene import N, after, module, play, push, step, words
+from tests.runtime.vulkan.scene import N, after, module, play, step, words
 from tests.support.subcases import FULL
 
 TIMES = 10_000 if FULL else 1_000
@@ -50,8 +50,8 @@ def test_everything_thousands_of_times(limits: str, tmp_path: Path, monkeypatch:
         other.wait_event(stream.record_event())
         other.dispatch(step(program, x, y, seed))
         stream.wait_event(other.record_event())
-        recording = backend.record([Copy(y, x), Fill(y, seed), step(program, x, y, 1)])
-        stream.replay(recording, {2: push(seed)})
+        recording = backend.record([Copy(y, x), Fill(y, seed), step(program, x, y, 1)], [2])
+        stream.replay(recording, {2: step(program, x, y, seed)})
         stream.download(y, out.view(np.uint8))
         np.testing.assert_array_equal(out, after(words(seed % 7), seed, seed))
         for owned in (recording, program, x.buffer, y.buffer):

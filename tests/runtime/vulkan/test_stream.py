@@ -17,6 +17,8 @@ from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.runtime.vulkan.batch import BATCH
 from dl4all.runtime.vulkan.event import VulkanEvent
 from dl4all.runtime.vulkan.instance import api
+from dl4all.runtime.vulkan.recording import CHANGING_SEGMENTS
+from dl4all.runtime.vulkan.segment import VERSIONS
 from dl4all.runtime.vulkan.stream import VulkanStream
 from tests.conftest import need
 from tests.runtime.vulkan.driver import Driver, install
@@ -208,19 +210,46 @@ def test_a_recording_of_long_work_is_cut(recorder: Recorder) -> None:
 
 
 def test_a_recording_is_written_once(recorder: Recorder) -> None:
-    """Until push constants change; then again, into a command buffer that does not run."""
+    """And what may change again where it does, into a command buffer that does not run."""
     chain = [step(recorder.program, recorder.a, recorder.b), step(recorder.program, recorder.b, recorder.a)]
-    recording = recorder.backend.record(chain * 10)
+    recording = recorder.backend.record(chain * 10, changing=[0, 7, 8])
     for _ in range(5):
         recorder.stream.replay(recording)
     assert recorder.calls("vkCmdDispatch") == 20
     assert recorder.calls("vkCmdPipelineBarrier") == 19 + 2  # and one at each end
+    assert recorder.calls("vkQueueSubmit") == 5
     for k in range(6):
-        recorder.stream.replay(recording, {0: push(k)})
+        recorder.stream.replay(recording, {0: step(recorder.program, recorder.a, recorder.b, k + 2)})
+    assert recorder.calls("vkCmdDispatch") == 20 + 6
+    recorder.stream.replay(recording, {7: step(recorder.program, recorder.b, recorder.a, 9)})
+    assert recorder.calls("vkCmdDispatch") == 20 + 6 + 2
     recorder.stream.synchronize()
-    assert recorder.calls("vkCmdDispatch") == 20 * 7
-    assert recorder.calls("vkAllocateDescriptorSets") == 20
-    assert recorder.calls("vkAllocateCommandBuffers") <= 3
+    for segment in recording._pieces[0].changing:
+        assert len(segment.versions) <= VERSIONS
+
+
+def test_what_was_replayed_before_is_there(recorder: Recorder) -> None:
+    """As where results alternate between two places: nothing is written, no set is updated."""
+    recording = recorder.backend.record([step(recorder.program, recorder.a, recorder.b)] * 3, changing=[1])
+    places = [recorder.b, recorder.c, recorder.d]
+    for turn in range(4):
+        for place in places:
+            recorder.stream.replay(recording, {1: step(recorder.program, recorder.a, place)})
+            if turn % 2:
+                recorder.stream.synchronize()
+    assert recorder.calls("vkCmdDispatch") == 2 + 3
+    assert recorder.calls("vkUpdateDescriptorSets") == 2 + 3
+
+
+def test_a_recording_with_many_changes_has_few_segments(recorder: Recorder) -> None:
+    command = step(recorder.program, recorder.a, recorder.b)
+    recording = recorder.backend.record([command] * 200, changing=range(0, 200, 3))
+    [piece] = recording._pieces
+    assert len(piece.changing) == CHANGING_SEGMENTS
+    recorder.stream.replay(recording, {i: command._replace(push=push(i)) for i in range(0, 200, 3)})
+    recorder.stream.synchronize()
+    recorder.stream.download(recorder.b, out := np.zeros(4 * N, np.uint8))
+    np.testing.assert_array_equal(out.view(np.uint32), after(words(0), 1))
 
 
 def test_a_submission_waits_for_the_events_of_others(
@@ -285,11 +314,11 @@ def test_events_that_have_come_are_forgotten(recorder: Recorder) -> None:
 def test_a_recording_replayed_by_two_threads(recorder: Recorder) -> None:
     """Each in a stream of its own, always with new push constants: both write the command buffers."""
     other = recorder.backend.new_stream()
-    recording = recorder.backend.record([step(recorder.program, recorder.a, recorder.b)] * 20)
+    recording = recorder.backend.record([step(recorder.program, recorder.a, recorder.b)] * 20, range(20))
 
     def replay(stream: VulkanStream) -> None:
         for k in range(150):
-            stream.replay(recording, {k % 20: push(k)})
+            stream.replay(recording, {k % 20: step(recorder.program, recorder.a, recorder.b, k)})
         stream.synchronize()
 
     with ThreadPoolExecutor(2) as threads:

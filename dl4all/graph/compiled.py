@@ -1,0 +1,215 @@
+"""``dl.compile``: functions that are traced, made smaller, and replayed.
+
+A call with arguments of a kind that has not come before runs as always, and is traced. When two traces in a
+row are the same, and the call left everything that it depends on as it was, the graph is believed: the next
+call replays it. Whatever cannot be replayed runs as always, after one warning that says why and where.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import warnings
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
+
+from dl4all.errors import ArgumentError, DeviceLostError, Dl4allError
+from dl4all.graph.guards import Guards, Wrapper
+from dl4all.graph.specialization import Specialization, Traced, Untraceable
+from dl4all.graph.structure import flatten
+from dl4all.graph.trace import Tracer, run
+from dl4all.ops.core import tape
+from dl4all.ops.core.vmap_hook import active_levels
+from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision
+from dl4all.runtime import fork
+from dl4all.scheduler import capture
+from dl4all.scheduler.check_mode import checks_at_once
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Mode = Literal["default", "reduce-overhead", "max-autotune"]
+MODES = ("default", "reduce-overhead", "max-autotune")
+
+MOST_SPECIALIZATIONS = 8
+"""Kinds of arguments, and states of what a function depends on, until new ones run as always."""
+
+MOST_TRACES = 6
+"""Traces of one kind of arguments, of which no two in a row are the same, until it is given up."""
+
+log = logging.getLogger("dl4all")
+
+
+class CompileWarning(UserWarning):
+    """A function, or some of its calls, run uncompiled."""
+
+
+class Compiled(Wrapper, Generic[P, T]):
+    """A compiled function or module; made by :func:`compile`.
+
+    Attributes that it does not have itself are those of what was compiled, so that a compiled module has
+    ``parameters()``, ``train()`` and so on.
+    """
+
+    def __init__(self, function: Callable[P, T], mode: Mode) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self._function = function
+        self.mode = mode
+        self.specializations: dict[Hashable, list[Specialization]] = {}
+        self._traces: dict[Hashable, tuple[int, Traced | None]] = {}  # how many there were, and the last one
+        self._given_up: dict[Hashable, str] = {}
+        self._warned: set[str] = set()
+        self._lock = fork.rlock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_function"), name)
+
+    def __repr__(self) -> str:
+        return f"compiled({self._function!r})"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        function = self._function
+        if not _can_compile_now():
+            return function(*args, **kwargs)
+        tensors: list[Any] = []
+        others: list[Any] = []
+        key = flatten((args, kwargs), tensors, others), _kinds(tensors), _settings()
+        with self._lock:
+            for found in self.specializations.get(key, ()):
+                if found.holds():
+                    return found(tensors)  # type: ignore[no-any-return]
+        if key in self._given_up or not capture.lock.acquire(blocking=False):
+            return function(*args, **kwargs)
+        try:
+            return self._trace(key, args, kwargs, tensors, others)  # type: ignore[no-any-return]
+        finally:
+            capture.lock.release()
+
+    def wrapped(self) -> Any:
+        return self._function
+
+    def reset(self) -> None:
+        """Forget everything that was compiled, and free its memory."""
+        with self._lock:
+            for known in (self.specializations, self._traces, self._given_up):
+                known.clear()
+
+    def _trace(
+        self, key: Hashable, args: Any, kwargs: dict[str, Any], tensors: list[Any], others: list[Any]
+    ) -> Any:
+        """Run the call as always, and compile it if its trace is that of the call before."""
+        guards = Guards({"the function": self._function, "an argument": others})
+        device = next((t.device for t in (*tensors, *guards.tensors)), None)
+        if device is None or device.is_host or device.simulated is not None:
+            return self._function(*args, **kwargs)
+        tracer = Tracer(device)
+        result = run(tracer, self._function, args, kwargs)
+        try:
+            found = Traced(tracer, guards, tensors, result)
+        except Untraceable as problem:
+            self._give_up(key, str(problem))
+            return result
+        count, before = self._traces.get(key, (0, None))
+        self._traces[key] = count + 1, found
+        if before is not None and before.identity == found.identity and not found.change:
+            self._specialize(key, found)
+        elif count + 1 >= MOST_TRACES:
+            what = f"changes {found.change}" if found.change else "does something else in each call"
+            self._give_up(key, what)
+        return result
+
+    def _specialize(self, key: Hashable, found: Traced) -> None:
+        self._traces.pop(key)
+        if sum(map(len, self.specializations.values())) >= MOST_SPECIALIZATIONS:
+            self._give_up(
+                key,
+                f"was called in {MOST_SPECIALIZATIONS} ways already; those stay compiled, others run as always",
+            )
+            return
+        try:
+            made = Specialization(found, self.mode)
+        except DeviceLostError:
+            raise
+        except Dl4allError as error:
+            self._give_up(key, f"cannot be compiled: {error}")
+            return
+        self.specializations.setdefault(key, []).insert(0, made)
+
+    def _give_up(self, key: Hashable, why: str) -> None:
+        self._traces.pop(key, None)
+        self._given_up[key] = why
+        if why not in self._warned:
+            self._warned.add(why)
+            name = getattr(self._function, "__name__", type(self._function).__name__)
+            warnings.warn(
+                f"[compile] {name} {why}; it runs uncompiled", CompileWarning, stacklevel=_caller_level()
+            )
+
+
+def _can_compile_now() -> bool:
+    """Whether this thread runs plainly: no capture goes on, and nobody looks at each op."""
+    state = tape.state
+    return (
+        capture.active is None
+        and not active_levels
+        and not state.detect_anomaly
+        and state.recompute_hook is None
+        and state.observer is None
+        and not checks_at_once()
+    )
+
+
+def _settings() -> Hashable:
+    return tape.state.enabled, get_float32_matmul_precision()
+
+
+def _kinds(tensors: list[Any]) -> Hashable:
+    """What kernels, and gradients, depend on."""
+    places: dict[int, int] = {}
+    return tuple(
+        (
+            t.shape, t.dtype, t.strides, t.offset, t.storage.nbytes, id(t.device), type(t),
+            t.grad_meta is not None and t.grad_meta.requires_grad,
+            places.setdefault(id(t.storage), position),
+        )
+        for position, t in enumerate(tensors)
+    )  # fmt: skip
+
+
+def _caller_level() -> int:
+    return 5
+
+
+def compile(function: Callable[P, T], mode: Mode = "default") -> Compiled[P, T]:
+    """Compile a function of tensors, a module, or a whole training step.
+
+    The first calls run as always and are traced. From then on calls with arguments of the same shapes,
+    strides and dtypes replay one recorded submission, with fewer kernels and planned memory. What the function
+    depends on besides (modules and their modes, options of optimizers, closures, globals) is looked at before
+    each replay; where it has changed, the call runs as always and is traced anew. A call that cannot be
+    replayed, as it reads elements on the host or changes objects of Python, runs as always after one
+    :class:`CompileWarning` that names the line.
+
+    Args:
+        function: takes and returns tensors, or tuples, lists and dicts of them, beside plain values.
+        mode: ``"default"``; ``"reduce-overhead"`` also tries the op codes where launches take
+            longest; ``"max-autotune"`` measures kernels for the shapes at hand before it compiles.
+
+    Returns:
+        A callable that computes the same. ``reset()`` frees what it has compiled.
+
+    Raises:
+        ArgumentError: it cannot be called, or there is no such mode.
+
+    Example:
+        >>> import dl4all as dl
+        >>> @dl.compile
+        ... def f(x):
+        ...     return (x * 2 + 1).relu()
+        >>> [f(dl.tensor([1.0, -2.0])).tolist() for _ in range(4)][-1]
+        [3.0, 0.0]
+    """
+    if not callable(function):
+        raise ArgumentError(f"[compile] expected a function or a module, got {type(function).__name__}")
+    if mode not in MODES:
+        raise ArgumentError(f"[compile] expected a mode of {', '.join(MODES)}, got {mode!r}")
+    return function if isinstance(function, Compiled) else Compiled(function, mode)

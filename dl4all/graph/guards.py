@@ -1,0 +1,317 @@
+"""Guards: what of Python's state a traced call depended on, and whether that still holds.
+
+A replay does not run the function, so it must not be used where the function would do something else now.
+What a function can see is walked once: its closure, the globals and defaults that its code names, the
+attributes of modules, optimizers and other objects that are reached from there, and the functions it calls
+as far as they are not the library's own. The walk leaves a flat list of checks, most of them by identity.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dl4all.ops.core.op import Op
+from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.random.generator import Generator
+from dl4all.optim.optimizer import Optimizer
+from dl4all.scheduler.device import Device
+
+SIMPLE = (int, float, str, bytes, bool, complex, type(None), type(Ellipsis), range, slice)
+MOST_CHECKS = 100_000
+ARRAY_BYTES = 1 << 16  # of a NumPy array that is compared by its elements
+OWN = "dl4all."
+STANDARD = frozenset(sys.stdlib_module_names)
+
+
+class Wrapper:
+    """Base class of callables whose own attributes have no effect on results, such as compiled functions."""
+
+    def wrapped(self) -> Any:
+        """What is called."""
+        raise NotImplementedError
+
+
+class Attributes(NamedTuple):
+    """A dict of names, as it was."""
+
+    where: str
+    names: dict[str, Any]
+    keys: tuple[str, ...]
+    values: tuple[Any, ...]
+
+    def holds(self) -> bool:
+        names = self.names
+        return len(names) == len(self.keys) and all_same(names.values(), self.values)
+
+
+class Names(NamedTuple):
+    """Some names of a dict, as they were: the globals that a function uses."""
+
+    where: str
+    names: dict[str, Any]
+    keys: tuple[str, ...]
+    values: tuple[Any, ...]
+
+    def holds(self) -> bool:
+        return all_same(list(map(self.names.get, self.keys)), self.values)
+
+
+class Items(NamedTuple):
+    """The items of a list or another sequence, as they were."""
+
+    where: str
+    items: Any
+    values: tuple[Any, ...]
+
+    def holds(self) -> bool:
+        return len(self.items) == len(self.values) and all_same(self.items, self.values)
+
+
+class Cell(NamedTuple):
+    """A variable of an enclosing function, as it was."""
+
+    where: str
+    cell: types.CellType
+    value: Any
+
+    def holds(self) -> bool:
+        return same(_contents(self.cell), self.value)
+
+
+class Elements(NamedTuple):
+    """The elements of a small NumPy array, as they were."""
+
+    where: str
+    array: Any
+    content: bytes
+
+    def holds(self) -> bool:
+        return bool(self.array.tobytes() == self.content)
+
+
+class Memory(NamedTuple):
+    """Where a tensor's elements lie, and whether it wants a gradient and has one."""
+
+    where: str
+    tensor: Any
+    storage: Any
+    requires_grad: bool
+    has_grad: bool
+
+    def holds(self) -> bool:
+        tensor = self.tensor
+        meta = tensor.grad_meta
+        if meta is None:
+            return tensor.storage is self.storage and not self.requires_grad
+        return (
+            tensor.storage is self.storage
+            and meta.requires_grad is self.requires_grad
+            and (meta.grad is not None) is self.has_grad
+        )
+
+
+class Options(NamedTuple):
+    """The structure of an optimizer; the values of its options are read at each replay."""
+
+    where: str
+    optimizer: Optimizer
+    structure: tuple[Any, ...]
+
+    def holds(self) -> bool:
+        return _structure(self.optimizer) == self.structure
+
+
+Check = Attributes | Names | Items | Cell | Elements | Memory | Options
+
+
+def stays(check: Check) -> bool:
+    """Whether a check holds after a call; calls may give tensors gradients."""
+    if isinstance(check, Memory):
+        return check.tensor.storage is check.storage and check.tensor.requires_grad is check.requires_grad
+    return check.holds()
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two objects are one, or equal and of a type that cannot change."""
+    return one is other or (
+        type(one) is type(other) and isinstance(one, SIMPLE) and (one == other or one != one)
+    )
+
+
+def all_same(ones: Iterable[Any], others: Iterable[Any]) -> bool:
+    """Whether pairs are the same; by identity first, which is nearly always true, and quick."""
+    return all(map(operator.is_, ones, others)) or all(map(same, ones, others))
+
+
+class Guards:
+    """What holds at the moment when this is made."""
+
+    def __init__(self, roots: Mapping[str, Any]) -> None:
+        self.checks: list[Check] = []
+        self.tensors: list[Any] = []
+        self.problem = ""  # why a function that sees this cannot be compiled
+        self._seen: dict[int, Any] = {}  # keeps them alive, so that an id stays theirs
+        for name, root in roots.items():
+            self._visit(name, root)
+
+    def holds(self) -> bool:
+        return all(check.holds() for check in self.checks)
+
+    def changed(self) -> str:
+        """The first thing, but for gradients, that is not as it was; empty if everything is."""
+        return next((_difference(check) for check in self.checks if not stays(check)), "")
+
+    def _visit(self, where: str, root: Any) -> None:
+        stack = [(where, root)]
+        while stack:
+            name, value = stack.pop()
+            if isinstance(value, SIMPLE) or id(value) in self._seen:
+                continue
+            self._seen[id(value)] = value
+            if len(self.checks) > MOST_CHECKS:
+                self.problem = f"sees too many objects through {where}"
+                return
+            stack += reversed(list(self._check(name, value)))
+
+    def _check(self, where: str, value: Any) -> Iterator[tuple[str, Any]]:
+        """Add the checks of one object; gives what to visit below it."""
+        if isinstance(value, TensorBase):
+            meta = value.grad_meta
+            self.tensors.append(value)
+            requires, has = (False, False) if meta is None else (meta.requires_grad, meta.grad is not None)
+            self.checks.append(Memory(where, value, value.storage, requires, has))
+        elif isinstance(value, Optimizer):
+            self.checks.append(Options(where, value, _structure(value)))
+            for number, group in enumerate(value.param_groups):
+                yield f"{where}.param_groups[{number}]['params']", group["params"]
+            for state in value.state.values():
+                yield from ((f"{where}.state[...]['{k}']", v) for k, v in state.items())
+        elif isinstance(value, (Op, Device, Generator, np.dtype, np.generic)):
+            return
+        elif isinstance(value, np.ndarray):
+            if value.nbytes > ARRAY_BYTES or value.dtype.hasobject:
+                self.problem = (
+                    f"sees the NumPy array {where} of {value.nbytes} bytes; make a tensor of it outside, "
+                    "or pass it as an argument"
+                )
+            else:
+                self.checks.append(Elements(where, value, value.tobytes()))
+        elif isinstance(value, Wrapper):
+            yield where, value.wrapped()
+        elif isinstance(value, functools.partial):
+            yield where, value.func
+            yield where, value.args
+            yield where, value.keywords
+        elif isinstance(value, types.MethodType):
+            yield where, value.__self__
+            yield where, value.__func__
+        elif isinstance(value, types.FunctionType):
+            yield from self._function(where, value)
+        elif isinstance(value, (types.ModuleType, type, types.BuiltinFunctionType)):
+            return  # names of modules are looked up where functions use them
+        elif isinstance(value, dict):
+            self.checks.append(Attributes(where, value, tuple(value), tuple(value.values())))
+            yield from ((f"{where}[{key!r}]", item) for key, item in value.items())
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            if not isinstance(value, (tuple, frozenset)):
+                self.checks.append(Items(where, value, tuple(value)))
+            yield from ((f"{where}[{position}]", item) for position, item in enumerate(value))
+        elif isinstance(getattr(value, "__dict__", None), dict):
+            names = vars(value)
+            self.checks.append(Attributes(where, names, tuple(names), tuple(names.values())))
+            yield from ((f"{where}.{name}", item) for name, item in names.items())
+            if not _is_own(type(value)):
+                for name in ("forward", "__call__"):
+                    method = getattr(type(value), name, None)
+                    if isinstance(method, types.FunctionType) and not _is_own(method):
+                        yield f"{where}.{name}", method
+                yield from _methods(where, value)
+
+    def _function(self, where: str, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+        if _is_own(function):
+            return
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            self.checks.append(Cell(name, cell, _contents(cell)))
+            yield name, _contents(cell)
+        yield where, function.__defaults__
+        yield where, function.__kwdefaults__
+        keys = tuple(name for name in _names(function.__code__) if name in function.__globals__)
+        if keys:
+            values = tuple(function.__globals__[name] for name in keys)
+            self.checks.append(Names(where, function.__globals__, keys, values))
+            yield from zip(keys, values, strict=True)
+
+
+def _methods(where: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The methods of a user's object, which may see globals of their own."""
+    for cls in type(value).__mro__:
+        if not _is_own(cls) and cls is not object:
+            for name, method in vars(cls).items():
+                if isinstance(method, types.FunctionType):
+                    yield f"{where}.{name}", method
+
+
+def _is_own(value: Any) -> bool:
+    """Whether a function or class is the library's or Python's: what it does depends on its arguments."""
+    module = getattr(value, "__module__", None) or ""
+    top = module.partition(".")[0]
+    return module == "dl4all" or module.startswith(OWN) or top in STANDARD - {"__main__"} or top == "numpy"
+
+
+def _names(code: types.CodeType) -> dict[str, None]:
+    """The names that code looks up, in functions within it, too."""
+    found = dict.fromkeys(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found.update(_names(constant))
+    return found
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
+
+
+def _structure(optimizer: Optimizer) -> tuple[Any, ...]:
+    """What decides which kernels an optimizer launches, and on which memory."""
+    return tuple(
+        (
+            *map(id, group["params"]),
+            *((name, type(option)) for name, option in group.items() if name != "params"),
+            *optimizer._state_names(group),
+            id(optimizer._kernels(group)),
+            *(
+                id(value)
+                for p in group["params"]
+                for value in (optimizer.state.get(p), *_tensors(optimizer, p))
+            ),
+        )
+        for group in optimizer.param_groups
+    )
+
+
+def _tensors(optimizer: Optimizer, parameter: Any) -> Iterator[Any]:
+    state = optimizer.state.get(parameter)
+    if state:
+        yield from (value.storage for value in state.values() if isinstance(value, TensorBase))
+
+
+def _difference(check: Check) -> str:
+    """A sentence's subject for what does not hold."""
+    if isinstance(check, (Attributes, Names)):
+        for key, value in zip(check.keys, check.values, strict=True):
+            if key not in check.names or not same(check.names[key], value):
+                return f"{check.where}.{key}" if isinstance(check, Attributes) else key
+        return f"the names of {check.where}"
+    if isinstance(check, Memory):
+        return f"requires_grad of {check.where}" if check.tensor.storage is check.storage else check.where
+    return check.where

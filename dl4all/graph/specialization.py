@@ -1,0 +1,163 @@
+"""A specialisation: the graph of a call for one kind of arguments, and what has to hold for its replay."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dl4all.allocator.storage import Storage
+from dl4all.graph.executable import Executable
+from dl4all.graph.graph import BoundLaunch, Graph
+from dl4all.graph.guards import Guards
+from dl4all.graph.structure import Opaque, rebuilder
+from dl4all.graph.trace import Tracer
+from dl4all.tensor.tensor import Tensor
+
+Made = Mapping[int, Storage]
+Make = Callable[[Made, Sequence[Any]], Any]
+"""Makes a result from the memory of a replay and the tensors of the call."""
+
+
+class Untraceable(Exception):
+    """Why a call cannot be replayed: the end of a sentence on the function."""
+
+
+class Traced:
+    """A call that was traced, with what went in and what came out.
+
+    Args:
+        tracer: has listened to the call.
+        guards: made before the call.
+        tensors: of the arguments.
+        result: what the call returned.
+
+    Raises:
+        Untraceable
+    """
+
+    def __init__(self, tracer: Tracer, guards: Guards, tensors: Sequence[Any], result: Any) -> None:
+        outputs: list[Any] = []
+        try:
+            self.build = rebuilder(result, outputs)
+        except Opaque as problem:
+            raise Untraceable(str(problem)) from None
+        self.tracer, self.guards, self.outputs = tracer, guards, outputs
+        self.change = guards.changed()  # of what the call depends on, by the call itself
+        self._check(tensors)
+        self.gradients = [
+            (leaf, meta.grad) for leaf in tracer.leaves.values() if (meta := leaf.grad_meta) is not None
+        ]
+        state = [grad for _, grad in self.gradients if grad is not None]
+        if not self.change and self._keeps([*tensors, *outputs, *state]):
+            self.change = "what it keeps of the tensors that it has made"
+        inputs = list(tensors)
+        self.graph = tracer.graph(inputs, outputs, state)
+        self.inputs = [
+            next(i for i, t in enumerate(inputs) if tracer.number_of(t) == number)
+            for number in self.graph.inputs
+        ]
+        self.makers = [self._maker(tensor, tensors) for tensor in outputs]
+        self.gradient_makers = [
+            (leaf, None if grad is None else self._maker(grad, tensors))
+            for leaf, grad in self.gradients
+            if grad is None or tracer.is_born(grad)
+        ]
+        self.identity = _identity(tracer, self.graph)
+
+    def _check(self, tensors: Sequence[Any]) -> None:
+        tracer, guards = self.tracer, self.guards
+        if tracer.refusal or guards.problem:
+            raise Untraceable(tracer.refusal or guards.problem)
+        if lost := tracer.lost_numbers():
+            raise Untraceable(f"takes numbers of {lost[0]} where a replay cannot give new ones")
+        known = {id(tensor) for tensor in (*guards.tensors, *tensors)}
+        if any(id(leaf) not in known for leaf in tracer.leaves.values()):
+            raise Untraceable("computes gradients of a tensor that it makes itself or that cannot be seen")
+        for tensor in self.outputs:
+            node = None if tensor.grad_meta is None else tensor.grad_meta.node
+            if node is not None and not node.freed:
+                raise Untraceable(
+                    "returns a tensor that requires gradients; call backward in it, or use no_grad"
+                )
+            if tracer.is_constant(tensor):
+                raise Untraceable("returns a tensor that was made of Python numbers")
+
+    def _keeps(self, known: Sequence[Any]) -> bool:
+        """Whether tensors that the call has made live on elsewhere."""
+        if not self.tracer.left_over(known):
+            return False
+        gc.collect()
+        return bool(self.tracer.left_over(known))
+
+    def _maker(self, tensor: Any, arguments: Sequence[Any]) -> Make:
+        """What makes a result like this one."""
+        tracer = self.tracer
+        shape, dtype, device = tensor.shape, tensor.dtype, tensor.device
+        strides, offset = tensor.strides, tensor.offset
+        if tracer.is_born(tensor):
+            number = tracer.number_of(tensor)
+            return lambda made, new: Tensor(made[number], shape, dtype, device, strides, offset)
+        for position, argument in enumerate(arguments):
+            if tensor is argument:
+                return lambda made, new: new[position]
+            if tensor.storage is argument.storage:
+                return lambda made, new: new[position].as_strided(shape, strides, offset)
+        return lambda made, new: tensor
+
+
+class Specialization:
+    """A compiled graph, and when it may be used."""
+
+    def __init__(self, found: Traced, mode: str) -> None:
+        tracer = found.tracer
+        self.guards = found.guards
+        self.graph = found.graph
+        memory = dict(tracer.outside)
+        memory.update((number, storage) for number, (storage, _) in tracer.constants.items())
+        self.executable = Executable(self.graph, tracer.device, memory, tracer.again)
+        self._conditions = tracer.conditions
+        self._build, self._inputs = found.build, found.inputs
+        self._makers, self._gradients = found.makers, found.gradient_makers
+
+    def holds(self) -> bool:
+        """Whether a replay does what the function would do."""
+        return self.guards.holds() and all(condition() for condition in self._conditions)
+
+    def __call__(self, tensors: Sequence[Any]) -> Any:
+        for leaf, _ in self._gradients:  # what nobody else holds goes back before new memory is taken
+            leaf.grad_meta.grad = None
+        made = self.executable([tensors[position].storage for position in self._inputs])
+        for leaf, make in self._gradients:
+            if make is not None:
+                leaf.grad_meta.grad = make(made, tensors)
+        return self._build([make(made, tensors) for make in self._makers])
+
+
+def _identity(tracer: Tracer, graph: Graph) -> tuple[Any, ...]:
+    """What two traces of the same computation on the same captured memory have in common."""
+    nodes = tuple(
+        replace(
+            node,
+            arguments=(),
+            operands=tuple(o for o in node.operands if not isinstance(o, float)),
+            commands=tuple(map(_without_varying, node.commands)),
+        )
+        for node in graph.nodes
+    )
+    memory = tuple(
+        id(tracer.outside[number]) if buffer.kind == "captured" else tracer.constants[number][1]
+        for number, buffer in sorted(graph.buffers.items())
+        if buffer.kind in ("captured", "constant")
+    )
+    return replace(graph, nodes=nodes), memory
+
+
+def _without_varying(command: Any) -> Any:
+    if not isinstance(command, BoundLaunch) or not command.varying:
+        return command
+    push = bytearray(command.launch.push)
+    for word in command.varying:
+        push[word.offset : word.offset + 4] = bytes(4)
+    return replace(command, launch=replace(command.launch, push=bytes(push)))
