@@ -9,7 +9,7 @@
 //      ROW        at `row`, a matrix's row, or the channel of a convolution
 //      COLUMN     at `column`, of a matrix
 //      ONE        at 0
-//      DIVIDED    at at / p.inner0 % p.count0, which are in EPILOGUE_PUSH
+//      DIVIDED    at at / p.inner0 % p.period0, which are in EPILOGUE_PUSH
 //
 // epilogue4 takes four results that are neighbours, and begin at a multiple of four elements and columns.
 #ifdef EPILOGUE
@@ -67,7 +67,7 @@ OPERAND(3)
 #define READ_ROW(n) operand##n[row]
 #define READ_COLUMN(n) operand##n[column]
 #define READ_ONE(n) operand##n[0]
-#define DIVIDED_AT(n, at) operand##n[divided(divided(at, p.inner##n).x, p.count##n).y]
+#define DIVIDED_AT(n, at) operand##n[divided(divided(at, p.inner##n).x, p.period##n).y]
 #define READ_DIVIDED(n) DIVIDED_AT(n, at)
 #define READ_FOUR_ELEMENT(n) fours##n[at / 4]
 #define READ_FOUR_ROW(n) vec4(operand##n[row])

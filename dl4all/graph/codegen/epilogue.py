@@ -1,8 +1,8 @@
 """Epilogues: expressions that a kernel which is not elementwise computes of its results before it stores them.
 
 The kernels of :data:`COORDINATES` include ``shaders/include/epilogue.glsl``. A variant of one that defines
-EPILOGUE stores an expression of each result and of elements of further operands, so that a bias, an activation
-or a residual connection costs no launch of its own and no trip through memory.
+EPILOGUE stores an expression of each result and of elements of further operands, so that a bias, an
+activation or a residual connection costs no launch of its own and no trip through memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from dl4all.graph.graph import Argument, Binding, BoundLaunch, Graph, Node, Operand, Shape, Value
+from dl4all.graph.graph import Argument, Binding, BoundLaunch, Graph, Node, Operand, Shape
 from dl4all.ops.core.expression import functions_of, print_glsl
 from dl4all.ops.core.launch import pack
 from dl4all.ops.core.op import REGISTRY
@@ -54,10 +54,10 @@ FLOAT32 = "float32"
 
 
 class Place(NamedTuple):
-    """Where an operand has the element for result `at`: at ``at // inner % count``."""
+    """Where an operand has the element for result `at`: at ``at // inner % period``."""
 
     inner: int
-    count: int
+    period: int
 
 
 class Epilogue(NamedTuple):
@@ -90,23 +90,26 @@ def place_of(operand: Operand, shape: Shape) -> Place | None:
     Returns:
         None where that is not one run of the operand's elements, each repeated and all of them repeated.
 
+    >>> from dl4all.graph.graph import Value
     >>> bias = Operand(Value(1, 1), (3, 1, 1), "float32", (1, 1, 1))
     >>> place_of(bias, (2, 3, 5, 7))
-    Place(inner=35, count=3)
+    Place(inner=35, period=3)
     """
     missing = len(shape) - len(operand.shape)
-    if missing < 0 or any(own not in (1, size) for own, size in zip(operand.shape, shape[missing:])):
+    if missing < 0:
+        return None
+    if any(own not in (1, size) for own, size in zip(operand.shape, shape[missing:], strict=True)):
         return None
     strides = (0,) * missing + tuple(
         0 if own == 1 else stride for own, stride in zip(operand.shape, operand.strides, strict=True)
     )
     axes = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size > 1]
-    inner = count = 1
+    inner = period = 1
     while axes and axes[-1][1] == 0:
         inner *= axes.pop()[0]
-    while axes and axes[-1][1] == count:
-        count *= axes.pop()[0]
-    return None if any(stride for _, stride in axes) else Place(inner, count)
+    while axes and axes[-1][1] == period:
+        period *= axes.pop()[0]
+    return None if any(stride for _, stride in axes) else Place(inner, period)
 
 
 def epilogue_of(first: Operand, nodes: Sequence[Node]) -> Epilogue | None:
@@ -125,9 +128,7 @@ def epilogue_of(first: Operand, nodes: Sequence[Node]) -> Epilogue | None:
     if nodes[-1].result is None or nodes[-1].result.elements != first.elements:
         return None
     statements = " ".join((*writer.lines, f"return t{len(nodes) - 1};"))
-    return Epilogue(
-        statements, tuple(writer.operands), tuple(writer.places), frozenset(writer.includes)
-    )
+    return Epilogue(statements, tuple(writer.operands), tuple(writer.places), frozenset(writer.includes))
 
 
 class Statements:
@@ -156,8 +157,9 @@ class Statements:
         if not is_dense(result) or result.elements not in (1, self.elements) or node.writes != (result.value,):
             return False
         arguments = dict(node.arguments)
-        names = ("x",) if len(op.arrays) == 1 else ("a", "b", "c")
-        texts = {name: self._text(operand, result.shape) for name, operand in zip(names, node.operands)}
+        names = ("x",) if len(op.arrays) == 1 else ("a", "b", "c")[: len(op.arrays)]
+        operands = zip(names, node.operands, strict=True)
+        texts = {name: self._text(operand, result.shape) for name, operand in operands}
         texts |= {f"p.{name}": number(arguments.get(name)) for name in op.arguments}
         found = {name: text for name, text in texts.items() if text is not None}
         if found.keys() != texts.keys():
@@ -245,8 +247,8 @@ def with_epilogue(
 def _writers(node: Node, buffer: int) -> frozenset[int] | None:
     """The positions of the commands that write a node's result; None unless all of them take an epilogue.
 
-    No command may read the result, other than the one that repairs it: what is added up in several launches is
-    complete after the last only.
+    No command may read the result, other than the one that repairs it: what is added up in several launches
+    is complete after the last only.
     """
     found = []
     for position, command in enumerate(node.commands):
@@ -278,7 +280,7 @@ def _finished(
         defines[f"PLACE{number}"] = kind
         if kind == "DIVIDED":
             words += place
-            declared.append(f"uint inner{number}, count{number};")
+            declared.append(f"uint inner{number}, period{number};")
     push = launch.push + pack(*words)
     if len(push) > MAX_PUSH_BYTES:
         return None
@@ -302,8 +304,8 @@ def _finished(
 
 def _kind(command: BoundLaunch, place: Place, shape: Shape) -> str:
     """How a kernel finds an operand's element: a PLACE of epilogue.glsl."""
-    inner, count = place
-    if count == 1:
+    inner, period = place
+    if period == 1:
         return "ONE"
     if place == Place(1, math.prod(shape)):
         return "ELEMENT"
@@ -315,16 +317,16 @@ def _kind(command: BoundLaunch, place: Place, shape: Shape) -> str:
         rows, features = struct.unpack_from("<2I", push)
         if place == Place(1, features):
             return "COLUMN"
-        if inner == features and count >= rows:
+        if inner == features and period >= rows:
             return "ROW"
     if coordinates == "gemm":
         m, n, _, _, _, ldc, _, _, step, _, _, offset = struct.unpack_from("<12I", push)
         if command.launch.groups[2] == 1:
             step = 0
-        period = inner * count
-        if inner == ldc and m <= count and step % period == 0 and offset % period + n <= inner:
+        size = inner * period
+        if inner == ldc and m <= period and step % size == 0 and offset % size + n <= inner:
             return "ROW"
-        if inner == 1 and n <= count and not any(distance % count for distance in (ldc, step, offset)):
+        if inner == 1 and n <= period and not any(distance % period for distance in (ldc, step, offset)):
             return "COLUMN"
     return "DIVIDED"
 

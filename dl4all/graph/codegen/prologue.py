@@ -109,7 +109,7 @@ def prologue_of(nodes: Sequence[Node], slots: Sequence[Slot]) -> Prologue | None
     # The first source takes the operand's place, so it has to be read in the same way.
     first = next(((operand, place) for operand, place in leaves if place == whole), None)
     if first is None and not any(slot.fours for slot in slots):
-        first = next(((o, place) for o, place in leaves if place is not None and place.count == 1), None)
+        first = next(((o, place) for o, place in leaves if place is not None and place.period == 1), None)
     if first is None or first[1] is None:
         return None
     writer.operands.append(first[0])
@@ -204,7 +204,7 @@ def _begun(
     words: list[int] = []
     declared = []
     for number, place in enumerate(prologue.places):
-        kind = "ONE" if place.count == 1 else "ELEMENT" if place == Place(1, elements) else "DIVIDED"
+        kind = "ONE" if place.period == 1 else "ELEMENT" if place == Place(1, elements) else "DIVIDED"
         defines[f"SOURCE{number}"] = kind
         if kind == "DIVIDED":
             words += place

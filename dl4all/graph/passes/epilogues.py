@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dl4all.graph.codegen.epilogue import epilogue_of, is_anchor, with_epilogue
-from dl4all.graph.graph import Graph, Node, Value, buffers_of, is_private, readers
+from dl4all.graph.graph import Graph, Node, Value, buffers_of, readers
 from dl4all.runtime.requirements import MAX_BINDINGS
 from dl4all.scheduler.current import opened
 
@@ -44,13 +44,13 @@ def _longest(
     position: int,
     max_bindings: int,
 ) -> tuple[list[int], Node | None]:
-    """The positions of the most nodes that an anchor can take into its kernels, and the node of all of them."""
+    """The positions of the most nodes that an anchor can take into its kernels, and the node of them all."""
     anchor = graph.nodes[position]
     assert anchor.result is not None
     values = [anchor.result.value]  # of the anchor and the nodes behind it
     taken: list[int] = []
     best: tuple[list[int], Node | None] = ([], None)
-    while len(taken) < MAX_NODES and is_private(graph, values[-1]):
+    while len(taken) < MAX_NODES and _is_inner(graph, values[-1]):
         left = {reader for value in values for reader in by_reader.get(value, ())} - set(taken)
         following = min(left, default=None)
         if following is None or nodes[following] is not graph.nodes[following]:
@@ -87,6 +87,11 @@ def _can_move(
         if own & buffers_of(node) or any(versions.get(b, 0) > version for b, version in merged.reads):
             return False
     return True
+
+
+def _is_inner(graph: Graph, value: Value) -> bool:
+    """Whether nothing outside of the graph sees a value. Of an output it may see the last one."""
+    return graph.buffers[value.buffer].kind in ("temporary", "output") and value not in graph.kept
 
 
 def max_bindings_of(device: str) -> int:

@@ -92,6 +92,6 @@ def _is_worthwhile(
     prologue = prologue_of((node,), ())
     if prologue is None or prologue.includes:
         return False
-    whole = sum(place.count == node.result.elements for place in prologue.places if node.result)
+    whole = sum(place.period == node.result.elements for place in prologue.places if node.result)
     launches = len(anchors)
     return launches * whole <= whole + 1 + launches
