@@ -9,7 +9,7 @@
 //  SOURCE0, ...   where in a source the element of the operand lies:
 //      ELEMENT    where it lies in the operand
 //      ONE        at 0
-//      DIVIDED    at its place in the operand / p.length1 % p.period1, which are in PROLOGUE_PUSH; not for source 0
+//      DIVIDED    at its place in the operand / p.length1 % p.cycle1, which are in PROLOGUE_PUSH; not for source 0
 #ifdef PROLOGUE
 #ifdef EXPONENTIAL
 #include "math/exponential.glsl"
@@ -40,7 +40,7 @@
 #define SOURCE_VALUE float
 #define SOURCE_DIVIDED(n, i) SOURCE_AT(n, i)
 #endif
-#define SOURCE_AT(n, at) source##n[divided(divided(at, p.length##n).x, p.period##n).y]
+#define SOURCE_AT(n, at) source##n[divided(divided(at, p.length##n).x, p.cycle##n).y]
 #define SOURCE_ELEMENT(n, i) source##n[i]
 #define SOURCE_ONE(n, i) SOURCE_VALUE(source##n[0])
 #define DATA_ELEMENT SOURCE_VALUE

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from dl4all.graph.graph import Argument, Binding, BoundLaunch, Graph, Node, Operand, Shape
+from dl4all.graph.graph import Argument, Binding, BoundLaunch, Graph, Node, Operand, Shape, Value
 from dl4all.ops.core.expression import functions_of, print_glsl
 from dl4all.ops.core.launch import pack
 from dl4all.ops.core.op import REGISTRY
@@ -154,7 +154,11 @@ class Statements:
         expression = op.expression(FLOAT32) if isinstance(op, Elementwise) else None
         if op is None or expression is None or result is None or _has_varying_words(node):
             return False
-        if not is_dense(result) or result.elements not in (1, self.elements) or node.writes != (result.value,):
+        if (
+            not is_dense(result)
+            or result.elements not in (1, self.elements)
+            or node.writes != (result.value,)
+        ):
             return False
         arguments = dict(node.arguments)
         names = ("x",) if len(op.arrays) == 1 else ("a", "b", "c")[: len(op.arrays)]

@@ -208,14 +208,16 @@ def _begun(
         defines[f"SOURCE{number}"] = kind
         if kind == "DIVIDED":
             words += place
-            declared.append(f"uint length{number}, period{number};")
+            declared.append(f"uint length{number}, cycle{number};")
     push = launch.push + pack(*words)
     if len(push) > MAX_PUSH_BYTES:
         return None
     defines["PROLOGUE_PUSH"] = " ".join(declared)
     defines |= dict.fromkeys(prologue.includes, 1)
     own = tuple(pair for pair in launch.shader.defines if pair[0] not in defines)
-    shader = Shader(launch.shader.path, (*own, *((name, str(value)) for name, value in sorted(defines.items()))))
+    shader = Shader(
+        launch.shader.path, (*own, *((name, str(value)) for name, value in sorted(defines.items())))
+    )
     first, *extra = (
         Binding(operand.value.buffer, 0, graph.buffers[operand.value.buffer].nbytes)
         for operand in prologue.sources
