@@ -9,7 +9,10 @@
 //  SOURCE0, ...   where in a source the element of the operand lies:
 //      ELEMENT    where it lies in the operand
 //      ONE        at 0
-//      DIVIDED    at its place in the operand / p.length1 % p.cycle1, which are in PROLOGUE_PUSH; not for source 0
+//      CYCLIC     at i % p.cycle1
+//      BLOCKS     at i / p.length1 % p.cycle1, the same for all of a vec4
+//      DIVIDED    at its place in the operand / p.length1 % p.cycle1
+//                 Lengths and cycles are in PROLOGUE_PUSH. Source 0 is the one or the other of the first two.
 #ifdef PROLOGUE
 #ifdef EXPONENTIAL
 #include "math/exponential.glsl"
@@ -42,9 +45,13 @@
 #endif
 #define SOURCE_AT(n, at) source##n[divided(divided(at, p.length##n).x, p.cycle##n).y]
 #define SOURCE_ELEMENT(n, i) source##n[i]
+#define SOURCE_CYCLIC(n, i) source##n[divided(i, p.cycle##n).y]
+#define SOURCE_BLOCKS(n, i) SOURCE_VALUE(source##n[divided(divided(i, p.length##n).x, p.cycle##n).y])
 #define SOURCE_ONE(n, i) SOURCE_VALUE(source##n[0])
 #define DATA_ELEMENT SOURCE_VALUE
+#define DATA_CYCLIC SOURCE_VALUE
 #define DATA_ONE float
+#define DATA_BLOCKS float
 #define DATA_DIVIDED float
 #define FIRST_ELEMENT(i) SOURCE(i)
 #define FIRST_ONE(i) SOURCE(0)

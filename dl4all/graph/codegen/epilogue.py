@@ -1,4 +1,4 @@
-"""Epilogues: expressions that a kernel which is not elementwise computes of its results before it stores them.
+"""Epilogues: expressions that products, convolutions, normalisations and reductions compute of their results.
 
 The kernels of :data:`COORDINATES` include ``shaders/include/epilogue.glsl``. A variant of one that defines
 EPILOGUE stores an expression of each result and of elements of further operands, so that a bias, an

@@ -1,4 +1,4 @@
-"""Prologues: expressions that a reduction or a normalisation computes of an operand's elements as it reads them.
+"""Prologues: expressions that reductions and normalisations compute of an operand's elements.
 
 The kernels of :func:`slot_of` include ``shaders/include/prologue.glsl``. A variant of one that defines
 PROLOGUE reads an expression of elements of several sources in place of one of its operands, so that the
@@ -204,11 +204,12 @@ def _begun(
     words: list[int] = []
     declared = []
     for number, place in enumerate(prologue.places):
-        kind = "ONE" if place.period == 1 else "ELEMENT" if place == Place(1, elements) else "DIVIDED"
+        kind, lengths = _kind(place, elements, 4 if slot.fours else 1)
+        if kind == "DIVIDED" and slot.fours and slot.passes > 1:
+            return None  # eight divisions for four elements, each time, cost more than the launch
         defines[f"SOURCE{number}"] = kind
-        if kind == "DIVIDED":
-            words += place
-            declared.append(f"uint length{number}, cycle{number};")
+        words += lengths.values()
+        declared += [f"uint {name}{number};" for name in lengths]
     push = launch.push + pack(*words)
     if len(push) > MAX_PUSH_BYTES:
         return None
@@ -230,3 +231,17 @@ def _begun(
         bindings=(*bindings, *extra),
         writes=(*command.writes, *(False for _ in extra)),
     )
+
+
+def _kind(place: Place, elements: int, width: int) -> tuple[str, dict[str, int]]:
+    """How a kernel finds a source's element, and the push constants for that: see prologue.glsl."""
+    inner, period = place
+    if period == 1:
+        return "ONE", {}
+    if place == Place(1, elements):
+        return "ELEMENT", {}
+    if inner == 1 and period % width == 0:
+        return "CYCLIC", {"cycle": period // width}
+    if inner % width == 0:
+        return "BLOCKS", {"length": inner // width, "cycle": period}
+    return "DIVIDED", {"length": inner, "cycle": period}
