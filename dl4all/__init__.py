@@ -23,6 +23,7 @@ from dl4all.autograd import (
 )
 from dl4all.calibration import calibrate
 from dl4all.errors import Dl4allError
+from dl4all.graph.compiled import compile
 from dl4all.memory import pin
 from dl4all.multi_device.data_parallel import parallel
 from dl4all.multi_device.inference_queue import InferenceQueue
@@ -71,6 +72,7 @@ __all__ = [
     "autograd",
     "bool_",
     "calibrate",
+    "compile",
     "data",
     "debug",
     "debug_region",

@@ -19,6 +19,7 @@
     │   └── ResumeError            a checkpoint is of another run than the one that goes on from it
     ├── GradientError          a gradient cannot be computed
     ├── TraceError             a model's work cannot be found out without computing
+    ├── GraphError             a graph or its text is not sound         (also a ValueError)
     ├── WeightsError           a state dict does not fit the module    (also a ValueError)
     ├── DataError              a data set or a worker of a loader broke off
     │   └── DataTimeoutError       a batch did not come in time        (also a TimeoutError)
@@ -47,6 +48,7 @@ __all__ = [
     "FolderInUseError",
     "ForkError",
     "GradientError",
+    "GraphError",
     "OutOfMemoryError",
     "PipelineError",
     "ResumeError",
@@ -151,6 +153,10 @@ class GradientError(Dl4allError, RuntimeError):
 
 class TraceError(Dl4allError, RuntimeError):
     """A model's work cannot be found out without computing: what it does depends on numbers."""
+
+
+class GraphError(Dl4allError, ValueError):
+    """A graph contradicts itself, or its text cannot be read."""
 
 
 class WeightsError(Dl4allError, ValueError):

@@ -69,8 +69,8 @@ class Capture(Protocol):
 active: Capture | None = None
 """The capture that goes on, of whichever thread."""
 
-lock = threading.Lock()
-"""Held by the thread that captures."""
+lock = threading.RLock()
+"""Held by the thread that captures; it may capture again what it makes of that."""
 
 
 @contextlib.contextmanager
@@ -82,6 +82,10 @@ def suspended() -> Iterator[None]:
         yield
     finally:
         active = before
+
+
+class Untracked:
+    """Base class of objects whose attributes do not decide what is captured: caches, and counts of calls."""
 
 
 class Mark(NamedTuple):

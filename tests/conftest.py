@@ -31,6 +31,7 @@ from tests.support.validation import write_layer_settings as write_layer_setting
 os.environ.setdefault("DL4ALL_CALIBRATE", "0")  # tests choose their devices; some switch it on again
 os.environ.setdefault("DL4ALL_DEVICE", "cpu")  # nor must it matter how fast this machine was measured to be
 os.environ.setdefault("DL4ALL_TOP", "0")  # nobody watches tests, and few want one more thread
+os.environ.setdefault("DL4ALL_VERIFY_GRAPHS", "1")  # after each pass
 os.environ.setdefault("DL4ALL_TUNE", "0")  # and their kernels: what was tuned here must not matter
 REPOSITORY = Path(__file__).parents[1]
 REQUIRED = tuple(filter(None, map(str.strip, os.environ.get("DL4ALL_TEST_DEVICES", "").split(","))))
@@ -134,6 +135,8 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     def poison(self: Device, storage: Storage) -> Storage:
         if self.simulated is not None and not self.simulated.computes:
             return storage  # nobody looks at what is there, and its pages are never touched
+        if storage.buffer is None:
+            return storage  # a stand-in, for a graph
         with self._lock:
             self._stream.upload(storage.span, np.full(storage.span.nbytes, 0xFF, np.uint8))
             if self._debug:

@@ -20,10 +20,10 @@ PYTHON = sorted(
 
 VAGUE = re.compile(r"(^|_)(further|more|other|others|misc|helpers?|stuff|things)(_|$)")
 GERUNDS = {
-    "embedding", "indexing", "ordering", "padding", "pooling", "recording", "rounding", "sorting", "staging",
-    "timing", "training", "upsampling",
+    "embedding", "folding", "hoisting", "indexing", "ordering", "padding", "pooling", "recording", "rounding",
+    "sorting", "staging", "timing", "training", "upsampling",
 }  # fmt: skip
-"""Words in -ing that stand as nouns in PyTorch's, NumPy's or Vulkan's documentation."""
+"""Words in -ing that stand as nouns in the documentation of PyTorch, NumPy, Vulkan or compilers."""
 
 
 def _is_vague(path: Path) -> bool:

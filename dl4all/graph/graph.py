@@ -20,13 +20,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from dl4all.scheduler.programs import Launch
 
-Kind = Literal["input", "captured", "constant", "temporary", "output", "state"]
+Kind = Literal["input", "captured", "constant", "temporary", "output", "state", "derived"]
 """Where a buffer's memory comes from.
 
 ``input``: an argument of the call, other memory each time. ``captured``: memory that exists outside, such
 as a parameter, always the same. ``constant``: contents that were uploaded while the call was traced.
 ``temporary``: memory of the plan. ``output``: a result of the call, new memory each time. ``state``: memory
-that the compiled call owns and that stays visible after it, such as a parameter's gradient.
+that the compiled call owns and that stays visible after it, such as a parameter's gradient. ``derived``:
+memory that the compiled call owns and nobody else sees, which its preamble fills: transformed filters.
 """
 
 Shape: TypeAlias = tuple[int, ...]
@@ -129,10 +130,18 @@ class MultiTensorLaunch:
     varying: tuple[VaryingWord, ...] = ()  # offsets from the start of ``push``
     before: tuple[Binding, ...] = ()  # bound behind the table, in front of the roles; only read
     after: tuple[Binding, ...] = ()  # bound behind the roles; written
+    group_elements: int = 0  # of a workgroup, where that matters; otherwise it is the plan's
+    numbered: bool = False  # the first word of ``push`` is the number of the first workgroup among all
 
 
 Command: TypeAlias = BoundLaunch | BoundFill | HostCall | MultiTensorLaunch
 Argument: TypeAlias = Operand | int | float | bool | None
+
+
+class Foreign(NamedTuple):
+    """Stands for an argument of an op that is no plain value, such as indices that were checked before."""
+
+    type: str
 
 
 @dataclass(frozen=True)
@@ -141,9 +150,10 @@ class Node:
 
     ``op`` is a name in ``ops.core.op.REGISTRY``, empty for a command without an op; ``operands`` are in the
     order of ``Op.arrays``, with a number or None where the call had one, and ``result`` is what the op
-    returned. ``reads`` and ``writes`` say what the commands do, which may be more than operands and result:
-    a value that is only partly overwritten is read, too. ``parts`` are the nodes that this one stands for,
-    where a pass has made one of several, in their order.
+    returned. A node with a :class:`Foreign` argument runs by its commands alone. ``reads`` and ``writes``
+    say what the commands do, which may be more than operands and result: a value that is only partly
+    overwritten is read, too. ``parts`` are the nodes that this one stands for, where a pass has made one of
+    several, in their order.
     """
 
     name: str
@@ -170,6 +180,10 @@ class Graph:
     ``inputs`` are the numbers of the input buffers in the order of the call's tensors, ``outputs`` the
     tensors that the call returns. ``sources`` name what gives the varying numbers, in the order in which
     they are asked. ``kept`` are the values that must hold at the end: results, parameters, state.
+
+    ``preamble`` are nodes that run before the first call, and again before a call that finds other contents
+    in a captured buffer that they read (:mod:`dl4all.graph.passes.hoisting`). Buffers of kind ``derived``
+    keep what they have computed for the nodes; their temporaries are free when the preamble has run.
     """
 
     device: str
@@ -179,6 +193,7 @@ class Graph:
     outputs: tuple[Operand, ...] = ()
     sources: tuple[str, ...] = ()
     kept: frozenset[Value] = frozenset()
+    preamble: tuple[Node, ...] = ()
     notes: dict[str, str] = field(default_factory=dict, compare=False)  # of passes, for readers
 
     def with_nodes(self, nodes: Iterable[Node]) -> Graph:
@@ -186,9 +201,18 @@ class Graph:
         kept = tuple(nodes)
         used = {*self.inputs, *(operand.value.buffer for operand in self.outputs)}
         used.update(value.buffer for value in self.kept)
-        for node in kept:
+        for node in (*self.preamble, *kept):
             used.update(buffers_of(node))
         return replace(self, nodes=kept, buffers={n: b for n, b in self.buffers.items() if n in used})
+
+
+def bound_bytes(nbytes: int) -> int:
+    """How many bytes a command binds for so many of a tensor: whole words, at least one.
+
+    >>> bound_bytes(0), bound_bytes(5)
+    (4, 8)
+    """
+    return max(-(-nbytes // 4), 1) * 4
 
 
 def buffers_of(node: Node) -> set[int]:

@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +28,14 @@ from dl4all.graph.graph import (
     BoundLaunch,
     Buffer,
     Command,
+    Foreign,
     Graph,
     Kind,
     Node,
     Operand,
     Value,
     VaryingWord,
+    bound_bytes,
 )
 from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import TensorBase
@@ -41,6 +43,8 @@ from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.index_errors import calling_line
 from dl4all.scheduler.programs import Launch
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -135,8 +139,9 @@ class Tracer:
         device = next((o.device for o in operands if isinstance(o, TensorBase)), None)
         if self._call is not None or device is None or not self._listens(device):
             return compute()
-        tensors = tuple(self._operand(o) if isinstance(o, TensorBase) else o for o in operands)
-        self._call = _Call(op.name, op.name, tensors, tuple(arguments.items()), calling_line())
+        tensors = tuple(self.operand(o) if isinstance(o, TensorBase) else o for o in operands)
+        plain = tuple((name, _plain(value)) for name, value in arguments.items())
+        self._call = _Call(op.name, op.name, tensors, plain, calling_line())
         try:
             result = compute()
             self._finish(result)
@@ -205,9 +210,10 @@ class Tracer:
         number = self._number(whole)
         if number not in self._born and number not in self.constants:
             self.outside[number] = whole
-        return Binding(number, offset, storage.span.nbytes)
+        return Binding(number, offset, bound_bytes(storage.nbytes))  # the pool may have given more
 
-    def _operand(self, tensor: TensorBase) -> Operand:
+    def operand(self, tensor: TensorBase) -> Operand:
+        """A tensor as it is now."""
         storage = tensor.storage
         binding = self._binding(storage)
         shift = binding.offset // tensor.dtype.itemsize
@@ -248,7 +254,7 @@ class Tracer:
                 call.op,
                 call.operands,
                 call.arguments,
-                self._operand(result) if isinstance(result, TensorBase) else None,
+                self.operand(result) if isinstance(result, TensorBase) else None,
                 tuple(call.reads),
                 tuple(Value(number, self._versions[number]) for number in call.written),
                 tuple(call.commands),
@@ -278,8 +284,8 @@ class Tracer:
         kinds.update(dict.fromkeys((self.number_of(t) for t in outputs if self.is_born(t)), "output"))
         kinds.update(dict.fromkeys((self.number_of(t) for t in state if self.is_born(t)), "state"))
         kinds.update(dict.fromkeys(first, "input"))
-        results = tuple(map(self._operand, outputs))
-        kept = {operand.value for operand in (*results, *map(self._operand, state))}
+        results = tuple(map(self.operand, outputs))
+        kept = {operand.value for operand in (*results, *map(self.operand, state))}
         kept |= {
             Value(number, self._versions[number])
             for number, kind in kinds.items()
@@ -310,11 +316,22 @@ class Tracer:
         return self.number_of(tensor) in self.constants
 
 
-def run(tracer: Tracer, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def _plain(value: Any) -> Any:
+    """An argument of an op as a node keeps it: nothing that holds a tensor."""
+    if isinstance(value, (int, float, str, bool, type(None), np.dtype, np.generic)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return (
+            type(value)(map(_plain, value)) if type(value) in (tuple, list) else Foreign(type(value).__name__)
+        )
+    return Foreign(type(value).__name__)
+
+
+def run(tracer: Tracer, call: Callable[[], T]) -> T:
     """Call a function while a tracer listens; the caller holds :data:`dl4all.scheduler.capture.lock`."""
     capture.active = tracer
     try:
-        return function(*args, **kwargs)
+        return call()
     finally:
         capture.active = None
 
@@ -340,7 +357,7 @@ def trace(function: Callable[..., Any], *args: Any) -> Graph:
         raise ArgumentError("[trace] expected a tensor among the arguments, which says the device")
     tracer = Tracer(inputs[0].device)
     with capture.lock:
-        result = run(tracer, function, args, {})
+        result = run(tracer, lambda: function(*args))
     gc.collect()
     outputs = (
         [result] if isinstance(result, TensorBase) else [r for r in result or () if isinstance(r, TensorBase)]

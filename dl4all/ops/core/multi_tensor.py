@@ -105,13 +105,49 @@ class MultiTensor:
         return plan
 
     def _make_plan(self, jobs: Sequence[Job], roles: Sequence[Role], slot: Hashable) -> Plan:
-        device = jobs[0][0].device
         windows = [_windows(job, roles) for job in jobs]
         if _overlap(jobs, roles, windows):
             return Plan((), tuple(range(len(jobs))))
         groups, alone = _group_jobs(jobs, windows)
         if sum(len(group.jobs) - 1 for group in groups) < MIN_SAVED_DISPATCHES:
             return Plan((), tuple(range(len(jobs))))
+        return Plan(self._write_table(groups, jobs, roles, windows, slot), alone)
+
+    def batches(
+        self, jobs: Sequence[Job], roles: Sequence[Role], slot: Hashable = None, group_elements: int = 0
+    ) -> tuple[Batch, ...]:
+        """Dispatches of all jobs, even if they save little: those of a graph are planned once.
+
+        Jobs that cannot share a dispatch have one of their own, with a row in the table.
+
+        Args:
+            jobs, roles, slot: as in :meth:`plan`.
+            group_elements: how many elements a workgroup computes, if that must not depend on the jobs.
+        """
+        windows = [_windows(job, roles) for job in jobs]
+        groups, alone = list[_Group](), tuple(range(len(jobs)))
+        if jobs[0][0].device.alignment and not _overlap(jobs, roles, windows):
+            groups, alone = _group_jobs(jobs, windows)
+        for number in alone:
+            group, job = _Group(), jobs[number]
+            starts = [tensor.storage.span.offset for tensor in job]
+            group.jobs = [number]
+            group.windows = [(start, end) for start, (_, end) in zip(starts, windows[number], strict=True)]
+            groups.append(group)
+        groups.sort(key=lambda group: group.jobs[0])
+        return self._write_table(groups, jobs, roles, windows, slot, group_elements)
+
+    def _write_table(
+        self,
+        groups: Sequence[_Group],
+        jobs: Sequence[Job],
+        roles: Sequence[Role],
+        windows: Sequence[Sequence[Window]],
+        slot: Hashable,
+        group_elements: int = 0,
+    ) -> tuple[Batch, ...]:
+        """The groups' dispatches, whose table is on the device."""
+        device = jobs[0][0].device
         # The table is kept: if tables came and went, small tensors would move and no plan would fit again.
         nbytes = 4 * ROW_WORDS * len(jobs)
         table = self._tables.get((device, slot))
@@ -120,10 +156,10 @@ class MultiTensor:
         rows = np.zeros((sum(len(group.jobs) for group in groups), ROW_WORDS), np.uint32)
         batches, start = list[Batch](), 0
         for group in groups:
-            batches.append(_make_batch(group, jobs, roles, windows, table, rows, start))
+            batches.append(_make_batch(group, jobs, roles, windows, table, rows, start, group_elements))
             start += len(group.jobs)
         device.write(table, rows)
-        return Plan(tuple(batches), alone)
+        return tuple(batches)
 
 
 def side_by_side(device: Device, sizes: Sequence[int]) -> list[Storage]:
@@ -236,10 +272,11 @@ def _make_batch(
     table: Storage,
     rows: npt.NDArray[np.uint32],
     start: int,
+    group_elements: int,
 ) -> Batch:
     """A dispatch; writes its rows of the table from `start` on."""
     sizes = [jobs[number][-1].numel() for number in group.jobs]
-    per_group = ELEMENTS_PER_GROUP
+    per_group = group_elements or ELEMENTS_PER_GROUP
     while sum(ceil_div(n, per_group) for n in sizes) > MAX_GRID_SIZE:
         per_group *= 2
     workgroups = 0

@@ -1,0 +1,270 @@
+"""Merges the dispatches of an optimizer, one for each parameter, into few for all of them.
+
+So it does with the other commands that treat many tensors alike: the moving average of parameters, and the
+sums of squares and the scaling of gradient clipping. They are captured one by one, as the table of a dispatch
+for many tensors (:mod:`dl4all.ops.core.multi_tensor`) holds offsets that only the memory plan knows.
+
+Updates and scaling are the same bit by bit. Partial sums of squares may come in another order, and those of
+tensors of more than ``STEP`` elements are of other elements.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dl4all.graph.graph import (
+    Binding,
+    BoundFill,
+    BoundLaunch,
+    Command,
+    Graph,
+    MultiTensorLaunch,
+    Node,
+    Operand,
+    Value,
+)
+from dl4all.graph.multi_tensor_launches import ROW_BYTES
+from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div
+from dl4all.ops.core.tensor_base import contiguous_strides
+from dl4all.ops.reduce.global_norm import ELEMENTS_PER_INVOCATION, MAX_PARTS, SCALE, SQUARES, SQUARES_OF_BATCH
+from dl4all.ops.reduce.global_norm import WORKGROUP as SQUARES_WORKGROUP
+from dl4all.runtime.spirv import Shader
+from dl4all.scheduler.programs import Launch
+
+STEP = SQUARES_WORKGROUP * ELEMENTS_PER_INVOCATION
+"""Elements of which a workgroup sums up the squares."""
+
+
+def optimizer_fusion(graph: Graph) -> Graph:
+    """The graph with commands that treat many tensors alike merged, each group where its last one was."""
+    groups = [group for group in _groups(graph.nodes) if len(group.positions) > 1]
+    if not groups:
+        return graph
+    last = {group.positions[-1]: group for group in groups}
+    merged = {position for group in groups for position in group.positions}
+    nodes = list[Node]()
+    for position, node in enumerate(graph.nodes):
+        if position in last:
+            nodes.append(_merged(last[position], graph.nodes))
+        elif position not in merged:
+            nodes.append(node)
+    return graph.with_nodes(nodes)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A node as one job of a launch; launches that are equal but for jobs can be merged."""
+
+    launch: MultiTensorLaunch
+    workgroups: int = 0  # where they are numbered
+
+
+@dataclass
+class _Group:
+    """Nodes that can run where the last of them does."""
+
+    launch: MultiTensorLaunch
+    positions: list[int] = field(default_factory=list)
+    jobs: list[tuple[Binding, ...]] = field(default_factory=list)
+    workgroups: int = 0
+    read: list[Binding] = field(default_factory=list)
+    written: list[Binding] = field(default_factory=list)
+
+    def add(self, position: int, job: _Job) -> None:
+        pieces = job.launch.jobs[0]
+        self.positions.append(position)
+        self.jobs.append(pieces)
+        self.workgroups += job.workgroups
+        for piece, written in zip(pieces, job.launch.writes, strict=True):
+            (self.written if written else self.read).append(piece)
+
+    def takes(self, job: _Job) -> bool:
+        """Whether a job of this kind may run together with those that the group has."""
+        pieces = list(zip(job.launch.jobs[0], job.launch.writes, strict=True))
+        if _conflict(pieces, self.read, self.written):
+            return False
+        if not job.launch.numbered:
+            return True
+        start, next_start = (
+            int.from_bytes(launch.push[:4], "little") for launch in (self.launch, job.launch)
+        )
+        return next_start == start + self.workgroups and self.workgroups + job.workgroups <= MAX_GRID_SIZE
+
+    def is_passed_by(self, node: Node) -> bool:
+        """Whether the group's nodes may run behind another one that followed on them."""
+        shared = self.launch
+        return not _conflict(_pieces(node), [*self.read, *shared.before], [*self.written, *shared.after])
+
+
+def _groups(nodes: Sequence[Node]) -> Iterator[_Group]:
+    open_groups: dict[Any, _Group] = {}
+    for position, node in enumerate(nodes):
+        job = _job(node)
+        key = None if job is None else _kind(job.launch)
+        for other in [kind for kind in open_groups if kind != key]:
+            if not open_groups[other].is_passed_by(node):
+                yield open_groups.pop(other)
+        if job is None:
+            continue
+        if key in open_groups and not open_groups[key].takes(job):
+            yield open_groups.pop(key)
+        open_groups.setdefault(key, _Group(job.launch)).add(position, job)
+    yield from open_groups.values()
+
+
+def _kind(launch: MultiTensorLaunch) -> MultiTensorLaunch:
+    """What launches that can be merged have in common."""
+    push = bytearray(launch.push)
+    for word in launch.varying:
+        push[word.offset : word.offset + 4] = bytes(4)
+    return replace(launch, jobs=(), push=bytes(push[4:] if launch.numbered else push))
+
+
+def _merged(group: _Group, nodes: Sequence[Node]) -> Node:
+    """The node in place of those of a group."""
+    parts = tuple(nodes[position] for position in group.positions)
+    written = dict.fromkeys(value for node in parts for value in node.writes)
+    read, known = dict[Value, None](), set[Value]()
+    for node in parts:
+        read.update(dict.fromkeys(value for value in node.reads if value not in known))
+        known.update(node.writes)
+    return Node(
+        f"{parts[0].name} of {len(parts)} tensors",
+        reads=tuple(read),
+        writes=tuple(written),
+        commands=(replace(group.launch, jobs=tuple(group.jobs)),),
+        parts=parts,
+        line=parts[0].line,
+    )
+
+
+# Nodes as jobs
+
+
+def _job(node: Node) -> _Job | None:
+    """A node as a job for a shader for many tensors; None if there is none for it."""
+    if len(node.commands) != 1 or not isinstance(node.commands[0], BoundLaunch):
+        return None
+    command = node.commands[0]
+    shader = command.launch.shader
+    if shader == SQUARES:
+        return _squares(command)
+    if shader.path.startswith("optim/") and ("MULTI_TENSOR", "0") in shader.defines:
+        return _update(command)
+    return _scaling(node)
+
+
+def _update(command: BoundLaunch) -> _Job | None:
+    """The update of a parameter by its gradient and its state, which has arrays one after another."""
+    defines = dict(command.launch.shader.defines)
+    states = int(defines["STATES"])
+    if any(word.offset < ROW_BYTES for word in command.varying):
+        return None
+    n, parameter_offset, gradient_offset = struct.unpack_from("<3I", command.launch.push)
+    gradient, *state, parameter = command.bindings
+    job = (
+        _words(gradient, gradient_offset, n),
+        *(_words(binding, 0, states * n) for binding in state),
+        _words(parameter, parameter_offset, n),
+    )
+    launch = Launch(_for_many(command.launch.shader), (1, 1, 1), b"", command.launch.constants)
+    return _Job(
+        MultiTensorLaunch(
+            launch,
+            (job,),
+            writes=(False, *(True for _ in state), True),
+            widths=(1, *(states for _ in state), 1),
+            push=bytes(command.launch.push[ROW_BYTES:]),
+            varying=tuple(word._replace(offset=word.offset - ROW_BYTES) for word in command.varying),
+        )
+    )
+
+
+def _squares(command: BoundLaunch) -> _Job | None:
+    """Partial sums of a tensor's squares, behind those of the tensors before; None for large tensors."""
+    n, offset, start = struct.unpack("<3I", command.launch.push)
+    workgroups = ceil_div(n, STEP)
+    if command.varying or workgroups > MAX_PARTS or command.launch.groups != (workgroups, 1, 1):
+        return None
+    tensor, sums = command.bindings
+    launch = MultiTensorLaunch(
+        Launch(SQUARES_OF_BATCH, (1, 1, 1)),
+        ((_words(tensor, offset, n),),),
+        writes=(False,),
+        widths=(1,),
+        push=struct.pack("<I", start),
+        after=(sums,),
+        group_elements=STEP,
+        numbered=True,
+    )
+    return _Job(launch, workgroups)
+
+
+def _scaling(node: Node) -> _Job | None:
+    """The multiplication of a tensor in place by a tensor of one element."""
+    result, operands = node.result, node.operands
+    if node.op != "mul" or result is None or not all(isinstance(o, Operand) for o in operands):
+        return None
+    x, factor = node.tensors
+    in_place = x.value != result.value and replace(x, value=result.value) == result
+    contiguous = result.strides == contiguous_strides(result.shape)
+    floats = x.dtype == factor.dtype == "float32"
+    if not (in_place and x.value.buffer == result.value.buffer and contiguous and floats):
+        return None
+    if factor.elements != 1 or factor.offset or factor.value.buffer == x.value.buffer or not x.elements:
+        return None
+    launch = MultiTensorLaunch(
+        Launch(SCALE, (1, 1, 1)),
+        ((Binding(x.value.buffer, 4 * x.offset, 4 * x.elements),),),
+        writes=(True,),
+        widths=(1,),
+        before=(Binding(factor.value.buffer, 0, 4),),
+    )
+    return _Job(launch)
+
+
+def _for_many(shader: Shader) -> Shader:
+    """The variant of a shader for one tensor that takes many."""
+    defines = {**dict(shader.defines), "MULTI_TENSOR": "1"}
+    return replace(shader, defines=tuple(sorted(defines.items())))
+
+
+def _words(binding: Binding, first: int, count: int) -> Binding:
+    return Binding(binding.buffer, binding.offset + 4 * first, 4 * count)
+
+
+# What depends on what
+
+
+def _pieces(node: Node) -> list[tuple[Binding, bool]]:
+    """The pieces of memory that a node uses, and whether it writes them."""
+    if node.commands:
+        return [piece for command in node.commands for piece in _pieces_of(command)]
+    values = [*((value, False) for value in node.reads), *((value, True) for value in node.writes)]
+    return [(Binding(value.buffer, 0, 2**63), written) for value, written in values]
+
+
+def _pieces_of(command: Command) -> list[tuple[Binding, bool]]:
+    if isinstance(command, BoundFill):
+        return [(command.binding, True)]
+    if isinstance(command, MultiTensorLaunch):
+        jobs = [piece for job in command.jobs for piece in zip(job, command.writes, strict=True)]
+        shared = [*((piece, False) for piece in command.before), *((piece, True) for piece in command.after)]
+        return [*jobs, *shared]
+    return list(zip(command.bindings, command.writes, strict=True))
+
+
+def _conflict(
+    pieces: Sequence[tuple[Binding, bool]], read: Sequence[Binding], written: Sequence[Binding]
+) -> bool:
+    """Whether one of the pieces is written and used on the other side, or read and written there."""
+    return any(
+        _overlap(piece, other) for piece, writes in pieces for other in (*written, *(read if writes else ()))
+    )
+
+
+def _overlap(a: Binding, b: Binding) -> bool:
+    return a.buffer == b.buffer and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
