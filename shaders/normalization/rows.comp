@@ -9,7 +9,7 @@
 // Row normalisation of x (rows, size): minus the mean, over the standard deviation; without CENTER, over the root mean
 // square. With WEIGHT the result is multiplied by the weight of the element's channel, with BIAS its bias is
 // added. Three passes: mean, variance, result. FOLD: y is only the means of the rows, then their scales, which the sums
-// over channels need.
+// over channels need. STATISTICS: a binding for these beside y.
 layout(push_constant) uniform Push {
     uint rows, size, inner, lanes, columns;
     uint channels, channel_elements;
@@ -38,6 +38,10 @@ layout(binding = WEIGHT + 1) readonly buffer Bias { VALUE bias[]; };
 layout(binding = 1) writeonly buffer Y { float y[]; };
 #else
 layout(binding = WEIGHT + BIAS + 1) writeonly buffer Y { VALUE y[]; };
+#endif
+
+#ifdef STATISTICS
+layout(binding = STATISTICS) writeonly buffer Statistics { float statistics[]; };
 #endif
 
 #define SOURCE(i) x[p.x_offset + i]
@@ -69,6 +73,12 @@ void main() {
         y[p.rows + row()] = scale;
     }
 #else
+#ifdef STATISTICS
+    if (row() < p.rows && first() == 0) {
+        statistics[row()] = mean;
+        statistics[p.rows + row()] = scale;
+    }
+#endif
     const uint channel = channel_of(start);
     EACH(k, i) {
         if (IN_ROW(i)) {
