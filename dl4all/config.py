@@ -191,6 +191,12 @@ def memory_debug() -> bool:
     return value == "1"
 
 
+def dump_folder() -> Path | None:
+    """The folder of ``DL4ALL_DUMP``, where generated shaders are written to; None if it is not set."""
+    value = os.environ.get("DL4ALL_DUMP", "")
+    return Path(value) if value else None
+
+
 def top_setting() -> Literal["never", "when_shared", "always"]:
     """When a process tells ``dl4all top`` what its devices do.
 

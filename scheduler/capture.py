@@ -47,6 +47,20 @@ class Capture(Protocol):
     def uploaded(self, device: Device, storage: Storage, array: npt.NDArray[Any]) -> None:
         """Contents have come from the host into new memory."""
 
+    def host_call(
+        self,
+        device: Device,
+        name: str,
+        work: Callable[..., None],
+        marks: Sequence[Mark],
+        pieces: Sequence[tuple[Storage, int, int]],
+        writes: Sequence[bool],
+    ) -> bool:
+        """The host is to run ``work(*memory)`` on pieces of storages, offset and size; True prevents it.
+
+        `marks` are those of the varying numbers in the work, `writes` says which pieces it may write.
+        """
+
     def refused(self, what: str) -> None:
         """Something happens that a replay could not do; `what` is the end of a sentence on it."""
 

@@ -122,9 +122,10 @@ class Device:
             if instead is not None:
                 return instead
         if self.is_host:
-            return self._track_host(self._backend.allocate(nbytes or 1), nbytes, tag)
-        storage = self.pool.storage(nbytes, tag)
-        if self._debug:
+            storage = self._track_host(self._backend.allocate(nbytes or 1), nbytes, tag)
+        else:
+            storage = self.pool.storage(nbytes, tag)
+        if self._debug and not self.is_host:
             with self._lock:
                 set_guard(self._stream, storage)
         if capture.active is not None:
@@ -459,7 +460,10 @@ class Device:
 
     def adopt(self, array: npt.NDArray[Any], tag: str = "") -> Storage:
         """On the CPU, use a contiguous array's own memory as a storage, without a copy."""
-        return self._track_host(CpuBuffer(bytes_of(array)), array.nbytes, tag)
+        storage = self._track_host(CpuBuffer(bytes_of(array)), array.nbytes, tag)
+        if capture.active is not None:
+            capture.active.uploaded(self, storage, array)
+        return storage
 
     def in_flight(self) -> bool | None:
         """Whether the device computes at this moment; None where its backend does not tell without waiting.

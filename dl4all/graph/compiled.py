@@ -100,7 +100,7 @@ class Compiled(Wrapper, Generic[P, T]):
         """Run the call as always, and compile it if its trace is that of the call before."""
         guards = Guards({"the function": self._function, "an argument": others})
         device = next((t.device for t in (*tensors, *guards.tensors)), None)
-        if device is None or device.is_host or device.simulated is not None:
+        if device is None or device.simulated is not None:
             return self._function(*args, **kwargs)
         tracer = Tracer(device)
         seen = {id(t): t for t in (*tensors, *guards.tensors) if t.requires_grad and t.device is device}

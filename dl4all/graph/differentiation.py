@@ -15,7 +15,8 @@ from dl4all.allocator.storage import Storage
 from dl4all.autograd import grad
 from dl4all.errors import GradientError
 from dl4all.graph.executable import Executable, Numbers
-from dl4all.graph.graph import Buffer, Graph, Kind, Operand, buffers_of
+from dl4all.graph.graph import Buffer, Graph, Kind, Node, Operand, Value, buffers_of
+from dl4all.graph.host_executable import HostExecutable
 from dl4all.ops.core import tape
 from dl4all.ops.core.op import empty
 from dl4all.ops.elementwise.arithmetic import clone
@@ -114,17 +115,38 @@ def split(
         ),
     )
     inputs = tuple(dict.fromkeys(n for n in (*graph.inputs, *sorted(crossing)) if n in used or n in seeds))
+    kept = results | {v for v in graph.kept - written if graph.buffers[v.buffer].kind in outside}
+    versions = {number: value.version for number, value in last.items()}
+    nodes = tuple(_counted_from(node, versions) for node in second)
     backward = replace(
         graph,
         buffers=with_kinds(dict.fromkeys(inputs, "input")),
-        nodes=second,
+        nodes=nodes,
         inputs=inputs,
-        outputs=tuple(gradients),
-        kept=frozenset(
-            results | {v for v in graph.kept - written if graph.buffers[v.buffer].kind in outside}
-        ),
+        outputs=tuple(replace(o, value=_value_from(o.value, versions)) for o in gradients),
+        kept=frozenset(_value_from(value, versions) for value in kept),
     )
-    return forward.with_nodes(first), backward.with_nodes(second)
+    return forward.with_nodes(first), backward.with_nodes(nodes)
+
+
+def _value_from(value: Value, versions: Mapping[int, int]) -> Value:
+    """A value where what the forward part leaves behind is version 0."""
+    return Value(value.buffer, value.version - versions.get(value.buffer, 0))
+
+
+def _counted_from(node: Node, versions: Mapping[int, int]) -> Node:
+    def operand(given: Any) -> Any:
+        if not isinstance(given, Operand):
+            return given
+        return replace(given, value=_value_from(given.value, versions))
+
+    return replace(
+        node,
+        operands=tuple(map(operand, node.operands)),
+        result=operand(node.result),
+        reads=tuple(_value_from(value, versions) for value in node.reads),
+        writes=tuple(_value_from(value, versions) for value in node.writes),
+    )
 
 
 class DifferentiableCall:
@@ -142,7 +164,7 @@ class DifferentiableCall:
 
     def __init__(
         self,
-        executable: Executable,
+        executable: Executable | HostExecutable,
         found: Backward,
         again: Sequence[capture.Again],
         arguments: Mapping[int, int],

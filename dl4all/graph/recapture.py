@@ -31,6 +31,7 @@ from dl4all.graph.graph import (
     Value,
 )
 from dl4all.ops.core import tape
+from dl4all.ops.core.host_work import TENSOR, ArrayView, BodyCall, HostWork
 from dl4all.ops.core.op import REGISTRY, Op
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.runtime.protocols import Span
@@ -195,6 +196,18 @@ class _Log:
         )
         return True
 
+    def host_call(
+        self,
+        device: Device,
+        name: str,
+        work: Callable[..., None],
+        marks: Sequence[capture.Mark],
+        pieces: Sequence[tuple[Storage, int, int]],
+        writes: Sequence[bool],
+    ) -> bool:
+        self.refused("works on the host")
+        return True
+
     def uploaded(self, device: Device, storage: Storage, array: npt.NDArray[Any]) -> None:
         pass
 
@@ -228,25 +241,17 @@ def _host_call(
     op: Op[...], operands: Sequence[Argument], arguments: Mapping[str, Any], result: Operand
 ) -> HostCall:
     """The call of an op's body that fills the result."""
-    tensors = [operand for operand in operands if isinstance(operand, Operand)]
-    used = [*tensors, result]
-
-    def run(*memory: npt.NDArray[np.uint8]) -> None:
-        views = iter([_view(data, operand) for data, operand in zip(memory, used, strict=True)])
-        arrays = [next(views) if isinstance(operand, Operand) else operand for operand in operands]
-        with np.errstate(all="ignore"):  # inf and nan come out quietly, as in immediate mode
-            next(views)[...] = op.body(*arrays, **arguments)
-
+    used = [*(operand for operand in operands if isinstance(operand, Operand)), result]
+    kept = tuple(TENSOR if isinstance(operand, Operand) else operand for operand in operands)
+    work = HostWork(BodyCall(op.name, op.body, kept, dict(arguments)), tuple(map(_view, used)))
     bindings = tuple(Binding(operand.value.buffer, 0, _end(operand)) for operand in used)
-    return HostCall(op.name, run, bindings, (*(False for _ in tensors), True))
+    return HostCall(op.name, work, bindings, (*(False for _ in used[:-1]), True))
 
 
-def _view(memory: npt.NDArray[np.uint8], operand: Operand) -> npt.NDArray[Any]:
+def _view(operand: Operand) -> ArrayView:
     dtype = np.dtype(operand.dtype)
-    if 0 in operand.shape:  # NumPy refuses an offset past the end of empty memory
-        return np.empty(operand.shape, dtype)
     strides = tuple(stride * dtype.itemsize for stride in operand.strides)
-    return np.ndarray(operand.shape, dtype, memory, operand.offset * dtype.itemsize, strides)
+    return ArrayView(operand.shape, dtype, strides, operand.offset * dtype.itemsize)
 
 
 def _end(operand: Operand) -> int:

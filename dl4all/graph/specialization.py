@@ -9,11 +9,13 @@ from typing import Any
 
 from dl4all.graph.differentiation import Backward, DifferentiableCall, Make, is_differentiable, split
 from dl4all.graph.executable import Executable
-from dl4all.graph.graph import BoundLaunch, Graph
+from dl4all.graph.graph import BoundLaunch, Graph, HostCall
 from dl4all.graph.guards import Guards
+from dl4all.graph.host_executable import HostExecutable
 from dl4all.graph.passes import pipeline
 from dl4all.graph.structure import Opaque, rebuilder
 from dl4all.graph.trace import Tracer
+from dl4all.graph.work_identity import work_identity
 from dl4all.tensor.tensor import Tensor
 
 
@@ -123,6 +125,7 @@ class Specialization:
         self._makers, self._gradients = found.makers, found.gradient_makers
         memory = dict(tracer.outside)
         memory.update((number, storage) for number, (storage, _) in tracer.constants.items())
+        make_executable = HostExecutable if tracer.device.is_host else Executable
         graph, again = found.graph, list(tracer.again)
         self._differentiable: DifferentiableCall | None = None
         if found.backward is not None:
@@ -134,7 +137,7 @@ class Specialization:
             )
             given = len(found.given) - len(traced.seeds)
             self._differentiable = DifferentiableCall(
-                Executable(pipeline.run(second), tracer.device, memory),
+                make_executable(pipeline.run(second), tracer.device, memory),
                 traced,
                 again,
                 {number: found.inputs[number] for number in second.inputs if number in found.inputs},
@@ -147,7 +150,7 @@ class Specialization:
             )
             again = again[: traced.first_source]
         self.graph = pipeline.run(graph)
-        self.executable = Executable(self.graph, tracer.device, memory)
+        self.executable = make_executable(self.graph, tracer.device, memory)
         self._again = tuple(again)
 
     def holds(self) -> bool:
@@ -189,6 +192,8 @@ def _identity(tracer: Tracer, graph: Graph) -> tuple[Any, ...]:
 
 
 def _without_varying(command: Any) -> Any:
+    if isinstance(command, HostCall):
+        return replace(command, run=work_identity(command.run))
     if not isinstance(command, BoundLaunch) or not command.varying:
         return command
     push = bytearray(command.launch.push)

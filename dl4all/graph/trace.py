@@ -30,6 +30,7 @@ from dl4all.graph.graph import (
     Command,
     Foreign,
     Graph,
+    HostCall,
     Kind,
     Node,
     Operand,
@@ -120,6 +121,29 @@ class Tracer:
             piece = Binding(whole.buffer, whole.offset + 4 * first, 4 * count)
             partial = first > 0 or 4 * count < storage.nbytes
             self._add(BoundFill(piece, word), [whole.buffer] * partial, [whole.buffer], "fill")
+        return False
+
+    def host_call(
+        self,
+        device: Device,
+        name: str,
+        work: Callable[..., None],
+        marks: Sequence[capture.Mark],
+        pieces: Sequence[tuple[Storage, int, int]],
+        writes: Sequence[bool],
+    ) -> bool:
+        if self._listens(device):
+            self._unused_marks.difference_update((mark.source, mark.number) for mark in marks)
+            bindings = list[Binding]()
+            for storage, offset, nbytes in pieces:
+                whole = self._binding(storage)
+                bindings.append(Binding(whole.buffer, whole.offset + offset, nbytes))
+            self._add(
+                HostCall(name, work, tuple(bindings), tuple(writes)),
+                [b.buffer for b, write in zip(bindings, writes, strict=True) if not write],
+                [b.buffer for b, write in zip(bindings, writes, strict=True) if write],
+                name,
+            )
         return False
 
     def uploaded(self, device: Device, storage: Storage, array: npt.NDArray[Any]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.host_work import host_work
 from dl4all.ops.core.multi_tensor import MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fresh_copy
@@ -154,8 +155,14 @@ def _copy(tensor: Tensor) -> Tensor:
 
 def _move_on_host(mean: Tensor, p: Tensor, weight: float) -> None:
     """``mean += weight * (p - mean)``, in place."""
-    average = mean.on_host()
-    average += np.asarray(weight, p.dtype) * (p.on_host() - average)
-    if not p.device.is_host:
+    if p.device.is_host:
+        host_work("EMA", _move_average, [p], [mean], [weight])
+    else:
+        average = mean.on_host()
+        _move_average(p.on_host(), average, weight)
         copy_into(mean, from_host(Tensor, average, p.device, copy=False))
     mean.storage.version += 1
+
+
+def _move_average(array: Any, average: Any, weight: float) -> None:
+    average += np.asarray(weight, array.dtype) * (array - average)

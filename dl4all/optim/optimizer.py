@@ -23,6 +23,7 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.autograd import enable_grad, no_grad
 from dl4all.errors import ArgumentError, GradientError, PipelineError
+from dl4all.ops.core.host_work import host_work
 from dl4all.ops.core.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.multi_tensor import Job, MultiTensor, Role, side_by_side
@@ -295,15 +296,24 @@ class Optimizer:
             if not p.device.simulated.computes:
                 p.storage.version += 1
                 return
-        arrays = [tensor.on_host() for tensor in tensors]
-        with np.errstate(all="ignore"):
-            for parameter, gradient, *rest in _blocks(arrays[0], g.on_host(), *arrays[1:]):
-                self._update(group, parameter, gradient, rest, *constants)
-        if not p.device.is_host:  # the arrays are copies
+        update = functools.partial(self._update_in_blocks, group)
+        if p.device.is_host:
+            host_work(self._name, update, [g], tensors, constants)
+        else:
+            arrays = [tensor.on_host() for tensor in tensors]
+            with np.errstate(all="ignore"):
+                update(g.on_host(), *arrays, *constants)
             for tensor, array in zip(tensors, arrays, strict=True):
                 copy_into(tensor, from_host(Tensor, array, p.device, copy=False))
         for tensor in tensors[:2]:
             tensor.storage.version += 1
+
+    def _update_in_blocks(self, group: dict[str, Any], gradient: NDArray, *others: Any) -> None:
+        """Update a parameter from its gradient; `others` are its array, those of its state, and numbers."""
+        count = 1 + len(self._state_names(group))
+        (parameter, *states), constants = others[:count], others[count:]
+        for p, g, *rest in _blocks(parameter, gradient, *states):
+            self._update(group, p, g, rest, *constants)
 
     def _prepared_states(
         self, params: Sequence[Tensor], names: Sequence[str], initial: float

@@ -10,13 +10,23 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from dl4all.graph.graph import Argument, Binding, BoundLaunch, Graph, Node, Operand, Shape, Value
+from dl4all.graph.graph import (
+    Argument,
+    Binding,
+    BoundLaunch,
+    Graph,
+    Node,
+    Operand,
+    Shape,
+    Value,
+    bound_bytes,
+)
 from dl4all.ops.core.expression import functions_of, print_glsl
 from dl4all.ops.core.launch import pack
 from dl4all.ops.core.op import REGISTRY
@@ -90,7 +100,6 @@ def place_of(operand: Operand, shape: Shape) -> Place | None:
     Returns:
         None where that is not one run of the operand's elements, each repeated and all of them repeated.
 
-    >>> from dl4all.graph.graph import Value
     >>> bias = Operand(Value(1, 1), (3, 1, 1), "float32", (1, 1, 1))
     >>> place_of(bias, (2, 3, 5, 7))
     Place(inner=35, period=3)
@@ -224,7 +233,7 @@ def with_epilogue(
         return None  # the operand would be overwritten while it is read
     if target != before.value.buffer and any(value.buffer == target for value in anchor.reads):
         return None
-    whole = Binding(target, 0, graph.buffers[target].nbytes)
+    whole = whole_of(graph, target)
     commands = []
     for position, command in enumerate(anchor.commands):
         if position in writers:
@@ -235,10 +244,11 @@ def with_epilogue(
             command = finished
         commands.append(command)
     written = tuple(after.value if value == before.value else value for value in anchor.writes)
+    operands = (*anchor.operands, *epilogue.operands)
     reads = dict.fromkeys((*anchor.reads, *(operand.value for operand in epilogue.operands)))
     return Node(
         name="_".join((anchor.name, *(node.name for node in nodes))),
-        operands=(*anchor.operands, *epilogue.operands),
+        operands=tuple(operand for operand in operands if not _is_unread(operand, reads)),
         result=after,
         reads=tuple(reads),
         writes=written,
@@ -246,6 +256,11 @@ def with_epilogue(
         parts=(*(anchor.parts or (anchor,)), *nodes),
         line=anchor.line,
     )
+
+
+def _is_unread(operand: Argument, reads: Container[Value]) -> bool:
+    """Whether an op has asked for an operand's shape only; where the new node runs, it may be gone."""
+    return isinstance(operand, Operand) and operand.value not in reads
 
 
 def _writers(node: Node, buffer: int) -> frozenset[int] | None:
@@ -294,16 +309,18 @@ def _finished(
     shader = Shader(
         launch.shader.path, (*own, *((name, str(value)) for name, value in sorted(defines.items())))
     )
-    extra = tuple(
-        Binding(operand.value.buffer, 0, graph.buffers[operand.value.buffer].nbytes)
-        for operand in epilogue.operands
-    )
+    extra = tuple(whole_of(graph, operand.value.buffer) for operand in epilogue.operands)
     return replace(
         command,
         launch=replace(launch, shader=shader, push=push),
         bindings=(*command.bindings[:-1], result, *extra),
         writes=(*command.writes, *(False for _ in extra)),
     )
+
+
+def whole_of(graph: Graph, buffer: int) -> Binding:
+    """All of a buffer, as commands bind it."""
+    return Binding(buffer, 0, bound_bytes(graph.buffers[buffer].nbytes))
 
 
 def _kind(command: BoundLaunch, place: Place, shape: Shape) -> str:

@@ -19,8 +19,9 @@ from dl4all.graph.codegen.epilogue import (
     Statements,
     is_dense,
     place_of,
+    whole_of,
 )
-from dl4all.graph.graph import Binding, BoundLaunch, Graph, Node, Operand
+from dl4all.graph.graph import BoundLaunch, Graph, Node, Operand
 from dl4all.ops.core.launch import pack
 from dl4all.runtime.requirements import MAX_BINDINGS
 from dl4all.runtime.spirv import Shader
@@ -219,10 +220,7 @@ def _begun(
     shader = Shader(
         launch.shader.path, (*own, *((name, str(value)) for name, value in sorted(defines.items())))
     )
-    first, *extra = (
-        Binding(operand.value.buffer, 0, graph.buffers[operand.value.buffer].nbytes)
-        for operand in prologue.sources
-    )
+    first, *extra = (whole_of(graph, operand.value.buffer) for operand in prologue.sources)
     bindings = list(command.bindings)
     bindings[slot.binding] = first
     return replace(

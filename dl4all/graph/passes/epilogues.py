@@ -6,10 +6,11 @@ are of use to nobody else: their launches vanish, and so do the tensors between 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from dl4all.graph.codegen.epilogue import epilogue_of, is_anchor, with_epilogue
-from dl4all.graph.graph import Graph, Node, Value, buffers_of, readers
+from dl4all.graph.graph import Graph, Node, Value, buffers_of
 from dl4all.runtime.requirements import MAX_BINDINGS
 from dl4all.scheduler.current import opened
 
@@ -22,14 +23,14 @@ def epilogues(graph: Graph) -> Graph:
     A node that takes others into its kernels runs where the last of them ran.
     """
     max_bindings = max_bindings_of(graph.device)
-    by_reader = readers(graph)
+    by_value = _readers(graph)
     nodes: list[Node | None] = list(graph.nodes)
     # The last anchor first: of two whose results are added, the later one does not have to move.
     for position in reversed(range(len(nodes))):
         anchor = nodes[position]
         if anchor is None or anchor is not graph.nodes[position] or not is_anchor(anchor):
             continue
-        positions, merged = _longest(graph, nodes, by_reader, position, max_bindings)
+        positions, merged = _longest(graph, nodes, by_value, position, max_bindings)
         if merged is not None:
             for absorbed in (position, *positions):
                 nodes[absorbed] = None
@@ -40,7 +41,7 @@ def epilogues(graph: Graph) -> Graph:
 def _longest(
     graph: Graph,
     nodes: Sequence[Node | None],
-    by_reader: Mapping[Value, Sequence[int]],
+    by_value: Mapping[Value, Sequence[int]],
     position: int,
     max_bindings: int,
 ) -> tuple[list[int], Node | None]:
@@ -51,7 +52,7 @@ def _longest(
     taken: list[int] = []
     best: tuple[list[int], Node | None] = ([], None)
     while len(taken) < MAX_NODES and _is_inner(graph, values[-1]):
-        left = {reader for value in values for reader in by_reader.get(value, ())} - set(taken)
+        left = {reader for value in values for reader in by_value.get(value, ())} - set(taken)
         following = min(left, default=None)
         if following is None or nodes[following] is not graph.nodes[following]:
             break
@@ -60,7 +61,7 @@ def _longest(
         result = chain[-1].result
         if result is None or epilogue_of(anchor.result, chain) is None:
             break
-        inner = {reader for value in values for reader in by_reader.get(value, ())}
+        inner = {reader for value in values for reader in by_value.get(value, ())}
         values.append(result.value)
         if inner <= set(taken):
             merged = with_epilogue(graph, anchor, chain, max_bindings)
@@ -87,6 +88,15 @@ def _can_move(
         if own & buffers_of(node) or any(versions.get(b, 0) > version for b, version in merged.reads):
             return False
     return True
+
+
+def _readers(graph: Graph) -> dict[Value, list[int]]:
+    """The positions of the nodes that need each value, if only for its shape."""
+    found = defaultdict[Value, list[int]](list)
+    for position, node in enumerate(graph.nodes):
+        for value in dict.fromkeys((*node.reads, *(tensor.value for tensor in node.tensors))):
+            found[value].append(position)
+    return found
 
 
 def _is_inner(graph: Graph, value: Value) -> bool:

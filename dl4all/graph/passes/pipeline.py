@@ -14,8 +14,11 @@ from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
 from dl4all.graph.passes.common_subexpressions import common_subexpressions
 from dl4all.graph.passes.constant_folding import constant_folding
 from dl4all.graph.passes.dead_code import dead_code
+from dl4all.graph.passes.elementwise_fusion import elementwise_fusion
+from dl4all.graph.passes.epilogues import epilogues
 from dl4all.graph.passes.hoisting import hoisting
 from dl4all.graph.passes.optimizer_fusion import optimizer_fusion
+from dl4all.graph.passes.whole_copies import whole_copies
 from dl4all.graph.verifier import verify
 
 
@@ -34,6 +37,9 @@ PASSES: tuple[Pass, ...] = (
     Pass("dead_code", dead_code),
     Pass("batch_norm_folding", batch_norm_folding),
     # Fusion goes from the largest kernels to the smallest.
+    Pass("epilogues", epilogues),
+    Pass("whole_copies", whole_copies),
+    Pass("elementwise_fusion", elementwise_fusion),
     Pass("optimizer_fusion", optimizer_fusion),
     # What is left of work that does not change from call to call leaves the graph.
     Pass("hoisting", hoisting),

@@ -1,7 +1,7 @@
 """Elementwise nodes move into the reductions and normalisations behind them.
 
-A loss's terms into their sum, a mask into a softmax, the gradient of an activation into that of the batch norm
-in front of it: where all readers of an elementwise node's result compute it themselves as they read, its
+A loss's terms into their sum, a mask into a softmax, the gradient of an activation into that of the batch
+norm in front of it: where all readers of an elementwise node's result compute it themselves as they read, its
 launch vanishes, and so does the tensor.
 """
 

@@ -8,14 +8,15 @@ copied. Nothing changes but the sign of zeros: -0.0 stays what it is where 0.0 w
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from dl4all.errors import Dl4allError
+from dl4all.graph.codegen.epilogue import whole_of
 from dl4all.graph.graph import (
-    Binding,
     BoundFill,
     BoundLaunch,
     Graph,
@@ -100,7 +101,7 @@ def _sums(graph: Graph, by_reader: Mapping[Value, Sequence[int]]) -> dict[Value,
                 continue
             pieces = [piece for value in values for piece in found[value].pieces]
             pieces.sort(key=lambda piece: piece.start)
-            if all(first.end <= second.start for first, second in zip(pieces, pieces[1:], strict=False)):
+            if all(first.end <= second.start for first, second in itertools.pairwise(pieces)):
                 positions = {position, *(other for value in values for other in found.pop(value).positions)}
                 found[result.value] = _Sum(tuple(sorted(positions)), tuple(pieces))
     return found
@@ -117,7 +118,7 @@ def _piece(graph: Graph, node: Node) -> _Piece | None:
     if width is None or fill.word or len(node.reads) != 1:
         return None
     source, target = copy.bindings
-    if fill.binding != target or target != _whole(graph, node.writes[0]) or source.offset:
+    if fill.binding != target or target != whole_of(graph, node.writes[0].buffer) or source.offset:
         return None
     count, start, place, size, step, target_step = struct.unpack("<6I", copy.launch.push)
     if (size, step, target_step) != (count, 1, 1):
@@ -173,7 +174,7 @@ def _reading(draft: Draft, node: Node | None, value: Value, view: tuple[Value, i
 
 def _joined(graph: Graph, value: Value, one: _Sum) -> Node:
     """One node that copies all pieces, and fills what is left with zeros."""
-    target = _whole(graph, value)
+    target = whole_of(graph, value.buffer)
     copies = tuple(
         replace(piece.command, bindings=(piece.command.bindings[0], target)) for piece in one.pieces
     )
@@ -190,7 +191,3 @@ def _joined(graph: Graph, value: Value, one: _Sum) -> Node:
         parts=parts,
         line=last.line,
     )
-
-
-def _whole(graph: Graph, value: Value) -> Binding:
-    return Binding(value.buffer, 0, graph.buffers[value.buffer].nbytes)

@@ -30,8 +30,8 @@ def keep_where(
     return result.view(values.dtype)
 
 
-def clamp_negative(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The larger of each element and 0; nan stays nan.
+def clamp_negative(x: npt.NDArray[Any], out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+    """The larger of each element and 0; nan stays nan; writes into `out` if given.
 
     NumPy compares two arrays with SIMD instructions, but an array and a number one by one.
 
@@ -42,7 +42,7 @@ def clamp_negative(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     rows = (x.shape[axis:] for axis in range(x.ndim))
     row = next((shape for shape in rows if math.prod(shape) <= MAX_ZEROS), ())
     zeros = np.zeros(row if math.prod(row) >= MIN_ZEROS else (), x.dtype)
-    result: npt.NDArray[Any] = np.maximum(x, zeros)
+    result: npt.NDArray[Any] = np.maximum(x, zeros, out=out)
     return result
 
 

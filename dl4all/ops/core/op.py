@@ -20,6 +20,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, PipelineError, TooLargeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
+from dl4all.ops.core.host_work import body_call, host_work
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape, out_of_memory
 from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated, from_host
@@ -335,6 +336,11 @@ class Op(Generic[P]):
             self._simulate(first.device, operands, arguments, shape, dtype)
             if not first.device.simulated.computes:
                 return empty(type(first).result_class, shape, dtype, first.device, self.name)
+        if capture.active is not None and first.device.is_host:
+            call, tensors = body_call(self.name, self.body, operands, arguments)
+            out = empty(type(first).result_class, shape, dtype, first.device, self.name)
+            host_work(self.name, call, tensors, [out])
+            return out
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
         active = recorder.active
         body: Callable[..., Any] = self.body

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
+from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
 
 Array: TypeAlias = Any
@@ -118,12 +119,20 @@ class TensorBase:
         if each and count >= COMPUTED_ELEMENTS:
             check_repeated("on_host", self)
         if self.device.is_host:
-            self.storage.settle()
-            return self.strided()(self.storage.buffer.data)
+            if capture.active is not None:
+                capture.active.refused("reads elements of a tensor on the host")
+            return self.host_array()
         start, stop = self.byte_range()
         data = np.empty(stop - start, np.uint8)
         self.device.download(self.storage, data, start)
         return self.strided(start)(data)
+
+    def host_array(self) -> npt.NDArray[Any]:
+        """The elements of a tensor on the CPU, in its own memory; for work that captures are told of."""
+        if 0 in self.shape:
+            return np.empty(self.shape, self.dtype)
+        self.storage.settle()
+        return self.strided()(self.storage.buffer.data)
 
     def byte_range(self) -> tuple[int, int]:
         """The first byte of the storage that the elements lie in, at the start of a word, and the end."""

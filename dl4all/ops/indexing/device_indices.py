@@ -1,4 +1,7 @@
-"""Indices that stay on their device: checked, sorted and counted by kernels, without a wait."""
+"""Indices that stay on their device: checked, sorted and counted by kernels, without a wait.
+
+On the CPU they are looked at as they are given, but for calls that are captured: a graph looks each time.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, empty
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
+from dl4all.ops.indexing import host_indices
+from dl4all.scheduler import capture
 from dl4all.scheduler.check_mode import checks_at_once
 from dl4all.scheduler.index_errors import SLOTS, MakeError
 from dl4all.scheduler.programs import Launch
@@ -39,7 +44,7 @@ SHARED.extend((*CHECK.values(), MERGE_FIRST, MERGE, GROUP_PLAN, MARK_LAST, KEEP_
 
 
 def stays(index: Any, like: TensorBase) -> TypeGuard[TensorBase]:
-    """Whether an index is checked by a kernel: ints on the device of what it selects from, which is no host.
+    """Whether an index is checked by a kernel: ints on the device of what it selects from.
 
     Raises:
         ConfigError: the setting of ``dl.debug`` is unusable.
@@ -55,10 +60,11 @@ def stays(index: Any, like: TensorBase) -> TypeGuard[TensorBase]:
 
 def _defers(tensor: TensorBase) -> bool:
     """Whether a kernel may look at a tensor, and an error come later."""
+    if tensor.device.is_host:
+        return capture.active is not None and 0 < tensor.numel() < MOST
     nbytes = 4 * tensor.numel()
     return (
-        not tensor.device.is_host
-        and 0 < tensor.numel() < MOST
+        0 < tensor.numel() < MOST
         and nbytes <= tensor.device.info.limits.storage_buffer_range
         and not checks_at_once()
     )
@@ -106,6 +112,8 @@ def checked(
     """
     if size > MOST:
         return None
+    if index.device.is_host:
+        return host_indices.checked(index, size, error, negative, ignored, scale, grid, onto)
     base = (0,) * len(index.shape) if grid is None else grid
     sizes, (x_strides, y_strides) = merge_axes(index.shape, [index.strides, base])
     if len(sizes) > AXES or min(x_strides, default=0) < 0:
@@ -166,6 +174,8 @@ def group_plan(pairs: TensorBase, size: int) -> TensorBase:
 def last_occurrences(index: TensorBase, size: int) -> TensorBase:
     """Indices below `size` with all but the last occurrence of each value replaced by -1."""
     cls, device, count = type(index).result_class, index.device, index.numel()
+    if device.is_host:
+        return host_indices.last_occurrences(index)
     last: TensorBase = empty(cls, (max(size, 1),), INT32, device, "index")
     device.fill(last.storage, 0)
     kept: TensorBase = empty(cls, (count,), INT32, device, "index")
@@ -182,6 +192,8 @@ def count_selected(index: TensorBase) -> TensorBase:
         NoKernel: there are too many.
     """
     count = math.prod(index.shape)
+    if index.device.is_host:
+        return host_indices.count_selected(index)
     check_rounds(index.device, -(-count // WORKGROUP))
     total: TensorBase = empty(type(index).result_class, (), FLOAT32, index.device, "index")
     run(COUNT, (1, 1, 1), pack(count), index, total)

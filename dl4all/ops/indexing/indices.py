@@ -16,13 +16,14 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError, TooLargeError
 from dl4all.ops.core import strides
+from dl4all.ops.core.host_work import TensorArgument
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.indexing import device_indices
 
 NDArray = npt.NDArray[Any]
 
 
-class Indices:
+class Indices(TensorArgument):
     """Indices into one axis, from 0 on; a negative index selects nothing.
 
     Those that a kernel has checked stay on their device, and whoever asks for ``array`` waits for them.
@@ -66,6 +67,13 @@ class Indices:
             assert self._on_device is not None
             return math.prod(self._on_device.shape)
         return len(self._array)
+
+    def tensor_operand(self) -> TensorBase | None:
+        return self._on_device if self.checked else None
+
+    @classmethod
+    def with_elements(cls, array: NDArray) -> Indices:
+        return cls(array)
 
     def stays_on(self, like: TensorBase) -> TensorBase | None:
         """The indices that a kernel has checked, if they are on the device of `like`."""

@@ -5,13 +5,15 @@ No function here records gradients; its callers do that where it is needed.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.host_work import host_work
 from dl4all.ops.core.launch import pack, shader, strided_grid
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, Kernel, primitives
 from dl4all.ops.core.op import empty as empty_tensor
@@ -70,7 +72,7 @@ def copy_into(target: TensorBase, source: TensorBase) -> None:
         source = move(source, target.device)
     source = broadcast_view(source, target.shape)
     if target.device.is_host:
-        _assign_on_host(target, source.on_host())
+        _write_on_host("copy_", target, _assign, [source])
         return
     if source.dtype != target.dtype:
         source = _cast_without_gradient(source, target.dtype)
@@ -135,7 +137,7 @@ def fill_with(target: TensorBase, value: Any, name: str = "fill_") -> None:
     with np.errstate(all="ignore"):  # numbers that are too large become inf without a warning
         element = np.asarray(value).astype(target.dtype)
     if target.device.is_host:
-        _assign_on_host(target, element)
+        _write_on_host("fill_", target, functools.partial(_assign, element))
         return
     words = np.frombuffer(element.tobytes() * (4 if element.itemsize < 8 else 1), np.uint32)
     start, nbytes = target.offset * element.itemsize, target.numel() * element.itemsize
@@ -166,17 +168,22 @@ def overlaps_itself(tensor: TensorBase) -> bool:
     )
 
 
-def _assign_on_host(target: TensorBase, values: Any) -> None:
-    memory = target.on_host()
-    if not memory.flags.writeable:
-        raise ArgumentError("[copy_] the tensor shares memory with a read-only array; change a .clone()")
+def _write_on_host(
+    name: str, target: TensorBase, write: Callable[..., None], sources: Sequence[TensorBase] = ()
+) -> None:
+    """Write the memory of a tensor on the CPU by ``write(*arrays of sources, target)``."""
     simulated = target.device.simulated
     if simulated is not None:
-        simulated.launch("memory", 2 * memory.nbytes, 0)
+        simulated.launch("memory", 2 * target.numel() * target.dtype.itemsize, 0)
         if not simulated.computes:
             return
-    with np.errstate(all="ignore"):
-        memory[...] = values
+    host_work(name, write, sources, [target])
+
+
+def _assign(values: Any, target: Any) -> None:
+    if not target.flags.writeable:
+        raise ArgumentError("[copy_] the tensor shares memory with a read-only array; change a .clone()")
+    target[...] = values
 
 
 def _cast_without_gradient(source: TensorBase, dtype: np.dtype[Any]) -> TensorBase:

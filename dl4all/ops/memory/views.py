@@ -193,8 +193,9 @@ def expand(input: T, *shape: int | Shape) -> T:
     return result
 
 
-def _summed_to(gradient: Any, shape: Shape) -> Any:
-    return gradient if gradient.shape == shape else primitives.sum_to(gradient, shape)
+def _summed_to(gradient: T, shape: Shape) -> T:
+    summed: T = gradient if gradient.shape == shape else primitives.sum_to(gradient, shape)
+    return summed
 
 
 @export("Tensor")

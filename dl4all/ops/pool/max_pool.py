@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float, check_images
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.host_work import host_work
 from dl4all.ops.core.launch import check_rounds, pack, run, shader, strided_grid
 from dl4all.ops.core.op import KERNEL_REFUSALS, Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
@@ -85,6 +87,10 @@ def max_pool_indices(input: TensorBase, pooling: Pooling) -> TensorBase:
     """The index of each window's largest element in its image, as int64: row * W + column."""
     device, dtype, result_class = input.device, input.dtype.name, type(input).result_class
     result: TensorBase
+    if device.is_host and device.simulated is None:
+        result = empty(result_class, (*input.shape[:2], *pooling.out_size), np.dtype(np.int64), device)
+        host_work("max_pool2d_with_indices", partial(_write_indices, pooling), [input], [result])
+        return result
     try:
         if input.dtype == np.float32 and not device.is_host:
             indices = _device_indices(contiguous(input), pooling).on_host().astype(np.int64)
@@ -97,6 +103,10 @@ def max_pool_indices(input: TensorBase, pooling: Pooling) -> TensorBase:
         indices = host.max_indices(input.on_host(), pooling)
         result = from_host(result_class, indices, device, copy=False)
     return result
+
+
+def _write_indices(pooling: Pooling, input: Any, indices: Any) -> None:
+    indices[...] = host.max_indices(input, pooling)
 
 
 # Sliding windows

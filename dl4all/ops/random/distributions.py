@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, DTypeError, GradientError
 from dl4all.ops.core import philox, tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.host_work import host_work
 from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, primitives
@@ -132,9 +134,9 @@ def bernoulli_(input: T, p: Array | float = 0.5, *, generator: Generator | None 
         levels = levels_of([input])
         probabilities = unwrap(p, levels) if levels else p
 
-    def on_host(seed: int, offset: int, count: int) -> Any:
+    def on_host(seed: int, offset: int, count: int, probability: Any) -> Any:
         units = philox.filled(np.empty(count, np.float32), seed, offset, philox.uniform)
-        return units < probabilities.on_host().reshape(-1).astype(np.float32, copy=False)
+        return units < probability.reshape(-1).astype(np.float32, copy=False)
 
     def on_device(push: tuple[int, ...], out: TensorBase) -> None:
         x = contiguous(probabilities)
@@ -143,7 +145,7 @@ def bernoulli_(input: T, p: Array | float = 0.5, *, generator: Generator | None 
         groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP, out.device)
         run(BERNOULLI, groups, pack(*push, x.offset, int(isinstance(p, TensorBase))), x, out)
 
-    _fill("bernoulli_", input, generator, on_host, on_device, dtype_kinds="fiub")
+    _fill("bernoulli_", input, generator, on_host, on_device, "fiub", probabilities)
     return input
 
 
@@ -173,9 +175,10 @@ def _fill(
     name: str,
     out: TensorBase,
     generator: Generator | None,
-    on_host: Callable[[int, int, int], Any],
+    on_host: Callable[..., Any],
     on_device: Callable[[tuple[int, ...], TensorBase], None],
     dtype_kinds: str = "f",
+    operand: TensorBase | None = None,
 ) -> None:
     """Fill a tensor in row-major order, on its device if a kernel can.
 
@@ -183,9 +186,10 @@ def _fill(
         name: of the op, for errors.
         out: the tensor.
         generator: the default one if None.
-        on_host: takes seed, counter and count, and returns the numbers.
+        on_host: takes seed, counter, count and the operand's array, and returns the numbers.
         on_device: takes the push constants that all kernels share, and the tensor.
         dtype_kinds: NumPy's letters for the kinds of dtypes that are allowed.
+        operand: a tensor that the numbers depend on.
 
     Raises:
         DTypeError, GradientError
@@ -209,11 +213,21 @@ def _fill(
         return
     state = (count, out.offset, *state_words(seed, offset))
     cause = None if out.device.is_host else _fill_on_device(on_device, state, out)
-    if out.device.is_host or cause is not None:
+    if out.device.is_host and out.device.simulated is None:
+        write = functools.partial(_write_numbers, on_host)
+        host_work(name, write, () if operand is None else [operand], [out], (seed, offset))
+    elif out.device.is_host or cause is not None:
         with contextlib.nullcontext() if cause is None else fallback.on_host(name, out.device, cause):
-            numbers = on_host(seed, offset, count).reshape(out.shape).astype(out.dtype, copy=False)
+            arrays = () if operand is None else (operand.on_host(),)
+            numbers = on_host(seed, offset, count, *arrays).reshape(out.shape).astype(out.dtype, copy=False)
             copy_into(out, from_host(type(out).result_class, numbers, out.device, copy=False))
     out.storage.version += 1
+
+
+def _write_numbers(on_host: Callable[..., Any], *arrays: Any) -> None:
+    """Write what `on_host` returns; `arrays` are the operand, if any, the target, seed and counter."""
+    *operand, target, seed, offset = arrays
+    target[...] = on_host(seed, offset, target.size, *operand).reshape(target.shape)
 
 
 def _fill_on_device(

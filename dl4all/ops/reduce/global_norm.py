@@ -10,6 +10,7 @@ import numpy as np
 
 from dl4all.errors import PipelineError
 from dl4all.ops.core import launch
+from dl4all.ops.core.host_work import host_work
 from dl4all.ops.core.launch import ceil_div, pack, run, shader
 from dl4all.ops.core.multi_tensor import MultiTensor, Plan, Role
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED
@@ -44,15 +45,26 @@ def partial_square_sums(tensors: Sequence[TensorBase]) -> Any:
     """
     first = tensors[0]
     cls, device = type(first).result_class, first.device
+    if device.is_host:
+        parts = empty_tensor(cls, (len(tensors),), np.dtype(np.float32), device)
+        host_work("partial_square_sums", _sum_squares, tensors, [parts])
+        return parts
     cause = fallback.too_large(device, "float32")
-    if not device.is_host and device.binds(*(t.storage for t in tensors)):
+    if device.binds(*(t.storage for t in tensors)):
         try:
             return _sums_on_device(tensors)
         except KERNEL_REFUSALS as error:
             cause = fallback.refused(device, error, "float32")
     with fallback.on_host("partial_square_sums", device, cause):
-        sums = [np.square(t.on_host()).sum(dtype=np.float32) for t in tensors]
-        return from_host(cls, np.array(sums, np.float32), device, copy=False)
+        sums = np.empty(len(tensors), np.float32)
+        _sum_squares(*(t.on_host() for t in tensors), sums)
+        return from_host(cls, sums, device, copy=False)
+
+
+def _sum_squares(*arrays: Any) -> None:
+    """The sum of the squares of each array but the last, in that one."""
+    *operands, sums = arrays
+    sums[...] = [np.square(array).sum(dtype=np.float32) for array in operands]
 
 
 def _sums_on_device(tensors: Sequence[TensorBase]) -> Any:

@@ -3,22 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import dl4all as dl
+from dl4all.graph import trace
+from dl4all.graph.graph import Graph
 from dl4all.graph.passes.epilogues import epilogues
+from dl4all.graph.verifier import verify
 from dl4all.ops.conv.algorithms import forced
 from dl4all.ops.core import autotune
 from dl4all.ops.linalg import gemm
+from dl4all.scheduler import capture
 from tests.conftest import need
-from tests.support.graph_runs import outcome, traced
+from tests.support.graph_execution import Execution
 from tests.support.operands import NDArray
 
 F = dl.nn.functional
 Function = Callable[..., Any]
+
+
+class Traced(NamedTuple):
+    """A graph, the contents of the memory that exists outside of it, and what the traced call returned."""
+
+    graph: Graph
+    contents: dict[int, NDArray]
+    result: NDArray
+
+    @property
+    def outcome(self) -> NDArray:
+        """What the graph computes."""
+        execution = Execution(self.graph, self.contents)
+        execution.run()
+        [result] = self.graph.outputs
+        return execution.contents(result.value.buffer).reshape(result.shape)
+
+
+def _traced(function: Function, *arrays: NDArray) -> Traced:
+    inputs = [dl.tensor(array, device="vulkan:0") for array in arrays]
+    tracer = trace.Tracer(inputs[0].device)
+    with dl.no_grad(), capture.lock:
+        result = trace.run(tracer, lambda: function(*inputs))
+    assert not tracer.refusal
+    graph = tracer.graph(inputs, [result], [])
+    contents = dict(zip(graph.inputs, arrays, strict=True))
+    return Traced(graph, contents, result.numpy())
 
 
 def _random(*shapes: tuple[int, ...]) -> list[NDArray]:
@@ -29,16 +60,13 @@ def _random(*shapes: tuple[int, ...]) -> list[NDArray]:
 def _check(function: Function, arrays: list[NDArray], names: list[str], tolerance: float = 2e-5) -> None:
     """The graph of a function on a device gives what the function gives with NumPy, and has these nodes."""
     expected = function(*(dl.tensor(array, device="cpu") for array in arrays)).numpy()
-    with dl.no_grad():
-        graph, memory, eager = traced(function, *(dl.tensor(array, device="vulkan:0") for array in arrays))
-    merged = epilogues(graph)
+    traced = _traced(function, *arrays)
+    merged = epilogues(traced.graph)
     assert [node.name for node in merged.nodes] == names
-    before = {value for node in graph.nodes for value in node.writes}
-    assert {value for node in merged.nodes for value in node.writes} <= before
-    got = outcome(merged, memory)
-    atol = tolerance * np.abs(expected).max()
-    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=atol)
-    np.testing.assert_allclose(got, eager, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+    verify(merged)
+    got, scale = traced._replace(graph=merged).outcome, np.abs(expected).max()
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * scale)
+    np.testing.assert_allclose(got, traced.result, rtol=1e-6, atol=1e-6 * scale)
 
 
 # What convolutions and products take
@@ -167,12 +195,10 @@ def test_repairs_of_winograd() -> None:
 
     for name in ("winograd2", "winograd4"):
         with forced(name), np.errstate(invalid="ignore"):
-            inputs = [dl.tensor(array, device="vulkan:0") for array in (x, w)]
-            with dl.no_grad():
-                graph, memory, eager = traced(function, *inputs)
-            got = outcome(epilogues(graph), memory)
-        np.testing.assert_array_equal(np.isnan(got), np.isnan(eager))
-        np.testing.assert_allclose(got, eager, rtol=2e-5)
+            traced = _traced(function, x, w)
+            got = traced._replace(graph=epilogues(traced.graph)).outcome
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(traced.result))
+        np.testing.assert_allclose(got, traced.result, rtol=2e-5)
 
 
 def _tune(monkeypatch: pytest.MonkeyPatch, name: str) -> None:

@@ -13,31 +13,25 @@ from dl4all.graph.graph import Graph
 from dl4all.graph.passes.epilogues import epilogues
 from dl4all.graph.passes.reduction_fusion import reduction_fusion
 from tests.conftest import need
-from tests.support.graph_runs import outcome, traced
-from tests.support.operands import NDArray, generator
+from tests.support.operands import generator
+from tests.support.traced_functions import traced
 
 F = dl.nn.functional
 Function = Callable[..., Any]
 TOLERANCE = 2e-5
 
 
-def _tensors(arrays: list[NDArray], device: str, gradients: bool) -> list[dl.Tensor]:
-    return [dl.tensor(array, device=device, requires_grad=gradients) for array in arrays]
-
-
 def _fused(function: Function, *shapes: tuple[int, ...], with_epilogues: bool = True) -> Graph:
     """The graph of a function after the passes, which gives what the function gives with NumPy."""
     rng = generator("reduction fusion", *shapes)
     arrays = [rng.standard_normal(shape, np.float32) for shape in shapes]
-    expected = function(*_tensors(arrays, "cpu", gradients=False)).numpy()
-    with dl.no_grad():
-        graph, memory, eager = traced(function, *_tensors(arrays, "vulkan:0", gradients=False))
-    merged = reduction_fusion(epilogues(graph) if with_epilogues else graph)
-    got = outcome(merged, memory)
-    scale = np.abs(expected).max()
+    expected = function(*(dl.tensor(array, device="cpu") for array in arrays)).numpy()
+    before = traced(function, *arrays)
+    merged = reduction_fusion(epilogues(before.graph) if with_epilogues else before.graph)
+    got, scale = before.outcome(merged), np.abs(expected).max()
     assert scale > 0.01
     np.testing.assert_allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE * scale)
-    np.testing.assert_allclose(got, eager, rtol=2e-6, atol=2e-6 * scale)
+    np.testing.assert_allclose(got, before.result, rtol=2e-6, atol=2e-6 * scale)
     return merged
 
 

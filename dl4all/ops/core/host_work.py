@@ -1,0 +1,184 @@
+"""Work of the host on the CPU's tensors: the one way by which NumPy reads and writes their memory.
+
+In immediate mode the work just runs. While a call is captured it is told, too, with the bytes that it reads
+and writes and how it sees them, so that a graph can run it again on other memory. What reads elements in any
+other way cannot be replayed, and is refused (:meth:`TensorBase.on_host`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.scheduler import capture
+
+NDArray = npt.NDArray[Any]
+
+
+class ArrayView(NamedTuple):
+    """How an array lies in a piece of memory; strides and offset count bytes."""
+
+    shape: Shape
+    dtype: np.dtype[Any]
+    strides: Shape
+    offset: int
+
+    def of(self, memory: npt.NDArray[np.uint8]) -> NDArray:
+        """The array in these bytes."""
+        if 0 in self.shape:  # NumPy refuses an offset past the end of empty memory
+            return np.empty(self.shape, self.dtype)
+        return np.ndarray(self.shape, self.dtype, memory, self.offset, self.strides)
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """Work that a graph can run again: ``function(*arrays, *numbers)``, with an array for each view.
+
+    Numbers may be marked as varying (:class:`dl4all.scheduler.capture.VaryingInt`).
+    """
+
+    function: Callable[..., object]
+    views: tuple[ArrayView, ...]
+    numbers: tuple[Any, ...] = ()
+
+    @property
+    def marks(self) -> list[capture.Mark]:
+        """The marks of all varying numbers."""
+        numbers = list(self.numbers)
+        if isinstance(self.function, BodyCall):
+            numbers += [*self.function.operands, *self.function.arguments.values()]
+        return [n.mark for n in numbers if isinstance(n, (capture.VaryingInt, capture.VaryingFloat))]
+
+    def __call__(self, *memory: npt.NDArray[np.uint8]) -> None:
+        """Do it on these bytes, with the numbers of the call that was captured."""
+        with np.errstate(all="ignore"):
+            self.function(*(view.of(m) for view, m in zip(self.views, memory, strict=True)), *self.numbers)
+
+
+class TensorArgument:
+    """An argument of an op that holds a tensor: its elements are read when the op's body runs."""
+
+    __slots__ = ()
+
+    def tensor_operand(self) -> TensorBase | None:
+        """The tensor that the body reads; None if the argument knows its elements."""
+        raise NotImplementedError
+
+    @classmethod
+    def with_elements(cls, array: NDArray) -> Any:
+        """An argument as bodies take it, with these elements in place of a tensor's."""
+        raise NotImplementedError
+
+
+TENSOR = object()
+"""Stands for an operand of which only the array is known."""
+
+
+@dataclass(frozen=True)
+class BodyCall:
+    """A call of an op's NumPy body, the function of a :class:`HostWork`.
+
+    The arrays are those of the operands that are :data:`TENSOR`, of the arguments in ``deferred``, and of
+    the result. An argument in ``deferred`` is the class of what is made of its array.
+    """
+
+    name: str
+    body: Callable[..., Any]
+    operands: tuple[Any, ...]
+    arguments: dict[str, Any]
+    deferred: tuple[str, ...] = ()
+
+    def __call__(self, *arrays: NDArray) -> None:
+        arrays[-1][...] = self.result(arrays[:-1], self.arguments)
+
+    def result(self, arrays: Sequence[NDArray], arguments: dict[str, Any]) -> Any:
+        """What the body returns for these operands."""
+        given = iter(arrays)
+        operands = [next(given) if operand is TENSOR else operand for operand in self.operands]
+        if self.deferred:
+            elements = {name: arguments[name].with_elements(next(given)) for name in self.deferred}
+            arguments = {**arguments, **elements}
+        return self.body(*operands, **arguments)
+
+
+def body_call(
+    name: str, body: Callable[..., Any], operands: Sequence[Any], arguments: dict[str, Any]
+) -> tuple[BodyCall, list[TensorBase]]:
+    """The call of a body, and the tensors that it reads."""
+    tensors = [operand for operand in operands if isinstance(operand, TensorBase)]
+    deferred = list[str]()
+    for argument, value in arguments.items():
+        held = value.tensor_operand() if isinstance(value, TensorArgument) else None
+        if held is not None:
+            tensors.append(held)
+            deferred.append(argument)
+    arguments = without_tensors(arguments)
+    kept = tuple(TENSOR if isinstance(operand, TensorBase) else operand for operand in operands)
+    return BodyCall(name, body, kept, arguments, tuple(deferred)), tensors
+
+
+def without_tensors(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of an op with the class in place of each that holds a tensor, so that nothing keeps those."""
+    return {
+        name: type(value)
+        if isinstance(value, TensorArgument) and value.tensor_operand() is not None
+        else value
+        for name, value in arguments.items()
+    }
+
+
+def host_work(
+    name: str,
+    function: Callable[..., object],
+    reads: Sequence[TensorBase],
+    writes: Sequence[TensorBase],
+    numbers: Sequence[Any] = (),
+) -> None:
+    """Run ``function(*arrays, *numbers)`` on the elements of tensors of the CPU.
+
+    Args:
+        name: says what it does, for readers of graphs.
+        function: must depend on nothing but what it is given, and change nothing but the elements of
+            `writes`.
+        reads: tensors whose elements it reads.
+        writes: tensors whose elements it may write; what it does not write stays.
+        numbers: may be marked as varying.
+
+    >>> import dl4all as dl
+    >>> x, y = dl.tensor([1.0, 2.0], device="cpu"), dl.zeros(2, device="cpu")
+    >>> host_work("double", lambda x, y, factor: np.multiply(x, factor, out=y), [x], [y], [2.0])
+    >>> y.tolist()
+    [2.0, 4.0]
+    """
+    tensors = (*reads, *writes)
+    if capture.active is not None and _captured(capture.active, name, function, tensors, len(reads), numbers):
+        return
+    arrays = [tensor.host_array() for tensor in tensors]
+    with np.errstate(all="ignore"):
+        function(*arrays, *numbers)
+
+
+def _captured(
+    active: capture.Capture,
+    name: str,
+    function: Callable[..., object],
+    tensors: Sequence[TensorBase],
+    reads: int,
+    numbers: Sequence[Any],
+) -> bool:
+    pieces, views = list[tuple[Any, int, int]](), list[ArrayView]()
+    for tensor in tensors:
+        start, stop = tensor.byte_range() if math.prod(tensor.shape) else (0, 0)
+        pieces.append((tensor.storage, start, stop - start))
+        itemsize = tensor.dtype.itemsize
+        strides = tuple(stride * itemsize for stride in tensor.strides)
+        views.append(ArrayView(tensor.shape, tensor.dtype, strides, tensor.offset * itemsize - start))
+    writes = [position >= reads for position in range(len(tensors))]
+    work = HostWork(function, tuple(views), tuple(numbers))
+    return active.host_call(tensors[0].device, name, work, work.marks, pieces, writes)

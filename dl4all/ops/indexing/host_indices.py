@@ -1,0 +1,81 @@
+"""Indices in calls that are captured on the CPU: checked, thinned and counted when a graph runs, too."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.ops.core.host_work import host_work
+from dl4all.ops.core.op import empty
+from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.scheduler.index_errors import MakeError
+
+INT32, FLOAT32 = np.dtype("int32"), np.dtype("float32")
+
+
+def checked(
+    index: TensorBase,
+    size: int,
+    error: MakeError | None,
+    negative: bool,
+    ignored: int | None,
+    scale: int,
+    grid: Shape | None,
+    onto: TensorBase | None,
+) -> TensorBase:
+    """What :func:`dl4all.ops.indexing.device_indices.checked` returns, on the CPU; errors come at once."""
+    cls, device = type(index).result_class, index.device
+    out: TensorBase = empty(cls, index.shape, INT32, device, "index") if onto is None else onto
+    places = functools.partial(_places, size, error, negative, ignored, scale, grid)
+    if onto is None:
+        host_work("check_indices", lambda given, out: np.copyto(out, places(given)), [index], [out])
+    else:
+        host_work("check_indices", lambda given, out: np.add(out, places(given), out=out), [index], [out])
+    return out
+
+
+def _places(
+    size: int,
+    error: MakeError | None,
+    negative: bool,
+    ignored: int | None,
+    scale: int,
+    grid: Shape | None,
+    given: npt.NDArray[Any],
+) -> npt.NDArray[np.int32]:
+    """The places that indices select, -1 for those that select nothing."""
+    index = given.astype(np.int64)
+    wrong = (index < (-size if negative else 0)) | (index >= size)
+    left_out = np.zeros(index.shape, np.bool_) if ignored is None else index == ignored
+    if error is not None and (wrong & ~left_out).any():
+        raise error(int(index[wrong & ~left_out][0]))
+    places = np.where(index < 0, index + size, index) * scale
+    for axis, step in enumerate(grid or ()):
+        line = (-1,) + (1,) * (index.ndim - axis - 1)
+        places += step * np.arange(index.shape[axis]).reshape(line)
+    return np.where(wrong | left_out, -1, places).astype(np.int32)
+
+
+def last_occurrences(index: TensorBase) -> TensorBase:
+    """Indices with all but the last occurrence of each value replaced by -1."""
+    kept: TensorBase = empty(type(index).result_class, index.shape, INT32, index.device, "index")
+    host_work("last_occurrences", _keep_last, [index], [kept])
+    return kept
+
+
+def _keep_last(index: npt.NDArray[Any], kept: npt.NDArray[Any]) -> None:
+    backwards = index.reshape(-1)[::-1]
+    unique = np.full(len(backwards), -1, np.int32)
+    _, first = np.unique(backwards, return_index=True)
+    unique[first] = backwards[first]
+    kept[...] = unique[::-1].reshape(kept.shape)
+
+
+def count_selected(index: TensorBase) -> TensorBase:
+    """How many indices are not negative: a float32 of shape ()."""
+    total: TensorBase = empty(type(index).result_class, (), FLOAT32, index.device, "index")
+    host_work("count_selected", lambda index, out: out.fill(np.count_nonzero(index >= 0)), [index], [total])
+    return total
