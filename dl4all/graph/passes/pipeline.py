@@ -11,6 +11,7 @@ from dl4all.errors import ArgumentError, GraphError
 from dl4all.graph.graph import Graph
 from dl4all.graph.passes.algebraic_simplification import algebraic_simplification
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
+from dl4all.graph.passes.common_launches import common_launches
 from dl4all.graph.passes.common_subexpressions import common_subexpressions
 from dl4all.graph.passes.constant_folding import constant_folding
 from dl4all.graph.passes.dead_code import dead_code
@@ -18,6 +19,9 @@ from dl4all.graph.passes.elementwise_fusion import elementwise_fusion
 from dl4all.graph.passes.epilogues import epilogues
 from dl4all.graph.passes.hoisting import hoisting
 from dl4all.graph.passes.optimizer_fusion import optimizer_fusion
+from dl4all.graph.passes.reduction_fusion import reduction_fusion
+from dl4all.graph.passes.row_statistics import row_statistics
+from dl4all.graph.passes.slice_gradients import slice_gradients
 from dl4all.graph.passes.whole_copies import whole_copies
 from dl4all.graph.verifier import verify
 
@@ -33,11 +37,15 @@ PASSES: tuple[Pass, ...] = (
     # What is known of single ops comes first: later passes see fewer and simpler ones.
     Pass("constant_folding", constant_folding),
     Pass("algebraic_simplification", algebraic_simplification),
+    Pass("slice_gradients", slice_gradients),
     Pass("common_subexpressions", common_subexpressions),
+    Pass("common_launches", common_launches),
     Pass("dead_code", dead_code),
     Pass("batch_norm_folding", batch_norm_folding),
     # Fusion goes from the largest kernels to the smallest.
     Pass("epilogues", epilogues),
+    Pass("row_statistics", row_statistics),
+    Pass("reduction_fusion", reduction_fusion),
     Pass("whole_copies", whole_copies),
     Pass("elementwise_fusion", elementwise_fusion),
     Pass("optimizer_fusion", optimizer_fusion),

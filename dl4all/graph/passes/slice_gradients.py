@@ -59,6 +59,8 @@ def slice_gradients(graph: Graph) -> Graph:
     """The graph with the gradients of slices of each tensor in one node, or in none."""
     by_reader = readers(graph)
     sums = _sums(graph, by_reader)
+    if not sums:
+        return graph
     draft = Draft(graph)
     nodes: list[Node | None] = list(graph.nodes)
     for value, one in sums.items():
