@@ -42,12 +42,13 @@ PASSES: tuple[Pass, ...] = (
     # Fusion goes from the largest kernels to the smallest.
     Pass("winograd_repairs", winograd_repairs),
     Pass("epilogues", epilogues),
-    Pass("whole_copies", whole_copies),
-    Pass("elementwise_fusion", elementwise_fusion),
-    Pass("recomputation", recomputation),
     Pass("optimizer_fusion", optimizer_fusion),
     # What is left of work that does not change from call to call leaves the graph.
     Pass("hoisting", hoisting),
+    # Elementwise ops that no larger kernel has taken in.
+    Pass("whole_copies", whole_copies),
+    Pass("elementwise_fusion", elementwise_fusion),
+    Pass("recomputation", recomputation),
     # Last, as it decides what lies where.
     Pass("in_place", in_place),
 )
