@@ -219,7 +219,9 @@ def _launch(
     )
 
 
-def _node(graph: Graph, run: Sequence[int], commands: tuple[BoundLaunch, ...], code: int, arena: int) -> Node:
+def _node(
+    graph: Graph, run: Sequence[int], commands: tuple[BoundLaunch, ...], code: int, arena: int
+) -> Node:
     """The node of a program, in place of those that it runs."""
     parts = tuple(graph.nodes[position] for position in run)
     outside = _outside(graph, run)

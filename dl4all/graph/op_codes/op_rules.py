@@ -276,9 +276,7 @@ def _emit_fill(emitter: Emitter, command: BoundFill) -> None:
     first = offset // 4
     count = min(nbytes // 4, whole.register.elements - first)  # fills go on to the end of the memory
     emitter.write(number, count)
-    emitter.emit(
-        "copy", register(whole.register.offset + first, (count,)), emitter.number(command.word, None)
-    )
+    emitter.emit("copy", register(whole.register.offset + first, (count,)), emitter.number(command.word, None))
 
 
 def _emit_count(emitter: Emitter, command: BoundLaunch) -> None:
