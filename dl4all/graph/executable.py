@@ -88,6 +88,8 @@ class Executable:
         self.graph = graph
         self.device = device
         self._memory = dict(memory)
+        for number, data in graph.contents.items():
+            self._memory[number] = device.upload(np.frombuffer(data, np.uint8))
         for number, buffer in graph.buffers.items():
             if buffer.kind == "derived":
                 self._memory[number] = device.allocate(buffer.nbytes, "compiled")

@@ -18,9 +18,7 @@ from typing import Any
 
 from dl4all.graph.graph import (
     Binding,
-    BoundFill,
     BoundLaunch,
-    Command,
     Graph,
     MultiTensorLaunch,
     Node,
@@ -29,6 +27,7 @@ from dl4all.graph.graph import (
     bindings_of,
     buffers_of,
 )
+from dl4all.graph.memory_pieces import conflict, pieces_of_node
 from dl4all.graph.multi_tensor_launches import ROW_BYTES
 from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div
 from dl4all.ops.core.tensor_base import contiguous_strides
@@ -87,7 +86,7 @@ class _Group:
     def takes(self, job: _Job) -> bool:
         """Whether a job of this kind may run together with those that the group has."""
         pieces = list(zip(job.launch.jobs[0], job.launch.writes, strict=True))
-        if _conflict(pieces, self.read, self.written):
+        if conflict(pieces, self.read, self.written):
             return False
         if not job.launch.numbered:
             return True
@@ -99,7 +98,9 @@ class _Group:
     def is_passed_by(self, node: Node) -> bool:
         """Whether the group's nodes may run behind another one that followed on them."""
         shared = self.launch
-        return not _conflict(_pieces(node), [*self.read, *shared.before], [*self.written, *shared.after])
+        return not conflict(
+            pieces_of_node(node), [*self.read, *shared.before], [*self.written, *shared.after]
+        )
 
 
 def _groups(graph: Graph) -> Iterator[_Group]:
@@ -248,37 +249,3 @@ def _for_many(shader: Shader) -> Shader:
 
 def _words(binding: Binding, first: int, count: int) -> Binding:
     return Binding(binding.buffer, binding.offset + 4 * first, 4 * count)
-
-
-# What depends on what
-
-
-def _pieces(node: Node) -> list[tuple[Binding, bool]]:
-    """The pieces of memory that a node uses, and whether it writes them."""
-    if node.commands:
-        return [piece for command in node.commands for piece in _pieces_of(command)]
-    values = [*((value, False) for value in node.reads), *((value, True) for value in node.writes)]
-    return [(Binding(value.buffer, 0, 2**63), written) for value, written in values]
-
-
-def _pieces_of(command: Command) -> list[tuple[Binding, bool]]:
-    if isinstance(command, BoundFill):
-        return [(command.binding, True)]
-    if isinstance(command, MultiTensorLaunch):
-        jobs = [piece for job in command.jobs for piece in zip(job, command.writes, strict=True)]
-        shared = [*((piece, False) for piece in command.before), *((piece, True) for piece in command.after)]
-        return [*jobs, *shared]
-    return list(zip(command.bindings, command.writes, strict=True))
-
-
-def _conflict(
-    pieces: Sequence[tuple[Binding, bool]], read: Sequence[Binding], written: Sequence[Binding]
-) -> bool:
-    """Whether one of the pieces is written and used on the other side, or read and written there."""
-    return any(
-        _overlap(piece, other) for piece, writes in pieces for other in (*written, *(read if writes else ()))
-    )
-
-
-def _overlap(a: Binding, b: Binding) -> bool:
-    return a.buffer == b.buffer and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
