@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import reprlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -190,6 +191,12 @@ def memory_debug() -> bool:
     return value == "1"
 
 
+def dump_folder() -> Path | None:
+    """The folder of ``DL4ALL_DUMP``, where generated shaders are written to; None if it is not set."""
+    value = os.environ.get("DL4ALL_DUMP", "")
+    return Path(value) if value else None
+
+
 def top_setting() -> Literal["never", "when_shared", "always"]:
     """When a process tells ``dl4all top`` what its devices do.
 
@@ -205,6 +212,40 @@ def top_setting() -> Literal["never", "when_shared", "always"]:
     if value not in ("0", "1"):
         raise ConfigError(f"DL4ALL_TOP must be 0, 1 or empty, not {value!r}")
     return "always" if value == "1" else "never"
+
+
+def disabled_passes(known: Sequence[str]) -> frozenset[str]:
+    """The passes of the graph compiler that ``DL4ALL_PASSES`` leaves out, of those that are known.
+
+    ``none`` leaves out all. Names with a minus leave out these, as in ``-hoisting,-dead_code``; names
+    without one leave out all others.
+
+    Raises:
+        ConfigError: a name is unknown, or only some have a minus.
+    """
+    value = os.environ.get("DL4ALL_PASSES", "").replace(" ", "")
+    if value in ("", "none"):
+        return frozenset(known) if value else frozenset()
+    words = value.split(",")
+    names = frozenset(word.removeprefix("-") for word in words)
+    if unknown := sorted(names.difference(known)):
+        raise ConfigError(f"DL4ALL_PASSES has no pass {unknown[0]!r}; there are {', '.join(known)}, or none")
+    signs = {word.startswith("-") for word in words}
+    if len(signs) > 1:
+        raise ConfigError(f"DL4ALL_PASSES must have a minus before each name, or before none, not {value!r}")
+    return names if True in signs else frozenset(known) - names
+
+
+def verifies_graphs() -> bool:
+    """Whether ``DL4ALL_VERIFY_GRAPHS=1`` asks for a check of each graph, after each pass that changes it.
+
+    Raises:
+        ConfigError: the variable has another value.
+    """
+    value = os.environ.get("DL4ALL_VERIFY_GRAPHS", "")
+    if value not in ("", "0", "1"):
+        raise ConfigError(f"DL4ALL_VERIFY_GRAPHS must be 0, 1 or empty, not {value!r}")
+    return value == "1"
 
 
 def _file() -> tuple[dict[str, Any], str]:

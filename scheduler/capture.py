@@ -98,6 +98,10 @@ def suspended() -> Iterator[None]:
         active = before
 
 
+class Untracked:
+    """Base class of objects whose attributes do not decide what is captured: caches, and counts of calls."""
+
+
 class Mark(NamedTuple):
     """Which varying number this is: its source, its position there, and which half of it."""
 

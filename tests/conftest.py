@@ -31,6 +31,7 @@ from tests.support.validation import write_layer_settings as write_layer_setting
 os.environ.setdefault("DL4ALL_CALIBRATE", "0")  # tests choose their devices; some switch it on again
 os.environ.setdefault("DL4ALL_DEVICE", "cpu")  # nor must it matter how fast this machine was measured to be
 os.environ.setdefault("DL4ALL_TOP", "0")  # nobody watches tests, and few want one more thread
+os.environ.setdefault("DL4ALL_VERIFY_GRAPHS", "1")  # after each pass
 os.environ.setdefault("DL4ALL_TUNE", "0")  # and their kernels: what was tuned here must not matter
 REPOSITORY = Path(__file__).parents[1]
 REQUIRED = tuple(filter(None, map(str.strip, os.environ.get("DL4ALL_TEST_DEVICES", "").split(","))))

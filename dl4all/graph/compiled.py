@@ -13,7 +13,8 @@ import warnings
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
-from dl4all.errors import ArgumentError, DeviceLostError, Dl4allError
+from dl4all.errors import ArgumentError, DeviceLostError, Dl4allError, GradientError
+from dl4all.graph.differentiation import Backward, capture_backward, is_differentiable
 from dl4all.graph.guards import Guards, Wrapper
 from dl4all.graph.specialization import Specialization, Traced, Untraceable
 from dl4all.graph.structure import flatten
@@ -102,9 +103,15 @@ class Compiled(Wrapper, Generic[P, T]):
         if device is None or device.simulated is not None:
             return self._function(*args, **kwargs)
         tracer = Tracer(device)
-        result = run(tracer, self._function, args, kwargs)
+        seen = {id(t): t for t in (*tensors, *guards.tensors) if t.requires_grad and t.device is device}
+
+        def call() -> tuple[Any, Backward | None]:
+            result = self._function(*args, **kwargs)
+            return result, _backward_of(result, list(seen.values()), tracer)
+
+        result, backward = run(tracer, call)
         try:
-            found = Traced(tracer, guards, tensors, result)
+            found = Traced(tracer, guards, tensors, result, backward)
         except Untraceable as problem:
             self._give_up(key, str(problem))
             return result
@@ -140,6 +147,22 @@ class Compiled(Wrapper, Generic[P, T]):
             warnings.warn(
                 f"[compile] {name} {why}; it runs uncompiled", CompileWarning, stacklevel=_caller_level()
             )
+
+
+def _backward_of(result: Any, wanted: list[Any], tracer: Tracer) -> Backward | None:
+    """Let the gradients of a result be traced, if it has any."""
+    outputs: list[Any] = []
+    flatten(result, outputs, [])
+    if not any(map(is_differentiable, outputs)):
+        return None
+    if any(t.grad_meta.hooks for t in wanted if t.grad_meta.node is None):
+        tracer.refused("takes gradients of a tensor that has hooks")
+        return None
+    try:
+        return capture_backward(outputs, wanted, lambda: (len(tracer.nodes), len(tracer.sources)))
+    except GradientError as error:
+        tracer.refused(f"has gradients that cannot be traced: {error}")
+        return None
 
 
 def _can_compile_now() -> bool:

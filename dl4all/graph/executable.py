@@ -1,42 +1,67 @@
 """A graph made ready for a device: memory planned, commands prepared, recorded, and replayed.
 
 Temporaries lie in one arena, planned by their lifetimes. Inputs, results and state are other memory in each
-call: the commands that bind them are replaced where it is not the memory of the call before, and so are
-those with varying push constants. Where the backend replays, all of it is one submission; elsewhere the
-same commands run one by one.
+call: commands that bind such a region are replaced where it has moved since the call before, and so are those
+with varying push constants. Where the backend replays, all of it is one submission; elsewhere the same
+commands run one by one.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from dl4all.allocator.allocation import aligned
 from dl4all.allocator.planner import Arena, Lifetime
 from dl4all.allocator.storage import Storage
-from dl4all.graph.graph import Binding, BoundFill, BoundLaunch, Graph, Node, VaryingWord, buffers_of
-from dl4all.runtime.protocols import Dispatch, Fill, Recording, Span
+from dl4all.allocator.strategies.best_fit import GRAIN
+from dl4all.graph.graph import (
+    Binding,
+    BoundFill,
+    BoundLaunch,
+    Graph,
+    MultiTensorLaunch,
+    Node,
+    VaryingWord,
+    buffers_of,
+)
+from dl4all.graph.multi_tensor_launches import ROW_BYTES, expand
+from dl4all.ops.core.launch import pack, strided_grid
+from dl4all.ops.core.multi_tensor import MultiTensor
+from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.runtime.kompute.copies import FILL
+from dl4all.runtime.protocols import Dispatch, Recording, Span
 from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
+from dl4all.scheduler.programs import Launch
 
-FRESH = ("input", "output", "state")
-"""Kinds of buffers that are other memory in each call."""
+STATE = "state"
+"""The region of all state buffers: they lie in one block."""
+
+FILL_WORKGROUP = 128
+WORD = np.dtype(np.float32)
+
+Numbers = Mapping[int, Sequence[int | float]]
+"""The varying numbers of a call, by source."""
 
 
 class _Template(NamedTuple):
-    """A command that is made anew for each call: which of its spans and words change."""
+    """What of a command is made anew for a call."""
 
-    bindings: tuple[Binding, ...]
-    fresh: tuple[tuple[int, int], ...]  # position of a span, and its buffer
+    moving: tuple[tuple[int, Hashable, int], ...]  # position of a span, its region, its offset in that
     varying: tuple[VaryingWord, ...]
 
 
-def lifetimes(graph: Graph) -> dict[int, Lifetime]:
+def lifetimes(graph: Graph, nodes: Sequence[Node]) -> dict[int, Lifetime]:
     """When each temporary buffer is needed, in numbers of nodes."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    for position, node in enumerate(graph.nodes):
+    for position, node in enumerate(nodes):
         for number in buffers_of(node):
             if graph.buffers[number].kind == "temporary":
                 first.setdefault(number, position)
@@ -54,166 +79,217 @@ class Executable:
         graph: of a device that runs programs.
         device: the device.
         memory: the storages of captured and constant buffers, by number.
-        again: for each source of varying numbers, what gives those of the next call.
 
     Raises:
         OutOfMemoryError: the arena does not fit.
-        ShaderError, PipelineError, TooLargeError: a command cannot run.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        device: Device,
-        memory: Mapping[int, Storage],
-        again: Sequence[capture.Again],
-    ) -> None:
+    def __init__(self, graph: Graph, device: Device, memory: Mapping[int, Storage]) -> None:
         self.graph = graph
         self.device = device
-        self._again = tuple(again)
         self._memory = dict(memory)
-        needed = lifetimes(graph)
-        self.arena: Arena | None = None
-        if needed:
-            self.arena = device.arena(needed.values())
-            for index, number in enumerate(needed):
-                self._memory[number] = self.arena.storage(index)
-        self.changed_outside = tuple(
-            number
-            for number in sorted({value.buffer for node in graph.nodes for value in node.writes})
+        for number, data in graph.contents.items():
+            self._memory[number] = device.upload(np.frombuffer(data, np.uint8))
+        for number, buffer in graph.buffers.items():
+            if buffer.kind == "derived":
+                self._memory[number] = device.allocate(buffer.nbytes, "compiled")
+        self.arena = self._plan(graph.nodes)
+        self._derived_from = tuple(
+            self._memory[number]
+            for number in sorted({value.buffer for node in graph.preamble for value in node.reads})
             if graph.buffers[number].kind == "captured"
         )
-        self.results = tuple(
-            sorted(
-                (number for number, buffer in graph.buffers.items() if buffer.kind in ("output", "state")),
-            )
-        )
-        self._commands: list[Dispatch | Fill] = []
+        self._derived_at: tuple[int, ...] | None = None  # versions that the preamble has seen
+        written = sorted({value.buffer for node in graph.nodes for value in node.writes})
+        self._changes_outside = tuple(memory[n] for n in written if graph.buffers[n].kind == "captured")
+        read = {value.buffer for node in graph.nodes for value in node.reads} - set(written)
+        self.reads_outside = tuple(memory[n] for n in sorted(read) if graph.buffers[n].kind == "captured")
+        self._changes_inputs = tuple(i for i, n in enumerate(graph.inputs) if n in written)
+        self._outputs = tuple(sorted(n for n, b in graph.buffers.items() if b.kind == "output"))
+        self._layout, self._state_bytes = _block(graph, device)
+        self._plans = MultiTensor()
+        self._commands: list[Dispatch] = []
         self._templates: dict[int, _Template] = {}
-        self._users: dict[int, list[int]] = defaultdict(list)  # positions of commands by fresh buffer
-        self._numbers: dict[int, Sequence[int | float]] = {}
-        self._last: dict[int, Span] = {}
+        self._users: dict[Hashable, list[int]] = defaultdict(list)  # positions of commands by region
+        self._regions: dict[Hashable, Span] = {}
         self._recording: Recording | None = None
-        self._prepared = False
+
+    def _plan(self, nodes: Sequence[Node]) -> Arena | None:
+        needed = lifetimes(self.graph, nodes)
+        if not needed:
+            return None
+        arena = self.device.arena(needed.values())
+        for index, number in enumerate(needed):
+            self._memory[number] = arena.storage(index)
+        return arena
 
     @property
     def dispatches(self) -> int:
-        """How many dispatches and fills a call makes."""
-        return sum(len(node.commands) for node in self.graph.nodes)
+        """How many dispatches a call makes."""
+        return len(self._commands)
 
-    def __call__(self, inputs: Sequence[Storage]) -> dict[int, Storage]:
+    def __call__(self, inputs: Sequence[Storage], numbers: Numbers) -> dict[int, Storage]:
         """Run it.
 
         Args:
             inputs: the memory of the input buffers, in their order.
+            numbers: the varying numbers of this call.
 
         Returns:
             The memory of results and state, by number of their buffer.
+
+        Raises:
+            OutOfMemoryError
         """
         for storage in inputs:
             if storage.pending is not None:
                 storage.settle()
-        made = self._allocate_results()
-        fresh = dict(zip(self.graph.inputs, inputs, strict=True)) | made
-        if not self._prepared:
-            self._prepare(fresh)
-        changes = self._changes(fresh)
-        if self._recording is not None:
-            self.device.replay(self._recording, changes)
+        self._run_preamble()
+        made = {n: self.device.allocate(self.graph.buffers[n].nbytes, "compiled") for n in self._outputs}
+        regions: dict[Hashable, Storage] = dict(zip(self.graph.inputs, inputs, strict=True))
+        regions.update(made.items())
+        if self._state_bytes:
+            block = self.device.allocate(self._state_bytes, "compiled")
+            regions[STATE] = block
+            made.update(
+                (n, _inside(block, offset, self.graph.buffers[n].nbytes)) for n, offset in self._layout
+            )
         else:
-            for position, command in changes.items():
-                self._commands[position] = command
-            self.device.run_commands(self._commands)
-        for number in self.changed_outside:
-            self._memory[number].version += 1
+            for number, _ in self._layout:
+                made[number] = regions[number] = self.device.allocate(
+                    self.graph.buffers[number].nbytes, "compiled"
+                )
+        if not self._commands:
+            self._prepare(regions, made)
+        self._replay(regions, numbers)
+        for storage in self._changes_outside:
+            storage.version += 1
+        for position in self._changes_inputs:
+            inputs[position].version += 1
         return made
 
-    def _allocate_results(self) -> dict[int, Storage]:
-        buffers = self.graph.buffers
-        return {number: self.device.allocate(buffers[number].nbytes, "compiled") for number in self.results}
+    # Once
 
-    def _prepare(self, fresh: Mapping[int, Storage]) -> None:
+    def _prepare(self, regions: Mapping[Hashable, Storage], made: Mapping[int, Storage]) -> None:
         """Make the commands for the memory of the first call, and record them."""
-        memory = {**self._memory, **fresh}
+        memory = {**self._memory, **{n: regions[n] for n in self.graph.inputs}, **made}
         for node in self.graph.nodes:
             for command in node.commands:
-                self._add(node, command, memory)
-        self._last = {number: storage.span for number, storage in fresh.items()}
-        fills = any(isinstance(self._commands[position], Fill) for position in self._templates)
-        if not fills and self.device.replays:
+                for dispatch, varying in self._dispatches(command, memory):
+                    self._add(dispatch, varying, regions)
+        self._regions = {key: storage.span for key, storage in regions.items()}
+        if self.device.replays and self._commands:
             self._recording = self.device.record(self._commands, self._templates)
-        self._prepared = True
 
-    def _add(self, node: Node, command: Any, memory: Mapping[int, Storage]) -> None:
-        position = len(self._commands)
+    def _dispatches(
+        self, command: Any, memory: Mapping[int, Storage]
+    ) -> Iterator[tuple[Dispatch, tuple[VaryingWord, ...]]]:
+        prepare = self.device.prepare
         if isinstance(command, BoundFill):
-            span = _piece(memory[command.binding.buffer].span, command.binding)
-            self._commands.append(Fill(span, command.word))
-            bindings: tuple[Binding, ...] = (command.binding,)
-            varying: tuple[VaryingWord, ...] = ()
+            storage = _piece(memory, command.binding)
+            words = storage.span.nbytes // 4
+            grid = strided_grid(words, FILL_WORKGROUP, self.device)
+            yield prepare(Launch(FILL, grid, pack(words, 0, command.word)), storage), ()
+        elif isinstance(command, MultiTensorLaunch):
+            varying = tuple(word._replace(offset=word.offset + ROW_BYTES) for word in command.varying)
+
+            def tensor_of(binding: Binding) -> TensorBase:
+                storage, offset = memory[binding.buffer], binding.offset // 4
+                return TensorBase(storage, (binding.nbytes // 4,), WORD, self.device, None, offset)
+
+            for launch, storages in expand(command, tensor_of, self.device, self._plans):
+                yield prepare(launch, *storages), varying
         else:
             assert isinstance(command, BoundLaunch)
-            bindings, varying = command.bindings, command.varying
-            storages = [_sub_storage(memory[binding.buffer], binding) for binding in bindings]
-            self._commands.append(self.device.prepare(command.launch, *storages))
-        fresh = tuple(
-            (place, binding.buffer)
-            for place, binding in enumerate(bindings)
-            if self.graph.buffers[binding.buffer].kind in FRESH
-        )
-        if fresh or varying:
-            self._templates[position] = _Template(bindings, fresh, varying)
-            for _, number in fresh:
-                self._users[number].append(position)
+            yield prepare(command.launch, *(_piece(memory, b) for b in command.bindings)), command.varying
 
-    def _changes(self, fresh: Mapping[int, Storage]) -> dict[int, Any]:
-        """The commands that are not what they were in the last call."""
+    def _add(
+        self, command: Dispatch, varying: tuple[VaryingWord, ...], regions: Mapping[Hashable, Storage]
+    ) -> None:
+        position = len(self._commands)
+        self._commands.append(command)
+        moving = []
+        for place, span in enumerate(command.spans):
+            for key, storage in regions.items():
+                whole = storage.span
+                if span.buffer is whole.buffer and 0 <= span.offset - whole.offset < max(whole.nbytes, 1):
+                    moving.append((place, key, span.offset - whole.offset))
+                    self._users[key].append(position)
+                    break
+        if moving or varying:
+            self._templates[position] = _Template(tuple(moving), varying)
+
+    def _run_preamble(self) -> None:
+        """Compute what follows from captured memory, unless that is as it was."""
+        if not self.graph.preamble:
+            return
+        versions = tuple(storage.version for storage in self._derived_from)
+        if versions == self._derived_at and not any(storage.shown for storage in self._derived_from):
+            return
+        once = replace(self.graph, nodes=self.graph.preamble, preamble=())
+        arena = self._plan(once.nodes)
+        del arena  # its storages keep it, until the next plan
+        for node in once.nodes:
+            for command in node.commands:
+                self.device.run_commands([made for made, _ in self._dispatches(command, self._memory)])
+        self._derived_at = versions
+
+    # Each call
+
+    def _replay(self, regions: Mapping[Hashable, Storage], numbers: Numbers) -> None:
         changed: set[int] = set()
-        for number, storage in fresh.items():
-            if self._last[number] != storage.span:
-                self._last[number] = storage.span
-                changed.update(self._users[number])
-        for source, again in enumerate(self._again):
-            numbers = again()
-            if self._numbers.get(source) != numbers:
-                self._numbers[source] = numbers
-        for position, template in self._templates.items():
-            if template.varying:
-                changed.add(position)
-        return {position: self._command(position, fresh) for position in sorted(changed)}
+        for key, storage in regions.items():
+            if self._regions[key] != storage.span:
+                self._regions[key] = storage.span
+                changed.update(self._users[key])
+        changed.update(p for p, template in self._templates.items() if template.varying)
+        changes = {position: self._command(position, numbers) for position in sorted(changed)}
+        if self._recording is not None:
+            self.device.replay(self._recording, changes)
+        elif self._commands:
+            self.device.run_commands(self._commands)
 
-    def _command(self, position: int, fresh: Mapping[int, Storage]) -> Dispatch | Fill:
+    def _command(self, position: int, numbers: Numbers) -> Dispatch:
+        """A command for the memory and the numbers of this call."""
         template, command = self._templates[position], self._commands[position]
-        if isinstance(command, Fill):
-            [(_, number)] = template.fresh
-            return command._replace(target=_piece(fresh[number].span, template.bindings[0]))
-        spans = list(command.spans)
-        for place, number in template.fresh:
-            spans[place] = _piece(fresh[number].span, template.bindings[place])
-        push = command.push
+        spans, push = list(command.spans), command.push
+        for place, key, offset in template.moving:
+            whole = self._regions[key]
+            spans[place] = Span(whole.buffer, whole.offset + offset, spans[place].nbytes)
         if template.varying:
             words = bytearray(push)
             for offset, source, number, half in template.varying:
-                words[offset : offset + 4] = capture.word_of(self._numbers[source][number], half)
+                words[offset : offset + 4] = capture.word_of(numbers[source][number], half)
             push = bytes(words)
-        made = command._replace(spans=spans, push=push)
-        self._commands[position] = made
+        made = self._commands[position] = command._replace(spans=spans, push=push)
         return made
 
 
-def _piece(span: Span, binding: Binding) -> Span:
-    """The piece of a buffer's memory that a command binds."""
-    if not binding.offset and binding.nbytes >= span.nbytes:
-        return span
-    return Span(span.buffer, span.offset + binding.offset, min(binding.nbytes, span.nbytes - binding.offset))
+def _block(graph: Graph, device: Device) -> tuple[tuple[tuple[int, int], ...], int]:
+    """Offsets of the state buffers in one block, and its size; 0 where each is memory of its own."""
+    numbers = sorted(n for n, buffer in graph.buffers.items() if buffer.kind == "state")
+    alignment = max(device.alignment, GRAIN)
+    offsets, end = list[tuple[int, int]](), 0
+    for number in numbers:
+        offsets.append((number, end))
+        end += aligned(max(graph.buffers[number].nbytes, 4), alignment)
+    limits = device.info.limits
+    fits = end <= min(limits.allocation_size, limits.storage_buffer_range)
+    return tuple(offsets), end if device.alignment and fits and len(numbers) > 1 else 0
 
 
-def _sub_storage(storage: Storage, binding: Binding) -> Storage:
+def _inside(block: Storage, offset: int, nbytes: int) -> Storage:
+    """A storage of a piece of a block, which lives as long as one of its pieces."""
+    span = Span(block.buffer, block.span.offset + offset, aligned(max(nbytes, 4), 4))
+    return Storage(span, nbytes, block.allocation, block)
+
+
+def _piece(memory: Mapping[int, Storage], binding: Binding) -> Storage:
     """A storage of what a command binds."""
-    span = _piece(storage.span, binding)
-    return storage if span is storage.span else Storage(span, min(storage.nbytes, span.nbytes), whole=storage)
-
-
-def arena_bytes(graph: Graph) -> int:
-    """The bytes of all temporaries, each in memory of its own: what the plan is compared with."""
-    return sum(aligned(lifetime.nbytes, 256) for lifetime in lifetimes(graph).values())
+    storage = memory[binding.buffer]
+    span = storage.span
+    if not binding.offset and binding.nbytes >= span.nbytes:
+        return storage
+    nbytes = min(math.ceil(binding.nbytes / 4) * 4, span.nbytes - binding.offset)
+    piece = Span(span.buffer, span.offset + binding.offset, nbytes)
+    return Storage(piece, nbytes, storage.allocation, storage)

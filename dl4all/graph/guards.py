@@ -21,6 +21,7 @@ from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.random.generator import Generator
 from dl4all.optim.optimizer import Optimizer
+from dl4all.scheduler.capture import Untracked
 from dl4all.scheduler.device import Device
 
 SIMPLE = (int, float, str, bytes, bool, complex, type(None), type(Ellipsis), range, slice)
@@ -193,7 +194,7 @@ class Guards:
                 yield f"{where}.param_groups[{number}]['params']", group["params"]
             for state in value.state.values():
                 yield from ((f"{where}.state[...]['{k}']", v) for k, v in state.items())
-        elif isinstance(value, (Op, Device, Generator, np.dtype, np.generic)):
+        elif isinstance(value, (Op, Device, Generator, Untracked, np.dtype, np.generic)):
             return
         elif isinstance(value, np.ndarray):
             if value.nbytes > ARRAY_BYTES or value.dtype.hasobject:

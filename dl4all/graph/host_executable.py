@@ -18,6 +18,7 @@ import numpy.typing as npt
 from dl4all.allocator.planner import Lifetime, Plan, plan
 from dl4all.allocator.storage import Storage
 from dl4all.graph.blocks import Blocks
+from dl4all.graph.executable import Numbers
 from dl4all.graph.graph import Graph
 from dl4all.graph.host_calls import ArrayAt, Call, calls_of, is_contiguous
 from dl4all.graph.host_fusion import fused
@@ -37,7 +38,6 @@ class HostExecutable:
         graph: all of its commands are the host's.
         device: the CPU.
         memory: the storages of captured and constant buffers, by number; of others it is not used.
-        again: for each source of varying numbers, what gives those of the next call.
 
     Raises:
         DeviceError: the graph has commands that only other devices run.
@@ -49,11 +49,9 @@ class HostExecutable:
         graph: Graph,
         device: Device,
         memory: Mapping[int, Storage],
-        again: Sequence[capture.Again],
     ) -> None:
         self.graph = graph
         self.device = device
-        self._again = tuple(again)
         fixed = [
             n for n in memory if n in graph.buffers and graph.buffers[n].kind in ("captured", "constant")
         ]
@@ -66,12 +64,16 @@ class HostExecutable:
             for number in sorted({array.buffer for call in self.calls for array in call.written})
             if graph.buffers[number].kind == "captured"
         )
+        written = {array.buffer for call in self.calls for array in call.written}
+        read = {array.buffer for call in self.calls for array in call.read} - written
+        self.reads_outside = tuple(memory[n] for n in sorted(read) if graph.buffers[n].kind == "captured")
+        self._changes_inputs = tuple(i for i, n in enumerate(graph.inputs) if n in written)
         self.results = tuple(
             number for number, buffer in sorted(graph.buffers.items()) if buffer.kind in ("output", "state")
         )
         self._floating = _floating(graph, self.calls)
         self._slots: list[Any] = []  # the arrays of all calls, each once
-        self._numbers: list[Sequence[int | float]] = []
+        self._numbers: Numbers = {}
         self._memory: dict[int, Bytes] = {}  # of buffers that are other memory in each call
         self._places: dict[ArrayAt, int] = {}
         self._arrays: dict[int, list[tuple[int, ArrayAt]]] = defaultdict(list)  # slots by buffer
@@ -89,11 +91,12 @@ class HostExecutable:
         """How many functions a call runs."""
         return len(self.calls)
 
-    def __call__(self, inputs: Sequence[Storage]) -> dict[int, Storage]:
+    def __call__(self, inputs: Sequence[Storage], numbers: Numbers) -> dict[int, Storage]:
         """Run it.
 
         Args:
             inputs: the memory of the input buffers, in their order.
+            numbers: the varying numbers of this call.
 
         Returns:
             The memory of results and state, by number of their buffer.
@@ -106,7 +109,7 @@ class HostExecutable:
             if number not in self._floating:
                 made[number] = self.device.allocate(self.graph.buffers[number].nbytes, "compiled")
                 self._bind(number, _memory_of(made[number]))
-        self._numbers = [again() for again in self._again]
+        self._numbers = numbers
         counters = self.device.counters
         counters.host_kernels += 1
         try:
@@ -121,6 +124,8 @@ class HostExecutable:
             self._release((*self.graph.inputs, *self.results, *self._floating))
         for number in self.changed_outside:
             self._storages[number].version += 1
+        for position in self._changes_inputs:
+            inputs[position].version += 1
         return made
 
     # Memory

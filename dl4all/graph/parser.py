@@ -16,6 +16,7 @@ from dl4all.graph.graph import (
     BoundLaunch,
     Buffer,
     Command,
+    Foreign,
     Graph,
     Kind,
     MultiTensorLaunch,
@@ -34,7 +35,7 @@ from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.programs import Launch
 
 T = TypeVar("T")
-RECORDS: dict[str, Callable[..., Any]] = {record.__name__: record for record in (Pooling, Window)}
+RECORDS: dict[str, Callable[..., Any]] = {record.__name__: record for record in (Foreign, Pooling, Window)}
 """Classes whose instances ops take as arguments, by name."""
 
 RECORDS |= {dtype.name: dtype.type for dtype in DTYPES} | {"slice": slice}
@@ -210,7 +211,7 @@ class _Parser:
         first.end()
         self._position += 1
         notes: dict[str, str] = {}
-        sources, nodes = list[str](), list[Node]()
+        sources, nodes, preamble = list[str](), list[Node](), list[Node]()
         inputs: tuple[int, ...] = ()
         outputs: tuple[Operand, ...] = ()
         kept: tuple[Value, ...] = ()
@@ -230,14 +231,23 @@ class _Parser:
             elif self._is_statement(line, "keep"):
                 kept = line.listed(line.value)
             else:
-                nodes.append(self._node(line, 0))
+                to = preamble if self._is_statement(line, "preamble") else nodes
+                to.append(self._node(line, 0))
                 continue
             line.end()
             self._position += 1
         if self._position < len(self._lines):
             self._lines[self._position].fail("it is indented, and no node is above it")
         return Graph(
-            device, self._buffers, tuple(nodes), inputs, outputs, tuple(sources), frozenset(kept), notes
+            device,
+            self._buffers,
+            tuple(nodes),
+            inputs,
+            outputs,
+            tuple(sources),
+            frozenset(kept),
+            tuple(preamble),
+            notes,
         )
 
     @staticmethod
@@ -377,9 +387,13 @@ class _Parser:
         tail = line.bytes() if line.skip("tail") else b""
         before = self._bindings(line)[0] if line.skip("before") else ()
         after = self._bindings(line)[0] if line.skip("after") else ()
+        per_group = line.integer() if line.skip("group_elements") else 0
+        numbered = line.skip("numbered")
         varying = self._varying(line)
         written, widths = tuple(one for one, _ in roles), tuple(width for _, width in roles)
-        return MultiTensorLaunch(launch, tuple(jobs), written, widths, tail, varying, before, after)
+        return MultiTensorLaunch(
+            launch, tuple(jobs), written, widths, tail, varying, before, after, per_group, numbered
+        )
 
     def _launch(self, line: _Line, depth: int) -> Launch:
         path, defines = line.name(), list[tuple[str, str]]()

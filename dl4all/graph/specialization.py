@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dl4all.allocator.storage import Storage
+from dl4all.graph.differentiation import Backward, DifferentiableCall, Make, is_differentiable, split
 from dl4all.graph.executable import Executable
 from dl4all.graph.graph import BoundLaunch, Graph, HostCall
 from dl4all.graph.guards import Guards
 from dl4all.graph.host_executable import HostExecutable
+from dl4all.graph.op_codes.choice import with_programs
+from dl4all.graph.passes import pipeline
 from dl4all.graph.structure import Opaque, rebuilder
 from dl4all.graph.trace import Tracer
 from dl4all.graph.work_identity import work_identity
 from dl4all.tensor.tensor import Tensor
-
-Made = Mapping[int, Storage]
-Make = Callable[[Made, Sequence[Any]], Any]
-"""Makes a result from the memory of a replay and the tensors of the call."""
 
 
 class Untraceable(Exception):
@@ -34,36 +32,48 @@ class Traced:
         guards: made before the call.
         tensors: of the arguments.
         result: what the call returned.
+        backward: what was traced of its gradients.
 
     Raises:
         Untraceable
     """
 
-    def __init__(self, tracer: Tracer, guards: Guards, tensors: Sequence[Any], result: Any) -> None:
+    def __init__(
+        self,
+        tracer: Tracer,
+        guards: Guards,
+        tensors: Sequence[Any],
+        result: Any,
+        backward: Backward | None = None,
+    ) -> None:
         outputs: list[Any] = []
         try:
             self.build = rebuilder(result, outputs)
         except Opaque as problem:
             raise Untraceable(str(problem)) from None
-        self.tracer, self.guards, self.outputs = tracer, guards, outputs
+        self.tracer, self.guards, self.outputs, self.backward = tracer, guards, outputs, backward
         self.change = guards.changed()  # of what the call depends on, by the call itself
         self._check(tensors)
-        self.gradients = [
+        gradients = [
             (leaf, meta.grad) for leaf in tracer.leaves.values() if (meta := leaf.grad_meta) is not None
         ]
-        state = [grad for _, grad in self.gradients if grad is not None]
-        if not self.change and self._keeps([*tensors, *outputs, *state]):
+        state = [grad for _, grad in gradients if grad is not None]
+        seeds: list[Any] = []
+        if backward is not None:
+            state += [grad for grad in backward.gradients if grad is not None]
+            seeds = backward.seeds
+        elif not self.change and self._keeps([*tensors, *outputs, *state]):
             self.change = "what it keeps of the tensors that it has made"
-        inputs = list(tensors)
-        self.graph = tracer.graph(inputs, outputs, state)
-        self.inputs = [
-            next(i for i, t in enumerate(inputs) if tracer.number_of(t) == number)
+        given = self.given = [*tensors, *seeds]
+        self.graph = tracer.graph(given, outputs, state)
+        self.inputs = {
+            number: next(i for i, tensor in enumerate(given) if tracer.number_of(tensor) == number)
             for number in self.graph.inputs
-        ]
-        self.makers = [self._maker(tensor, tensors) for tensor in outputs]
+        }
+        self.makers = [self.maker(tensor, given) for tensor in outputs]
         self.gradient_makers = [
-            (leaf, None if grad is None else self._maker(grad, tensors))
-            for leaf, grad in self.gradients
+            (leaf, None if grad is None else self.maker(grad, given))
+            for leaf, grad in gradients
             if grad is None or tracer.is_born(grad)
         ]
         self.identity = _identity(tracer, self.graph)
@@ -77,14 +87,10 @@ class Traced:
         known = {id(tensor) for tensor in (*guards.tensors, *tensors)}
         if any(id(leaf) not in known for leaf in tracer.leaves.values()):
             raise Untraceable("computes gradients of a tensor that it makes itself or that cannot be seen")
-        for tensor in self.outputs:
-            node = None if tensor.grad_meta is None else tensor.grad_meta.node
-            if node is not None and not node.freed:
-                raise Untraceable(
-                    "returns a tensor that requires gradients; call backward in it, or use no_grad"
-                )
-            if tracer.is_constant(tensor):
-                raise Untraceable("returns a tensor that was made of Python numbers")
+        if any(tracer.is_constant(tensor) for tensor in self.outputs):
+            raise Untraceable("returns a tensor that was made of Python numbers")
+        if self.backward is None and any(map(is_differentiable, self.outputs)):
+            raise Untraceable("returns a tensor with gradients for nothing that can be seen from outside")
 
     def _keeps(self, known: Sequence[Any]) -> bool:
         """Whether tensors that the call has made live on elsewhere."""
@@ -93,19 +99,19 @@ class Traced:
         gc.collect()
         return bool(self.tracer.left_over(known))
 
-    def _maker(self, tensor: Any, arguments: Sequence[Any]) -> Make:
-        """What makes a result like this one."""
+    def maker(self, tensor: Any, given: Sequence[Any]) -> Make:
+        """What makes a result like this one, from new memory and the tensors of the call."""
         tracer = self.tracer
         shape, dtype, device = tensor.shape, tensor.dtype, tensor.device
         strides, offset = tensor.strides, tensor.offset
-        if tracer.is_born(tensor):
-            number = tracer.number_of(tensor)
-            return lambda made, new: Tensor(made[number], shape, dtype, device, strides, offset)
-        for position, argument in enumerate(arguments):
+        for position, argument in enumerate(given):
             if tensor is argument:
                 return lambda made, new: new[position]
             if tensor.storage is argument.storage:
                 return lambda made, new: new[position].as_strided(shape, strides, offset)
+        if tracer.is_born(tensor):
+            number = tracer.number_of(tensor)
+            return lambda made, new: Tensor(made[number], shape, dtype, device, strides, offset)
         return lambda made, new: tensor
 
 
@@ -115,14 +121,40 @@ class Specialization:
     def __init__(self, found: Traced, mode: str) -> None:
         tracer = found.tracer
         self.guards = found.guards
-        self.graph = found.graph
-        memory = dict(tracer.outside)
-        memory.update((number, storage) for number, (storage, _) in tracer.constants.items())
-        make = HostExecutable if tracer.device.is_host else Executable
-        self.executable = make(self.graph, tracer.device, memory, tracer.again)
         self._conditions = tracer.conditions
         self._build, self._inputs = found.build, found.inputs
         self._makers, self._gradients = found.makers, found.gradient_makers
+        memory = dict(tracer.outside)
+        memory.update((number, storage) for number, (storage, _) in tracer.constants.items())
+        make_executable = HostExecutable if tracer.device.is_host else Executable
+        graph, again = found.graph, list(tracer.again)
+        self._differentiable: DifferentiableCall | None = None
+        if found.backward is not None:
+            traced = found.backward
+            seeds = {tracer.number_of(seed): i for i, seed in enumerate(traced.seeds)}
+            operands = [None if grad is None else tracer.operand(grad) for grad in traced.gradients]
+            graph, second = split(
+                graph, traced.first_node, seeds, [operand for operand in operands if operand is not None]
+            )
+            given = len(found.given) - len(traced.seeds)
+            self._differentiable = DifferentiableCall(
+                make_executable(pipeline.run(second), tracer.device, memory),
+                traced,
+                again,
+                {number: found.inputs[number] for number in second.inputs if number in found.inputs},
+                given,
+                [None if g is None else found.maker(g, found.given) for g in traced.gradients],
+                [
+                    next((i for i, given in enumerate(found.given) if given is tensor), None)
+                    for tensor in traced.wanted
+                ],
+            )
+            again = again[: traced.first_source]
+        self.graph = pipeline.run(graph)
+        if mode == "reduce-overhead" and not tracer.device.is_host:
+            self.graph = with_programs(graph, self.graph, tracer.device.info)
+        self.executable = make_executable(self.graph, tracer.device, memory)
+        self._again = tuple(again)
 
     def holds(self) -> bool:
         """Whether a replay does what the function would do."""
@@ -131,11 +163,16 @@ class Specialization:
     def __call__(self, tensors: Sequence[Any]) -> Any:
         for leaf, _ in self._gradients:  # what nobody else holds goes back before new memory is taken
             leaf.grad_meta.grad = None
-        made = self.executable([tensors[position].storage for position in self._inputs])
+        numbers = {source: again() for source, again in enumerate(self._again)}
+        inputs = [tensors[self._inputs[number]].storage for number in self.graph.inputs]
+        made = self.executable(inputs, numbers)
         for leaf, make in self._gradients:
             if make is not None:
                 leaf.grad_meta.grad = make(made, tensors)
-        return self._build([make(made, tensors) for make in self._makers])
+        outputs = [make(made, tensors) for make in self._makers]
+        if self._differentiable is not None:
+            self._differentiable.record(outputs, tensors, made, numbers)
+        return self._build(outputs)
 
 
 def _identity(tracer: Tracer, graph: Graph) -> tuple[Any, ...]:

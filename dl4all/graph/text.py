@@ -3,8 +3,8 @@
 A node shows what its op returned, its operands and arguments, and where it was called. A tensor's type is
 shown where its value is first seen, and again where it is seen by another shape; strides and the offset only
 where it is not contiguous. What a node reads and writes is shown where it is more than operands and result.
-Commands follow, indented, and then the nodes that it stands for. ``@3`` is the memory of buffer 3, ``%3``
-what it holds after its first write, ``%3.0`` before it, ``%3.2`` after the second.
+Commands follow, indented, and then the nodes that it stands for. Nodes of the preamble say so. ``@3`` is the
+memory of buffer 3, ``%3`` what it holds after its first write, ``%3.0`` before it, ``%3.2`` after the second.
 """
 
 from __future__ import annotations
@@ -59,6 +59,12 @@ def print_graph(graph: Graph) -> str:
     return _Printer(graph).text()
 
 
+def node_lines(graph: Graph) -> list[list[str]]:
+    """The lines of each node in the text of a graph, those of its preamble first."""
+    printer = _Printer(graph)
+    return [printer.node(node) for node in (*graph.preamble, *graph.nodes)]
+
+
 def described(node: Node) -> str:
     """A node's name and line for messages.
 
@@ -93,8 +99,11 @@ class _Printer:
         lines += [_buffer(key, buffer) for key, buffer in graph.buffers.items()]
         if graph.inputs:
             lines.append("inputs " + ", ".join(f"@{number}" for number in graph.inputs))
+        for node in graph.preamble:
+            first, *more = self.node(node)
+            lines += [f"preamble {first}", *more]
         for node in graph.nodes:
-            lines += self._node(node)
+            lines += self.node(node)
         if graph.outputs:
             lines.append("return " + ", ".join(map(self._operand, graph.outputs)))
         if graph.kept:
@@ -111,7 +120,7 @@ class _Printer:
             text += f" strides {list(operand.strides)}"
         return text + (f" offset {operand.offset}" if operand.offset else "")
 
-    def _node(self, node: Node) -> list[str]:
+    def node(self, node: Node) -> list[str]:
         head = "" if node.result is None else f"{self._operand(node.result)} = "
         head += _quoted(node.name) + (
             "" if node.op == node.name else f"<{_quoted(node.op) if node.op else ''}>"
@@ -130,7 +139,7 @@ class _Printer:
         for command in node.commands:
             lines += [INDENT + line for line in self._command(command)]
         for part in node.parts:
-            first, *more = self._node(part)
+            first, *more = self.node(part)
             lines += [f"{INDENT}part {first}", *(INDENT + line for line in more)]
         return lines
 
@@ -182,6 +191,8 @@ class _Printer:
         for name in ("before", "after"):
             if pieces := getattr(command, name):
                 text += f" {name} ({', '.join(map(self._binding, pieces))})"
+        text += f" group_elements {command.group_elements}" if command.group_elements else ""
+        text += " numbered" if command.numbered else ""
         return text
 
     def _bindings(self, bindings: tuple[Binding, ...], writes: tuple[bool, ...]) -> str:

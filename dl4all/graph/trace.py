@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,8 @@ from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.index_errors import calling_line
 from dl4all.scheduler.programs import Launch
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -161,7 +163,7 @@ class Tracer:
         device = next((o.device for o in operands if isinstance(o, TensorBase)), None)
         if self._call is not None or device is None or not self._listens(device):
             return compute()
-        tensors = tuple(self._operand(o) if isinstance(o, TensorBase) else o for o in operands)
+        tensors = tuple(self.operand(o) if isinstance(o, TensorBase) else o for o in operands)
         plain = tuple((name, _plain(value)) for name, value in arguments.items())
         self._call = _Call(op.name, op.name, tensors, plain, calling_line())
         try:
@@ -234,7 +236,8 @@ class Tracer:
             self.outside[number] = whole
         return Binding(number, offset, bound_bytes(storage.nbytes))  # the pool may have given more
 
-    def _operand(self, tensor: TensorBase) -> Operand:
+    def operand(self, tensor: TensorBase) -> Operand:
+        """A tensor as it is now."""
         storage = tensor.storage
         binding = self._binding(storage)
         shift = binding.offset // tensor.dtype.itemsize
@@ -275,7 +278,7 @@ class Tracer:
                 call.op,
                 call.operands,
                 call.arguments,
-                self._operand(result) if isinstance(result, TensorBase) else None,
+                self.operand(result) if isinstance(result, TensorBase) else None,
                 tuple(call.reads),
                 tuple(Value(number, self._versions[number]) for number in call.written),
                 tuple(call.commands),
@@ -305,8 +308,8 @@ class Tracer:
         kinds.update(dict.fromkeys((self.number_of(t) for t in outputs if self.is_born(t)), "output"))
         kinds.update(dict.fromkeys((self.number_of(t) for t in state if self.is_born(t)), "state"))
         kinds.update(dict.fromkeys(first, "input"))
-        results = tuple(map(self._operand, outputs))
-        kept = {operand.value for operand in (*results, *map(self._operand, state))}
+        results = tuple(map(self.operand, outputs))
+        kept = {operand.value for operand in (*results, *map(self.operand, state))}
         kept |= {
             Value(number, self._versions[number])
             for number, kind in kinds.items()
@@ -348,11 +351,11 @@ def _plain(value: Any) -> Any:
     return Foreign(type(value).__name__)
 
 
-def run(tracer: Tracer, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def run(tracer: Tracer, call: Callable[[], T]) -> T:
     """Call a function while a tracer listens; the caller holds :data:`dl4all.scheduler.capture.lock`."""
     capture.active = tracer
     try:
-        return function(*args, **kwargs)
+        return call()
     finally:
         capture.active = None
 
@@ -378,7 +381,7 @@ def trace(function: Callable[..., Any], *args: Any) -> Graph:
         raise ArgumentError("[trace] expected a tensor among the arguments, which says the device")
     tracer = Tracer(inputs[0].device)
     with capture.lock:
-        result = run(tracer, function, args, {})
+        result = run(tracer, lambda: function(*args))
     gc.collect()
     outputs = (
         [result] if isinstance(result, TensorBase) else [r for r in result or () if isinstance(r, TensorBase)]

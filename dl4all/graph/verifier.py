@@ -8,11 +8,10 @@ says that it reads and writes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NoReturn, get_args
+from typing import NoReturn, get_args
 
 import numpy as np
 
-from dl4all.allocator.storage import Storage
 from dl4all.errors import Dl4allError, GraphError
 from dl4all.graph.graph import (
     Binding,
@@ -28,12 +27,13 @@ from dl4all.graph.graph import (
     Value,
     bound_bytes,
 )
+from dl4all.graph.stand_ins import inferred, is_known
 from dl4all.graph.text import described
 from dl4all.ops.core.op import REGISTRY
-from dl4all.ops.core.tensor_base import DTYPES, TensorBase
+from dl4all.ops.core.tensor_base import DTYPES
 
 WORD = 4  # bytes: memory is bound, filled and pushed in words
-UNDEFINED: tuple[Kind, ...] = ("temporary", "output", "state")
+UNDEFINED: tuple[Kind, ...] = ("temporary", "output", "state", "derived")
 """Kinds of buffers that hold nothing before the first write."""
 
 DTYPE_NAMES = tuple(dtype.name for dtype in DTYPES)
@@ -64,8 +64,18 @@ class _Verifier:
 
     def run(self) -> None:
         self._check_buffers()
+        for position, node in enumerate(self._graph.preamble):
+            self._where = f"preamble {position}, {described(node)}"
+            self._check_preamble(node)
+            self._check_node(node)
+        for number, buffer in self._graph.buffers.items():
+            if buffer.kind == "temporary":
+                self._held.pop(number, None)  # it is free when the preamble has run
         for position, node in enumerate(self._graph.nodes):
             self._where = f"node {position}, {described(node)}"
+            for value in node.writes:
+                if self._buffer(value.buffer).kind == "derived":
+                    self._fail(f"{value} is written, and only the preamble writes what is derived")
             self._check_node(node)
         self._check_end()
 
@@ -110,6 +120,17 @@ class _Verifier:
 
     # Nodes
 
+    def _check_preamble(self, node: Node) -> None:
+        """Raise unless a node depends on nothing that another call could have changed."""
+        if any(getattr(command, "varying", ()) for command in node.commands):
+            self._fail("its push constants vary, and the preamble does not run in each call")
+        for value in node.reads:
+            if self._buffer(value.buffer).kind in ("input", "output", "state"):
+                self._fail(f"it reads {value}, which is another one in each call")
+        for value in node.writes:
+            if self._buffer(value.buffer).kind not in ("temporary", "derived"):
+                self._fail(f"it writes {value}, which is not its own")
+
     def _check_node(self, node: Node) -> None:
         for operand in node.tensors:
             self._check_tensor(operand)
@@ -143,6 +164,8 @@ class _Verifier:
             if value.version == 0 and kind in UNDEFINED:
                 self._fail(f"{value} is what a buffer of the kind {kind!r} holds before it is written")
             self._fail(f"{value} is overwritten by {Value(value.buffer, held)} before this use")
+        if any(value in node.writes for node in self._graph.preamble):
+            self._fail(f"{value} is free when the preamble has run")
         later = any(value in node.writes for node in self._graph.nodes)
         self._fail(f"{value} is {'used before it is written' if later else 'never written'}")
 
@@ -184,18 +207,18 @@ class _Verifier:
 
     def _check_inferred(self, node: Node, result: Operand) -> None:
         """Raise unless the result is what the op infers."""
-        op = REGISTRY.get(node.op)
-        if op is None:
+        if node.op not in REGISTRY:
             self._fail(f"there is no op {node.op!r}")
+        if not is_known(node):
+            return
         try:
-            shape, dtype = op.infer(*map(_stand_in, node.operands), **dict(node.arguments))
+            shape, dtype = inferred(node)
         except (Dl4allError, KeyError, TypeError, ValueError) as error:
             self._fail(f"its operands and arguments do not fit: {error}")
         in_place = any(tensor.value.buffer == result.value.buffer for tensor in node.tensors)
-        if result.shape != tuple(shape) or (result.dtype != dtype.name and not in_place):
+        if result.shape != shape or (result.dtype != dtype and not in_place):
             self._fail(
-                f"its result is {result.dtype}{list(result.shape)}, and the op infers "
-                f"{dtype.name}{list(shape)}"
+                f"its result is {result.dtype}{list(result.shape)}, and the op infers {dtype}{list(shape)}"
             )
 
     # Commands
@@ -270,13 +293,3 @@ def _uses(command: Command) -> Iterator[tuple[Binding, bool]]:
         yield from ((binding, True) for binding in command.after)
     else:
         yield from zip(command.bindings, command.writes, strict=True)
-
-
-def _stand_in(operand: Any) -> Any:
-    """A tensor without memory in place of an operand: what the result follows from."""
-    if not isinstance(operand, Operand):
-        return operand
-    nothing = object.__new__(Storage)
-    dtype = np.dtype(operand.dtype)
-    device: Any = None
-    return TensorBase(nothing, operand.shape, dtype, device, operand.strides, operand.offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,11 +13,12 @@ from dl4all.nn import functional, init
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops import fill_
 from dl4all.ops.core.strides import sizes
+from dl4all.scheduler import capture
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
 
-class _Counter:
+class _Counter(capture.Untracked):
     """Counts in a tensor of one int without waiting for its device: it remembers the value written last."""
 
     def __init__(self) -> None:
@@ -26,15 +28,50 @@ class _Counter:
         return _Counter, ()  # a copy starts without a remembered value
 
     def next(self, tensor: Tensor) -> int:
-        """Add 1; returns the value."""
-        last = self._written
-        if last is not None and last[:2] == (tensor.storage, tensor.storage.version):
-            value = last[2] + 1
-        else:
-            value = int(tensor.item()) + 1
+        """Add 1; returns the value, which is no longer true in replays of a compiled graph."""
+        if capture.active is not None:
+            self._captured(capture.active, tensor, [])
+            return self._value(tensor)
+        value = self._value(tensor) + 1
         fill_(tensor, value)
         self._written = tensor.storage, tensor.storage.version, value
         return value
+
+    def next_share(self, tensor: Tensor) -> float:
+        """Add 1; returns 1 over the value, which compiled graphs compute anew for each of their calls."""
+        active = capture.active
+        if active is None:
+            return 1 / self.next(tensor)
+        [share] = self._captured(active, tensor, [1 / (self._value(tensor) + 1)])
+        return share  # type: ignore[no-any-return]
+
+    def _captured(self, active: capture.Capture, tensor: Tensor, shares: list[float]) -> list[Any]:
+        with capture.suspended():
+            self.next(tensor)
+        return active.vary("batch norm", shares, partial(self._count_replay, tensor, len(shares)))
+
+    def _count_replay(self, tensor: Tensor, shares: int) -> list[float]:
+        """Add 1, in memory when somebody reads it: a dispatch for it would take longer than all else here."""
+        storage, value = tensor.storage, self._value(tensor) + 1
+        storage.version += 1
+        self._written = storage, storage.version, value
+        storage.pending = partial(self._write, tensor)
+        return [1 / value] * shares
+
+    def _write(self, tensor: Tensor) -> None:
+        storage, written = tensor.storage, self._written
+        storage.pending = None
+        if written is not None and written[:2] == (storage, storage.version):
+            with capture.suspended():
+                fill_(tensor, written[2])
+            self._written = storage, storage.version, written[2]
+
+    def _value(self, tensor: Tensor) -> int:
+        last = self._written
+        if last is not None and last[:2] == (tensor.storage, tensor.storage.version):
+            return last[2]
+        with capture.suspended():
+            return int(tensor.item())
 
 
 class _ChannelNorm(Module):
@@ -111,8 +148,10 @@ class BatchNorm(_ChannelNorm):
 
     def _next_momentum(self) -> float:
         """Count a batch; returns its share in the running statistics."""
-        count = self._batches.next(self.num_batches_tracked)
-        return 1 / count if self.momentum is None else self.momentum
+        if self.momentum is None:
+            return self._batches.next_share(self.num_batches_tracked)
+        self._batches.next(self.num_batches_tracked)
+        return self.momentum
 
 
 class BatchNorm1d(BatchNorm):

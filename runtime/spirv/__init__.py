@@ -3,17 +3,24 @@
 ``load(Shader("elementwise/unary.comp", (("OP(x)", "-x"),)))`` gives the module from memory, from the wheel,
 from the user's cache, or from a compiler, in this order. What the wheel holds needs no compiler. A file that
 holds no module is passed over, and built anew in the user's cache.
+
+A shader whose text was generated carries it as ``source``. ``DL4ALL_DUMP`` names a folder into which such
+texts are written when they are loaded.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dl4all.errors import ShaderError
+from dl4all import config
+from dl4all.errors import BackendMissingError, ConfigError, ShaderError
 from dl4all.runtime import file_cache, fork
+from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.spirv import compilers, module_store
 from dl4all.runtime.spirv.reflect import Binding, Interface, reflect
 
@@ -25,10 +32,14 @@ SHADERS = Path(__file__).absolute().parents[2] / "shaders"
 
 @dataclass(frozen=True)
 class Shader:
-    """What to build: a .comp file, named from the shaders folder, and the macros it is compiled with."""
+    """What to build: a .comp file, named from the shaders folder, and the macros it is compiled with.
+
+    With a ``source`` there is no such file: it is the text, and the path is a name for people.
+    """
 
     path: str
     defines: tuple[tuple[str, str], ...] = ()
+    source: str = ""
 
     @property
     def name(self) -> str:
@@ -45,8 +56,9 @@ class Module:
     interface: Interface
 
 
-# As many as there are shaders, all of which are declared when dl4all is imported: no size is in a define.
-_loaded: dict[tuple[Path, Shader], Module] = {}
+# Some 900 shaders are declared when dl4all is imported, and no size is in a define. Any number may be
+# generated while a program runs.
+_loaded: dict[tuple[Path, Shader], Module] = BoundedDict(4096)
 _lock = fork.lock()
 log = logging.getLogger("dl4all")
 
@@ -56,9 +68,14 @@ def load(shader: Shader, root: Path = SHADERS) -> Module:
     module = _loaded.get((root, shader))
     if module is None:
         # Not under the lock, so that threads compile side by side; the first to finish is kept.
+        if shader.source:
+            _dump(shader)
         module = _find_or_compile(shader, root)
         with _lock:
-            module = _loaded.setdefault((root, shader), module)
+            kept = _loaded.get((root, shader))
+            if kept is not None:
+                return kept
+            _loaded[root, shader] = module
     return module
 
 
@@ -95,13 +112,25 @@ def _find_or_compile(shader: Shader, root: Path) -> Module:
     key = _key(shader, root)
     module = _read(shader, module_store.bundled_file(root, key))
     if module is None:
-        tool = compilers.pick()
+        try:
+            tool = compilers.pick()
+        except BackendMissingError:
+            module = _built_before(shader, key)
+            if module is None:
+                raise
+            return module
         file = module_store.user_file(key, tool.identity)
         module = _read(shader, file)
         if module is None:
             module = _module(shader, _compile(shader, root, tool.compile))
             file_cache.try_write(file, module.code)
     return module
+
+
+def _built_before(shader: Shader, key: str) -> Module | None:
+    """What a compiler that is there no more has made of a generated shader."""
+    files = module_store.user_files(key) if shader.source else ()
+    return next((module for file in files if (module := _read(shader, file))), None)
 
 
 def _read(shader: Shader, file: Path) -> Module | None:
@@ -127,9 +156,9 @@ def _module(shader: Shader, code: bytes) -> Module:
 def _key(shader: Shader, root: Path) -> str:
     file = root / shader.path
     # Includes live in include/ or beside the shader. Only .glsl: an editor's backup must not change the key.
-    near = [*(root / "include").rglob("*.glsl"), *file.parent.glob("*.glsl")]
+    near = [*(root / "include").rglob("*.glsl"), *(() if shader.source else file.parent.glob("*.glsl"))]
     try:
-        source = file.read_text("utf-8")
+        source = shader.source or file.read_text("utf-8")
         includes = {
             path.relative_to(root).as_posix(): path.read_text("utf-8") for path in near if path.is_file()
         }
@@ -140,7 +169,39 @@ def _key(shader: Shader, root: Path) -> str:
 
 def _compile(shader: Shader, root: Path, compile: compilers.Compile) -> bytes:
     try:
-        # Sorted as in the key, which would otherwise not say which of two defines of one name wins.
-        return compile(root / shader.path, sorted(shader.defines), [root / "include"])
+        if not shader.source:
+            return _compile_file(shader, root / shader.path, root, compile)
+        with tempfile.TemporaryDirectory(prefix="dl4all-") as folder:
+            file = Path(folder) / Path(shader.path).name
+            file.write_text(shader.source, "utf-8")
+            return _compile_file(shader, file, root, compile)
     except ShaderError as error:
         raise ShaderError(f"{shader.name} does not compile:\n{error}") from None
+
+
+def _compile_file(shader: Shader, file: Path, root: Path, compile: compilers.Compile) -> bytes:
+    # Sorted as in the key, which would otherwise not say which of two defines of one name wins.
+    return compile(file, sorted(shader.defines), [root / "include"])
+
+
+def _dump(shader: Shader) -> None:
+    """Write a generated shader's text where DL4ALL_DUMP says, under another name if its own is taken.
+
+    Raises:
+        ConfigError: the folder cannot be written to.
+    """
+    folder = config.dump_folder()
+    if folder is None:
+        return
+    digest = hashlib.sha256(repr((shader.source, shader.defines)).encode()).hexdigest()
+    name = Path(shader.path)
+    text = "".join(f"// -D{name}={value}\n" for name, value in shader.defines) + shader.source
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in (folder / name.name, folder / f"{name.stem}-{digest[:8]}{name.suffix}"):
+            if not file.exists():
+                file.write_text(text, "utf-8")
+            if file.read_text("utf-8") == text:
+                return
+    except OSError as error:
+        raise ConfigError(f"DL4ALL_DUMP: cannot write to {folder}: {error}") from None

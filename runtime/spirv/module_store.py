@@ -34,3 +34,8 @@ def bundled_file(root: Path, key: str) -> Path:
 def user_file(key: str, compiler: str) -> Path:
     """The file of a key as one compiler builds it."""
     return folder() / "spirv" / f"{key}-{hashlib.sha256(compiler.encode()).hexdigest()[:16]}.spv"
+
+
+def user_files(key: str) -> list[Path]:
+    """The files of a key, whichever compiler has built them."""
+    return sorted((folder() / "spirv").glob(f"{key}-*.spv"))

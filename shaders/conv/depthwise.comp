@@ -1,5 +1,6 @@
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
 // Depthwise convolution: each filter sees one channel, and `multiplier` filters see the same channel. There is
 // too little to multiply for a matrix product: one invocation computes one pixel of the result.
 //
@@ -29,7 +30,12 @@ layout(push_constant) uniform Push {
     uint images, channels, multiplier, x_offset, w_offset;
     uint step, rows, layers;  // invocations of the grid along x, workgroups along y and z
     uint has_bias, bias_offset;
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
 } p;
+#define FIRST_OPERAND (4 - PASS)
+#include "epilogue.glsl"
 
 #if PASS
 // One filter's part of the gradient of pixel (d, h, w): the sum over the results that the pixel takes part in.
@@ -100,14 +106,16 @@ void main() {
                     const uint from = p.x_offset + (image * filters + f) * out_plane;
                     sum += transposed(from, p.w_offset + f * taps, d, h, column);
                 }
-                y[(image * p.channels + channel) * plane + pixel] = sum;
+                const uint at = (image * p.channels + channel) * plane + pixel;
+                y[at] = epilogue(sum, at, channel, 0);
             }
 #else
             for (uint f = gl_WorkGroupID.y; f < filters; f += p.rows) {
                 const uint from = p.x_offset + (image * p.channels + f / p.multiplier) * plane;
                 const float sum = correlate(from, p.w_offset + f * taps, d, h, column);
                 const float start = p.has_bias != 0 ? bias[p.bias_offset + f] : 0.0;
-                y[(image * filters + f) * out_plane + pixel] = sum + start;
+                const uint at = (image * filters + f) * out_plane + pixel;
+                y[at] = epilogue(sum + start, at, f, 0);
             }
 #endif
         }

@@ -12,6 +12,7 @@
 //
 // Grid: groups of four pixels of a row over the invocations of x, blocks of filters in y, images in z.
 #extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
 #if SUBGROUPS
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -38,7 +39,12 @@ layout(push_constant) uniform Push {
     uint x_offset, x_step, w_offset, group_step, filter_step;
     int channel_step, tap_step;
     uint has_bias, bias_offset, y_offset, y_step;  // x_step and y_step lead from image to image
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
 } p;
+#define FIRST_OPERAND 4
+#include "epilogue.glsl"
 
 const int SPAN = 3 * stride_w + (kernel_w - 1) * dilation_w + 1;  // elements of a row that four pixels meet
 
@@ -130,11 +136,14 @@ void main() {
                       + line * p.out_width + column;
     if (p.out_width % 4 == 0) {
         UNROLL(f, FILTERS) {
-            if (first + f < p.filters) y4[(target + f * pixels) / 4] = sum[f];
+            const uint at = target + f * pixels;
+            if (first + f < p.filters) y4[at / 4] = epilogue4(sum[f], at, group * p.filters + first + f, 0);
         }
     } else {
         UNROLL(f, FILTERS) UNROLL(e, 4) {
-            if (first + f < p.filters && column + e < p.out_width) y[target + f * pixels + e] = sum[f][e];
+            const uint at = target + f * pixels + e;
+            if (first + f < p.filters && column + e < p.out_width)
+                y[at] = epilogue(sum[f][e], at, group * p.filters + first + f, 0);
         }
     }
 }

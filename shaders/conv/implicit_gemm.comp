@@ -13,6 +13,7 @@
 //
 // Grid: COLUMNS pixels at a time in x, ROWS filters of a group in y, groups in z.
 #extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
 #define UNROLL(i, n) [[unroll]] for (int i = 0; i < (n); ++i)
 const uint WIDE = 8, HIGH = 8;  // invocations: 64, which fill a subgroup of any GPU
 const uint INVOCATIONS = WIDE * HIGH;
@@ -40,7 +41,12 @@ layout(push_constant) uniform Push {
     uint x_offset, x_step, w_offset, group_step, filter_step;
     int channel_step, tap_step;
     uint has_bias, bias_offset, y_step;  // x_step and y_step lead from image to image
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
 } p;
+#define FIRST_OPERAND 4
+#include "epilogue.glsl"
 
 const uint TAPS = kernel_d * kernel_h * kernel_w;
 const uint ROWS = HIGH * TM, COLUMNS = WIDE * 4 * TNV;
@@ -176,11 +182,13 @@ void main() {
             const uint f = gl_WorkGroupID.y * ROWS + gl_LocalInvocationID.y * TM + i;
             const uint target = (group * p.filters + f) * pixels;
             if (f < p.filters && pixels % 4 == 0) {
-                if (first < columns) y4[(first / pixels * p.y_step + target + first % pixels) / 4] = sum[i * TNV + j];
+                const uint at = first / pixels * p.y_step + target + first % pixels;
+                if (first < columns) y4[at / 4] = epilogue4(sum[i * TNV + j], at, group * p.filters + f, 0);
             } else if (f < p.filters) {
                 UNROLL(e, 4) {
                     const uint to = first + e;
-                    if (to < columns) y[to / pixels * p.y_step + target + to % pixels] = sum[i * TNV + j][e];
+                    const uint at = to / pixels * p.y_step + target + to % pixels;
+                    if (to < columns) y[at] = epilogue(sum[i * TNV + j][e], at, group * p.filters + f, 0);
                 }
             }
         }

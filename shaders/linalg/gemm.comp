@@ -42,6 +42,8 @@ const int KS = TNV > 2 ? 2 : 4;
 layout(constant_id = 0) const uint MATRIX = 0;
 layout(constant_id = 1) const uint SLICES = 1;
 #include "operands.glsl"
+#define FIRST_OPERAND 4
+#include "epilogue.glsl"
 #if SHARED
 #include "staged.glsl"
 #endif
@@ -234,12 +236,14 @@ void main() {
 #endif
     if (vectors) {
         UNROLL(i, TM) UNROLL(j, TNV) {
-            if (ROW(i) < p.M && COLUMN(j) < p.N) c4[(c_start + ROW(i) * p.ldc + COLUMN(j)) / 4] = sum[i * TNV + j];
+            const uint at = c_start + ROW(i) * p.ldc + COLUMN(j);
+            if (ROW(i) < p.M && COLUMN(j) < p.N) c4[at / 4] = epilogue4(sum[i * TNV + j], at, ROW(i), COLUMN(j));
         }
     } else {
         UNROLL(i, TM) UNROLL(j, TNV) UNROLL(e, 4) {
             const uint column = COLUMN(j) + e;
-            if (ROW(i) < p.M && column < p.N) c[c_start + ROW(i) * p.ldc + column] = sum[i * TNV + j][e];
+            const uint at = c_start + ROW(i) * p.ldc + column;
+            if (ROW(i) < p.M && column < p.N) c[at] = epilogue(sum[i * TNV + j][e], at, ROW(i), column);
         }
     }
 }

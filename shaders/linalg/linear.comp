@@ -5,6 +5,7 @@
 //  TREE=0  one invocation computes one feature, from the first product to the last
 //  TREE=1  one workgroup computes one feature: its invocations read neighbours, and their sums are added in a tree
 //          in shared memory. For GPUs, where invocations that read far apart wait for each other.
+#extension GL_GOOGLE_include_directive : require
 const uint ROWS = 4;
 const uint SIZE = 64;
 layout(local_size_x = SIZE) in;
@@ -21,7 +22,12 @@ layout(push_constant) uniform Push {
 #if BIAS
     uint bias_offset;
 #endif
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
 } p;
+#define FIRST_OPERAND (BIAS + 3)
+#include "epilogue.glsl"
 #if TREE
 shared vec4 sums[SIZE];
 #endif
@@ -59,8 +65,9 @@ void main() {
     if (me > 0) return;
     sum = sums[0];
 #endif
-    y[r * p.features + f] = sum.x;
-    if (r + 1 < p.rows) y[(r + 1) * p.features + f] = sum.y;
-    if (r + 2 < p.rows) y[(r + 2) * p.features + f] = sum.z;
-    if (r + 3 < p.rows) y[(r + 3) * p.features + f] = sum.w;
+    const uint at = r * p.features + f;
+    y[at] = epilogue(sum.x, at, r, f);
+    if (r + 1 < p.rows) y[at + p.features] = epilogue(sum.y, at + p.features, r + 1, f);
+    if (r + 2 < p.rows) y[at + 2 * p.features] = epilogue(sum.z, at + 2 * p.features, r + 2, f);
+    if (r + 3 < p.rows) y[at + 3 * p.features] = epilogue(sum.w, at + 3 * p.features, r + 3, f);
 }

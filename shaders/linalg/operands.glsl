@@ -6,6 +6,9 @@ layout(push_constant) uniform Push {
     uint panel, panel_step;             // B lies in panels of `panel` columns; without panels, all in one
     uint has_bias, bias_offset, bias_row, bias_column, bias_step;  // distances of rows, columns and matrices
     uint terms;                         // of the sums, where SLICES workgroups share them, K each but for the last
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
 } p;
 
 layout(binding = 0) restrict readonly buffer A { float a[]; };

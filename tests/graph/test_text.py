@@ -16,7 +16,7 @@ from dl4all.graph.text import print_graph
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.programs import Launch
 from tests.support.random_graphs import graphs
-from tests.support.traced_graphs import traced
+from tests.support.traced_graphs import CASES, traced
 
 
 @given(graphs())
@@ -74,7 +74,7 @@ def test_what_has_no_text_is_shown_and_not_read() -> None:
         parse_graph(text)
 
 
-@pytest.mark.parametrize("case", ["forward mlp", "forward resnet"])
+@pytest.mark.parametrize("case", CASES)
 def test_a_traced_model_is_read_back(case: str) -> None:
     graph = traced(case)
     text = print_graph(graph)

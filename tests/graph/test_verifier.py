@@ -20,9 +20,13 @@ buffer @3: temporary, 24 bytes
 buffer @4: output, 24 bytes
 buffer @5: state, 24 bytes
 buffer @6: constant, 4 bytes
+buffer @7: derived, 24 bytes
+buffer @8: temporary, 24 bytes
 inputs @0
-%2: float32[2, 3] = add(%0.0: float32[2, 3], %1.0: float32[2, 3], alpha=1)  # model.py:3
-    launch elementwise/binary.comp groups [1, 1, 1] constants [7] push 0x0600000000000000 (@0, @1, write @2) \
+preamble %8: float32[2, 3] = exp(%1.0: float32[2, 3])
+preamble %7: float32[2, 3] = neg(%8)
+%2: float32[2, 3] = add(%0.0: float32[2, 3], %7, alpha=1)  # model.py:3
+    launch elementwise/binary.comp groups [1, 1, 1] constants [7] push 0x0600000000000000 (@0, @7, write @2) \
 varying 4 = 0[0]
 fill<>() reads %3.0 writes %3
     fill @3[0, 12] word 0x00000000
@@ -57,16 +61,17 @@ SUM = "node 4, sum (model.py:5): "
     ("old", "new", "message"),
     [
         # Order and versions
-        ("%0.0: float32[2, 3], %1.0", "%4: float32[2, 3], %1.0", "%4 is used before it is written"),
+        ("%0.0: float32[2, 3], %7", "%4: float32[2, 3], %7", "%4 is used before it is written"),
         ("return %4\n", "return %4, %4.7: float32[3]\n", "outputs: %4.7 is never written"),
         ("keep %4, %1, %5", "keep %4, %1, %5, %2", "kept values: %2 is overwritten by %2.2"),
-        ("keep %4, %1, %5", "keep %4, %1", "%5 changes memory of the kind 'state', and its last value is not"),
+        ("keep %4, %1, %5", "keep %4, %1",
+         "%5 changes memory of the kind 'state', and its last value is not"),
         ("keep %4, %1, %5", "keep %4, %5", "%1 changes memory of the kind 'captured'"),
         ("mul(%3.2: ", "mul(%3: ", "node 3, mul: %3 is overwritten by %3.2 before this use"),
         ("reads %3, %6.0 writes %3.2", "reads %3, %6.0 writes %3", "node 2, copy: %3 is written twice"),
         ("writes %1, %5", "writes %1.0, %5", "node 5, step: %1.0 is written after %1.0: versions increase"),
         ("reads %3.3, %2 writes", "reads %3.3, %2.0 writes", SUM + "%2.0 is what a buffer of the kind 'tem"),
-        ("reads %1.0, %0.0 writes", "reads %1.0, %0.0, %7 writes", "there is no buffer @7"),
+        ("reads %1.0, %0.0 writes", "reads %1.0, %0.0, %9 writes", "there is no buffer @9"),
         # Buffers
         ("buffer @6: constant", "buffer @6 for @5: constant", "graph: buffer @6 calls itself @5"),
         ("constant, 4 bytes", "constant, -4 bytes", "graph: buffer @6 has -4 bytes"),
@@ -76,24 +81,39 @@ SUM = "node 4, sum (model.py:5): "
         ("inputs @0", "inputs @0, @9", "graph: there is no buffer @9"),
         ("writes %4, %2.2", "writes %4, %2.2, %6", "%6 is written, and constants are not"),
         # Tensors
-        ("%1.0: float32[2, 3]", "%1.0: float32[2, 3] offset 1", "%1.0 has elements from byte 4 to 28, and @1"),
-        ("%1.0: float32[2, 3]", "%1.0: float32[2, 3] strides [-3, 1]", "%1.0 has elements from byte -12 to 12"),
-        ("%1.0: float32[2, 3]", "%1.0: float32[2, 3] strides [1]", "%1.0 has the shape (2, 3) and the strides"),
+        ("%1.0: float32[2, 3]", "%1.0: float32[2, 3] offset 1",
+         "%1.0 has elements from byte 4 to 28, and @1"),
+        ("%1.0: float32[2, 3]", "%1.0: float32[2, 3] strides [-3, 1]",
+         "%1.0 has elements from byte -12 to 12"),
+        ("%1.0: float32[2, 3]", "%1.0: float32[2, 3] strides [1]",
+         "%1.0 has the shape (2, 3) and the strides"),
         ("%1.0: float32[2, 3]", "%1.0: float31[2, 3]", "%1.0 has the unknown dtype 'float31'"),
-        ("%1.0: float32[2, 3]", "%1.0: float32[3, 2]", "its operands and arguments do not fit: "),
+        ("%3.2: float32[2, 3]", "%3.2: float32[3, 2]", "its operands and arguments do not fit: "),
         ("%4: float32[3] =", "%4: float32[2] =", "its result is float32[2], and the op infers float32[3]"),
         ("%4: float32[3] =", "%4: int32[3] =", "its result is int32[3], and the op infers float32[3]"),
         ("= sum(", "= smu(", "smu (model.py:5): there is no op 'smu'"),
         ("dim=(0,)", "dim=(2,)", SUM + "its operands and arguments do not fit: [sum]"),
+        # The preamble
+        ("exp(%1.0: ", "exp(%0.0: ", "preamble 0, exp: it reads %0.0, which is another one in each call"),
+        ("@8: temporary", "@8: state", "preamble 0, exp: it writes %8, which is not its own"),
+        ("= neg(%8)",
+         "= neg(%8)\n    launch a groups [1, 1, 1] push 0x00000000 (@8, write @7) varying 0 = 0[0]",
+         "preamble 1, neg: its push constants vary"),
+        ("%7, alpha", "%8, alpha", "node 0, add (model.py:3): %8 is free when the preamble has run"),
+        ("%3.2: float32[2, 3], %2)", "%3.2: float32[2, 3], %2) reads %3.2, %2 writes %3.3, %7.2",
+         "node 3, mul: %7.2 is written, and only the preamble writes what is derived"),
         # Commands
-        ("(@3, write @2)", "(@3[0, 28], write @2)", SUM + "a command binds bytes 0 to 28 of @3, which has 24"),
+        ("(@3, write @2)", "(@3[0, 28], write @2)",
+         SUM + "a command binds bytes 0 to 28 of @3, which has 24"),
         ("(@3, write @2)", "(@3[-4, 8], write @2)", SUM + "a command binds bytes -4 to 4 of @3"),
         ("(@3, write @2)", "(@3[0, 0], write @2)", SUM + "a command binds bytes 0 to 0 of @3"),
         ("(@3, write @2)", "(@3, write @5)", SUM + "a command writes @5, and the node does not"),
-        ("(@3, write @2)", "(@1, write @2)", SUM + "a command reads @1, which the node neither reads nor made"),
+        ("(@3, write @2)", "(@1, write @2)",
+         SUM + "a command reads @1, which the node neither reads nor made"),
         ("(@3, write @2)", "(@3, @2)", SUM + "it writes @2, and none of its commands does"),
         ("constants [7]", "constants [-7]", "a launch of elementwise/binary.comp has the constants (-7,)"),
-        ("[1, 1, 1] constants", "[1, 0, 1] constants", "a launch of elementwise/binary.comp has (1, 0, 1) work"),
+        ("[1, 1, 1] constants", "[1, 0, 1] constants",
+         "a launch of elementwise/binary.comp has (1, 0, 1) work"),
         ("push 0x0600000000000000", "push 0x06000000000000", "pushes 7 bytes, which are no words"),
         ("varying 4 =", "varying 8 =", "the varying word at byte 8 is not in 8 bytes"),
         ("varying 4 =", "varying 2 =", "the varying word at byte 2 is not in 8 bytes"),

@@ -11,6 +11,7 @@ from dl4all.graph.graph import (
     BoundFill,
     BoundLaunch,
     Buffer,
+    Foreign,
     Graph,
     MultiTensorLaunch,
     Node,
@@ -48,7 +49,7 @@ PLAIN = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.just(Ellipsis)
 )
 WINDOW = Window((2,), (1,), (0,), (1,), (1,))
-RECORDS = st.sampled_from([slice(1, None, -2), WINDOW, Pooling((5,), (4,), WINDOW)])
+RECORDS = st.sampled_from([Foreign("Indices"), slice(1, None, -2), WINDOW, Pooling((5,), (4,), WINDOW)])
 ARGUMENTS = st.recursive(
     PLAIN | RECORDS | _operands(),
     lambda inner: st.lists(inner, max_size=2) | st.lists(inner, max_size=2).map(tuple),
@@ -81,7 +82,18 @@ def _commands(draw: Any) -> BoundLaunch | BoundFill | MultiTensorLaunch:
     jobs = draw(st.lists(job, max_size=2).map(tuple))
     widths = draw(st.tuples(*(SMALL for _ in flags)))
     more = st.lists(BINDINGS, max_size=2).map(tuple)
-    return MultiTensorLaunch(launch, jobs, flags, widths, draw(PUSHES), varying, draw(more), draw(more))
+    return MultiTensorLaunch(
+        launch,
+        jobs,
+        flags,
+        widths,
+        draw(PUSHES),
+        varying,
+        draw(more),
+        draw(more),
+        draw(SMALL),
+        draw(st.booleans()),
+    )
 
 
 def _nodes(parts: st.SearchStrategy[tuple[Node, ...]]) -> st.SearchStrategy[Node]:
@@ -117,5 +129,6 @@ def graphs(draw: Any) -> Graph:
         draw(st.lists(_operands(), max_size=2).map(tuple)),
         draw(st.lists(NAMES, max_size=2).map(tuple)),
         draw(st.frozensets(VALUES, max_size=3)),
+        draw(st.lists(_nodes(parts), max_size=1).map(tuple)),
         draw(st.dictionaries(NAMES, NAMES, max_size=2)),
     )

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
+from dl4all.ops.core.expression import Expression, parse
 from dl4all.ops.core.gradient import Grad
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_view
 from dl4all.ops.core.op import (
@@ -178,6 +179,7 @@ class Elementwise(Op[P]):
         operands = tuple(p.name for p in parameters if "Array" in str(p.annotation))
         common_examples = (UNARY_EXAMPLES, BINARY_EXAMPLES, TERNARY_EXAMPLES)[len(operands) - 1]
         annotations = {p.name: str(p.annotation) for p in parameters if p.name not in operands}
+        self._glsl = dict(glsl)
         self.by_dtype: dict[str, Variants] = {}
         for dtype, expression in glsl.items():
             number_type = "float" if dtype == "float32" else "int"
@@ -225,6 +227,18 @@ class Elementwise(Op[P]):
             return body(*arrays, **arguments)  # type: ignore[arg-type]
 
         return in_one_dtype
+
+    def expression(self, dtype: str) -> Expression | None:
+        """The op's expression where it computes in a dtype; None if devices have no kernel for that.
+
+        Its names are ``x``, or ``a``, ``b`` and ``c``, for the operands, and ``p.NAME`` for the arguments.
+
+        >>> from dl4all import ops
+        >>> from dl4all.ops.core.expression import print_glsl
+        >>> print_glsl(ops.relu.expression("float32"))
+        'x < 0.0 ? 0.0 : x'
+        """
+        return parse(self._glsl[dtype]) if dtype in self._glsl else None
 
     def _promoted(self, operands: Sequence[Any]) -> np.dtype[Any]:
         """The dtype in which the op computes."""

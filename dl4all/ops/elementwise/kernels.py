@@ -223,8 +223,8 @@ def launch_elementwise(
             vec4 or (row_length >= MIN_ROW_LENGTH and row_length % variant.elements == 0)
         ):
             walk = RowWalk.ROWS
-            groups = _grid_over_rows(
-                row_length // variant.elements, numel // row_length, out.device, vec4=vec4
+            groups = grid_over_rows(
+                row_length // variant.elements, numel // row_length, out.device, short_rows_share=vec4
             )
             constant_rows = _constant_rows(axes, scalar_mask, len(operands))
         constants = (scalar_mask, max(used_axes, 1), int(walk), *((constant_rows,) if vec4 else ()))
@@ -243,13 +243,12 @@ def broadcast_view(tensor: TensorBase, shape: Shape) -> TensorBase:
     return view
 
 
-def _grid_over_rows(row_length: int, rows: int, device: Device, *, vec4: bool) -> Grid:
+def grid_over_rows(row_length: int, rows: int, device: Device, *, short_rows_share: bool) -> Grid:
     """Workgroups that stride over rows in y and along a row in x.
 
-    There are few in x, as each workgroup computes where its row starts. With `vec4`, short rows share a
-    workgroup.
+    There are few in x, as each workgroup computes where its row starts. Short rows may share a workgroup.
     """
-    rows_per_group = WORKGROUP_SIZE >> min((row_length - 1).bit_length(), 7) if vec4 else 1
+    rows_per_group = WORKGROUP_SIZE >> min((row_length - 1).bit_length(), 7) if short_rows_share else 1
     groups = rounded_groups(ceil_div(rows, rows_per_group), device)
     y = min(groups, MAX_GRID_SIZE, launching.STRIDED_GRID_CAP)
     x, _, _ = strided_grid(row_length, WORKGROUP_SIZE)

@@ -7,6 +7,7 @@ import numpy as np
 from dl4all.errors import DTypeError
 from dl4all.ops.core import float16
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.expression import Expression, parse
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tensor_base import DTYPES, Array, TensorBase, from_host
 from dl4all.ops.elementwise.kernels import (
@@ -40,6 +41,11 @@ CASTS: dict[tuple[str, str], Variants] = {
     for target in CASTABLE_DTYPES
 }
 """Kernels by the dtypes that they read and write."""
+
+
+def conversion_expression(source: str, target: str) -> Expression:
+    """What cast computes of an element ``x``, before the result is stored as an element of `target`."""
+    return parse(CONVERSION_EXPRESSIONS.get((source, target), "x"))
 
 
 def _infer_cast(input: TensorBase, dtype: str) -> Result:

@@ -1,0 +1,374 @@
+"""Epilogues: expressions that products, convolutions, normalisations and reductions compute of their results.
+
+The kernels of :data:`COORDINATES` include ``shaders/include/epilogue.glsl``. A variant of one that defines
+EPILOGUE stores an expression of each result and of elements of further operands, so that a bias, an
+activation or a residual connection costs no launch of its own and no trip through memory.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from dl4all.graph.graph import (
+    Argument,
+    Binding,
+    BoundLaunch,
+    Graph,
+    Node,
+    Operand,
+    Shape,
+    Value,
+    bound_bytes,
+)
+from dl4all.ops.core.expression import functions_of, print_glsl
+from dl4all.ops.core.launch import pack
+from dl4all.ops.core.op import REGISTRY
+from dl4all.ops.elementwise.declare import Elementwise
+from dl4all.ops.elementwise.kernels import MATH_FUNCTIONS
+from dl4all.runtime.requirements import MAX_BINDINGS
+from dl4all.runtime.spirv import Shader
+
+Coordinates = Literal["channel", "gemm", "linear", "none"]
+
+COORDINATES: dict[str, Coordinates] = {
+    "conv/depthwise.comp": "channel",
+    "conv/direct.comp": "channel",
+    "conv/implicit_gemm.comp": "channel",
+    "conv/winograd_repair.comp": "channel",
+    "conv/winograd_result.comp": "channel",
+    "conv/sum.comp": "none",
+    "linalg/add_slices.comp": "none",
+    "linalg/gemm.comp": "gemm",
+    "linalg/linear.comp": "linear",
+    "loss/cross_entropy_backward.comp": "none",
+    "normalization/batch_norm.comp": "none",
+    "normalization/batch_norm_backward.comp": "none",
+    "normalization/rows.comp": "none",
+    "normalization/rows_backward.comp": "none",
+    "reduce/reduce.comp": "none",
+    "reduce/softmax.comp": "none",
+    "reduce/softmax_backward.comp": "none",
+}
+"""The shaders that take an epilogue, and what ``row`` and ``column`` are in each."""
+
+MAX_OPERANDS = 4  # of an epilogue
+MAX_PUSH_BYTES = 128  # what every Vulkan device takes
+FLOAT32 = "float32"
+
+
+class Place(NamedTuple):
+    """Where an operand has the element for result `at`: at ``at // inner % period``."""
+
+    inner: int
+    period: int
+
+
+class Epilogue(NamedTuple):
+    """The statements of an epilogue, the operands that they read, and where each has its elements."""
+
+    statements: str
+    operands: tuple[Operand, ...]
+    places: tuple[Place, ...]
+    includes: frozenset[str]
+
+
+def is_anchor(node: Node) -> bool:
+    """Whether the kernels that write a node's result take an epilogue."""
+    result = node.result
+    return result is not None and is_dense(result) and _writers(node, result.value.buffer) is not None
+
+
+def is_dense(operand: Operand) -> bool:
+    """Whether an operand is float32 and contiguous from the start of its buffer on."""
+    return (
+        operand.dtype == FLOAT32
+        and operand.offset == 0
+        and place_of(operand, operand.shape) == Place(1, operand.elements)
+    )
+
+
+def place_of(operand: Operand, shape: Shape) -> Place | None:
+    """Where an operand that broadcasts to `shape` has the element of each of its elements.
+
+    Returns:
+        None where that is not one run of the operand's elements, each repeated and all of them repeated.
+
+    >>> bias = Operand(Value(1, 1), (3, 1, 1), "float32", (1, 1, 1))
+    >>> place_of(bias, (2, 3, 5, 7))
+    Place(inner=35, period=3)
+    """
+    missing = len(shape) - len(operand.shape)
+    if missing < 0:
+        return None
+    if any(own not in (1, size) for own, size in zip(operand.shape, shape[missing:], strict=True)):
+        return None
+    strides = (0,) * missing + tuple(
+        0 if own == 1 else stride for own, stride in zip(operand.shape, operand.strides, strict=True)
+    )
+    axes = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size > 1]
+    inner = period = 1
+    while axes and axes[-1][1] == 0:
+        inner *= axes.pop()[0]
+    while axes and axes[-1][1] == period:
+        period *= axes.pop()[0]
+    return None if any(stride for _, stride in axes) else Place(inner, period)
+
+
+def epilogue_of(first: Operand, nodes: Sequence[Node]) -> Epilogue | None:
+    """The epilogue that computes what elementwise nodes make of a result.
+
+    Args:
+        first: the result.
+        nodes: in order; the last one's result is stored, nobody else needs those of the others.
+
+    Returns:
+        None where an op, an operand or a dtype has no place in an epilogue.
+    """
+    writer = Statements(first.elements, {first.value: "v"})
+    if not nodes or not all(writer.add(node) for node in nodes) or len(writer.operands) > MAX_OPERANDS:
+        return None
+    if nodes[-1].result is None or nodes[-1].result.elements != first.elements:
+        return None
+    statements = " ".join((*writer.lines, f"return t{len(nodes) - 1};"))
+    return Epilogue(statements, tuple(writer.operands), tuple(writer.places), frozenset(writer.includes))
+
+
+class Statements:
+    """Writes the statements that compute elementwise nodes, node by node.
+
+    Args:
+        elements: of each node's result; results that the others broadcast may have one.
+        names: what the values are called that are not operands.
+    """
+
+    def __init__(self, elements: int, names: Mapping[Value, str]) -> None:
+        self.names = dict(names)
+        self.elements = elements
+        self.single: set[Value] = set()  # results of one element, which may be read for all
+        self.lines: list[str] = []
+        self.operands: list[Operand] = []
+        self.places: list[Place] = []
+        self.includes: set[str] = set()
+
+    def add(self, node: Node) -> bool:
+        """Add the statement of a node; returns whether that was possible."""
+        op, result = REGISTRY.get(node.op), node.result
+        expression = op.expression(FLOAT32) if isinstance(op, Elementwise) else None
+        if op is None or expression is None or result is None or _has_varying_words(node):
+            return False
+        if (
+            not is_dense(result)
+            or result.elements not in (1, self.elements)
+            or node.writes != (result.value,)
+        ):
+            return False
+        arguments = dict(node.arguments)
+        names = ("x",) if len(op.arrays) == 1 else ("a", "b", "c")[: len(op.arrays)]
+        operands = zip(names, node.operands, strict=True)
+        texts = {name: self._text(operand, result.shape) for name, operand in operands}
+        texts |= {f"p.{name}": number(arguments.get(name)) for name in op.arguments}
+        found = {name: text for name, text in texts.items() if text is not None}
+        if found.keys() != texts.keys():
+            return False
+        called = functions_of(expression)
+        self.includes |= {file for file, functions in MATH_FUNCTIONS.items() if called & set(functions)}
+        name = f"t{len(self.lines)}"
+        self.names[result.value] = name
+        if result.elements == 1:
+            self.single.add(result.value)
+        self.lines.append(f"const float {name} = {print_glsl(expression, found)};")
+        return True
+
+    def _text(self, operand: Argument, shape: Shape) -> str | None:
+        """How the statements call a node's operand; None if they cannot have it."""
+        if not isinstance(operand, Operand):
+            return number(operand)
+        if operand.value in self.names:
+            whole = is_dense(operand) and operand.elements == self.elements
+            whole = whole or (operand.value in self.single and not operand.offset)
+            return self.names[operand.value] if whole else None
+        place = place_of(operand, shape)
+        if place is None or operand.dtype != FLOAT32 or operand.offset:
+            return None
+        key = (operand.value, place)
+        known = [(other.value, where) for other, where in zip(self.operands, self.places, strict=True)]
+        if key in known:
+            return f"x{known.index(key)}"
+        self.operands.append(operand)
+        self.places.append(place)
+        return f"x{len(known)}"
+
+
+def with_epilogue(
+    graph: Graph, anchor: Node, nodes: Sequence[Node], max_bindings: int = MAX_BINDINGS
+) -> Node | None:
+    """One node that computes what an anchor and the elementwise nodes behind it compute.
+
+    Args:
+        graph: the graph of the nodes.
+        anchor: a node for which :func:`is_anchor` holds.
+        nodes: elementwise nodes, in order. The last one's result is that of the new node; nobody else needs
+            those of the anchor and the others.
+        max_bindings: how many buffers a dispatch may bind.
+
+    Returns:
+        None where the kernels cannot do it.
+    """
+    before, after = anchor.result, nodes[-1].result
+    if before is None or after is None:
+        return None
+    writers = _writers(anchor, before.value.buffer)
+    epilogue = epilogue_of(before, nodes)
+    if writers is None or epilogue is None:
+        return None
+    target = after.value.buffer
+    if any(operand.value.buffer == target for operand in epilogue.operands):
+        return None  # the operand would be overwritten while it is read
+    if target != before.value.buffer and any(value.buffer == target for value in anchor.reads):
+        return None
+    whole = whole_of(graph, target)
+    commands = []
+    for position, command in enumerate(anchor.commands):
+        if position in writers:
+            assert isinstance(command, BoundLaunch)
+            finished = _finished(graph, command, whole, epilogue, before.shape)
+            if finished is None or len(finished.bindings) > max_bindings:
+                return None
+            command = finished
+        commands.append(command)
+    written = tuple(after.value if value == before.value else value for value in anchor.writes)
+    operands = (*anchor.operands, *epilogue.operands)
+    reads = dict.fromkeys((*anchor.reads, *(operand.value for operand in epilogue.operands)))
+    return Node(
+        name="_".join((anchor.name, *(node.name for node in nodes))),
+        operands=tuple(operand for operand in operands if not _is_unread(operand, reads)),
+        result=after,
+        reads=tuple(reads),
+        writes=written,
+        commands=tuple(commands),
+        parts=(*(anchor.parts or (anchor,)), *nodes),
+        line=anchor.line,
+    )
+
+
+def _is_unread(operand: Argument, reads: Container[Value]) -> bool:
+    """Whether an op has asked for an operand's shape only; where the new node runs, it may be gone."""
+    return isinstance(operand, Operand) and operand.value not in reads
+
+
+def _writers(node: Node, buffer: int) -> frozenset[int] | None:
+    """The positions of the commands that write a node's result; None unless all of them take an epilogue.
+
+    No command may read the result, other than the one that repairs it: what is added up in several launches
+    is complete after the last only.
+    """
+    found = []
+    for position, command in enumerate(node.commands):
+        if not isinstance(command, BoundLaunch):
+            return None
+        bound = [piece.buffer for piece in command.bindings]
+        if buffer not in bound:
+            continue
+        shader = command.launch.shader
+        is_last = buffer not in bound[:-1] and command.bindings[-1].offset == 0
+        if not is_last or shader.path not in COORDINATES or "EPILOGUE" in dict(shader.defines):
+            return None
+        if command.writes != (False,) * (len(bound) - 1) + (True,):
+            return None
+        found.append(position)
+    return frozenset(found) or None
+
+
+def _finished(
+    graph: Graph, command: BoundLaunch, result: Binding, epilogue: Epilogue, shape: Shape
+) -> BoundLaunch | None:
+    """A launch with an epilogue, which writes to `result`."""
+    launch = command.launch
+    defines: dict[str, Any] = {"EPILOGUE": epilogue.statements, "OPERANDS": len(epilogue.operands)}
+    words: list[int] = []
+    declared = []
+    for number, place in enumerate(epilogue.places):
+        kind = _kind(command, place, shape)
+        defines[f"PLACE{number}"] = kind
+        if kind == "DIVIDED":
+            words += place
+            declared.append(f"uint inner{number}, period{number};")
+    push = launch.push + pack(*words)
+    if len(push) > MAX_PUSH_BYTES:
+        return None
+    defines["EPILOGUE_PUSH"] = " ".join(declared)
+    defines |= dict.fromkeys(epilogue.includes, 1)
+    own = (pair for pair in launch.shader.defines if pair[0] not in defines)
+    shader = Shader(
+        launch.shader.path, (*own, *((name, str(value)) for name, value in sorted(defines.items())))
+    )
+    extra = tuple(whole_of(graph, operand.value.buffer) for operand in epilogue.operands)
+    return replace(
+        command,
+        launch=replace(launch, shader=shader, push=push),
+        bindings=(*command.bindings[:-1], result, *extra),
+        writes=(*command.writes, *(False for _ in extra)),
+    )
+
+
+def whole_of(graph: Graph, buffer: int) -> Binding:
+    """All of a buffer, as commands bind it."""
+    return Binding(buffer, 0, bound_bytes(graph.buffers[buffer].nbytes))
+
+
+def _kind(command: BoundLaunch, place: Place, shape: Shape) -> str:
+    """How a kernel finds an operand's element: a PLACE of epilogue.glsl."""
+    inner, period = place
+    if period == 1:
+        return "ONE"
+    if place == Place(1, math.prod(shape)):
+        return "ELEMENT"
+    coordinates = COORDINATES[command.launch.shader.path]
+    push = command.launch.push
+    if coordinates == "channel" and len(shape) > 2 and place == Place(math.prod(shape[2:]), shape[1]):
+        return "ROW"
+    if coordinates == "linear":
+        rows, features = struct.unpack_from("<2I", push)
+        if place == Place(1, features):
+            return "COLUMN"
+        if inner == features and period >= rows:
+            return "ROW"
+    if coordinates == "gemm":
+        m, n, _, _, _, ldc, _, _, step, _, _, offset = struct.unpack_from("<12I", push)
+        if command.launch.groups[2] == 1:
+            step = 0
+        size = inner * period
+        if inner == ldc and m <= period and step % size == 0 and offset % size + n <= inner:
+            return "ROW"
+        if inner == 1 and n <= period and not any(distance % period for distance in (ldc, step, offset)):
+            return "COLUMN"
+    return "DIVIDED"
+
+
+def number(argument: Argument | Any) -> str | None:
+    """A number as a GLSL float that binds as tightly as a name; None for anything else.
+
+    >>> number(-0.1), number(2)
+    ('(-0.1)', '2.0')
+    """
+    if isinstance(argument, Operand) or not isinstance(argument, (int, float, np.number)):
+        return None
+    with np.errstate(over="ignore"):
+        value = np.float32(argument)
+    if not np.isfinite(value):
+        return f"uintBitsToFloat({value.view(np.uint32):#x}u)"
+    text = str(value)
+    text = text if re.search("[.e]", text) else f"{text}.0"
+    return f"({text})" if text.startswith("-") else text
+
+
+def _has_varying_words(node: Node) -> bool:
+    """Whether a number of the node is computed anew for each call."""
+    return any(not isinstance(command, BoundLaunch) or command.varying for command in node.commands)
