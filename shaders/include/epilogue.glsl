@@ -103,7 +103,18 @@ float epilogue(const float v, const uint at, const uint row, const uint column) 
 vec4 epilogue4(const vec4 v, const uint at, const uint row, const uint column) {
     return epilogue_of4(v EACH(READ_FOUR));
 }
+#undef EACH
+#undef FIRST
 #else
 #define epilogue(v, at, row, column) (v)
 #define epilogue4(v, at, row, column) (v)
+#endif
+
+// Of kernels that write VALUEs, which are four elements with FOURS; i counts these.
+#ifdef FOURS
+#if FOURS
+#define epilogue_value(v, i) epilogue4(v, 4 * (i), 0, 0)
+#else
+#define epilogue_value(v, i) epilogue(v, i, 0, 0)
+#endif
 #endif

@@ -1,4 +1,4 @@
-"""Epilogues: expressions that a product or a convolution computes of its results before it stores them.
+"""Epilogues: expressions that products, convolutions, normalisations and reductions compute of their results.
 
 The kernels of :data:`COORDINATES` include ``shaders/include/epilogue.glsl``. A variant of one that defines
 EPILOGUE stores an expression of each result and of elements of further operands, so that a bias, an
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -47,6 +47,14 @@ COORDINATES: dict[str, Coordinates] = {
     "linalg/add_slices.comp": "none",
     "linalg/gemm.comp": "gemm",
     "linalg/linear.comp": "linear",
+    "loss/cross_entropy_backward.comp": "none",
+    "normalization/batch_norm.comp": "none",
+    "normalization/batch_norm_backward.comp": "none",
+    "normalization/rows.comp": "none",
+    "normalization/rows_backward.comp": "none",
+    "reduce/reduce.comp": "none",
+    "reduce/softmax.comp": "none",
+    "reduce/softmax_backward.comp": "none",
 }
 """The shaders that take an epilogue, and what ``row`` and ``column`` are in each."""
 
@@ -123,19 +131,27 @@ def epilogue_of(first: Operand, nodes: Sequence[Node]) -> Epilogue | None:
     Returns:
         None where an op, an operand or a dtype has no place in an epilogue.
     """
-    writer = _Writer(first)
+    writer = Statements(first.elements, {first.value: "v"})
     if not nodes or not all(writer.add(node) for node in nodes) or len(writer.operands) > MAX_OPERANDS:
+        return None
+    if nodes[-1].result is None or nodes[-1].result.elements != first.elements:
         return None
     statements = " ".join((*writer.lines, f"return t{len(nodes) - 1};"))
     return Epilogue(statements, tuple(writer.operands), tuple(writer.places), frozenset(writer.includes))
 
 
-class _Writer:
-    """Writes the statements of an epilogue, node by node."""
+class Statements:
+    """Writes the statements that compute elementwise nodes, node by node.
 
-    def __init__(self, first: Operand) -> None:
-        self.names = {first.value: "v"}
-        self.elements = first.elements
+    Args:
+        elements: of each node's result; results that the others broadcast may have one.
+        names: what the values are called that are not operands.
+    """
+
+    def __init__(self, elements: int, names: Mapping[Value, str]) -> None:
+        self.names = dict(names)
+        self.elements = elements
+        self.single: set[Value] = set()  # results of one element, which may be read for all
         self.lines: list[str] = []
         self.operands: list[Operand] = []
         self.places: list[Place] = []
@@ -147,7 +163,11 @@ class _Writer:
         expression = op.expression(FLOAT32) if isinstance(op, Elementwise) else None
         if op is None or expression is None or result is None or _has_varying_words(node):
             return False
-        if not is_dense(result) or result.elements != self.elements or node.writes != (result.value,):
+        if (
+            not is_dense(result)
+            or result.elements not in (1, self.elements)
+            or node.writes != (result.value,)
+        ):
             return False
         arguments = dict(node.arguments)
         names = ("x",) if len(op.arrays) == 1 else ("a", "b", "c")[: len(op.arrays)]
@@ -161,6 +181,8 @@ class _Writer:
         self.includes |= {file for file, functions in MATH_FUNCTIONS.items() if called & set(functions)}
         name = f"t{len(self.lines)}"
         self.names[result.value] = name
+        if result.elements == 1:
+            self.single.add(result.value)
         self.lines.append(f"const float {name} = {print_glsl(expression, found)};")
         return True
 
@@ -170,6 +192,7 @@ class _Writer:
             return number(operand)
         if operand.value in self.names:
             whole = is_dense(operand) and operand.elements == self.elements
+            whole = whole or (operand.value in self.single and not operand.offset)
             return self.names[operand.value] if whole else None
         place = place_of(operand, shape)
         if place is None or operand.dtype != FLOAT32 or operand.offset:
@@ -210,7 +233,7 @@ def with_epilogue(
         return None  # the operand would be overwritten while it is read
     if target != before.value.buffer and any(value.buffer == target for value in anchor.reads):
         return None
-    whole = _whole(graph, target)
+    whole = whole_of(graph, target)
     commands = []
     for position, command in enumerate(anchor.commands):
         if position in writers:
@@ -282,11 +305,11 @@ def _finished(
         return None
     defines["EPILOGUE_PUSH"] = " ".join(declared)
     defines |= dict.fromkeys(epilogue.includes, 1)
+    own = (pair for pair in launch.shader.defines if pair[0] not in defines)
     shader = Shader(
-        launch.shader.path,
-        (*launch.shader.defines, *((name, str(value)) for name, value in sorted(defines.items()))),
+        launch.shader.path, (*own, *((name, str(value)) for name, value in sorted(defines.items())))
     )
-    extra = tuple(_whole(graph, operand.value.buffer) for operand in epilogue.operands)
+    extra = tuple(whole_of(graph, operand.value.buffer) for operand in epilogue.operands)
     return replace(
         command,
         launch=replace(launch, shader=shader, push=push),
@@ -295,7 +318,8 @@ def _finished(
     )
 
 
-def _whole(graph: Graph, buffer: int) -> Binding:
+def whole_of(graph: Graph, buffer: int) -> Binding:
+    """All of a buffer, as commands bind it."""
     return Binding(buffer, 0, bound_bytes(graph.buffers[buffer].nbytes))
 
 

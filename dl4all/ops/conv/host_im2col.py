@@ -11,19 +11,40 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.ops.conv.scratch import NEW, Scratch
 from dl4all.ops.conv.window import NDArray, Window, padded, taps, unpadded
 from dl4all.ops.core.tensor_base import Shape
 
-COLUMN_BYTES = 2**25
+COLUMN_BYTES = 2**25  # of the columns of whole images, for gradients
+BLOCK_BYTES = 2**20  # of the columns of some rows of results: as many as a core's cache holds
 
 
-def forward(x: NDArray, w: NDArray, win: Window, groups: int) -> NDArray:
-    """The convolution of images (N, C, ...) with filters (F, C / groups, ...)."""
-    filters, out_size = len(w), win.output_size(x.shape[2:])
-    result: NDArray = np.empty((len(x), filters, *out_size), x.dtype)
+def forward(
+    x: NDArray, w: NDArray, win: Window, groups: int, out: NDArray | None = None, scratch: Scratch = NEW
+) -> NDArray:
+    """The convolution of images (N, C, ...) with filters (F, C / groups, ...), in `out` if given."""
+    images, filters, out_size = len(x), len(w), win.output_size(x.shape[2:])
+    result: NDArray = np.empty((images, filters, *out_size), x.dtype) if out is None else out
     matrix = w.reshape(groups, filters // groups, math.prod(w.shape[1:]))
-    for portion, columns in _columns(x, win, out_size, groups):
-        result[portion] = np.matmul(matrix, columns).reshape(len(columns), filters, *out_size)
+    products = result.reshape(images, groups, filters // groups, math.prod(out_size))
+    if win.is_pointwise:
+        np.matmul(matrix, x.reshape(images, groups, matrix.shape[2], -1), out=products)
+        return result
+    padded_images = padded(x, win)
+    pixels = math.prod(out_size[1:])  # of a row of results
+    rows_at_a_time = max(1, BLOCK_BYTES // max(1, groups * matrix.shape[2] * pixels * x.itemsize))
+    for image in range(images):
+        for first in range(0, out_size[0], rows_at_a_time):
+            stop = min(first + rows_at_a_time, out_size[0])
+            shape = (x.shape[1], *win.kernel, stop - first, *out_size[1:])
+            columns = scratch.take("columns", shape, x.dtype)
+            for tap, part in taps(win, out_size):
+                start, step = part[2].start + first * win.stride[0], win.stride[0]
+                rows = slice(start, start + (stop - first - 1) * step + 1, step)
+                index: tuple[Any, ...] = (slice(None), *tap)
+                columns[index] = padded_images[(image, slice(None), rows, *part[3:])]
+            matrices = columns.reshape(groups, matrix.shape[2], (stop - first) * pixels)
+            np.matmul(matrix, matrices, out=products[image, ..., first * pixels : stop * pixels])
     return result
 
 

@@ -27,7 +27,7 @@ ROWS, COLUMNS, INNER = 6, 5, 4
 @pytest.fixture(autouse=True)
 def _many_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The null device allows four buffers, which leaves no room for operands."""
-    monkeypatch.setattr(module, "_max_bindings", lambda _: 8)
+    monkeypatch.setattr(module, "max_bindings", lambda _: 8)
 
 
 def _random(*shape: int) -> dl.Tensor:
