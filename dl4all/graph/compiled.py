@@ -7,6 +7,7 @@ call replays it. Whatever cannot be replayed runs as always, after one warning t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import warnings
@@ -19,12 +20,14 @@ from dl4all.graph.guards import Guards, Wrapper
 from dl4all.graph.specialization import Specialization, Traced, Untraceable
 from dl4all.graph.structure import flatten
 from dl4all.graph.trace import Tracer, run
-from dl4all.ops.core import tape
+from dl4all.ops.conv.algorithms import preferring_one_kernel
+from dl4all.ops.core import autotune, tape
 from dl4all.ops.core.vmap_hook import active_levels
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision
 from dl4all.runtime import fork
 from dl4all.scheduler import capture
 from dl4all.scheduler.check_mode import checks_at_once
+from dl4all.scheduler.device import Device
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -102,6 +105,28 @@ class Compiled(Wrapper, Generic[P, T]):
         device = next((t.device for t in (*tensors, *guards.tensors)), None)
         if device is None or device.simulated is not None:
             return self._function(*args, **kwargs)
+        first = key not in self._traces
+        with self._measures(device, first):
+            return self._trace_on(device, key, args, kwargs, tensors, guards)
+
+    def _measures(self, device: Device, first: bool) -> contextlib.ExitStack:
+        """What the mode asks for while a call is traced or compiled."""
+        stack = contextlib.ExitStack()
+        if self.mode == "reduce-overhead":
+            stack.enter_context(preferring_one_kernel())
+        elif self.mode == "max-autotune" and first and not device.is_host:
+            stack.enter_context(autotune.tuning(device))
+        return stack
+
+    def _trace_on(
+        self,
+        device: Device,
+        key: Hashable,
+        args: Any,
+        kwargs: dict[str, Any],
+        tensors: list[Any],
+        guards: Guards,
+    ) -> Any:
         tracer = Tracer(device)
         seen = {id(t): t for t in (*tensors, *guards.tensors) if t.requires_grad and t.device is device}
 
@@ -211,8 +236,9 @@ def compile(function: Callable[P, T], mode: Mode = "default") -> Compiled[P, T]:
 
     Args:
         function: takes and returns tensors, or tuples, lists and dicts of them, beside plain values.
-        mode: ``"default"``; ``"reduce-overhead"`` also tries the op codes where launches take
-            longest; ``"max-autotune"`` measures kernels for the shapes at hand before it compiles.
+        mode: ``"default"``; ``"reduce-overhead"`` prefers convolutions of one kernel, for networks whose
+            launches take longer than what they compute; ``"max-autotune"`` measures the kernels for the
+            shapes at hand in the first call, for at most a minute.
 
     Returns:
         A callable that computes the same. ``reset()`` frees what it has compiled.
