@@ -17,6 +17,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar
 from dl4all.errors import ArgumentError, DeviceLostError, Dl4allError, GradientError
 from dl4all.graph.differentiation import Backward, capture_backward, is_differentiable
 from dl4all.graph.guards import Guards, Wrapper
+from dl4all.graph.progress import shown_when_long
 from dl4all.graph.specialization import Specialization, Traced, Untraceable
 from dl4all.graph.structure import flatten
 from dl4all.graph.trace import Tracer, run
@@ -88,6 +89,9 @@ class Compiled(Wrapper, Generic[P, T]):
         finally:
             capture.lock.release()
 
+    def _name(self) -> str:
+        return getattr(self._function, "__name__", type(self._function).__name__)
+
     def wrapped(self) -> Any:
         return self._function
 
@@ -155,7 +159,8 @@ class Compiled(Wrapper, Generic[P, T]):
             self._give_up(key, f"was called in {MOST_SPECIALIZATIONS} ways already, which stay compiled")
             return
         try:
-            made = Specialization(found, self.mode)
+            with shown_when_long(f"compiling {self._name()}"):
+                made = Specialization(found)
         except DeviceLostError:
             raise
         except Dl4allError as error:
@@ -168,9 +173,10 @@ class Compiled(Wrapper, Generic[P, T]):
         self._given_up[key] = why
         if why not in self._warned:
             self._warned.add(why)
-            name = getattr(self._function, "__name__", type(self._function).__name__)
             warnings.warn(
-                f"[compile] {name} {why}; it runs uncompiled", CompileWarning, stacklevel=_caller_level()
+                f"[compile] {self._name()} {why}; it runs uncompiled",
+                CompileWarning,
+                stacklevel=_caller_level(),
             )
 
 

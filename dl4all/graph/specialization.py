@@ -119,7 +119,7 @@ class Traced:
 class Specialization:
     """A compiled graph, and when it may be used."""
 
-    def __init__(self, found: Traced, mode: str) -> None:
+    def __init__(self, found: Traced) -> None:
         tracer = found.tracer
         self.guards = found.guards
         self._conditions = tracer.conditions
