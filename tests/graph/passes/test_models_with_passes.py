@@ -1,4 +1,4 @@
-"""Models compiled with all passes, with each alone, and without each, compute what they compute uncompiled."""
+"""Models with all passes, with each alone, and without each compute what they compute uncompiled."""
 
 from __future__ import annotations
 
