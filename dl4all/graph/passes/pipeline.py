@@ -13,6 +13,7 @@ from dl4all.graph.passes.algebraic_simplification import algebraic_simplificatio
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
 from dl4all.graph.passes.common_commands import common_commands
 from dl4all.graph.passes.common_subexpressions import common_subexpressions
+from dl4all.graph.passes.concatenation import concatenation
 from dl4all.graph.passes.constant_folding import constant_folding
 from dl4all.graph.passes.dead_code import dead_code
 from dl4all.graph.passes.elementwise_fusion import elementwise_fusion
@@ -42,6 +43,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("algebraic_simplification", algebraic_simplification),
     Pass("slice_gradients", slice_gradients),
     Pass("common_subexpressions", common_subexpressions),
+    Pass("concatenation", concatenation),
     Pass("dead_code", dead_code),
     Pass("batch_norm_folding", batch_norm_folding),
     # Fusion goes from the largest kernels to the smallest.
