@@ -3,6 +3,8 @@
 Where a call uses several slices of a tensor, such as queries, keys and values that one product has computed,
 each gradient is put into zeros of the tensor's shape, and these are added. Slices that do not overlap need
 neither zeros nor sums. If the sum is only copied to another layout then, its parts are written there at once.
+Those that lie in one tensor already, and sums with holes, are left to
+:mod:`dl4all.graph.passes.slice_gradients`.
 """
 
 from __future__ import annotations
@@ -135,6 +137,8 @@ class _Search:
             pairs.append((Operand(target.value, shape, target.dtype, steps, offset), source))
             if not self._stays(source.value, last):
                 return None
+        if len({source.value for _, source in pairs}) == 1:
+            return None  # slice_gradients may read it where it lies
         try:
             commands = draft.copies(pairs)
         except (CannotRecapture, Dl4allError):

@@ -41,9 +41,9 @@ PASSES: tuple[Pass, ...] = (
     # What is known of single ops comes first: later passes see fewer and simpler ones.
     Pass("constant_folding", constant_folding),
     Pass("algebraic_simplification", algebraic_simplification),
+    Pass("concatenation", concatenation),
     Pass("slice_gradients", slice_gradients),
     Pass("common_subexpressions", common_subexpressions),
-    Pass("concatenation", concatenation),
     Pass("dead_code", dead_code),
     Pass("batch_norm_folding", batch_norm_folding),
     # Fusion goes from the largest kernels to the smallest.
