@@ -13,6 +13,7 @@ from dl4all.graph.passes.algebraic_simplification import algebraic_simplificatio
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
 from dl4all.graph.passes.common_commands import common_commands
 from dl4all.graph.passes.common_subexpressions import common_subexpressions
+from dl4all.graph.passes.concatenation import concatenation
 from dl4all.graph.passes.constant_folding import constant_folding
 from dl4all.graph.passes.dead_code import dead_code
 from dl4all.graph.passes.elementwise_fusion import elementwise_fusion
@@ -40,6 +41,7 @@ PASSES: tuple[Pass, ...] = (
     # What is known of single ops comes first: later passes see fewer and simpler ones.
     Pass("constant_folding", constant_folding),
     Pass("algebraic_simplification", algebraic_simplification),
+    Pass("concatenation", concatenation),
     Pass("slice_gradients", slice_gradients),
     Pass("common_subexpressions", common_subexpressions),
     Pass("dead_code", dead_code),
