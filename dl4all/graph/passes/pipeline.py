@@ -46,6 +46,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("common_subexpressions", common_subexpressions),
     Pass("dead_code", dead_code),
     Pass("batch_norm_folding", batch_norm_folding),
+    # What is done to all parameters alike, before fusion takes parts of it.
+    Pass("optimizer_fusion", optimizer_fusion),
     # Fusion goes from the largest kernels to the smallest.
     Pass("winograd_repairs", winograd_repairs),
     Pass("epilogues", epilogues),
@@ -54,7 +56,6 @@ PASSES: tuple[Pass, ...] = (
     Pass("whole_copies", whole_copies),
     Pass("elementwise_fusion", elementwise_fusion),
     Pass("recomputation", recomputation),
-    Pass("optimizer_fusion", optimizer_fusion),
     # Single kernels of ops that were not the same as a whole.
     Pass("common_commands", common_commands),
     # What is left of work that does not change from call to call leaves the graph.
