@@ -9,13 +9,25 @@ layout(push_constant) uniform Push {
     uint rows, size, inner, lanes, columns;
     float smoothing;
     uint g_offset, x_offset;
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
+#ifdef PROLOGUE
+    PROLOGUE_PUSH
+#endif
 } p;
+#define FIRST_OPERAND 4
+#include "epilogue.glsl"
 #include "rows.glsl"
 
 layout(binding = 0) readonly buffer G { float g[]; };
 layout(binding = 1) readonly buffer X { VALUE x[]; };
 layout(binding = 2) readonly buffer Target { int target[]; };
 layout(binding = 3) writeonly buffer Y { VALUE y[]; };
+
+#define SOURCE(i) g[p.g_offset + i]
+#define SOURCE_FOURS 0
+#include "prologue.glsl"
 
 #if WEIGHT
 float weight_of(uint c) {
@@ -62,13 +74,13 @@ void main() {
     if (row() >= p.rows) return;
     if (!is_finite(max_score)) sum = not_a_number();
     const int target_class = target[row()];
-    const float gradient = g[p.g_offset + row()];
+    const float gradient = prologue(row());
     const float target_weight = target_class < 0 ? 0.0 : (1.0 - p.smoothing) * weight_of(uint(target_class));
     const float share = p.smoothing / float(p.size * WIDTH);
     const float factor = target_weight + share * weight_sum;
     for (uint c = first(); c < end; c += step()) {
         const VALUE others = exp(x[p.x_offset + start + c * p.inner] - max_score) / sum * factor - share * weight(c);
         const VALUE value = mix(others, others - target_weight, is_class(c, target_class)) * gradient;
-        y[start + c * p.inner] = target_class < 0 ? VALUE(0.0) : value;
+        y[start + c * p.inner] = epilogue_value(target_class < 0 ? VALUE(0.0) : value, start + c * p.inner);
     }
 }

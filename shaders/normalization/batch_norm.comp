@@ -21,16 +21,27 @@ layout(binding = 2) writeonly buffer Y { VALUE y[]; };
 #endif
 layout(push_constant) uniform Push {
     uint n, channels, inner, x_offset, bias_offset;
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
+#ifdef PROLOGUE
+    PROLOGUE_PUSH
+#endif
 } p;
+#define FIRST_OPERAND (BIAS + 3)
+#include "epilogue.glsl"
+#define SOURCE(i) x[p.x_offset + i]
+#define SOURCE_FOURS FOURS
+#include "prologue.glsl"
 
 void main() {
     const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
     for (uint i = gl_GlobalInvocationID.x; i < p.n; i += step) {
         const uint c = divided(divided(i, p.inner).x, p.channels).y;
-        VALUE value = (x[p.x_offset + i] - folded[c]) * folded[p.channels + c];
+        VALUE value = (prologue(i) - folded[c]) * folded[p.channels + c];
 #if BIAS
         value += bias[p.bias_offset + c];
 #endif
-        y[i] = value;
+        y[i] = epilogue_value(value, i);
     }
 }

@@ -10,6 +10,9 @@
 layout(push_constant) uniform Push {
     uint rows, size, inner, lanes, columns;
     uint channels, cuts, x_offset, g_offset, fold_elements, folds;
+#ifdef PROLOGUE
+    PROLOGUE_PUSH
+#endif
 } p;
 #include "rows.glsl"
 #include "divide.glsl"
@@ -20,6 +23,14 @@ layout(binding = 1) readonly buffer G { VALUE g[]; };
 layout(binding = 2) readonly buffer Folded { float folded[]; };
 #endif
 layout(binding = 1 + 2 * SUMS) writeonly buffer Y { float y[]; };
+
+#if SUMS
+#define SOURCE(i) g[p.g_offset + i]
+#else
+#define SOURCE(i) x[p.x_offset + i]
+#endif
+#define SOURCE_FOURS FOURS
+#include "prologue.glsl"
 
 void main() {
     const uint start = row() * p.size;
@@ -33,19 +44,19 @@ void main() {
     const float scale = end == 0 ? 0.0 : folded[p.folds + fold];
     VALUE sum = VALUE(0.0), product = VALUE(0.0);
     for (uint i = first(); i < end; i += step()) {
-        const VALUE gradient = g[p.g_offset + start + i];
+        const VALUE gradient = prologue(start + i);
         sum += gradient;
         product += gradient * ((x[p.x_offset + start + i] - mean) * scale);
     }
     result = vec2(total(sum), total(product));
 #else
     VALUE sum = VALUE(0.0);
-    for (uint i = first(); i < end; i += step()) sum += x[p.x_offset + start + i];
+    for (uint i = first(); i < end; i += step()) sum += prologue(start + i);
     const float count = float(p.size * WIDTH);
     const float mean = total(sum) / count;
     VALUE squares = VALUE(0.0);
     for (uint i = first(); i < end; i += step()) {
-        const VALUE d = x[p.x_offset + start + i] - mean;
+        const VALUE d = prologue(start + i) - mean;
         squares += d * d;
     }
     result = vec2(mean, total(squares) / count);

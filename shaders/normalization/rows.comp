@@ -9,13 +9,21 @@
 // Row normalisation of x (rows, size): minus the mean, over the standard deviation; without CENTER, over the root mean
 // square. With WEIGHT the result is multiplied by the weight of the element's channel, with BIAS its bias is
 // added. Three passes: mean, variance, result. FOLD: y is only the means of the rows, then their scales, which the sums
-// over channels need.
+// over channels need. STATISTICS: a binding for these beside y.
 layout(push_constant) uniform Push {
     uint rows, size, inner, lanes, columns;
     uint channels, channel_elements;
     float eps;
     uint x_offset, weight_offset, bias_offset;
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
+#ifdef PROLOGUE
+    PROLOGUE_PUSH
+#endif
 } p;
+#define FIRST_OPERAND (WEIGHT + BIAS + 2)
+#include "epilogue.glsl"
 #include "rows.glsl"
 #include "channels.glsl"
 
@@ -32,7 +40,14 @@ layout(binding = 1) writeonly buffer Y { float y[]; };
 layout(binding = WEIGHT + BIAS + 1) writeonly buffer Y { VALUE y[]; };
 #endif
 
-#define LOAD(i) x[p.x_offset + start + (i)]
+#ifdef STATISTICS
+layout(binding = STATISTICS) writeonly buffer Statistics { float statistics[]; };
+#endif
+
+#define SOURCE(i) x[p.x_offset + i]
+#define SOURCE_FOURS FOURS
+#include "prologue.glsl"
+#define LOAD(i) prologue(start + (i))
 
 void main() {
     SKIP_NO_ROW();
@@ -58,6 +73,12 @@ void main() {
         y[p.rows + row()] = scale;
     }
 #else
+#ifdef STATISTICS
+    if (row() < p.rows && first() == 0) {
+        statistics[row()] = mean;
+        statistics[p.rows + row()] = scale;
+    }
+#endif
     const uint channel = channel_of(start);
     EACH(k, i) {
         if (IN_ROW(i)) {
@@ -68,7 +89,7 @@ void main() {
 #if BIAS
             value += OF_CHANNEL(bias, p.bias_offset, channel, i);
 #endif
-            y[start + i] = value;
+            y[start + i] = epilogue_value(value, start + i);
         }
     }
 #endif

@@ -13,7 +13,15 @@ layout(push_constant) uniform Push {
     uint channels, channel_elements;
     float eps;
     uint g_offset, x_offset, weight_offset;
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
+#ifdef PROLOGUE
+    PROLOGUE_PUSH
+#endif
 } p;
+#define FIRST_OPERAND (WEIGHT + 3)
+#include "epilogue.glsl"
 #include "rows.glsl"
 #include "channels.glsl"
 
@@ -24,11 +32,14 @@ layout(binding = 2) readonly buffer Weight { VALUE weight[]; };
 #endif
 layout(binding = WEIGHT + 2) writeonly buffer Y { VALUE y[]; };
 
+#define SOURCE(i) g[p.g_offset + i]
+#define SOURCE_FOURS FOURS
+#include "prologue.glsl"
 #define LOAD_X(i) x[p.x_offset + start + (i)]
 #if WEIGHT
-#define LOAD_G(i) (g[p.g_offset + start + (i)] * OF_CHANNEL(weight, p.weight_offset, channel, i))
+#define LOAD_G(i) (prologue(start + (i)) * OF_CHANNEL(weight, p.weight_offset, channel, i))
 #else
-#define LOAD_G(i) g[p.g_offset + start + (i)]
+#define LOAD_G(i) prologue(start + (i))
 #endif
 
 void main() {
@@ -65,6 +76,6 @@ void main() {
     EACH(k, i) {
         const VALUE normalised = (KEPT(kept_x, LOAD_X, k, i) - mean) * scale;
         const VALUE value = scale * (KEPT(kept_g, LOAD_G, k, i) - mean_term - normalised * scale_term);
-        if (IN_ROW(i)) y[start + i] = value;
+        if (IN_ROW(i)) y[start + i] = epilogue_value(value, start + i);
     }
 }

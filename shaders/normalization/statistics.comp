@@ -12,6 +12,9 @@ const uint SIZE = 128;
 layout(local_size_x = 128) in;
 layout(push_constant) uniform Push {
     uint outer, groups, inner, slice, slices, x_offset;
+#ifdef PROLOGUE
+    PROLOGUE_PUSH
+#endif
 } p;
 #include "divide.glsl"
 #include "tree.glsl"
@@ -19,9 +22,13 @@ layout(push_constant) uniform Push {
 layout(binding = 0) readonly buffer X { VALUE x[]; };
 layout(binding = 1) writeonly buffer Y { float y[]; };
 
+#define SOURCE(i) x[p.x_offset + i]
+#define SOURCE_FOURS FOURS
+#include "prologue.glsl"
+
 VALUE element(uint t, uint group) {
     const uvec2 outer_inner = divided(t, p.inner);
-    return x[p.x_offset + (outer_inner.x * p.groups + group) * p.inner + outer_inner.y];
+    return prologue((outer_inner.x * p.groups + group) * p.inner + outer_inner.y);
 }
 
 void main() {

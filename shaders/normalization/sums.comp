@@ -11,6 +11,9 @@ const uint SIZE = 128;
 layout(local_size_x = 128) in;
 layout(push_constant) uniform Push {
     uint outer, channels, inner, slice, slices, row, rows, g_offset, x_offset;
+#ifdef PROLOGUE
+    PROLOGUE_PUSH
+#endif
 } p;
 #include "divide.glsl"
 #include "tree.glsl"
@@ -19,6 +22,10 @@ layout(binding = 0) readonly buffer G { VALUE g[]; };
 layout(binding = 1) readonly buffer X { VALUE x[]; };
 layout(binding = 2) readonly buffer Folded { float folded[]; };
 layout(binding = 3) writeonly buffer Y { float y[]; };
+
+#define SOURCE(i) g[p.g_offset + i]
+#define SOURCE_FOURS FOURS
+#include "prologue.glsl"
 
 void main() {
     const uint column = gl_LocalInvocationID.x % COLUMNS;
@@ -39,7 +46,7 @@ void main() {
 #else
             const uint fold = channel;
 #endif
-            const VALUE gradient = g[p.g_offset + i];
+            const VALUE gradient = prologue(i);
             sum_each += gradient;
             product_each += gradient * ((x[p.x_offset + i] - folded[fold]) * folded[p.rows + fold]);
         }

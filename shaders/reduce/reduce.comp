@@ -50,7 +50,15 @@ layout(push_constant) uniform Push {
     uint sizes[REDUCED];
     uint strides[REDUCED];
 #endif
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
+#ifdef PROLOGUE
+    PROLOGUE_PUSH
+#endif
 } p;
+#define FIRST_OPERAND 2
+#include "epilogue.glsl"
 #if POWER
 #include "math/power.glsl"
 #endif
@@ -75,11 +83,22 @@ State accumulate(uint o, uint first, uint last, uint step) {
 }
 #else
 #if SUBGROUPS
-#define LOAD(at) x[at]
-#define FIRST(at) x[at].x
+#define ELEMENT_AT(at) x[at]
+#else
+#define ELEMENT_AT(at) uintBitsToFloat(x[at])
+#endif
+#ifdef PROLOGUE
+#define SOURCE(i) ELEMENT_AT(p.x_offset + i)
+#define SOURCE_FOURS SUBGROUPS
+#include "prologue.glsl"
+#define LOAD(at) prologue((at) - p.x_offset)
+#else
+#define LOAD(at) ELEMENT_AT(at)
+#endif
+#if SUBGROUPS
+#define FIRST(at) LOAD(at).x
 #define TAKE(s, value, i) merge(s, four(value, 4 * (i)))
 #else
-#define LOAD(at) uintBitsToFloat(x[at])
 #define FIRST(at) LOAD(at)
 #define TAKE(s, value, i) take(s, value, i)
 #endif
@@ -224,7 +243,7 @@ void main() {
         y[2 * o] = RESULT(all);
         y[2 * o + 1] = 0;
 #else
-        y[o] = floatBitsToUint(RESULT(all));
+        y[o] = floatBitsToUint(epilogue(RESULT(all), o, 0, 0));
 #endif
     }
 }

@@ -10,13 +10,24 @@
 // sum of exponentials, result.
 layout(push_constant) uniform Push {
     uint rows, size, inner, lanes, columns, x_offset;
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
+#ifdef PROLOGUE
+    PROLOGUE_PUSH
+#endif
 } p;
+#define FIRST_OPERAND 2
+#include "epilogue.glsl"
 #include "rows.glsl"
 
 layout(binding = 0) readonly buffer X { VALUE x[]; };
 layout(binding = 1) writeonly buffer Y { VALUE y[]; };
 
-#define LOAD(i) x[p.x_offset + row_start + (i) * p.inner]
+#define SOURCE(i) x[p.x_offset + i]
+#define SOURCE_FOURS FOURS
+#include "prologue.glsl"
+#define LOAD(i) prologue(row_start + (i) * p.inner)
 
 void main() {
     SKIP_NO_ROW();
@@ -39,6 +50,6 @@ void main() {
 #else
         const VALUE value = exp(KEPT(kept, LOAD, k, i) - high) / sum;
 #endif
-        if (IN_ROW(i)) y[row_start + i * p.inner] = value;
+        if (IN_ROW(i)) y[row_start + i * p.inner] = epilogue_value(value, row_start + i * p.inner);
     }
 }

@@ -10,14 +10,25 @@
 // the middle axis of g and y (outer, size, inner).
 layout(push_constant) uniform Push {
     uint rows, size, inner, lanes, columns, g_offset, y_offset;
+#ifdef EPILOGUE
+    EPILOGUE_PUSH
+#endif
+#ifdef PROLOGUE
+    PROLOGUE_PUSH
+#endif
 } p;
+#define FIRST_OPERAND 3
+#include "epilogue.glsl"
 #include "rows.glsl"
 
 layout(binding = 0) readonly buffer G { VALUE g[]; };
 layout(binding = 1) readonly buffer Y { VALUE y[]; };
 layout(binding = 2) writeonly buffer Z { VALUE z[]; };
 
-#define LOAD_G(i) g[p.g_offset + row_start + (i) * p.inner]
+#define SOURCE(i) g[p.g_offset + i]
+#define SOURCE_FOURS FOURS
+#include "prologue.glsl"
+#define LOAD_G(i) prologue(row_start + (i) * p.inner)
 #define LOAD_Y(i) y[p.y_offset + row_start + (i) * p.inner]
 
 void main() {
@@ -41,6 +52,6 @@ void main() {
 #else
         const VALUE value = KEPT(kept_y, LOAD_Y, k, i) * (KEPT(kept_g, LOAD_G, k, i) - sum);
 #endif
-        if (IN_ROW(i)) z[row_start + i * p.inner] = value;
+        if (IN_ROW(i)) z[row_start + i * p.inner] = epilogue_value(value, row_start + i * p.inner);
     }
 }

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pytest
+
 import dl4all as dl
 from dl4all.graph import trace
 from dl4all.graph.graph import Graph
 from dl4all.scheduler import capture
+from tests.conftest import need
 from tests.support.graph_execution import Execution
 from tests.support.operands import NDArray
+
+
+def need_bindings(count: int) -> None:
+    """Skip the test where vulkan:0 is missing, or binds fewer buffers at once, as the least device does."""
+    need("vulkan:0")
+    if dl.device("vulkan:0").info.limits.storage_buffers < count:
+        pytest.skip(f"vulkan:0 binds fewer than {count} buffers")
 
 
 class Traced(NamedTuple):

@@ -30,6 +30,8 @@ class Execution:
         self.storages: dict[int, Storage] = {}
         for number, buffer in graph.buffers.items():
             tensor = dl.tensor(np.full(-(-buffer.nbytes // 4) or 1, np.nan, np.float32), device=self.device)
+            if number in graph.contents:
+                tensor = dl.tensor(np.frombuffer(graph.contents[number], np.uint8), device=self.device)
             if number in contents:
                 tensor = dl.tensor(np.ascontiguousarray(contents[number]), device=self.device)
             self.storages[number] = tensor.storage

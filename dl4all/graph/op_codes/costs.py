@@ -22,12 +22,12 @@ CLEAR_WIN = 0.9
 """Share of the time of kernels that programs may take at most, as the figures are estimates."""
 COSTS = {
     "flat": (0.25e-6, 0.07e-6),
-    "strided": (2.4e-6, 0.13e-6),
-    "function": (2.4e-6, 0.41e-6),
-    "reduction": (2.4e-6, 0.05e-6),
-    "product": (2.4e-6, 0.035e-6),
-    "rows": (2.4e-6, 0.1e-6),
-    "transfer": (0.3e-6, 0.03e-6),
+    "strided": (1.5e-6, 0.12e-6),
+    "function": (1.5e-6, 0.4e-6),
+    "reduction": (1.5e-6, 0.05e-6),
+    "product": (1.5e-6, 0.035e-6),
+    "rows": (1.5e-6, 0.1e-6),
+    "transfer": (0.35e-6, 0.03e-6),
 }
 """Seconds of an instruction, and of a round of its loop."""
 

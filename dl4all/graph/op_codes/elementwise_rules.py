@@ -1,7 +1,7 @@
 """Elementwise ops as sequences of instructions, written in the assembler's language.
 
-y is the result, a, b and c are the operands, t and u temporary registers; ``{name}`` is an argument of the op.
-As the result may lie in an operand's memory, only the last instruction writes y.
+y is the result, a, b and c are the operands, t, u and v temporary registers; ``{name}`` is an argument of the
+op. As the result may lie in an operand's memory, only the last instruction writes y.
 """
 
 from __future__ import annotations

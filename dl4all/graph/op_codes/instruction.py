@@ -150,9 +150,7 @@ def flags_of(program: Program, instruction: Instruction) -> Flag:
     flat = result.strides == contiguous(result.sizes)
     steps = zip(instruction.operands, (Flag.A_STAYS, Flag.B_STAYS, Flag.C_STAYS), strict=False)
     for operand, stays in steps:
-        strides = (
-            program.registers[operand.position].strides if operand.kind == "register" else NO_STRIDES
-        )
+        strides = program.registers[operand.position].strides if operand.kind == "register" else NO_STRIDES
         if any(strides):
             flags &= ~stays
             flat = flat and strides == result.strides

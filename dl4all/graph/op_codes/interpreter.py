@@ -17,8 +17,10 @@ PUSH_WORDS = 2
 
 
 class Variant(NamedTuple):
-    """An interpreter: how many tensors outside a dispatch of it can reach, its invocations, and the size of the
-    tiles in which these multiply matrices together; 0: each computes elements by itself."""
+    """An interpreter: how many tensors outside a dispatch can reach, its invocations, and the size of tiles.
+
+    In tiles invocations multiply matrices together; where the size is 0, each computes elements by itself.
+    """
 
     buffers: int
     invocations: int

@@ -1,7 +1,7 @@
 """Lowering: nodes of a graph to programs that the interpreter runs.
 
-Nodes that have instructions, and follow each other, become one node, whose commands are a few dispatches of the
-interpreter. The others stay as they are.
+Nodes that have instructions, and follow each other, become one node, whose commands are a few dispatches of
+the interpreter. The others stay as they are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from dl4all.graph.graph import (
     Binding,
-    BoundFill,
     BoundLaunch,
     Buffer,
     Graph,
@@ -48,7 +47,7 @@ class Lowered:
 def lower(graph: Graph, variant: Variant) -> Lowered:
     """Replace runs of nodes by programs for an interpreter.
 
-    Programs lie in buffers of kind ``derived``, which the preamble fills.
+    Programs are constants, whose bytes the graph holds.
 
     Example:
         >>> import dl4all as dl
@@ -69,7 +68,7 @@ def lower(graph: Graph, variant: Variant) -> Lowered:
     reasons = {position: why for position, node in enumerate(graph.nodes) if (why := reason(graph, node))}
     runs = _runs(graph, reasons)
     numbers = itertools.count(max(graph.buffers, default=-1) + 1)
-    buffers, preamble, programs = dict(graph.buffers), list(graph.preamble), list[Program]()
+    buffers, contents, programs = dict(graph.buffers), dict(graph.contents), list[Program]()
     nodes: list[Node] = []
     for run in runs:
         if len(run) < FEWEST or reasons.keys() & set(run):
@@ -83,13 +82,13 @@ def lower(graph: Graph, variant: Variant) -> Lowered:
             continue
         code, arena = next(numbers), next(numbers)
         words = words_of(program)
-        buffers[code] = Buffer(code, words.nbytes, "derived", "program")
+        buffers[code] = Buffer(code, words.nbytes, "constant", "program")
         buffers[arena] = Buffer(arena, 4 * emitter.words, "temporary", "arena of the program")
-        preamble.append(_written(code, [int(word) for word in words]))
+        contents[code] = words.tobytes()
         programs.append(program)
         commands = tuple(_launch(graph, d, emitter, variant, code, arena, buffers) for d in dispatches)
         nodes.append(_node(graph, run, commands, code, arena))
-    lowered = replace(graph, buffers=buffers, preamble=tuple(preamble)).with_nodes(nodes)
+    lowered = replace(graph, buffers=buffers, contents=contents).with_nodes(nodes)
     return Lowered(lowered, tuple(programs), reasons)
 
 
@@ -182,16 +181,6 @@ def _outside(graph: Graph, run: Sequence[int]) -> set[int]:
     return used
 
 
-def _written(number: int, words: list[int]) -> Node:
-    """The node of the preamble that writes a program."""
-    fills, position = list[BoundFill](), 0
-    for word, same in itertools.groupby(words):
-        count = len(list(same))
-        fills.append(BoundFill(Binding(number, 4 * position, 4 * count), word))
-        position += count
-    return Node("program", writes=(Value(number, 1),), commands=tuple(fills))
-
-
 def _launch(
     graph: Graph,
     dispatch: Dispatch,
@@ -219,9 +208,7 @@ def _launch(
     )
 
 
-def _node(
-    graph: Graph, run: Sequence[int], commands: tuple[BoundLaunch, ...], code: int, arena: int
-) -> Node:
+def _node(graph: Graph, run: Sequence[int], commands: tuple[BoundLaunch, ...], code: int, arena: int) -> Node:
     """The node of a program, in place of those that it runs."""
     parts = tuple(graph.nodes[position] for position in run)
     outside = _outside(graph, run)
@@ -230,7 +217,7 @@ def _node(
     last = {value.buffer: value for node in parts for value in node.writes if value.buffer in outside}
     return Node(
         "op codes",
-        reads=(Value(code, 1), *reads),
+        reads=(Value(code, 0), *reads),
         writes=(Value(arena, 1), *last.values()),
         commands=commands,
         parts=parts,

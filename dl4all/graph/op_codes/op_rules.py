@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from dl4all.graph.graph import BoundFill, BoundLaunch, Node
+from dl4all.graph.graph import BoundFill, BoundLaunch, MultiTensorLaunch, Node
 from dl4all.graph.graph import Operand as TensorView
 from dl4all.graph.op_codes.elementwise_rules import RULES
 from dl4all.graph.op_codes.emitter import Emitter, Source, Unsupported
@@ -38,6 +38,10 @@ def emit_node(emitter: Emitter, node: Node) -> None:
         raise Unsupported("writes more than its result")
     if any(operand.dtype != "float32" for operand in (result, *node.tensors)):
         raise Unsupported("computes with other elements than float32")
+    if any(isinstance(c, BoundLaunch | MultiTensorLaunch) and c.varying for c in node.commands):
+        raise Unsupported("takes numbers that change from call to call")
+    if node.op not in RULES and any(o.value.buffer == result.value.buffer for o in node.tensors):
+        raise Unsupported("writes over its operand")
     for operand in node.tensors:
         emitter.read(operand.value.buffer)
     emitter.write(result.value.buffer, math.prod(result.shape))
@@ -52,6 +56,10 @@ def _emit_elementwise(emitter: Emitter, node: Node, result: TensorView, argument
     shape, strides = merge_axes(result.shape, [*tensors, result.strides])
     if len(shape) > AXES:
         raise Unsupported(f"has {len(shape)} axes")
+    own = strides[-1], result.offset
+    for tensor, steps in zip(node.tensors, strides, strict=False):
+        if tensor.value.buffer == result.value.buffer and (steps, tensor.offset) != own:
+            raise Unsupported("writes over elements that it has yet to read")
     views = iter(
         [emitter.view(o, shape, steps) for o, steps in zip((*node.tensors, result), strides, strict=True)]
     )
@@ -61,7 +69,8 @@ def _emit_elementwise(emitter: Emitter, node: Node, result: TensorView, argument
             raise Unsupported("leaves an operand out")
         operands[name] = next(views) if isinstance(operand, TensorView) else float(operand)
     operands["y"] = next(views)
-    for line in RULES[node.op].format(**{name: f"#{float(v)!r}" for name, v in arguments.items()}).split(";"):
+    numbers = {name: f"#{float(v)!r}" for name, v in arguments.items() if isinstance(v, int | float)}
+    for line in RULES[node.op].format(**numbers).split(";"):
         name, _, rest = line.strip().partition(" ")
         target, *words = rest.split(", ")
         if target not in operands:
@@ -276,7 +285,9 @@ def _emit_fill(emitter: Emitter, command: BoundFill) -> None:
     first = offset // 4
     count = min(nbytes // 4, whole.register.elements - first)  # fills go on to the end of the memory
     emitter.write(number, count)
-    emitter.emit("copy", register(whole.register.offset + first, (count,)), emitter.number(command.word, None))
+    emitter.emit(
+        "copy", register(whole.register.offset + first, (count,)), emitter.number(command.word, None)
+    )
 
 
 def _emit_count(emitter: Emitter, command: BoundLaunch) -> None:

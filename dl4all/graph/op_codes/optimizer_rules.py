@@ -100,9 +100,7 @@ def emit_updates(emitter: Emitter, nodes: Sequence[Node]) -> None:
     reserve_updates(emitter, nodes)
     first = updates[0]
     varying = dict(first.varying)
-    numbers = [
-        emitter.number(word, varying.get(position)) for position, word in enumerate(first.numbers)
-    ]
+    numbers = [emitter.number(word, varying.get(position)) for position, word in enumerate(first.numbers)]
     columns = _columns(updates)
     for column in columns:
         for number in column:
@@ -140,9 +138,7 @@ def _blocks(emitter: Emitter, column: Sequence[int]) -> list[Register]:
 # Rules
 
 
-def _descent(
-    emitter: Emitter, p: Register, g: Register, sign: Source, weight_decay: Source
-) -> Register:
+def _descent(emitter: Emitter, p: Register, g: Register, sign: Source, weight_decay: Source) -> Register:
     """The gradient to descend along. Without weight decay the parameter does not count: 0 * inf is nan."""
     signed = emitter.emit("mul", emitter.temporary(g.sizes), g, sign)
     decayed = emitter.emit("mad", emitter.temporary(g.sizes), p, weight_decay, signed)

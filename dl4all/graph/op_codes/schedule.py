@@ -1,7 +1,8 @@
 """From collected instructions to a program: numbers and registers, waits, and dispatches that reach enough.
 
-A dispatch reaches few tensors outside. So loads come first, a few in each dispatch, then the instructions, which
-only need the arena, then stores; those to tensors that were loaded last share the dispatch of the instructions.
+A dispatch reaches few tensors outside. So loads come first, a few in each dispatch, then the instructions,
+which only need the arena, then stores; those to tensors that were loaded last share the dispatch of the
+instructions.
 """
 
 from __future__ import annotations

@@ -189,10 +189,13 @@ def expand(input: T, *shape: int | Shape) -> T:
     old_shape = input.shape
     new_shape, strides = layout.expanded(layout.sizes("expand", shape), old_shape, input.strides)
     result: T = input.as_strided(new_shape, strides, input.offset)
-    tape.add_node(
-        "expand", [input], [result], lambda grads, saved, needs: [primitives.sum_to(grads[0], old_shape)]
-    )
+    tape.add_node("expand", [input], [result], lambda grads, saved, needs: [_summed_to(grads[0], old_shape)])
     return result
+
+
+def _summed_to(gradient: T, shape: Shape) -> T:
+    summed: T = gradient if gradient.shape == shape else primitives.sum_to(gradient, shape)
+    return summed
 
 
 @export("Tensor")

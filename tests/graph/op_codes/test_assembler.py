@@ -51,6 +51,8 @@ def programs(draw: st.DrawFn) -> Program:
         return Operand("register", new(*kept))
 
     def instruction(code: Opcode) -> Instruction:
+        result: tuple[int, ...]
+        shapes: list[tuple[int, ...]]
         wait, (rows, depth, columns) = draw(st.booleans()), (draw(SIZES), draw(SIZES), draw(SIZES))
         if code.kind == "transfer":
             registers.append(register(draw(st.integers(0, 1000)), (rows, columns)))

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pytest
 
 import dl4all as dl
-from dl4all.graph.graph import Graph
+from dl4all.graph.graph import Binding, BoundFill, BoundLaunch, Graph, Node, Value, VaryingWord
+from dl4all.graph.op_codes.disassembler import disassemble
 from dl4all.graph.op_codes.elementwise_rules import RULES
 from dl4all.graph.op_codes.instruction import words_of
 from dl4all.graph.op_codes.interpreter import VARIANTS, Variant, variant_for
@@ -39,7 +40,7 @@ def _contents(graph: Graph, classes: int) -> dict[int, Array]:
     rng = np.random.default_rng(1)
     found: dict[int, Array] = {}
     for number, buffer in graph.buffers.items():
-        if buffer.kind in ("input", "captured", "constant"):
+        if buffer.kind in ("input", "captured"):
             found[number] = rng.uniform(0.1, 1, buffer.nbytes // 4).astype(np.float32)
     for node in graph.nodes:
         if node.name == "indexing/check_indices.comp":
@@ -55,8 +56,7 @@ def check(
 ) -> Lowered:
     """Compare what a graph and its programs leave in every buffer that anybody sees."""
     lowered = lower(graph, variant or variant_for(dl.device(graph.device).info))
-    whole = lowered.graph
-    verify(replace(whole, nodes=(*whole.preamble, *whole.nodes), preamble=()))
+    verify(lowered.graph)
     contents = _contents(graph, classes)
     expected, got = Execution(graph, contents), Execution(lowered.graph, contents)
     for _ in range(runs):
@@ -107,7 +107,8 @@ def test_a_training_step(name: str) -> None:
     assert not lowered.reasons
     [node] = lowered.graph.nodes
     assert len(node.parts) >= 18
-    assert len(node.commands) < len(node.parts) / 3
+    reach = variant_for(dl.device("vulkan:0").info).buffers
+    assert len(node.commands) < len(node.parts) * (0.3 if reach == 6 else 0.7)
 
 
 @pytest.mark.vulkan
@@ -256,6 +257,21 @@ def test_a_tensor_that_is_changed_in_place() -> None:
 
 
 @pytest.mark.vulkan
+def test_what_is_not_written_of_a_tensor_stays() -> None:
+    need("vulkan:0")
+    graph = trace(lambda x: x.tanh(), _tensor(8))
+    [tanh] = graph.nodes
+    assert tanh.result is not None
+    number = tanh.result.value.buffer
+    part = replace(tanh, operands=(replace(tanh.tensors[0], shape=(3,)),))
+    part = replace(part, result=replace(tanh.result, shape=(3,), offset=2))
+    fill = Node("fill", writes=(Value(number, 1),), commands=(BoundFill(Binding(number, 0, 8), 0x3F800000),))
+    program = lower(replace(graph, nodes=(fill, part)), VARIANTS[2]).programs[0]
+    text = disassemble(words_of(program)).splitlines()
+    assert [line for line in text if line.startswith("load")] == ["load r0, b0", "load r1, b1"]
+
+
+@pytest.mark.vulkan
 def test_the_simulator_runs_the_same_program() -> None:
     """All of a program in NumPy, with the tensors outside as the dispatches bind them."""
     need("vulkan:0")
@@ -274,6 +290,33 @@ def test_the_simulator_runs_the_same_program() -> None:
     expected = np.tanh(x.reshape(3, 5) @ y.reshape(5, 2)) * 2
     np.testing.assert_allclose(product[:6], expected.reshape(-1), 1e-5)
     np.testing.assert_allclose(total[:5], x.reshape(3, 5).sum(0), 1e-5)
+
+
+@pytest.mark.vulkan
+def test_numbers_that_change_from_call_to_call_do_not_become_constants() -> None:
+    need("vulkan:0")
+    graph = trace(lambda x: (x * 2).tanh(), _tensor(3))
+    double, tanh = graph.nodes
+    [command] = double.commands
+    assert isinstance(command, BoundLaunch)
+    moving = replace(command, varying=(VaryingWord(16, 0, 0),))
+    changed = replace(graph, nodes=(replace(double, commands=(moving,)), tanh), sources=("a number",))
+    assert lower(changed, VARIANTS[0]).reasons == {0: "takes numbers that change from call to call"}
+
+
+@pytest.mark.vulkan
+def test_elements_that_are_read_after_they_were_written() -> None:
+    need("vulkan:0")
+    graph = trace(lambda x: (x * 2).tanh(), _tensor(3, 3))
+    double, tanh = graph.nodes
+    assert double.result is not None
+    turned = replace(double.result, strides=(1, 3))
+    in_place = replace(tanh, operands=(turned,), result=double.result, writes=double.writes)
+    nodes = (double, in_place)
+    why = "writes over elements that it has yet to read"
+    assert lower(replace(graph, nodes=nodes), VARIANTS[0]).reasons == {1: why}
+    same = replace(in_place, operands=(double.result,))
+    assert not lower(replace(graph, nodes=(double, same)), VARIANTS[0]).reasons
 
 
 def test_every_rule_is_of_an_op() -> None:

@@ -83,7 +83,8 @@ def test_a_step_of_training() -> None:
     fused = optimizer_fusion(graph)
     parameters = len(list(net.parameters()))
     merged = [node for node in fused.nodes if isinstance(node.commands[0], MultiTensorLaunch)]
-    assert [len(node.parts) for node in merged] == [parameters] * 4  # squares, scaling, AdamW, EMA
+    norms = 20  # whose two gradients share memory, until one is copied
+    assert [len(node.parts) for node in merged] == [norms, *[parameters] * 4]  # squares, scaling, AdamW, EMA
     before, after = Execution(graph, contents), Execution(fused, contents)
     before.run()
     after.run()
@@ -91,3 +92,17 @@ def test_a_step_of_training() -> None:
         if graph.buffers[value.buffer].kind in ("captured", "state", "output"):
             found, expected = after.contents(value.buffer), before.contents(value.buffer)
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_folded_filters_follow_changes_of_what_they_are_made_of(device: str) -> None:
+    net = dl.nn.Sequential(dl.nn.Conv2d(3, 5, 3), dl.nn.BatchNorm2d(5), dl.nn.ReLU()).to(device).eval()
+    compiled = dl.compile(net)
+    x = dl.randn(2, 3, 19, 17, device=device)
+    with dl.no_grad():
+        for change in (None, None, None, net[1].running_var, net[1].weight, net[0].weight, net[0].bias, None):
+            if change is not None:
+                change.mul_(1.5)
+            expected = net(x).numpy()
+            np.testing.assert_allclose(compiled(x).numpy(), expected, rtol=1e-5, atol=1e-5)
+    [[specialization]] = compiled.specializations.values()
+    assert "batch_norm_folding" in specialization.graph.notes

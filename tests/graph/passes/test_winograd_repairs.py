@@ -15,8 +15,7 @@ from dl4all.graph.trace import trace
 from dl4all.graph.verifier import verify
 from dl4all.ops.conv import winograd
 from dl4all.ops.conv.algorithms import forced
-from tests.conftest import need
-from tests.support.device_traces import traced_on_device
+from tests.support.device_traces import need_bindings, traced_on_device
 
 F = dl.nn.functional
 
@@ -31,7 +30,7 @@ def _shaders(graph: Graph) -> list[str]:
 @pytest.mark.parametrize("direction", ["forward", "input_gradient"])
 def test_the_same_bits(direction: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In tiles with and without what is not finite, at edges, and of several portions."""
-    need("vulkan:0")
+    need_bindings(8)
     monkeypatch.setattr(winograd, "TILE_BYTES", 2**14)
     rng = np.random.default_rng(tile)
     x, w = rng.standard_normal((5, 5, 13, 11), np.float32), rng.standard_normal((7, 5, 3, 3), np.float32)
@@ -65,7 +64,7 @@ def test_the_same_bits(direction: str, tile: int, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.vulkan
 def test_epilogues_of_repaired_tiles() -> None:
-    need("vulkan:0")
+    need_bindings(8)
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((2, 5, 9, 10), np.float32), rng.standard_normal((7, 5, 3, 3), np.float32)
     residual = rng.standard_normal((2, 7, 9, 10), np.float32)
