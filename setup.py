@@ -21,6 +21,7 @@ class BuildPyAndShaders(build_py):
             return
         # The copy is imported, not the source tree: an sdist has no links inside dl4all/.
         sys.path.insert(0, str(Path(self.build_lib).absolute()))
+        import dl4all.graph.op_codes.interpreter  # noqa: F401  # adds its shaders to the optional ones
         from dl4all.errors import Dl4allError
         from dl4all.ops import all_shaders
         from dl4all.ops.core.op import OPTIONAL_SHADERS

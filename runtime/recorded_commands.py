@@ -23,9 +23,7 @@ class RecordedCommands:
         for command in commands:
             check_command(owner, command)
         self.recorded = tuple(commands)
-        self.changing: dict[int, Dispatch] = {  # as they stand
-            index: _owned(command) for index, command in check_changing(commands, changing).items()
-        }
+        self.changing = check_changing(commands, changing)  # as they stand
         self._owner = owner
         self._freed: set[int] = set()  # changing commands that use something that was freed
         self._stale = False  # what stays uses something that was freed
@@ -45,10 +43,16 @@ class RecordedCommands:
             DeviceError: something was freed.
         """
         check_changes(self.recorded, self.changing, changes)
-        found = {index: _owned(command) for index, command in changes.items()}
-        found = {index: command for index, command in found.items() if command != self.changing[index]}
-        for command in found.values():
-            check_command(self._owner, command)
+        found = {}
+        for index, command in changes.items():
+            old = self.changing[index]
+            if type(command.spans) is not tuple:  # a caller's list may change
+                command = command._replace(spans=tuple(command.spans))
+            if command == old:
+                continue
+            if command.spans != old.spans or len(command.push) != len(old.push):
+                check_command(self._owner, command)
+            found[index] = command
         return found
 
     def replace(self, changes: Mapping[int, Dispatch]) -> None:
@@ -71,8 +75,3 @@ class RecordedCommands:
         """
         if self._stale or self._freed:
             raise DeviceError(f"[{self._owner.name}] a buffer or program that the recording uses was freed")
-
-
-def _owned(command: Dispatch) -> Dispatch:
-    """The dispatch with spans that its caller cannot change."""
-    return command if type(command.spans) is tuple else command._replace(spans=tuple(command.spans))

@@ -88,6 +88,8 @@ class Executable:
         self.graph = graph
         self.device = device
         self._memory = dict(memory)
+        for number, data in graph.contents.items():
+            self._memory[number] = device.upload(np.frombuffer(data, np.uint8))
         for number, buffer in graph.buffers.items():
             if buffer.kind == "derived":
                 self._memory[number] = device.allocate(buffer.nbytes, "compiled")
@@ -184,10 +186,10 @@ class Executable:
     ) -> Iterator[tuple[Dispatch, tuple[VaryingWord, ...]]]:
         prepare = self.device.prepare
         if isinstance(command, BoundFill):
-            storage = _piece(memory, command.binding)
-            words = storage.span.nbytes // 4
+            number, offset, nbytes = command.binding  # which may begin where the device cannot bind
+            words = nbytes // 4
             grid = strided_grid(words, FILL_WORKGROUP, self.device)
-            yield prepare(Launch(FILL, grid, pack(words, 0, command.word)), storage), ()
+            yield prepare(Launch(FILL, grid, pack(words, offset // 4, command.word)), memory[number]), ()
         elif isinstance(command, MultiTensorLaunch):
             varying = tuple(word._replace(offset=word.offset + ROW_BYTES) for word in command.varying)
 

@@ -184,6 +184,9 @@ class Graph:
     ``preamble`` are nodes that run before the first call, and again before a call that finds other contents
     in a captured buffer that they read (:mod:`dl4all.graph.passes.hoisting`). Buffers of kind ``derived``
     keep what they have computed for the nodes; their temporaries are free when the preamble has run.
+
+    ``contents`` are the bytes of constants that a pass has made, such as programs of op codes. Those of
+    constants that were uploaded while the call was traced are with the trace.
     """
 
     device: str
@@ -195,6 +198,7 @@ class Graph:
     kept: frozenset[Value] = frozenset()
     preamble: tuple[Node, ...] = ()
     notes: dict[str, str] = field(default_factory=dict, compare=False)  # of passes, for readers
+    contents: dict[int, bytes] = field(default_factory=dict, compare=False)  # by number of the buffer
 
     def with_nodes(self, nodes: Iterable[Node]) -> Graph:
         """This graph with other nodes; buffers that nothing uses any more are left out."""

@@ -17,9 +17,11 @@ import numpy.typing as npt
 
 from dl4all.allocator.planner import Lifetime, Plan, plan
 from dl4all.allocator.storage import Storage
+from dl4all.graph.blocks import Blocks
 from dl4all.graph.executable import Numbers
 from dl4all.graph.graph import Graph
 from dl4all.graph.host_calls import ArrayAt, Call, calls_of, is_contiguous
+from dl4all.graph.host_fusion import fused
 from dl4all.graph.out_functions import body_function, out_function
 from dl4all.ops.core.host_work import BodyCall
 from dl4all.scheduler import capture
@@ -54,7 +56,9 @@ class HostExecutable:
             n for n in memory if n in graph.buffers and graph.buffers[n].kind in ("captured", "constant")
         ]
         self._storages = {number: memory[number] for number in fixed}
-        self.calls = [_into_memory(call) for call in calls_of(graph)]
+        graph, calls = fused(graph, calls_of(graph))
+        self.graph = graph
+        self.calls = [_into_memory(call) for call in calls]
         self.changed_outside = tuple(
             number
             for number in sorted({array.buffer for call in self.calls for array in call.written})
@@ -192,6 +196,8 @@ class HostExecutable:
         numbers = call.numbers
         if all(array.buffer in self._fixed for array in call.arrays):
             arrays = tuple(slots[place] for place in places)
+            if isinstance(function, Blocks):
+                return function.bound(arrays)
             return lambda: function(*arrays, *numbers)
         if len(places) == 1:
             [place] = places

@@ -53,7 +53,7 @@ def out_function(call: Call) -> Function | None:
     if dtype != result.dtype:
         return None
     if body.name == "clone":
-        return _copy
+        return copy
     if body.name == "relu":
         return clamp_negative
     if body.name == "relu_backward" and dtype.kind == "f":
@@ -99,7 +99,8 @@ def _with_constants(ufunc: np.ufunc, body: BodyCall, dtype: np.dtype[Any]) -> Fu
     return lambda x, out: ufunc(number, x, out)
 
 
-def _copy(x: Any, out: Any) -> None:
+def copy(x: Any, out: Any) -> None:
+    """Write the elements of an array, converted, into another one."""
     out[...] = x
 
 

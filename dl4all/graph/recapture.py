@@ -1,7 +1,7 @@
 """Nodes that passes make of ops: the commands that an op would give for operands that have no memory yet.
 
 The op is computed with stand-ins for tensors, whose storages have a size and nothing else, while a capture
-notes what the device is asked for and keeps it from being done. On the host an op is one call of its body.
+notes what the device is asked for and keeps it from being done.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from dl4all.graph.graph import (
     Value,
 )
 from dl4all.ops.core import tape
-from dl4all.ops.core.host_work import TENSOR, ArrayView, BodyCall, HostWork
 from dl4all.ops.core.op import REGISTRY, Op
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.runtime.protocols import Span
@@ -102,11 +101,7 @@ class Draft:
             result = Operand(value, shape, dtype.name, contiguous_strides(shape))
         if (result.shape, result.dtype, result.offset) != (shape, dtype.name, 0):
             raise CannotRecapture(f"{op} gives {dtype} {shape}, not {result}")
-        if self.device.is_host:
-            commands: tuple[Command, ...] = (_host_call(declared, operands, bound, result),)
-            inner: list[Buffer] = []
-        else:
-            commands, inner = self._commands(declared, tensors, bound, storages, result)
+        commands, inner = self._commands(declared, tensors, bound, storages, result)
         reads = dict.fromkeys(operand.value for operand in operands if isinstance(operand, Operand))
         writes = (result.value, *(Value(buffer.number, 1) for buffer in inner))
         named = tuple(bound.items())
@@ -205,7 +200,15 @@ class _Log:
         pieces: Sequence[tuple[Storage, int, int]],
         writes: Sequence[bool],
     ) -> bool:
-        self.refused("works on the host")
+        if not self._is_mine(device):
+            return False
+        ranges = [(start, nbytes) for _, start, nbytes in pieces]
+
+        def make(numbers: list[int]) -> Command:
+            bindings = (Binding(n, *piece) for n, piece in zip(numbers, ranges, strict=True))
+            return HostCall(name, work, tuple(bindings), tuple(writes))
+
+        self.commands.append((make, tuple(storage for storage, _, _ in pieces)))
         return True
 
     def uploaded(self, device: Device, storage: Storage, array: npt.NDArray[Any]) -> None:
@@ -235,33 +238,6 @@ class _Log:
 
 def _stand_in_storage(nbytes: int) -> Storage:
     return Storage(Span(None, 0, aligned(nbytes, 4)), nbytes)
-
-
-def _host_call(
-    op: Op[...], operands: Sequence[Argument], arguments: Mapping[str, Any], result: Operand
-) -> HostCall:
-    """The call of an op's body that fills the result."""
-    used = [*(operand for operand in operands if isinstance(operand, Operand)), result]
-    kept = tuple(TENSOR if isinstance(operand, Operand) else operand for operand in operands)
-    work = HostWork(BodyCall(op.name, op.body, kept, dict(arguments)), tuple(map(_view, used)))
-    bindings = tuple(Binding(operand.value.buffer, 0, _end(operand)) for operand in used)
-    return HostCall(op.name, work, bindings, (*(False for _ in used[:-1]), True))
-
-
-def _view(operand: Operand) -> ArrayView:
-    dtype = np.dtype(operand.dtype)
-    strides = tuple(stride * dtype.itemsize for stride in operand.strides)
-    return ArrayView(operand.shape, dtype, strides, operand.offset * dtype.itemsize)
-
-
-def _end(operand: Operand) -> int:
-    """The end of the last element's bytes, from the start of the buffer."""
-    if 0 in operand.shape:
-        return 0
-    extents = ((size - 1) * stride for size, stride in zip(operand.shape, operand.strides, strict=True))
-    return (operand.offset + sum(extent for extent in extents if extent > 0) + 1) * np.dtype(
-        operand.dtype
-    ).itemsize
 
 
 def shaped(operand: Operand, shape: Shape) -> Operand:

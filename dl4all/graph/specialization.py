@@ -12,6 +12,7 @@ from dl4all.graph.executable import Executable
 from dl4all.graph.graph import BoundLaunch, Graph, HostCall
 from dl4all.graph.guards import Guards
 from dl4all.graph.host_executable import HostExecutable
+from dl4all.graph.op_codes.choice import with_programs
 from dl4all.graph.passes import pipeline
 from dl4all.graph.structure import Opaque, rebuilder
 from dl4all.graph.trace import Tracer
@@ -150,6 +151,8 @@ class Specialization:
             )
             again = again[: traced.first_source]
         self.graph = pipeline.run(graph)
+        if mode == "reduce-overhead" and not tracer.device.is_host:
+            self.graph = with_programs(graph, self.graph, tracer.device.info)
         self.executable = make_executable(self.graph, tracer.device, memory)
         self._again = tuple(again)
 

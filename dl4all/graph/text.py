@@ -59,6 +59,12 @@ def print_graph(graph: Graph) -> str:
     return _Printer(graph).text()
 
 
+def node_lines(graph: Graph) -> list[list[str]]:
+    """The lines of each node in the text of a graph, those of its preamble first."""
+    printer = _Printer(graph)
+    return [printer.node(node) for node in (*graph.preamble, *graph.nodes)]
+
+
 def described(node: Node) -> str:
     """A node's name and line for messages.
 
@@ -94,10 +100,10 @@ class _Printer:
         if graph.inputs:
             lines.append("inputs " + ", ".join(f"@{number}" for number in graph.inputs))
         for node in graph.preamble:
-            first, *more = self._node(node)
+            first, *more = self.node(node)
             lines += [f"preamble {first}", *more]
         for node in graph.nodes:
-            lines += self._node(node)
+            lines += self.node(node)
         if graph.outputs:
             lines.append("return " + ", ".join(map(self._operand, graph.outputs)))
         if graph.kept:
@@ -114,7 +120,7 @@ class _Printer:
             text += f" strides {list(operand.strides)}"
         return text + (f" offset {operand.offset}" if operand.offset else "")
 
-    def _node(self, node: Node) -> list[str]:
+    def node(self, node: Node) -> list[str]:
         head = "" if node.result is None else f"{self._operand(node.result)} = "
         head += _quoted(node.name) + (
             "" if node.op == node.name else f"<{_quoted(node.op) if node.op else ''}>"
@@ -133,7 +139,7 @@ class _Printer:
         for command in node.commands:
             lines += [INDENT + line for line in self._command(command)]
         for part in node.parts:
-            first, *more = self._node(part)
+            first, *more = self.node(part)
             lines += [f"{INDENT}part {first}", *(INDENT + line for line in more)]
         return lines
 

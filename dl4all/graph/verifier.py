@@ -8,11 +8,10 @@ says that it reads and writes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NoReturn, get_args
+from typing import NoReturn, get_args
 
 import numpy as np
 
-from dl4all.allocator.storage import Storage
 from dl4all.errors import Dl4allError, GraphError
 from dl4all.graph.graph import (
     Binding,
@@ -20,7 +19,6 @@ from dl4all.graph.graph import (
     BoundLaunch,
     Buffer,
     Command,
-    Foreign,
     Graph,
     Kind,
     MultiTensorLaunch,
@@ -29,9 +27,10 @@ from dl4all.graph.graph import (
     Value,
     bound_bytes,
 )
+from dl4all.graph.stand_ins import inferred, is_known
 from dl4all.graph.text import described
 from dl4all.ops.core.op import REGISTRY
-from dl4all.ops.core.tensor_base import DTYPES, TensorBase
+from dl4all.ops.core.tensor_base import DTYPES
 
 WORD = 4  # bytes: memory is bound, filled and pushed in words
 UNDEFINED: tuple[Kind, ...] = ("temporary", "output", "state", "derived")
@@ -144,7 +143,7 @@ class _Verifier:
         if node.result is not None:
             self._check_tensor(node.result)
             self._check_held(node.result.value)
-            if node.op and not any(_is_foreign(value) for _, value in node.arguments):
+            if node.op:
                 self._check_inferred(node, node.result)
         self._check_commands(node)
 
@@ -208,18 +207,18 @@ class _Verifier:
 
     def _check_inferred(self, node: Node, result: Operand) -> None:
         """Raise unless the result is what the op infers."""
-        op = REGISTRY.get(node.op)
-        if op is None:
+        if node.op not in REGISTRY:
             self._fail(f"there is no op {node.op!r}")
+        if not is_known(node):
+            return
         try:
-            shape, dtype = op.infer(*map(_stand_in, node.operands), **dict(node.arguments))
+            shape, dtype = inferred(node)
         except (Dl4allError, KeyError, TypeError, ValueError) as error:
             self._fail(f"its operands and arguments do not fit: {error}")
         in_place = any(tensor.value.buffer == result.value.buffer for tensor in node.tensors)
-        if result.shape != tuple(shape) or (result.dtype != dtype.name and not in_place):
+        if result.shape != shape or (result.dtype != dtype and not in_place):
             self._fail(
-                f"its result is {result.dtype}{list(result.shape)}, and the op infers "
-                f"{dtype.name}{list(shape)}"
+                f"its result is {result.dtype}{list(result.shape)}, and the op infers {dtype}{list(shape)}"
             )
 
     # Commands
@@ -294,20 +293,3 @@ def _uses(command: Command) -> Iterator[tuple[Binding, bool]]:
         yield from ((binding, True) for binding in command.after)
     else:
         yield from zip(command.bindings, command.writes, strict=True)
-
-
-def _is_foreign(value: Any) -> bool:
-    """Whether an argument of an op is not known, or a part of it."""
-    if isinstance(value, (tuple, list)) and not isinstance(value, Foreign):
-        return any(map(_is_foreign, value))
-    return isinstance(value, Foreign)
-
-
-def _stand_in(operand: Any) -> Any:
-    """A tensor without memory in place of an operand: what the result follows from."""
-    if not isinstance(operand, Operand):
-        return operand
-    nothing = object.__new__(Storage)
-    dtype = np.dtype(operand.dtype)
-    device: Any = None
-    return TensorBase(nothing, operand.shape, dtype, device, operand.strides, operand.offset)

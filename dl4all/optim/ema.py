@@ -15,7 +15,7 @@ from dl4all.ops.core.multi_tensor import MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fresh_copy
 from dl4all.optim.optimizer import Kernels, no_kernel_of
-from dl4all.scheduler import fallback
+from dl4all.scheduler import capture, fallback
 from dl4all.scheduler.device import Device
 from dl4all.tensor.arguments import checked_state
 from dl4all.tensor.tensor import Tensor
@@ -48,6 +48,9 @@ class EMA:
         [1.0]
     """
 
+    # Not among the attributes that a compiled function depends on: replays count updates, too.
+    __slots__ = ("__dict__", "__weakref__", "updates")
+
     def __init__(self, params: Iterable[Tensor], decay: float = 0.999) -> None:
         if not 0 <= decay <= 1:
             raise ArgumentError(f"[EMA] expected a decay from 0 to 1, got {decay}")
@@ -55,7 +58,7 @@ class EMA:
         if not self.params:
             raise ArgumentError("[EMA] got no parameters; pass module.parameters()")
         self.decay = decay
-        self.updates = 0
+        self.updates: int = 0
         self.shadow: list[Tensor] = [_copy(p) for p in self.params]
         self._plans = MultiTensor()
 
@@ -82,7 +85,14 @@ class EMA:
                 (p, mean), cause = jobs[number], fallback.refused(device, error, "float32")
                 with fallback.on_host("EMA", device, cause):
                     _move_on_host(mean, p, weight)
+        self._count()
+        if capture.active is not None:
+            capture.active.vary("EMA", (), self._count)
+
+    def _count(self) -> tuple[int, ...]:
+        """Count an update."""
         self.updates += 1
+        return ()
 
     def copy_to(self, params: Iterable[Tensor] | None = None) -> None:
         """Write the average into the parameters, or into others of the same shapes."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dl4all.runtime.hazards import Hazards, accesses
+from dl4all.runtime.hazards import accesses
 from dl4all.runtime.kompute.bound_program import check_push, operation
 from dl4all.runtime.kompute.copies import through_host
 from dl4all.runtime.kompute.library import evaluate
+from dl4all.runtime.levels import levels
 from dl4all.runtime.protocols import SUBMISSION_SECONDS, Command, Dispatch, Span
 from dl4all.runtime.validation import check_changes, check_changing
 
@@ -21,22 +22,18 @@ if TYPE_CHECKING:
     from dl4all.runtime.kompute.backend import KomputeBackend
 
 
-def levels(commands: Sequence[Command]) -> list[list[int]]:
+def groups(commands: Sequence[Command]) -> list[list[int]]:
     """The commands' indices, grouped: no command depends on another of its group or of a later one."""
-    groups: list[list[int]] = []
-    seen: list[Hazards] = []
-    for index, command in enumerate(commands):
-        # Whole buffers, which is what Kompute binds: spans apart from each other do not help.
-        reads, writes = ([Span(each.buffer, 0, 4) for each in spans] for spans in accesses(command))
-        level = len(seen)
-        while level and not seen[level - 1].found(reads, writes):
-            level -= 1
-        if level == len(seen):
-            seen.append(Hazards())
-            groups.append([])
-        seen[level].add(reads, writes)
-        groups[level].append(index)
-    return groups
+    found: dict[int, list[int]] = {}
+    for index, level in enumerate(levels(map(_whole_buffers, commands))):
+        found.setdefault(level, []).append(index)
+    return [found[level] for level in range(len(found))]
+
+
+def _whole_buffers(command: Command) -> tuple[list[Span], list[Span]]:
+    """What a command reads and writes, as Kompute binds it: spans apart from each other do not help."""
+    reads, writes = ([Span(each.buffer, 0, 4) for each in spans] for spans in accesses(command))
+    return reads, writes
 
 
 class _Step:
@@ -63,8 +60,8 @@ class KomputeRecording:
         self._steps: list[_Step] = []
         self._uses: set[Any] = set()
         dispatches = [self._prepare(index, command) for index, command in enumerate(self.commands)]
-        for level in levels(self.commands):
-            self._plan(level, dispatches)
+        for group in groups(self.commands):
+            self._plan(group, dispatches)
         for used in self._uses:
             used.users.add(self)
         backend.recordings.add(self)
@@ -83,10 +80,10 @@ class KomputeRecording:
             self._uses.update(span.buffer for span in dispatch.spans)
         return dispatch
 
-    def _plan(self, level: list[int], dispatches: Sequence[Dispatch | None]) -> None:
+    def _plan(self, group: list[int], dispatches: Sequence[Dispatch | None]) -> None:
         """Put independent commands into submissions, none predicted to run for too long."""
         step, seconds = _Step(), 0.0
-        for index in level:
+        for index in group:
             dispatch = dispatches[index]
             if dispatch is None:
                 apart = _Step()

@@ -5,7 +5,9 @@ What every command fills in is allocated once: building a cffi structure costs m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dl4all.runtime.protocols import Copy, Fill, Grid, Span
@@ -46,8 +48,28 @@ def descriptor_pool(device: Any, sets: int, handle: Any = None) -> Any:
     )
 
 
+class KeptCalls:
+    """The driver's functions; ``calls`` are those that were made, to be made again on the same arguments."""
+
+    def __init__(self, lib: Any) -> None:
+        self._lib = lib
+        self.calls: list[Callable[[], int | None]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., int | None]:
+        function = getattr(self._lib, name)
+
+        def call(*arguments: Any) -> int | None:
+            self.calls.append(functools.partial(function, *arguments))
+            result: int | None = function(*arguments)
+            return result
+
+        return call
+
+
 class CommandWriter:
     """Writes into one command buffer at a time; ``buffer`` is the one."""
+
+    repeats = True  # what it writes is in its calls of the driver
 
     def __init__(self, device: Any, begin_flags: int) -> None:
         vulkan = api()
@@ -88,6 +110,16 @@ class CommandWriter:
         """Record into a command buffer from now on."""
         check(self._lib.vkBeginCommandBuffer(buffer, self._begin), "recording")
         self.buffer = buffer
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[KeptCalls]:
+        """The calls of the driver made meanwhile; those of copies point to what later ones change."""
+        lib, kept = self._lib, KeptCalls(self._lib)
+        self._lib = kept
+        try:
+            yield kept
+        finally:
+            self._lib = lib
 
     def end(self) -> None:
         """Finish the command buffer."""

@@ -75,6 +75,8 @@ class LabellingWriter(CommandWriter):
     Regions are closed at the end of a command buffer, and opened again in the next.
     """
 
+    repeats = False
+
     def __init__(self, device: Any, begin_flags: int, names: DebugNames) -> None:
         super().__init__(device, begin_flags)
         self._names = names

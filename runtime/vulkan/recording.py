@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dl4all.runtime.hazards import Hazards, accesses
-from dl4all.runtime.protocols import SUBMISSION_SECONDS, Command, Dispatch, Span
+from dl4all.runtime.levels import levels
+from dl4all.runtime.protocols import SUBMISSION_SECONDS, Command, Dispatch
 from dl4all.runtime.recorded_commands import RecordedCommands
 from dl4all.runtime.split_dispatch import cut
 from dl4all.runtime.vulkan.buffer import destroy_views
@@ -20,7 +21,6 @@ from dl4all.runtime.vulkan.commands import allocate_commands, descriptor_pool
 from dl4all.runtime.vulkan.instance import api
 from dl4all.runtime.vulkan.segment import Bound, ChangingSegment, Segment, Step
 from dl4all.runtime.vulkan.structs import create, destroy
-from dl4all.runtime.vulkan.timeline import Timeline
 
 if TYPE_CHECKING:
     from dl4all.runtime.vulkan.backend import VulkanBackend
@@ -39,16 +39,14 @@ class Piece:
         self.changing: list[ChangingSegment] = []
         for position, part in enumerate(parts):
             held = [steps[i] for i in part]
+            if position and held[0].barrier:  # the segment before ends with it
+                held[0] = held[0]._replace(barrier=False)
+            closes = position + 1 < len(parts) and steps[part.stop].barrier
             slots = sorted({step.command for step in held} & set(changing))
             if slots:
-                self.changing.append(ChangingSegment(held, self.buffers, position, slots))
+                self.changing.append(ChangingSegment(held, self.buffers, position, slots, closes=closes))
             else:
-                self.fixed.append(Segment(held, self.buffers, position))
-
-    def submitted(self, timeline: Timeline, value: int) -> None:
-        """Note a submission before it is tried."""
-        for segment in self.changing:
-            segment.submitted(timeline, value)
+                self.fixed.append(Segment(held, self.buffers, position, closes=closes))
 
 
 class VulkanRecording:
@@ -65,7 +63,6 @@ class VulkanRecording:
         self._views: list[Any] = []  # that no buffer keeps
         self._pieces: list[Piece] = []
         self._outdated: set[ChangingSegment] = set()  # whose commands changed
-        self._changing_accesses = self._find_changing_accesses()
         self.write = backend.writer(api().VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT)
         self._descriptors = self.command_pool = api().ffi.NULL
         try:
@@ -101,18 +98,20 @@ class VulkanRecording:
             self.bound[index] = Bound(program, api().ffi.new("VkDescriptorSet*", found[0]))
 
     def _plan(self) -> list[list[Step]]:
-        """The commands in pieces, one for each submission, none predicted to run for too long."""
-        pieces: list[list[Step]] = [[]]
-        seconds = 0.0
-        since_barrier = Hazards()
-        for index, command in enumerate(self.commands):
-            reads, writes = accesses(command)
-            depends = since_barrier.found(reads, writes)
-            if depends:
-                since_barrier.clear()
-            since_barrier.add(reads, writes)
+        """The commands in pieces, one for each submission, none predicted to run for too long.
+
+        Those that do not depend on each other go together, so that as few barriers as possible are between.
+        """
+        used = [accesses(command) for command in self.commands]
+        for index, (reads, writes) in enumerate(used):
             if index not in self._commands.changing:
                 self.hazards.add(reads, writes)
+        level_of = levels(used)
+        pieces: list[list[Step]] = [[]]
+        seconds, level = 0.0, 0
+        for index in sorted(range(len(used)), key=level_of.__getitem__):
+            command = self.commands[index]
+            depends, level = level_of[index] > level, level_of[index]
             lasts = command.seconds if isinstance(command, Dispatch) else 0.0
             if pieces[-1] and seconds + lasts > SUBMISSION_SECONDS:
                 pieces.append([])
@@ -154,22 +153,7 @@ class VulkanRecording:
             for segment in piece.changing
             if not different.keys().isdisjoint(segment.slots)
         )
-        moved = any(different[index].spans != self._commands.changing[index].spans for index in different)
         self._commands.replace(different)
-        if moved:
-            self._changing_accesses = self._find_changing_accesses()
-
-    def _find_changing_accesses(self) -> tuple[list[Span], list[Span]]:
-        found = [accesses(command) for command in self._commands.changing.values()]
-        reads, writes = (
-            list(itertools.chain(*spans)) for spans in (zip(*found, strict=True) if found else ((), ()))
-        )
-        return reads, writes
-
-    @property
-    def changing_accesses(self) -> tuple[list[Span], list[Span]]:
-        """What changing commands read and write now; the same object as long as that does not change."""
-        return self._changing_accesses
 
     def ready(self) -> list[Piece]:
         """What to submit, which may be running already.

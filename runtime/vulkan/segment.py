@@ -7,13 +7,14 @@ results alternate between two places, is there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dl4all.runtime.protocols import Copy, Dispatch, Fill, Grid, Span
+from dl4all.runtime.hazards import accesses
+from dl4all.runtime.protocols import Copy, Dispatch, Grid, Span
 from dl4all.runtime.vulkan.buffer import destroy_views
 from dl4all.runtime.vulkan.commands import CommandWriter, allocate_commands, descriptor_pool
-from dl4all.runtime.vulkan.instance import api
+from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.program import VulkanProgram
 from dl4all.runtime.vulkan.structs import destroy
 from dl4all.runtime.vulkan.timeline import Timeline
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from dl4all.runtime.vulkan.recording import VulkanRecording
 
 VERSIONS = 4  # of a segment
+
+Uses = tuple[list[Span], list[Span]]
 
 
 class Step(NamedTuple):
@@ -41,11 +44,16 @@ class Bound(NamedTuple):
 
 
 class Segment:
-    """Steps between a recording's changes, and where their command buffer stands in a submission."""
+    """Steps between a recording's changes, and where their command buffer stands in a submission.
 
-    def __init__(self, steps: Sequence[Step], buffers: Any, position: int) -> None:
+    It ends with a barrier where ``closes`` says so: what is written often holds as little as possible.
+    """
+
+    def __init__(self, steps: Sequence[Step], buffers: Any, position: int, *, closes: bool = False) -> None:
         self.steps = tuple(steps)
+        self._closes = closes
         self._buffers, self._position = buffers, position
+        self._first, self._last = position == 0, position == len(buffers) - 1
 
     def submit_as(self, buffer: Any) -> None:
         """Let a command buffer be submitted for it."""
@@ -56,26 +64,27 @@ class Segment:
         write: CommandWriter,
         buffer: Any,
         recording: VulkanRecording,
-        bound: dict[int, Bound],
-        changed: dict[int, Dispatch],
+        changing: Mapping[int, Dispatch],
+        bound: Mapping[int, Bound],
     ) -> None:
-        """Record the steps; `bound` and `changed` are the changing dispatches."""
+        """Record the steps; `changing` dispatches are bound as `bound` says."""
         write.begin(buffer)
-        if self._position == 0:
+        if self._first:
             write.barrier()
-        for step in self.steps:
-            if step.barrier:
+        for index, barrier, first, groups in self.steps:
+            if barrier:
                 write.barrier()
-            index = step.command
-            command = changed.get(index) or recording.commands[index]
-            if isinstance(command, Copy):
-                write.copy(command)
-            elif isinstance(command, Fill):
-                write.fill(command)
-            else:
+            command = changing.get(index) or recording.commands[index]
+            if isinstance(command, Dispatch):
                 program, descriptors = bound.get(index) or recording.bound[index]
-                write.dispatch_part(program, descriptors, command.push, step.first, step.groups)
-        if self._position == len(self._buffers) - 1:
+                write.dispatch_part(program, descriptors, command.push, first, groups)
+            elif isinstance(command, Copy):
+                write.copy(command)
+            else:
+                write.fill(command)
+        if self._closes:
+            write.barrier()
+        if self._last:
             write.last_barrier()
         write.end()
 
@@ -95,16 +104,19 @@ class Version:
     """A segment with certain dispatches, and the last submissions of it."""
 
     def __init__(self, device: Any) -> None:
-        ffi = api().ffi
         self._device = device
-        # Where Vulkan writes the handles to: an exception on the way back loses none.
-        self._pool = ffi.new("VkDescriptorPool*")
+        # Where Vulkan writes the handle to: an exception on the way back loses none.
+        self._pool = api().ffi.new("VkDescriptorPool*")
         self._sets: dict[tuple[int, VulkanProgram], _Descriptors] = {}
         self.buffer: Any = None
         self.holds: tuple[Dispatch, ...] | None = None
+        self.uses: Uses = ([], [])  # what those read and write; another object where that changes
+        self._calls: list[Callable[[], int | None]] = []  # of the driver, that write it
+        self._push: list[bytearray] = []  # what these point to
+        self._spans: list[Sequence[Span]] = []  # what they bind
         self.submitted: dict[Timeline, int] = {}  # the value that each stream's last submission brings
 
-    def prepare(self, command_pool: Any, dispatches: int) -> None:
+    def _prepare(self, command_pool: Any, dispatches: int) -> None:
         """Make what it consists of, the first time."""
         if self.buffer is None:
             if not self._pool[0]:  # a program has a twin, for spans that are too small or large for texels
@@ -125,15 +137,58 @@ class Version:
         for timeline, value in tuple(self.submitted.items()):
             timeline.wait(min(value, timeline.submitted))
 
-    def bind(self, write: CommandWriter, index: int, command: Dispatch) -> Bound:
+    def hold(
+        self, segment: ChangingSegment, recording: VulkanRecording, wanted: tuple[Dispatch, ...]
+    ) -> None:
+        """Write the segment with these dispatches. It may not run.
+
+        Where only push constants change, the calls of the driver are the same as before.
+
+        Raises:
+            OutOfMemoryError, DeviceLostError
+        """
+        self._prepare(recording.command_pool, len(segment.slots))
+        if self.holds is None:  # beginning one anew that an exception left half written is not allowed
+            check(api().lib.vkResetCommandBuffer(self.buffer, 0), "resetting commands")
+        self.holds = None  # until it is written
+        spans = [command.spans for command in wanted]
+        if self._calls and spans == self._spans:
+            for push, command in zip(self._push, wanted, strict=True):
+                push[:] = command.push
+            for call in self._calls:
+                if result := call():
+                    check(result, "recording")
+        else:
+            self._write(segment, recording, wanted)
+            self._spans = spans
+        self.holds = wanted
+
+    def _write(
+        self, segment: ChangingSegment, recording: VulkanRecording, wanted: tuple[Dispatch, ...]
+    ) -> None:
+        self._calls = []
+        self.uses = _uses(wanted)
+        self._push = [bytearray(command.push) for command in wanted]
+        bound, changing = dict[int, Bound](), dict[int, Dispatch]()
+        for index, command, push in zip(segment.slots, wanted, self._push, strict=True):
+            bound[index] = self._bind(recording.write, index, command)
+            held: Any = push
+            changing[index] = command._replace(push=held)
+        with recording.write.kept() as kept:
+            segment.write(recording.write, self.buffer, recording, changing, bound)
+        copies = any(isinstance(recording.commands[step.command], Copy) for step in segment.steps)
+        if recording.write.repeats and not copies:
+            self._calls = kept.calls
+
+    def _bind(self, write: CommandWriter, index: int, command: Dispatch) -> Bound:
         """The descriptor set of a changing dispatch, which may not run, on its spans."""
         program = command.program.fitting(command.spans)
-        key = index, program
-        found = self._sets.get(key)
+        found = self._sets.get((index, program))
         if found is None:
             # The writer's is overwritten by its next call.
             handle = write.allocate_descriptors(self._pool[0], program)
-            found = self._sets[key] = _Descriptors(api().ffi.new("VkDescriptorSet*", handle[0]))
+            found = _Descriptors(api().ffi.new("VkDescriptorSet*", handle[0]))
+            self._sets[index, program] = found
         if found.spans != command.spans:
             found.spans = None  # until it is updated
             destroy_views(self._device, found.views)
@@ -151,12 +206,20 @@ class Version:
 class ChangingSegment(Segment):
     """A segment with the changing dispatches `slots`, in versions."""
 
-    def __init__(self, steps: Sequence[Step], buffers: Any, position: int, slots: Sequence[int]) -> None:
-        super().__init__(steps, buffers, position)
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        buffers: Any,
+        position: int,
+        slots: Sequence[int],
+        *,
+        closes: bool = False,
+    ) -> None:
+        super().__init__(steps, buffers, position, closes=closes)
         self.slots = tuple(slots)
         self.versions: list[Version] = []  # the one that was wanted last at the end
 
-    def choose(self, recording: VulkanRecording, changing: dict[int, Dispatch]) -> None:
+    def choose(self, recording: VulkanRecording, changing: Mapping[int, Dispatch]) -> None:
         """Let the next submissions run these dispatches, in a version that holds them or one written anew."""
         wanted = tuple([changing[index] for index in self.slots])
         for version in self.versions:
@@ -164,18 +227,14 @@ class ChangingSegment(Segment):
                 break
         else:
             version = self._idle(recording)
-            version.holds = None  # until it is written
-            version.prepare(recording.command_pool, len(self.slots))
-            changed = dict(zip(self.slots, wanted, strict=True))
-            bound = {index: version.bind(recording.write, index, changed[index]) for index in changed}
-            self.write(recording.write, version.buffer, recording, bound, changed)
-            version.holds = wanted
-        self.versions = [*(other for other in self.versions if other is not version), version]
+            version.hold(self, recording, wanted)
+        self.versions = [*[other for other in self.versions if other is not version], version]
         self.submit_as(version.buffer)
 
-    def submitted(self, timeline: Timeline, value: int) -> None:
-        """Note a submission of what was chosen, before it is tried."""
-        self.versions[-1].submitted[timeline] = value
+    @property
+    def version(self) -> Version:
+        """What was chosen."""
+        return self.versions[-1]
 
     def _idle(self, recording: VulkanRecording) -> Version:
         """A version that does not run: a new one, or else that which was wanted longest ago."""
@@ -187,3 +246,12 @@ class ChangingSegment(Segment):
                 return version
         self.versions[0].wait()
         return self.versions[0]
+
+
+def _uses(commands: Sequence[Dispatch]) -> Uses:
+    reads: list[Span] = []
+    writes: list[Span] = []
+    for command in commands:
+        for known, found in zip((reads, writes), accesses(command), strict=True):
+            known += found
+    return reads, writes

@@ -28,6 +28,7 @@ from dl4all.runtime.vulkan.event import VulkanEvent
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.queue import Queue
 from dl4all.runtime.vulkan.recording import VulkanRecording
+from dl4all.runtime.vulkan.segment import Uses, Version
 from dl4all.runtime.vulkan.structs import create, destroy
 from dl4all.runtime.vulkan.timeline import Timeline
 from dl4all.runtime.vulkan.timestamps import Ticks, Timestamps, ticks
@@ -61,8 +62,8 @@ class VulkanStream:
         self._batches: list[Batch] = []  # all of them; those with a value run, except the one being recorded
         self._hazards = Hazards()  # since the last barrier
         self._busy = Hazards()  # since the stream was last known to be idle
-        # since then, too, and what its changing commands used
-        self._replayed: dict[VulkanRecording, tuple[list[Span], list[Span]]] = {}
+        self._replayed: set[VulkanRecording] = set()  # since then, too
+        self._versions: dict[Version, Uses] = {}  # of their changing segments; what these use is noted
         self._waits: list[VulkanEvent] = []  # for the next submission
         self._awaited: dict[Timeline, VulkanEvent] = {}  # the last of each that the host has not seen come
         self._ticks: Ticks | None = None  # looked up when a dispatch is first timed
@@ -167,12 +168,16 @@ class VulkanStream:
         with recording.lock:  # another thread may replay it in a stream of its own
             if changes:
                 recording.change(changes)
-            pieces, used = recording.ready(), recording.changing_accesses
-            if self._replayed.get(recording) is not used:
-                self._busy.add(*used)
-                self._replayed[recording] = used
+            pieces = recording.ready()
+            self._replayed.add(recording)
             for piece in pieces:
-                piece.submitted(timeline, timeline.submitted + 1)
+                value = timeline.submitted + 1
+                for segment in piece.changing:
+                    version = segment.version
+                    version.submitted[timeline] = value
+                    if self._versions.get(version) is not version.uses:
+                        self._busy.add(*version.uses)
+                        self._versions[version] = version.uses
                 self._hand_over(piece.buffers, piece.count)
         early = timeline.submitted - REPLAYS_IN_FLIGHT
         if early > 0 and not timeline.query(early):
@@ -387,3 +392,4 @@ class VulkanStream:
         """Nothing of this stream runs."""
         self._busy.clear()
         self._replayed.clear()
+        self._versions.clear()

@@ -13,7 +13,7 @@ layout(binding = 1) restrict readonly buffer W { float w[]; };
 layout(binding = 2) restrict readonly buffer Bias { float bias[]; };  // any buffer if there is no bias
 layout(binding = 3) restrict buffer Y { float y[]; };
 layout(push_constant) uniform Push {
-    uint channels, height, width, padding_h, padding_w;
+    uint channels, in_height, in_width, padding_h, padding_w;
     uint filters, out_height, out_width;
     uint tiles_per_row, tiles;  // tiles of an image
     uint first, count;
@@ -25,28 +25,7 @@ layout(push_constant) uniform Push {
 #define FIRST_OPERAND 4
 #include "epilogue.glsl"
 
-// The plain sum. Once it is nan it stays nan.
-float result(uint image, uint row, int top, int left) {
-    float sum = p.has_bias != 0 ? bias[p.bias_offset + row] : 0.0;
-    for (uint channel = 0; channel < p.channels && !is_nan(sum); ++channel) {
-        const uint plane = p.x_offset + (image * p.channels + channel) * p.height * p.width;
-#if FLIP
-        const uint filter_ = p.w_offset + (channel * p.filters + row) * 9;
-#else
-        const uint filter_ = p.w_offset + (row * p.channels + channel) * 9;
-#endif
-        UNROLL(tap, 9) {
-            const uint i = uint(top) + tap / 3, j = uint(left) + tap % 3;
-            const float value = i < p.height && j < p.width ? x[plane + i * p.width + j] : 0.0;
-#if FLIP
-            sum += value * w[filter_ + 8 - tap];
-#else
-            sum += value * w[filter_ + tap];
-#endif
-        }
-    }
-    return sum;
-}
+#include "winograd_repair.glsl"
 
 void main() {
     const uint row = gl_GlobalInvocationID.y;
@@ -62,7 +41,7 @@ void main() {
         for (uint j = left; j < min(left + TILE, p.out_width); ++j) {
             const int from_top = int(i) - int(p.padding_h), from_left = int(j) - int(p.padding_w);
             const uint at = plane + i * p.out_width + j;
-            y[at] = epilogue(result(image, row, from_top, from_left), at, row, 0);
+            y[at] = epilogue(plain_sum(image, row, from_top, from_left), at, row, 0);
         }
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy.typing as npt
 import dl4all as dl
 from dl4all.allocator.staging import CHUNK
 from dl4all.runtime import registry
-from dl4all.runtime.protocols import Copy, Fill, Span
+from dl4all.runtime.protocols import Command, Copy, Dispatch, Fill, Span, span
+from dl4all.runtime.spirv import Shader, load
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.scheduler import current
 
@@ -197,6 +199,40 @@ def recordings(devices: list[dl.Device]) -> Program:
     return run
 
 
+def changes(devices: list[dl.Device]) -> Program:
+    """A recording whose dispatches change: push constants, and the place that they write."""
+    backend = devices[0]._backend
+    if not backend.capabilities.programs:
+        return recordings(devices)
+    program, made = backend.program(load(Shader("memory/fill_words.comp")), ()), list[Any]()
+
+    def run() -> Values:
+        while made:
+            made.pop().free()  # what an exception has left
+        for _ in range(4):
+            made.append(backend.allocate(1024))
+        *places, kept = (span(buffer) for buffer in made)
+        out = np.empty(1024, np.uint8)
+
+        def fill(place: Span, word: int) -> Dispatch:
+            return Dispatch(program, [place], (1, 1, 1), struct.pack("<3I", 256, 0, word))
+
+        commands: list[Command] = [fill(places[0], 1), Copy(places[0], kept), fill(places[1], 2)]
+        recording = backend.record(commands, [0, 2])
+        made.append(recording)
+        for word in range(8):
+            news = {0: fill(places[0], 10 + word), 2: fill(places[1 + word % 2], 20 + word // 4)}
+            backend.stream.replay(recording, {i: news[i] for i in news if word != 3 * i})
+        found = []
+        for place in (*places, kept):
+            backend.stream.download(place, out)
+            found.append(out.view(np.uint32).copy())
+        backend.stream.synchronize()
+        return found
+
+    return run
+
+
 def contexts(devices: list[dl.Device]) -> Program:
     """Blocks that change a setting: none of them may stay."""
     device = devices[0]
@@ -260,6 +296,7 @@ def values(*tensors: Any) -> Values:
 PROGRAMS: dict[str, Callable[[list[dl.Device]], Program]] = {
     make.__name__: make
     for make in (
-        training, cold, opening, updating, transfers, streams, recordings, contexts, pipeline, serving,
+        training, cold, opening, updating, transfers, streams, recordings, changes, contexts, pipeline,
+        serving,
     )
 }  # fmt: skip

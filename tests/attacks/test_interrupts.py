@@ -17,6 +17,7 @@ FEW, OF_OTHERS = 61, 101
 PROGRAMS = (
     ("transfers", "vulkan:0"), ("transfers", "staging"), ("streams", "cpu"), ("contexts", "cpu"),
     ("updating", "vulkan:0"), ("recordings", "kompute:0"), ("recordings", "vulkan:0"),
+    ("changes", "vulkan:0"), ("changes", "kompute:0"),
     ("serving", "cpu+cpu#1"), ("pipeline", "cpu+cpu#1"), ("training", "cpu+cpu#1"),
 )  # fmt: skip
 SLOW_PROGRAMS = (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,9 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.graph.graph import BoundFill
+from dl4all.graph.trace import Tracer, run
+from dl4all.scheduler import capture
 
 torch = pytest.importorskip("torch", reason="layers are compared with PyTorch's")
 
@@ -114,6 +119,33 @@ def test_a_copy_counts_for_itself() -> None:
     again = copy.deepcopy(counter)
     assert again._written is None
     assert again.next(layer.num_batches_tracked) == 2
+
+
+def test_a_replay_counts_batches() -> None:
+    layer = dl.nn.BatchNorm1d(2).to("vulkan:0")
+    x = dl.rand(3, 2, device="vulkan:0")
+    tracer = Tracer(x.device)
+    with capture.lock, dl.no_grad():
+        run(tracer, lambda: layer(x))
+    assert not tracer.refusal
+    assert not any(isinstance(command, BoundFill) for node in tracer.nodes for command in node.commands)
+    assert layer.num_batches_tracked.item() == 1
+    for again in tracer.again:
+        again()
+    layer(x)
+    assert layer.num_batches_tracked.item() == 3
+
+
+def test_memory_of_a_count_is_given_back() -> None:
+    layer = dl.nn.BatchNorm1d(2).to("vulkan:0")
+    layer(dl.rand(3, 2, device="vulkan:0"))
+    memory = weakref.ref(layer.num_batches_tracked.storage)
+    gc.disable()
+    try:
+        del layer
+        assert memory() is None
+    finally:
+        gc.enable()
 
 
 def test_running_statistics_are_not_counted_as_parameters() -> None:

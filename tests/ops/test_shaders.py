@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
+import dl4all.graph.op_codes.interpreter  # adds its shaders to the optional ones
 from dl4all.ops import REGISTRY, all_shaders
 from dl4all.ops.core import autotune
 from dl4all.ops.core.op import OPTIONAL_SHADERS, Example, Op

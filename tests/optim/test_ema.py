@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
+from dl4all.graph.trace import Tracer, run
 from dl4all.optim import EMA
+from dl4all.scheduler import capture
 from tests.support.operands import generator
 
 SHAPES = ((7, 5), (13,), (), (0, 3), (1031,))
@@ -39,6 +42,21 @@ def test_values(device: str, dtype: str) -> None:
     for mean, want in zip(ema.shadow, expected, strict=True):
         np.testing.assert_allclose(mean.numpy(), want, rtol=tolerance, atol=tolerance)
     assert ema.updates == 9
+
+
+def test_a_replay_counts_updates() -> None:
+    x = dl.tensor([1.0, 2.0], device="vulkan:0")
+    ema = EMA([x])
+    tracer = Tracer(x.device)
+    with capture.lock:
+        run(tracer, ema.update)
+    [again] = tracer.again
+    again()
+    assert ema.updates == 2
+    assert "updates" not in vars(ema)
+    copied = pickle.loads(pickle.dumps(ema))
+    assert copied.updates == 2
+    assert copied.shadow[0].tolist() == [1.0, 2.0]
 
 
 def test_parameters_are_restored_exactly(device: str) -> None:

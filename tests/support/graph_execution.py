@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,11 @@ import dl4all as dl
 from dl4all.allocator.storage import Storage
 from dl4all.graph.graph import Binding, BoundFill, BoundLaunch, Graph, HostCall, MultiTensorLaunch, Node
 from dl4all.graph.multi_tensor_launches import expand
+from dl4all.graph.trace import Tracer, run
 from dl4all.ops.core.multi_tensor import MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.protocols import Span
+from dl4all.scheduler import capture
 
 Array = npt.NDArray[Any]
 
@@ -28,6 +30,8 @@ class Execution:
         self.storages: dict[int, Storage] = {}
         for number, buffer in graph.buffers.items():
             tensor = dl.tensor(np.full(-(-buffer.nbytes // 4) or 1, np.nan, np.float32), device=self.device)
+            if number in graph.contents:
+                tensor = dl.tensor(np.frombuffer(graph.contents[number], np.uint8), device=self.device)
             if number in contents:
                 tensor = dl.tensor(np.ascontiguousarray(contents[number]), device=self.device)
             self.storages[number] = tensor.storage
@@ -72,3 +76,21 @@ class Execution:
     def _bytes(self, binding: Binding) -> Array:
         data: Array = self.storages[binding.buffer].buffer.data
         return data[binding.offset : binding.offset + binding.nbytes]
+
+
+def traced(function: Callable[..., dl.Tensor], *tensors: dl.Tensor) -> tuple[Graph, dict[int, Array]]:
+    """The graph of a call, and what its inputs, captured buffers and constants hold after it, as bytes."""
+    tracer = Tracer(tensors[0].device)
+    with capture.lock:
+        result = run(tracer, lambda: function(*tensors))
+    assert not tracer.refusal, tracer.refusal
+    leaves = [leaf.grad_meta.grad for leaf in tracer.leaves.values() if leaf.grad_meta.grad is not None]
+    graph = tracer.graph(tensors, [result], leaves)
+    memory = dict(zip(graph.inputs, (tensor.storage for tensor in tensors), strict=True)) | tracer.outside
+    memory.update((number, storage) for number, (storage, _) in tracer.constants.items())
+    device = tensors[0].device
+    return graph, {
+        number: TensorBase(storage, (storage.nbytes,), np.dtype(np.uint8), device).on_host().copy()
+        for number, storage in memory.items()
+        if number in graph.buffers
+    }

@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+from dl4all.errors import BackendMissingError
 from dl4all.graph.codegen.elementwise_kernel import Kernel, Step, combine, is_bool
 from dl4all.graph.graph import Binding, BoundLaunch, Graph, Node, Value
 from dl4all.ops.core.expression import functions_of, print_glsl
 from dl4all.ops.core.launch import ceil_div, pack, strided_grid
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.elementwise.kernels import MATH_FUNCTIONS, WORKGROUP_SIZE, grid_over_rows
+from dl4all.runtime import spirv
 from dl4all.runtime.requirements import MAX_BINDINGS
-from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
 
@@ -53,10 +54,14 @@ def launch(
         device: that it is for.
 
     Returns:
-        None where they cannot run as one kernel, or not within the device's limits.
+        None where they cannot run as one kernel, or not within the device's limits, and where no compiler is
+        installed that could build it.
     """
     kernel = combine(nodes, stored)
-    return None if kernel is None or not fits(kernel, device) else bind(kernel, graph, device)
+    if kernel is None or not fits(kernel, device):
+        return None
+    bound = bind(kernel, graph, device)
+    return bound if can_build(bound) else None
 
 
 def fits(kernel: Kernel, device: Device) -> bool:
@@ -81,7 +86,7 @@ def bind(kernel: Kernel, graph: Graph, device: Device) -> BoundLaunch:
         float(number.value) if number.kind == "float" else int(number.value) for number in kernel.numbers
     )
     push = pack(length if len(sizes) == 1 else rows, *numbers)
-    shader = Shader(f"generated/{name_of(kernel.ops)}.comp", source=text.source())
+    shader = spirv.Shader(f"generated/{name_of(kernel.ops)}.comp", source=text.source())
     operands = (*(load.operand for load in kernel.loads), *(store.operand for store in kernel.stores))
     whole = (graph.buffers[operand.value.buffer] for operand in operands)
     return BoundLaunch(
@@ -89,6 +94,15 @@ def bind(kernel: Kernel, graph: Graph, device: Device) -> BoundLaunch:
         tuple(Binding(buffer.number, 0, buffer.nbytes) for buffer in whole),
         (False,) * len(kernel.loads) + (True,) * len(kernel.stores),
     )
+
+
+def can_build(bound: BoundLaunch) -> bool:
+    """Whether a launch's shader is there or can be compiled: a machine may have no compiler."""
+    try:
+        spirv.load(bound.launch.shader)
+    except BackendMissingError:
+        return False
+    return True
 
 
 def name_of(ops: Sequence[str]) -> str:

@@ -286,20 +286,24 @@ def _strides_along(operand: Operand, shape: Shape, wanted: Shape) -> Shape | Non
 def _may_write(loads: Sequence[Load], stores: Sequence[Store], shape: Shape) -> bool:
     """Whether each invocation reads of the buffers that the kernel writes only what it writes itself."""
     buffers = [store.operand.value.buffer for store in stores]
-    if len(set(buffers)) < len(buffers):
-        return False
+    return len(set(buffers)) == len(buffers) and all(
+        covers(load, store, shape)
+        for store in stores
+        for load in loads
+        if load.operand.value.buffer == store.operand.value.buffer
+    )
+
+
+def covers(load: Load, store: Store, shape: Shape) -> bool:
+    """Whether each element that is read lies where the same invocation's result would, in one buffer."""
     dense = tuple(
         0 if size == 1 else stride for size, stride in zip(shape, contiguous_strides(shape), strict=True)
     )
-    for store in stores:
-        for load in loads:
-            if load.operand.value.buffer == store.operand.value.buffer and (
-                load.strides != dense
-                or load.operand.offset != store.operand.offset
-                or ITEM_BYTES[load.operand.dtype] != ITEM_BYTES[store.operand.dtype]
-            ):
-                return False
-    return True
+    return (
+        load.strides == dense
+        and load.operand.offset == store.operand.offset
+        and ITEM_BYTES[load.operand.dtype] == ITEM_BYTES[store.operand.dtype]
+    )
 
 
 def _layout(shape: Shape, loads: Sequence[Load], stores: Sequence[Store]) -> Layout | None:

@@ -32,7 +32,7 @@ def elementwise_fusion(graph: Graph) -> Graph:
     groups = _Groups(graph, device)
     for position in range(len(graph.nodes)):
         groups.grow(position)
-    return graph.with_nodes(groups.nodes())
+    return graph.with_nodes(groups.nodes()) if groups.have_joined else graph
 
 
 def cost(kernels: Iterable[Kernel]) -> int:
@@ -68,9 +68,13 @@ def parts_of(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def fused(parts: Sequence[Node], stored: Iterable[Value], graph: Graph, device: Device) -> Node | None:
-    """One node for elementwise ones, with a generated kernel; None where there can be none."""
+    """One node for elementwise ones, with a generated kernel; None where there can be none, or no compiler
+    is installed."""
     kernel = combine(parts, frozenset(stored))
     if kernel is None or not elementwise.fits(kernel, device):
+        return None
+    bound = elementwise.bind(kernel, graph, device)
+    if not elementwise.can_build(bound):
         return None
     operands = tuple(load.operand for load in kernel.loads)
     results = [store.operand for store in kernel.stores]
@@ -80,7 +84,7 @@ def fused(parts: Sequence[Node], stored: Iterable[Value], graph: Graph, device: 
         result=results[-1],
         reads=tuple(dict.fromkeys(operand.value for operand in operands)),
         writes=tuple(result.value for result in results),
-        commands=(elementwise.bind(kernel, graph, device),),
+        commands=(bound,),
         parts=tuple(parts),
         line=parts[-1].line,
     )
@@ -101,6 +105,7 @@ class _Groups:
 
     def __init__(self, graph: Graph, device: Device) -> None:
         self.graph, self.device = graph, device
+        self.have_joined = False
         self.readers: dict[Value, int] = {}  # positions
         self.writers: dict[Value, int] = {}  # position
         for position, node in enumerate(graph.nodes):
@@ -141,6 +146,7 @@ class _Groups:
             return
         if cost([kernel]) >= cost([one.kernel, other.kernel]):
             return
+        self.have_joined = True
         joined = _Group(
             members, (one.before | other.before) & ~members, (one.after | other.after) & ~members, kernel
         )
@@ -192,18 +198,18 @@ class _Groups:
                 if group.before & ~done:
                     blocked.append(group)
                 else:
-                    result.append(self._node(group))
+                    result += self._nodes(group)
                     done |= group.members
             waiting = blocked
         return result
 
-    def _node(self, group: _Group) -> Node:
+    def _nodes(self, group: _Group) -> list[Node]:
+        """A group as one node; as it was where there is no compiler."""
         nodes = [self.graph.nodes[position] for position in _bits(group.members)]
         if len(nodes) == 1:
-            return nodes[0]
+            return nodes
         node = fused(parts_of(nodes), self._stored(nodes, group.members), self.graph, self.device)
-        assert node is not None, "it was possible when the group was made"
-        return node
+        return nodes if node is None else [node]
 
 
 def reachability(nodes: Sequence[Node]) -> tuple[list[int], list[int]]:

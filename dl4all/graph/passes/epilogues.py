@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from dl4all.graph.codegen.epilogue import epilogue_of, is_anchor, with_epilogue
 from dl4all.graph.graph import Graph, Node, Value, buffers_of
-from dl4all.runtime.requirements import MAX_BINDINGS
-from dl4all.scheduler.current import opened
+from dl4all.graph.passes.device_limits import max_bindings
 
 MAX_NODES = 16  # of an epilogue
 
@@ -22,7 +21,7 @@ def epilogues(graph: Graph) -> Graph:
 
     A node that takes others into its kernels runs where the last of them ran.
     """
-    max_bindings = max_bindings_of(graph.device)
+    bindings = max_bindings(graph.device)
     by_value = _readers(graph)
     nodes: list[Node | None] = list(graph.nodes)
     # The last anchor first: of two whose results are added, the later one does not have to move.
@@ -30,7 +29,7 @@ def epilogues(graph: Graph) -> Graph:
         anchor = nodes[position]
         if anchor is None or anchor is not graph.nodes[position] or not is_anchor(anchor):
             continue
-        positions, merged = _longest(graph, nodes, by_value, position, max_bindings)
+        positions, merged = _longest(graph, nodes, by_value, position, bindings)
         if merged is not None:
             for absorbed in (position, *positions):
                 nodes[absorbed] = None
@@ -43,7 +42,7 @@ def _longest(
     nodes: Sequence[Node | None],
     by_value: Mapping[Value, Sequence[int]],
     position: int,
-    max_bindings: int,
+    bindings: int,
 ) -> tuple[list[int], Node | None]:
     """The positions of the most nodes that an anchor can take into its kernels, and the node of them all."""
     anchor = graph.nodes[position]
@@ -64,7 +63,7 @@ def _longest(
         inner = {reader for value in values for reader in by_value.get(value, ())}
         values.append(result.value)
         if inner <= set(taken):
-            merged = with_epilogue(graph, anchor, chain, max_bindings)
+            merged = with_epilogue(graph, anchor, chain, bindings)
             if merged is None or not _can_move(nodes, anchor, merged, position, taken):
                 break
             best = (list(taken), merged)
@@ -102,9 +101,3 @@ def _readers(graph: Graph) -> dict[Value, list[int]]:
 def _is_inner(graph: Graph, value: Value) -> bool:
     """Whether nothing outside of the graph sees a value. Of an output it may see the last one."""
     return graph.buffers[value.buffer].kind in ("temporary", "output") and value not in graph.kept
-
-
-def max_bindings_of(device: str) -> int:
-    """How many buffers a dispatch may bind on a device."""
-    limits = (other.info.limits.storage_buffers for other in opened() if other.name == device)
-    return min(MAX_BINDINGS, next(limits, MAX_BINDINGS))

@@ -23,6 +23,7 @@ from dl4all.graph.graph import (
     bindings_of,
     buffers_of,
 )
+from dl4all.ops.core.host_work import HostWork
 from dl4all.ops.core.op import REGISTRY
 
 
@@ -110,8 +111,9 @@ def _is_repeatable(node: Node, command: BoundLaunch | HostCall) -> bool:
     """Whether a command computes the same again; a host call may hide anything, unless an op says what."""
     if isinstance(command, BoundLaunch):
         return not command.varying
-    op = REGISTRY.get(node.op)
-    return op is not None and op.family != "random"
+    op, work = REGISTRY.get(node.op), command.run
+    varies = isinstance(work, HostWork) and bool(work.marks)
+    return op is not None and op.family != "random" and not varies
 
 
 def _unwritten(graph: Graph) -> set[int]:

@@ -1,33 +1,37 @@
 """Merges the dispatches of an optimizer, one for each parameter, into few for all of them.
 
-So it does with the other commands that treat many tensors alike: the moving average of parameters, and the
-sums of squares and the scaling of gradient clipping. They are captured one by one, as the table of a dispatch
-for many tensors (:mod:`dl4all.ops.core.multi_tensor`) holds offsets that only the memory plan knows.
+So it does with the other commands that treat many tensors alike: the moving average of parameters, the sums
+of squares and the scaling of gradient clipping, and copies of small gradients that share memory. They are
+captured one by one, as the table of a dispatch for many tensors (:mod:`dl4all.ops.core.multi_tensor`) holds
+offsets that only the memory plan knows.
 
-Updates and scaling are the same bit by bit. Partial sums of squares may come in another order, and those of
-tensors of more than ``STEP`` elements are of other elements.
+Updates, scaling and copies are the same bit by bit. Partial sums of squares may come in another order, and
+those of tensors of more than ``STEP`` elements are of other elements.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dl4all.graph.graph import (
     Binding,
-    BoundFill,
     BoundLaunch,
-    Command,
     Graph,
     MultiTensorLaunch,
     Node,
     Operand,
     Value,
+    bindings_of,
+    buffers_of,
 )
+from dl4all.graph.memory_pieces import conflict, pieces_of_node
 from dl4all.graph.multi_tensor_launches import ROW_BYTES
-from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div
+from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, shader
+from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.reduce.global_norm import ELEMENTS_PER_INVOCATION, MAX_PARTS, SCALE, SQUARES, SQUARES_OF_BATCH
 from dl4all.ops.reduce.global_norm import WORKGROUP as SQUARES_WORKGROUP
@@ -37,10 +41,16 @@ from dl4all.scheduler.programs import Launch
 STEP = SQUARES_WORKGROUP * ELEMENTS_PER_INVOCATION
 """Elements of which a workgroup sums up the squares."""
 
+COPY = shader("optim/copy.comp", MULTI_TENSOR=1, STATES=0)
+SHARED.append(COPY)
+
+MOST_COPIED = 1 << 14
+"""Elements of a copy that is merged: until the last of a group runs, the sources of all take memory."""
+
 
 def optimizer_fusion(graph: Graph) -> Graph:
     """The graph with commands that treat many tensors alike merged, each group where its last one was."""
-    groups = [group for group in _groups(graph.nodes) if len(group.positions) > 1]
+    groups = [group for group in _groups(graph) if len(group.positions) > 1]
     if not groups:
         return graph
     last = {group.positions[-1]: group for group in groups}
@@ -84,7 +94,7 @@ class _Group:
     def takes(self, job: _Job) -> bool:
         """Whether a job of this kind may run together with those that the group has."""
         pieces = list(zip(job.launch.jobs[0], job.launch.writes, strict=True))
-        if _conflict(pieces, self.read, self.written):
+        if conflict(pieces, self.read, self.written):
             return False
         if not job.launch.numbered:
             return True
@@ -96,13 +106,18 @@ class _Group:
     def is_passed_by(self, node: Node) -> bool:
         """Whether the group's nodes may run behind another one that followed on them."""
         shared = self.launch
-        return not _conflict(_pieces(node), [*self.read, *shared.before], [*self.written, *shared.after])
+        return not conflict(
+            pieces_of_node(node), [*self.read, *shared.before], [*self.written, *shared.after]
+        )
 
 
-def _groups(nodes: Sequence[Node]) -> Iterator[_Group]:
+def _groups(graph: Graph) -> Iterator[_Group]:
+    users = Counter(buffer for node in graph.nodes for buffer in buffers_of(node))
+    scratch = {n for n, b in graph.buffers.items() if b.kind == "temporary" and users[n] == 1}
+    lasting = {n for n, b in graph.buffers.items() if b.kind in ("state", "output")}
     open_groups: dict[Any, _Group] = {}
-    for position, node in enumerate(nodes):
-        job = _job(node)
+    for position, node in enumerate(graph.nodes):
+        job = _job(node, scratch, lasting)
         key = None if job is None else _kind(job.launch)
         for other in [kind for kind in open_groups if kind != key]:
             if not open_groups[other].is_passed_by(node):
@@ -126,7 +141,9 @@ def _kind(launch: MultiTensorLaunch) -> MultiTensorLaunch:
 def _merged(group: _Group, nodes: Sequence[Node]) -> Node:
     """The node in place of those of a group."""
     parts = tuple(nodes[position] for position in group.positions)
-    written = dict.fromkeys(value for node in parts for value in node.writes)
+    launch = replace(group.launch, jobs=tuple(group.jobs))
+    used = {binding.buffer for binding in bindings_of(launch)}
+    written = dict.fromkeys(value for node in parts for value in node.writes if value.buffer in used)
     read, known = dict[Value, None](), set[Value]()
     for node in parts:
         read.update(dict.fromkeys(value for value in node.reads if value not in known))
@@ -135,7 +152,7 @@ def _merged(group: _Group, nodes: Sequence[Node]) -> Node:
         f"{parts[0].name} of {len(parts)} tensors",
         reads=tuple(read),
         writes=tuple(written),
-        commands=(replace(group.launch, jobs=tuple(group.jobs)),),
+        commands=(launch,),
         parts=parts,
         line=parts[0].line,
     )
@@ -144,17 +161,22 @@ def _merged(group: _Group, nodes: Sequence[Node]) -> Node:
 # Nodes as jobs
 
 
-def _job(node: Node) -> _Job | None:
-    """A node as a job for a shader for many tensors; None if there is none for it."""
+def _job(node: Node, scratch: Set[int], lasting: Set[int]) -> _Job | None:
+    """A node as a job for a shader for many tensors; None if there is none for it.
+
+    ``scratch`` are the temporaries that one node alone uses, ``lasting`` the buffers that outlive the call.
+    """
+    if node.op:
+        return _copy(node, lasting) if node.op == "clone" else _scaling(node, scratch)
     if len(node.commands) != 1 or not isinstance(node.commands[0], BoundLaunch):
         return None
     command = node.commands[0]
-    shader = command.launch.shader
-    if shader == SQUARES:
+    code = command.launch.shader
+    if code == SQUARES:
         return _squares(command)
-    if shader.path.startswith("optim/") and ("MULTI_TENSOR", "0") in shader.defines:
+    if code.path.startswith("optim/") and ("MULTI_TENSOR", "0") in code.defines:
         return _update(command)
-    return _scaling(node)
+    return None
 
 
 def _update(command: BoundLaunch) -> _Job | None:
@@ -203,8 +225,8 @@ def _squares(command: BoundLaunch) -> _Job | None:
     return _Job(launch, workgroups)
 
 
-def _scaling(node: Node) -> _Job | None:
-    """The multiplication of a tensor in place by a tensor of one element."""
+def _scaling(node: Node, scratch: Set[int]) -> _Job | None:
+    """The multiplication of a tensor in place by a tensor of one element, maybe by way of a copy."""
     result, operands = node.result, node.operands
     if node.op != "mul" or result is None or not all(isinstance(o, Operand) for o in operands):
         return None
@@ -216,6 +238,8 @@ def _scaling(node: Node) -> _Job | None:
         return None
     if factor.elements != 1 or factor.offset or factor.value.buffer == x.value.buffer or not x.elements:
         return None
+    if any(value != result.value and value.buffer not in scratch for value in node.writes):
+        return None
     launch = MultiTensorLaunch(
         Launch(SCALE, (1, 1, 1)),
         ((Binding(x.value.buffer, 4 * x.offset, 4 * x.elements),),),
@@ -226,45 +250,26 @@ def _scaling(node: Node) -> _Job | None:
     return _Job(launch)
 
 
-def _for_many(shader: Shader) -> Shader:
+def _copy(node: Node, lasting: Set[int]) -> _Job | None:
+    """A copy of a small tensor to memory that outlives the call; others may become part of a kernel."""
+    source, result = node.operands[0], node.result
+    if not isinstance(source, Operand) or result is None or result.value.buffer not in lasting:
+        return None
+    plain = all(operand.strides == contiguous_strides(operand.shape) for operand in (source, result))
+    floats = source.dtype == result.dtype == "float32"
+    if not (plain and floats and source.shape == result.shape and 0 < source.elements <= MOST_COPIED):
+        return None
+    if source.value.buffer == result.value.buffer or len(node.writes) > 1:
+        return None
+    job = tuple(Binding(o.value.buffer, 4 * o.offset, 4 * o.elements) for o in (source, result))
+    return _Job(MultiTensorLaunch(Launch(COPY, (1, 1, 1)), (job,), writes=(False, True), widths=(1, 1)))
+
+
+def _for_many(single: Shader) -> Shader:
     """The variant of a shader for one tensor that takes many."""
-    defines = {**dict(shader.defines), "MULTI_TENSOR": "1"}
-    return replace(shader, defines=tuple(sorted(defines.items())))
+    defines = {**dict(single.defines), "MULTI_TENSOR": "1"}
+    return replace(single, defines=tuple(sorted(defines.items())))
 
 
 def _words(binding: Binding, first: int, count: int) -> Binding:
     return Binding(binding.buffer, binding.offset + 4 * first, 4 * count)
-
-
-# What depends on what
-
-
-def _pieces(node: Node) -> list[tuple[Binding, bool]]:
-    """The pieces of memory that a node uses, and whether it writes them."""
-    if node.commands:
-        return [piece for command in node.commands for piece in _pieces_of(command)]
-    values = [*((value, False) for value in node.reads), *((value, True) for value in node.writes)]
-    return [(Binding(value.buffer, 0, 2**63), written) for value, written in values]
-
-
-def _pieces_of(command: Command) -> list[tuple[Binding, bool]]:
-    if isinstance(command, BoundFill):
-        return [(command.binding, True)]
-    if isinstance(command, MultiTensorLaunch):
-        jobs = [piece for job in command.jobs for piece in zip(job, command.writes, strict=True)]
-        shared = [*((piece, False) for piece in command.before), *((piece, True) for piece in command.after)]
-        return [*jobs, *shared]
-    return list(zip(command.bindings, command.writes, strict=True))
-
-
-def _conflict(
-    pieces: Sequence[tuple[Binding, bool]], read: Sequence[Binding], written: Sequence[Binding]
-) -> bool:
-    """Whether one of the pieces is written and used on the other side, or read and written there."""
-    return any(
-        _overlap(piece, other) for piece, writes in pieces for other in (*written, *(read if writes else ()))
-    )
-
-
-def _overlap(a: Binding, b: Binding) -> bool:
-    return a.buffer == b.buffer and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes

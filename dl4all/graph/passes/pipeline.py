@@ -11,18 +11,21 @@ from dl4all.errors import ArgumentError, GraphError
 from dl4all.graph.graph import Graph
 from dl4all.graph.passes.algebraic_simplification import algebraic_simplification
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
-from dl4all.graph.passes.common_launches import common_launches
+from dl4all.graph.passes.common_commands import common_commands
 from dl4all.graph.passes.common_subexpressions import common_subexpressions
 from dl4all.graph.passes.constant_folding import constant_folding
 from dl4all.graph.passes.dead_code import dead_code
 from dl4all.graph.passes.elementwise_fusion import elementwise_fusion
 from dl4all.graph.passes.epilogues import epilogues
 from dl4all.graph.passes.hoisting import hoisting
+from dl4all.graph.passes.in_place import in_place
 from dl4all.graph.passes.optimizer_fusion import optimizer_fusion
+from dl4all.graph.passes.recomputation import recomputation
 from dl4all.graph.passes.reduction_fusion import reduction_fusion
 from dl4all.graph.passes.row_statistics import row_statistics
 from dl4all.graph.passes.slice_gradients import slice_gradients
 from dl4all.graph.passes.whole_copies import whole_copies
+from dl4all.graph.passes.winograd_repairs import winograd_repairs
 from dl4all.graph.verifier import verify
 
 
@@ -39,18 +42,23 @@ PASSES: tuple[Pass, ...] = (
     Pass("algebraic_simplification", algebraic_simplification),
     Pass("slice_gradients", slice_gradients),
     Pass("common_subexpressions", common_subexpressions),
-    Pass("common_launches", common_launches),
     Pass("dead_code", dead_code),
     Pass("batch_norm_folding", batch_norm_folding),
     # Fusion goes from the largest kernels to the smallest.
+    Pass("winograd_repairs", winograd_repairs),
     Pass("epilogues", epilogues),
     Pass("row_statistics", row_statistics),
     Pass("reduction_fusion", reduction_fusion),
     Pass("whole_copies", whole_copies),
     Pass("elementwise_fusion", elementwise_fusion),
+    Pass("recomputation", recomputation),
     Pass("optimizer_fusion", optimizer_fusion),
+    # Single kernels of ops that were not the same as a whole.
+    Pass("common_commands", common_commands),
     # What is left of work that does not change from call to call leaves the graph.
     Pass("hoisting", hoisting),
+    # Last, as it decides what lies where.
+    Pass("in_place", in_place),
 )
 """All passes, in the order in which they run."""
 

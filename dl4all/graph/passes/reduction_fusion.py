@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from dl4all.graph.codegen.prologue import prologue_of, slots_of, with_prologue
 from dl4all.graph.graph import Graph, Node, is_private
-from dl4all.graph.passes.epilogues import max_bindings_of
+from dl4all.graph.passes.device_limits import max_bindings
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.elementwise.declare import Elementwise
 
@@ -20,7 +20,7 @@ MAX_NODES = 16  # of a prologue
 
 def reduction_fusion(graph: Graph) -> Graph:
     """The graph with elementwise nodes in the kernels of the reductions and normalisations behind them."""
-    max_bindings = max_bindings_of(graph.device)
+    bindings = max_bindings(graph.device)
     nodes: list[Node | None] = list(graph.nodes)
     fronts: dict[int, tuple[Node, ...]] = {}  # what is in front of each anchor, in order
     # From the last node on, so that a chain moves node by node.
@@ -38,9 +38,7 @@ def reduction_fusion(graph: Graph) -> Graph:
         ]
         if not anchors:
             continue
-        merged = [
-            _merged(graph, position, anchor, fronts.get(anchor, ()), max_bindings) for anchor in anchors
-        ]
+        merged = [_merged(graph, position, anchor, fronts.get(anchor, ()), bindings) for anchor in anchors]
         if not all(merged) or not _is_worthwhile(graph, node, anchors, fronts):
             continue
         for anchor, fused in zip(anchors, merged, strict=True):
@@ -50,15 +48,13 @@ def reduction_fusion(graph: Graph) -> Graph:
     return graph.with_nodes(node for node in nodes if node is not None)
 
 
-def _merged(
-    graph: Graph, position: int, anchor: int, front: tuple[Node, ...], max_bindings: int
-) -> Node | None:
+def _merged(graph: Graph, position: int, anchor: int, front: tuple[Node, ...], bindings: int) -> Node | None:
     """The node of an anchor with an elementwise node in front of what it has in front already."""
     node, last = graph.nodes[position], graph.nodes[anchor]
     assert node.result is not None
     if len(front) == MAX_NODES or not _lasts(graph, node, position, anchor):
         return None
-    fused = with_prologue(graph, last, (node, *front), max_bindings)
+    fused = with_prologue(graph, last, (node, *front), bindings)
     # An anchor may read the value elsewhere, too.
     return None if fused is None or node.result.value in fused.reads else fused
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dl4all.graph.graph import Binding, BoundLaunch, Graph, Node, Value, is_private
-from dl4all.graph.passes.epilogues import max_bindings_of
+from dl4all.graph.passes.device_limits import max_bindings
 from dl4all.runtime.spirv import Shader
 
 PATH = "normalization/rows.comp"
@@ -23,7 +23,7 @@ def row_statistics(graph: Graph) -> Graph:
     """The graph without launches for statistics that an earlier launch can write."""
     nodes: list[Node | None] = list(graph.nodes)
     last_writes = {value.buffer: value.version for node in graph.nodes for value in node.writes}
-    max_bindings = max_bindings_of(graph.device)
+    bindings = max_bindings(graph.device)
     for position, node in enumerate(graph.nodes):
         for command in node.commands:
             statistics = _statistics(node, command)
@@ -34,7 +34,7 @@ def row_statistics(graph: Graph) -> Graph:
             if found is None:
                 continue
             earlier, norm = found
-            if len(norm.bindings) >= max_bindings:
+            if len(norm.bindings) >= bindings:
                 continue
             first = nodes[earlier]
             assert first is not None

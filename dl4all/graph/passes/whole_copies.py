@@ -23,7 +23,8 @@ def whole_copies(graph: Graph) -> Graph:
     for node in graph.nodes:
         for operand in (*node.tensors, *((node.result,) if node.result else ())):
             dtypes.setdefault(operand.value, operand.dtype)
-    return graph.with_nodes(_as_clone(node, graph, dtypes) or node for node in graph.nodes)
+    nodes = tuple(_as_clone(node, graph, dtypes) or node for node in graph.nodes)
+    return graph if nodes == graph.nodes else graph.with_nodes(nodes)
 
 
 def _as_clone(node: Node, graph: Graph, dtypes: dict[Value, str]) -> Node | None:

@@ -428,7 +428,8 @@ def flash_attention_backward(
     if saved is None:
         result = flash_attention.body(query, key, value, mask, scale, causal, repeats)
     else:
-        result = saved.on_host()
+        # Compiled calls give its array.
+        result = saved.on_host() if isinstance(saved, TensorBase) else np.asarray(saved)
     g = grad[:count].reshape(batch, queries, value.shape[2])
     logsumexp, rest = result[count:].reshape(ROW_TERMS, batch, queries, 1)
     delta = (g * result[:count].reshape(g.shape)).sum(2, keepdims=True)

@@ -10,20 +10,48 @@ from __future__ import annotations
 import math
 
 from dl4all.ops.conv import host_depthwise, host_fft, host_im2col, host_shift
+from dl4all.ops.conv.scratch import NEW, Scratch
 from dl4all.ops.conv.window import NDArray, Window
 from dl4all.ops.core.tensor_base import Shape
 
 
-def forward(x: NDArray, w: NDArray, bias: NDArray | None, win: Window, groups: int) -> NDArray:
-    """The convolution of images (N, C, ...) with filters (F, C / groups, ...), along any number of axes."""
+def forward(
+    x: NDArray,
+    w: NDArray,
+    bias: NDArray | None,
+    win: Window,
+    groups: int,
+    out: NDArray | None = None,
+    scratch: Scratch = NEW,
+) -> NDArray:
+    """The convolution of images (N, C, ...) with filters (F, C / groups, ...), along any number of axes.
+
+    The result is written to `out`, contiguous, if that is given.
+    """
+    result = _forward(x, w, bias, win, groups, out, scratch)
+    if out is not None and result is not out:
+        out[...] = result
+        return out
+    return result
+
+
+def _forward(
+    x: NDArray,
+    w: NDArray,
+    bias: NDArray | None,
+    win: Window,
+    groups: int,
+    out: NDArray | None,
+    scratch: Scratch,
+) -> NDArray:
     if host_fft.worthwhile(x.shape, w.shape, win, groups) and _finite(x, w):
         result = host_fft.forward(x, w, win, groups)
     elif _depthwise(w.shape[1], groups):
         result = host_depthwise.forward(x, w, win)
     elif layout := host_shift.forward_layout(x.shape[2:], w.shape, win):
-        return host_shift.forward(x, w, bias, layout, groups)
+        return host_shift.forward(x, w, bias, layout, groups, out, scratch)
     else:
-        result = host_im2col.forward(x, w, win, groups)
+        result = host_im2col.forward(x, w, win, groups, out, scratch)
     if bias is not None:
         result += bias.reshape(-1, *(1,) * len(win.kernel))
     return result

@@ -15,11 +15,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from dl4all.ops.conv.scratch import NEW, Scratch
 from dl4all.ops.conv.window import NDArray, Window
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 
-BLOCK_BYTES = 2**21  # Columns at a time: as many as a core's cache holds.
-MIN_BLOCK_COLUMNS = 512  # With fewer, reading all filters again costs BLAS too much.
+# Columns at a time: half of a core's cache. Filters that do not fit beside them are read again for each
+# block, which is to have many columns then, and so are sums of weights' gradients.
+BLOCK_BYTES, MIN_BLOCK_COLUMNS = 2**19, 128
+LARGE_BLOCK_BYTES, MIN_LARGE_BLOCK_COLUMNS = 2**21, 512
+CACHED_FILTERS = 2**22  # bytes
 MIN_ROWS = 16  # Rows of columns, in a convolution whose products are worth their preparation.
 MIN_CHANNELS = 4  # The same for the gradient of an input: channels in a group.
 MANY_FILTERS = 256
@@ -90,19 +94,29 @@ def input_gradient_layout(out_size: Shape, weight: Shape, win: Window) -> Layout
     return None if flipped is None or weight[1] < MIN_CHANNELS else layout(out_size, flipped)
 
 
-def forward(x: NDArray, w: NDArray, bias: NDArray | None, layout: Layout, groups: int) -> NDArray:
-    """The convolution of images (N, C, ...) with filters (F, C / groups, ...)."""
+def forward(
+    x: NDArray,
+    w: NDArray,
+    bias: NDArray | None,
+    layout: Layout,
+    groups: int,
+    out: NDArray | None = None,
+    scratch: Scratch = NEW,
+) -> NDArray:
+    """The convolution of images (N, C, ...) with filters (F, C / groups, ...), in `out` if given."""
     images, filters = len(x), len(w)
-    result: NDArray = np.empty((images, filters, *layout.out_size), x.dtype)
+    result: NDArray = np.empty((images, filters, *layout.out_size), x.dtype) if out is None else out
     if not images:
         return result
-    row = _row(x, layout)
+    row = _row(x, layout, scratch)
     channels, group_filters = len(row) // groups, filters // groups
-    products = np.empty((group_filters, images * layout.image), x.dtype)
+    products = scratch.take("products", (group_filters, images * layout.image), x.dtype)
     for group in range(groups):
         out = slice(group * group_filters, (group + 1) * group_filters)
         matrix = w[out].reshape(group_filters, -1)
-        for positions, columns in _columns(row[group * channels :][:channels], layout, images):
+        channel_rows = row[group * channels :][:channels]
+        small = matrix.nbytes <= CACHED_FILTERS
+        for positions, columns in _columns(channel_rows, layout, images, scratch, small=small):
             np.matmul(matrix, columns, out=products[:, positions])
         results = layout.results(products, images)
         if bias is None:
@@ -159,15 +173,17 @@ def _flipped_filters(w: NDArray, groups: int) -> NDArray:
     return parts[flipped].reshape(groups * channels, filters // groups, *w.shape[2:])
 
 
-def _row(x: NDArray, layout: Layout) -> NDArray:
+def _row(x: NDArray, layout: Layout, scratch: Scratch = NEW) -> NDArray:
     """The images of each channel in one row."""
     images, channels = x.shape[:2]
-    row = np.zeros((channels, images * layout.image + layout.reach), x.dtype)
+    row = scratch.zeros(layout, (channels, images * layout.image + layout.reach), x.dtype)
     layout.inside(row, images, layout.win.before, layout.size)[...] = x
     return row
 
 
-def _columns(row: NDArray, layout: Layout, images: int) -> Iterator[tuple[slice, NDArray]]:
+def _columns(
+    row: NDArray, layout: Layout, images: int, scratch: Scratch = NEW, *, small: bool = False
+) -> Iterator[tuple[slice, NDArray]]:
     """Blocks of positions, and the columns that the filters meet there.
 
     Shape:
@@ -178,8 +194,11 @@ def _columns(row: NDArray, layout: Layout, images: int) -> Iterator[tuple[slice,
     itemsize = row.strides[1]
     strides = (row.strides[0], *(shift * itemsize for shift in layout.shifts), itemsize)
     shifted = as_strided(row, (len(row), *kernel, count), strides, writeable=False)
-    block = min(count, max(MIN_BLOCK_COLUMNS, BLOCK_BYTES // (rows * row.itemsize)))
-    memory = np.empty((rows, block), row.dtype)
+    nbytes, least = (
+        (BLOCK_BYTES, MIN_BLOCK_COLUMNS) if small else (LARGE_BLOCK_BYTES, MIN_LARGE_BLOCK_COLUMNS)
+    )
+    block = min(count, max(least, nbytes // (rows * row.itemsize)))
+    memory = scratch.take("columns", (rows, block), row.dtype)
     for first in range(0, count, block):
         positions = slice(first, min(first + block, count))
         columns = memory[:, : positions.stop - first]

@@ -76,6 +76,14 @@ class TensorArgument:
         raise NotImplementedError
 
 
+class Elements(TensorArgument):
+    """Stands for an argument that is a tensor: the body gets its array."""
+
+    @classmethod
+    def with_elements(cls, array: NDArray) -> NDArray:
+        return array
+
+
 TENSOR = object()
 """Stands for an operand of which only the array is known."""
 
@@ -113,24 +121,15 @@ def body_call(
     """The call of a body, and the tensors that it reads."""
     tensors = [operand for operand in operands if isinstance(operand, TensorBase)]
     deferred = list[str]()
+    plain = dict(arguments)
     for argument, value in arguments.items():
-        held = value.tensor_operand() if isinstance(value, TensorArgument) else None
-        if held is not None:
+        held = value.tensor_operand() if isinstance(value, TensorArgument) else value
+        if isinstance(held, TensorBase):
             tensors.append(held)
             deferred.append(argument)
-    arguments = without_tensors(arguments)
+            plain[argument] = type(value) if isinstance(value, TensorArgument) else Elements
     kept = tuple(TENSOR if isinstance(operand, TensorBase) else operand for operand in operands)
-    return BodyCall(name, body, kept, arguments, tuple(deferred)), tensors
-
-
-def without_tensors(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of an op with the class in place of each that holds a tensor, so that nothing keeps those."""
-    return {
-        name: type(value)
-        if isinstance(value, TensorArgument) and value.tensor_operand() is not None
-        else value
-        for name, value in arguments.items()
-    }
+    return BodyCall(name, body, kept, plain, tuple(deferred)), tensors
 
 
 def host_work(

@@ -65,7 +65,7 @@ class Plan(NamedTuple):
     alone: tuple[int, ...]
 
 
-class MultiTensor:
+class MultiTensor(capture.Untracked):
     """Plans dispatches, and caches the last plan of each list of jobs. Copies and pickles start empty.
 
     >>> import dl4all as dl

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dl4all as dl
+from dl4all.errors import BackendMissingError
 from dl4all.graph.codegen.elementwise_kernel import combine
 from dl4all.graph.graph import Graph
 from dl4all.graph.passes.elementwise_fusion import LAUNCH_BYTES, cost, elementwise_fusion, reachability
 from dl4all.graph.trace import trace
+from dl4all.runtime import spirv
+from dl4all.runtime.spirv import compilers
 from tests.conftest import need
 from tests.graph.programs import random_program
 from tests.graph.replay import dispatches, replay, same_bits
@@ -104,6 +108,17 @@ def test_buffers_are_limited() -> None:
 def test_the_pass_does_nothing_twice() -> None:
     once = elementwise_fusion(trace(lambda x: (x * 2).relu().sum(), *tensors((8, 16))))
     assert elementwise_fusion(once) == once
+
+
+def test_without_a_compiler_nodes_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def pick() -> compilers.Compiler:
+        raise BackendMissingError("no compiler")
+
+    graph = trace(lambda x: ((x * 2).relu() + x.sum()).tanh(), *tensors((8, 16)))
+    monkeypatch.setenv("DL4ALL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(spirv, "_loaded", {})
+    monkeypatch.setattr(compilers, "pick", pick)
+    assert set(elementwise_fusion(graph).nodes) == set(graph.nodes)
 
 
 def test_cost_counts_launches_and_bytes() -> None:

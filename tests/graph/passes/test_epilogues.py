@@ -3,53 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.graph import trace
-from dl4all.graph.graph import Graph
 from dl4all.graph.passes.epilogues import epilogues
 from dl4all.graph.verifier import verify
 from dl4all.ops.conv.algorithms import forced
 from dl4all.ops.core import autotune
 from dl4all.ops.linalg import gemm
-from dl4all.scheduler import capture
-from tests.conftest import need
-from tests.support.graph_execution import Execution
+from tests.support.device_traces import need_bindings, traced_on_device
 from tests.support.operands import NDArray
 
 F = dl.nn.functional
 Function = Callable[..., Any]
-
-
-class Traced(NamedTuple):
-    """A graph, the contents of the memory that exists outside of it, and what the traced call returned."""
-
-    graph: Graph
-    contents: dict[int, NDArray]
-    result: NDArray
-
-    @property
-    def outcome(self) -> NDArray:
-        """What the graph computes."""
-        execution = Execution(self.graph, self.contents)
-        execution.run()
-        [result] = self.graph.outputs
-        return execution.contents(result.value.buffer).reshape(result.shape)
-
-
-def _traced(function: Function, *arrays: NDArray) -> Traced:
-    inputs = [dl.tensor(array, device="vulkan:0") for array in arrays]
-    tracer = trace.Tracer(inputs[0].device)
-    with dl.no_grad(), capture.lock:
-        result = trace.run(tracer, lambda: function(*inputs))
-    assert not tracer.refusal
-    graph = tracer.graph(inputs, [result], [])
-    contents = dict(zip(graph.inputs, arrays, strict=True))
-    return Traced(graph, contents, result.numpy())
 
 
 def _random(*shapes: tuple[int, ...]) -> list[NDArray]:
@@ -60,7 +29,7 @@ def _random(*shapes: tuple[int, ...]) -> list[NDArray]:
 def _check(function: Function, arrays: list[NDArray], names: list[str], tolerance: float = 2e-5) -> None:
     """The graph of a function on a device gives what the function gives with NumPy, and has these nodes."""
     expected = function(*(dl.tensor(array, device="cpu") for array in arrays)).numpy()
-    traced = _traced(function, *arrays)
+    traced = traced_on_device(function, *arrays)
     merged = epilogues(traced.graph)
     assert [node.name for node in merged.nodes] == names
     verify(merged)
@@ -100,7 +69,7 @@ EPILOGUES: dict[str, tuple[Function, list[str]]] = {
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize("case", CONV)
 def test_convolutions(case: str, epilogue: str) -> None:
-    need("vulkan:0")
+    need_bindings(8)
     shape, filters, arguments = CONV[case]
     x, w, bias = _random(shape, filters, filters[:1])
     y = F.conv2d(dl.tensor(x, device="cpu"), dl.tensor(w, device="cpu"), **arguments)
@@ -129,7 +98,7 @@ SUMS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 @pytest.mark.parametrize("form", ["", "plain 64x64", "shared 64x64", "words64 64x16", "shuffle 16x12"])
 @pytest.mark.parametrize("case", SUMS)
 def test_matrix_products(case: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    need("vulkan:0")
+    need_bindings(8)
     if form:
         _tune(monkeypatch, form)
     a, b = _random(*SUMS[case])
@@ -148,7 +117,7 @@ def test_matrix_products(case: str, form: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("rows", [1, 3, 4, 9])
 def test_linear(rows: int, has_bias: bool, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    need("vulkan:0")
+    need_bindings(8)
     _tune(monkeypatch, form)
     x, w, bias, residual, columns = _random((rows, 37), (11, 37), (11,), (rows, 11), (11,))
 
@@ -161,8 +130,29 @@ def test_linear(rows: int, has_bias: bool, form: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.vulkan
+@pytest.mark.parametrize("form", ["", "plain 64x64", "shared 32x32"])
+@pytest.mark.parametrize("shape", [(13, 20, 8), (67, 5, 4)])
+def test_dropout(shape: tuple[int, int, int], form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same elements are dropped as in a launch of its own."""
+    need_bindings(8)
+    if form:
+        _tune(monkeypatch, form)
+    rows, inner, columns = shape
+    a, b, residual = _random((rows, inner), (inner, columns), (rows, columns))
+
+    def function(a: Any, b: Any, residual: Any) -> Any:
+        return F.dropout((F.dropout(a @ b, 0.3) + residual).relu(), 0.5)
+
+    traced = traced_on_device(function, a, b, residual)
+    merged = epilogues(traced.graph)
+    verify(merged)
+    assert [node.name for node in merged.nodes] == ["matmul_random_dropout_add_relu_random_dropout"]
+    np.testing.assert_array_equal(traced._replace(graph=merged).outcome, traced.result)
+
+
+@pytest.mark.vulkan
 def test_sums_of_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    need("vulkan:0")
+    need_bindings(8)
     monkeypatch.setattr(gemm, "slice_count", lambda *_: 4)
     a, b, columns, residual = _random((9, 1030), (1030, 7), (7,), (9, 7))
     function: Function = lambda a, b, columns, residual: (a @ b + columns).relu() + residual  # noqa: E731
@@ -171,7 +161,7 @@ def test_sums_of_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.vulkan
 def test_sums_of_slots() -> None:
-    need("vulkan:0")
+    need_bindings(8)
     x, w = _random((8, 3, 20, 20), (5, 3, 3, 3))
     g = np.ones((8, 5, 18, 18), np.float32)
 
@@ -185,7 +175,7 @@ def test_sums_of_slots() -> None:
 @pytest.mark.vulkan
 def test_repairs_of_winograd() -> None:
     """Tiles that are computed again, and results that are nan by the epilogue."""
-    need("vulkan:0")
+    need_bindings(8)
     x, w = _random((1, 3, 12, 12), (4, 3, 3, 3))
     x[0, 1, 5, 6] = np.inf
     x[0, 2, 0, 0] = np.nan
@@ -195,7 +185,7 @@ def test_repairs_of_winograd() -> None:
 
     for name in ("winograd2", "winograd4"):
         with forced(name), np.errstate(invalid="ignore"):
-            traced = _traced(function, x, w)
+            traced = traced_on_device(function, x, w)
             got = traced._replace(graph=epilogues(traced.graph)).outcome
         np.testing.assert_array_equal(np.isnan(got), np.isnan(traced.result))
         np.testing.assert_allclose(got, traced.result, rtol=2e-5)

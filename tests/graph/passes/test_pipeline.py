@@ -59,7 +59,7 @@ def test_what_breaks_a_graph_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_broken_graph_is_seen_before_the_first_pass() -> None:
     graph = traced("forward mlp")
-    with pytest.raises(GraphError, match="is never written$"):
+    with pytest.raises(GraphError, match=r"is never written$"):
         run(replace(graph, nodes=graph.nodes[1:]), NAMES, verifies=True)
 
 

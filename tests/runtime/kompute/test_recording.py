@@ -12,7 +12,7 @@ import pytest
 from dl4all.errors import DeviceError
 from dl4all.runtime.hazards import accesses
 from dl4all.runtime.kompute.backend import KomputeBackend
-from dl4all.runtime.kompute.recording import levels
+from dl4all.runtime.kompute.recording import groups
 from dl4all.runtime.protocols import Command, Copy, Dispatch, Fill, Span, span
 from dl4all.testing.conformance.kernels import Kernels, bytes_of, get, poison, pushed, put, step, words
 
@@ -53,8 +53,7 @@ def random_commands(seed: int, count: int) -> list[Command]:
 @pytest.mark.parametrize("seed", range(5))
 def test_every_command_comes_behind_what_it_depends_on(seed: int) -> None:
     commands = random_commands(seed, 120)
-    groups = levels(commands)
-    level_of = {index: level for level, group in enumerate(groups) for index in group}
+    level_of = {index: level for level, group in enumerate(groups(commands)) for index in group}
     assert sorted(level_of) == list(range(120))
     for later, command in enumerate(commands):
         needs = [level_of[i] + 1 for i in range(later) if conflict(commands[i], command)]
@@ -113,8 +112,8 @@ def test_no_submission_is_predicted_to_be_long(
 def test_empty_commands_are_not_submitted(backend: KomputeBackend, kernels: Kernels) -> None:
     x, y = put(backend, words(0, N)), poison(backend, N)
     nothing = kernels.command("step", x, y, n=N, k=1)._replace(groups=(0, 1, 1))
-    for groups in ((0, 1, 1), (1, 0, 1), (1, 1, 0)):
-        backend.stream.dispatch(nothing._replace(groups=groups))
+    for grid in ((0, 1, 1), (1, 0, 1), (1, 1, 0)):
+        backend.stream.dispatch(nothing._replace(groups=grid))
     commands: list[Command] = [nothing, Fill(span(x, 0, 0), 1), Copy(span(x, 0, 0), span(y, 0, 0)), nothing]
     recording = backend.record(commands, changing=[0])
     assert recording.submissions == 0

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dl4all.runtime.protocols import Buffer, Dispatch, Span, span
+from dl4all.runtime.protocols import Buffer, Dispatch, Fill, Span, span
 from dl4all.runtime.spirv import Module, Shader, load
 from dl4all.runtime.spirv.texel_buffers import Descriptor, TexelFormat, read_as_texels
 from dl4all.runtime.vulkan import buffer as vulkan_buffer
@@ -204,6 +204,34 @@ def test_spans_that_no_texel_buffer_takes(
 
 
 @pytest.mark.vulkan
+def test_a_recorded_dispatch_changes_between_both(
+    backend: VulkanBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a span that is read as texels and one that is too large for it, in each version, and back."""
+    step = backend.capabilities.offset_alignment
+    limits = dataclasses.replace(backend.info.limits, texel_elements=step // 16)
+    monkeypatch.setattr(backend, "info", dataclasses.replace(backend.info, limits=limits))
+    code = module(tmp_path, "layout(binding = 0) readonly buffer X { vec4 x[]; };", "floatBitsToUint(x[0].x)")
+    program = VulkanProgram(backend, code, (), texels=True)
+    data = words(16 * step // 4)
+    x, outs = filled(backend, data), [span(backend.allocate(4)) for _ in range(16)]
+
+    def command(i: int) -> Dispatch:
+        part = span(x, i * step, (1 + i // 2 % 2) * step)
+        return Dispatch(program, [part, outs[i]], (1, 1, 1), b"\0" * code.interface.push_bytes)
+
+    assert program.fitting(command(0).spans) is program
+    assert program.fitting(command(2).spans) is not program
+    recording = backend.record([command(0)], changing=[0])
+    for i in (*range(12), 3, 0, 1, 2, 7, 0, 13, 14):
+        backend.stream.fill(Fill(outs[i], 0))
+        backend.stream.replay(recording, {0: command(i)})
+        found = np.empty(1, np.uint32)
+        backend.stream.download(outs[i], found.view(np.uint8))
+        assert found[0] == data[i * step // 4], i
+
+
+@pytest.mark.vulkan
 def test_views_are_kept_up_to_a_number(
     backend: VulkanBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,3 +254,9 @@ def test_views_are_kept_up_to_a_number(
     found = np.empty(1, np.uint32)
     backend.stream.download(y, found.view(np.uint8))
     assert found[0] == data[6 * step // 4 + AT]
+    recording = backend.record([Dispatch(program, [span(x, 6 * step), y], (1, 1, 1), push)], changing=[0])
+    for i in (0, 3, 4, 5, 6, 7, 3, 4, 0, 5):
+        backend.stream.replay(recording, {0: Dispatch(program, [span(x, i % 7 * step), y], (1, 1, 1), push)})
+        backend.stream.download(y, found.view(np.uint8))
+        assert found[0] == data[i % 7 * step // 4 + AT]
+    assert len(x._views) == 3

@@ -228,6 +228,18 @@ def test_a_recording_is_written_once(recorder: Recorder) -> None:
         assert len(segment.versions) <= VERSIONS
 
 
+def test_a_recording_of_chains_has_the_barriers_of_one(recorder: Recorder) -> None:
+    """Recorded one after the other, they run side by side."""
+    first = [step(recorder.program, recorder.a, recorder.b), step(recorder.program, recorder.b, recorder.a)]
+    second = [step(recorder.program, recorder.c, recorder.d), step(recorder.program, recorder.d, recorder.c)]
+    recording = recorder.backend.record([*first * 10, *second * 10])
+    recorder.stream.replay(recording)
+    assert recorder.calls("vkCmdDispatch") == 40
+    assert recorder.calls("vkCmdPipelineBarrier") == 19 + 2
+    recorder.stream.download(recorder.a, out := np.zeros(4 * N, np.uint8))
+    np.testing.assert_array_equal(out.view(np.uint32), after(words(0), *[1] * 20))
+
+
 def test_what_was_replayed_before_is_there(recorder: Recorder) -> None:
     """As where results alternate between two places: nothing is written, no set is updated."""
     recording = recorder.backend.record([step(recorder.program, recorder.a, recorder.b)] * 3, changing=[1])

@@ -1,0 +1,162 @@
+"""Milliseconds on the CPU: immediate mode, compiled, and PyTorch eager, in turn in one run.
+
+    python benchmarks/compiled_cpu.py [--case resnet18-b1 --case mlp ...] [--repeat 10] [--json]
+
+Inference of ResNet-18 at 224x224 with batch 1 and 8, and the training steps of ``benchmarks/training.py``
+with the loss left where it is. Weights and batches are the same everywhere, and so are the results, to 1e-4.
+For each: the median processor time over all threads, which other programs disturb least, and the median by
+the clock. OMP_NUM_THREADS says how many threads NumPy's OpenBLAS and PyTorch use; with 1 both figures are
+the same where the machine is free.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import dl4all as dl
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks import training
+from benchmarks.torch_resnet import ResNet18
+
+WARM_UP = 3  # calls: two are traced, the third is compiled
+PAUSE = 0.04  # seconds between two turns, in which threads that wait for work fall asleep
+WAYS = ("immediate", "compiled", "pytorch")
+
+
+class Times(NamedTuple):
+    """Milliseconds of a call."""
+
+    processor: float
+    clock: float
+
+
+def inference(batch: int) -> dict[str, Callable[[], Any]]:
+    """ResNet-18 in each way."""
+    x = np.random.default_rng(0).standard_normal((batch, 3, 224, 224)).astype(np.float32)
+    torch.manual_seed(0)
+    theirs = ResNet18().eval()
+    ours = dl.models.resnet18()
+    ours.load_state_dict({name: value.numpy().copy() for name, value in theirs.state_dict().items()})
+    ours.to("cpu").eval()
+    image, their_image = dl.tensor(x, device="cpu"), torch.from_numpy(x)
+
+    def call(image: dl.Tensor) -> Any:
+        with dl.no_grad():
+            return ours(image)
+
+    def their_call() -> Any:
+        with torch.no_grad():
+            return theirs(their_image)
+
+    compiled = dl.compile(call)
+    return {"immediate": lambda: call(image), "compiled": lambda: compiled(image), "pytorch": their_call}
+
+
+def step(name: str) -> dict[str, Callable[[], Any]]:
+    """A training step in each way; each has a model of its own."""
+    case = training.CASES[name]
+    x, y = case.batch()
+    torch.manual_seed(0)
+    theirs = case.theirs().train()
+    weights = {name: value.detach().numpy().copy() for name, value in theirs.state_dict().items()}
+    ways: dict[str, Callable[[], Any]] = {}
+    for way in WAYS[:2]:
+        net = case.ours().train()
+        net.load_state_dict(weights)
+        take = _step_of(dl, dl.nn.functional, net.to("cpu"))
+        take = dl.compile(take) if way == "compiled" else take
+        data = dl.tensor(x, device="cpu"), dl.tensor(y, device="cpu")
+        ways[way] = functools.partial(take, *data)
+    take = _step_of(torch, torch.nn.functional, theirs)
+    ways["pytorch"] = lambda: take(torch.from_numpy(x), torch.from_numpy(y))
+    return ways
+
+
+def _step_of(lib: Any, functional: Any, net: Any) -> Callable[[Any, Any], Any]:
+    optimizer = lib.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+
+    def take(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return take
+
+
+CASES: dict[str, Callable[[], dict[str, Callable[[], Any]]]] = {
+    "resnet18-b1": lambda: inference(1),
+    "resnet18-b8": lambda: inference(8),
+    **{f"{name}-step": functools.partial(step, name) for name in training.CASES},
+}
+
+
+def measure(name: str, repeat: int) -> dict[str, Times]:
+    """Times by way.
+
+    Raises:
+        SystemExit: the ways do not compute the same.
+    """
+    ways = CASES[name]()
+    first = {way: np.asarray(call().numpy()) for way, call in ways.items()}
+    for way, result in first.items():
+        error = np.abs(result - first["pytorch"]).max()
+        if error > 1e-4 * np.abs(first["pytorch"]).max():
+            raise SystemExit(f"{name}: {way} is off by {error}")
+    for call in ways.values():
+        for _ in range(WARM_UP):
+            call()
+    samples: dict[str, list[Times]] = {way: [] for way in ways}
+    for _ in range(repeat):
+        for way, call in ways.items():
+            time.sleep(PAUSE)
+            processor, clock = time.process_time(), time.perf_counter()
+            call()
+            clock, processor = time.perf_counter() - clock, time.process_time() - processor
+            samples[way].append(Times(processor * 1e3, clock * 1e3))
+    return {
+        way: Times(*(statistics.median(times) for times in zip(*found, strict=True)))
+        for way, found in samples.items()
+    }
+
+
+@click.command()
+@click.option("--case", "cases", multiple=True, type=click.Choice(list(CASES)), help="all by default")
+@click.option("--repeat", default=10, show_default=True)
+@click.option("--json", "as_json", is_flag=True)
+def main(cases: tuple[str, ...], repeat: int, as_json: bool) -> None:
+    warnings.simplefilter("error", UserWarning)  # what is measured as compiled is compiled
+    found = {name: measure(name, repeat) for name in cases or CASES}
+    if as_json:
+        click.echo(json.dumps({name: {w: t._asdict() for w, t in ts.items()} for name, ts in found.items()}))
+        return
+    table = Table(title="ms of processor time (by the clock)")
+    for heading in ("", *WAYS, "compiled / immediate", "compiled / pytorch"):
+        table.add_column(heading, justify="right")
+    for name, times in found.items():
+        ratios = (
+            f"{times['compiled'].processor / times[way].processor:.2f}" for way in ("immediate", "pytorch")
+        )
+        table.add_row(name, *(f"{t.processor:.1f} ({t.clock:.1f})" for t in times.values()), *ratios)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

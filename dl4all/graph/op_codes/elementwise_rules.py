@@ -1,0 +1,59 @@
+"""Elementwise ops as sequences of instructions, written in the assembler's language.
+
+y is the result, a, b and c are the operands, t, u and v temporary registers; ``{name}`` is an argument of the
+op. As the result may lie in an operand's memory, only the last instruction writes y.
+"""
+
+from __future__ import annotations
+
+RULES = {
+    # arithmetic
+    "add": "mad y, b, {alpha}, a",
+    "sub": "nmad y, b, {alpha}, a",
+    "mul": "mul y, a, b",
+    "true_divide": "div y, a, b",
+    "neg": "neg y, a",
+    "abs": "abs y, a",
+    "sign": "sign y, a",
+    "floor": "floor y, a",
+    "clone": "copy y, a",
+    "zero": "copy y, #0",
+    "addcmul": "mul t, b, c; mad y, t, {value}, a",
+    "addcdiv": "div t, b, c; mad y, t, {value}, a",
+    "maximum": "max y, a, b",
+    "minimum": "min y, a, b",
+    "clamp_min": "max y, a, b",
+    "clamp_max": "min y, a, b",
+    "clamp_unchecked": "max t, a, b; min y, t, c",
+    # functions
+    "sqrt": "sqrt y, a",
+    "rsqrt": "rsqrt y, a",
+    "reciprocal": "div y, #1, a",
+    "exp": "exp y, a",
+    "expm1": "expm1 y, a",
+    "log": "log y, a",
+    "log1p": "log1p y, a",
+    "sin": "sin y, a",
+    "cos": "cos y, a",
+    "erf": "erf y, a",
+    "pow": "pow y, a, b",
+    "tanh": "tanh y, a",
+    "tanh_backward": "nmad t, b, b, #1; mul y, a, t",
+    "sigmoid": "sigmoid y, a",
+    "sigmoid_backward": "sub t, #1, b; mul u, a, b; mul y, u, t",
+    # activations
+    "relu": "relu y, a",
+    "relu_backward": "le t, b, #0; select y, t, #0, a",
+    "leaky_relu": "lt t, #0, a; mul u, a, {negative_slope}; select y, t, a, u",
+    "leaky_relu_backward": "lt t, #0, b; mul u, a, {negative_slope}; select y, t, a, u",
+    "silu": "sigmoid t, a; mul y, a, t",
+    "silu_backward": "neg t, b; sigmoid t, t; mad t, b, t, #1; sigmoid u, b; mul u, a, u; mul y, u, t",
+    "gelu_tanh": "mul t, a, a; mad t, t, #0.044715, #1; mul u, a, #1.59576912; mul t, t, u; sigmoid t, t; "
+    "mul y, a, t",
+    # losses
+    "squared_error": "sub t, a, b; mul y, t, t",
+    "squared_error_backward": "sub t, b, c; mul t, t, #2; mul y, a, t",
+    "logistic_error": "lt t, a, #0; sub u, #1, b; select t, t, b, u; abs u, a; mul u, u, t; "
+    "eq v, t, #0; select u, v, #0, u; abs t, a; neg t, t; exp t, t; log1p t, t; add y, t, u",
+    "logistic_error_backward": "sigmoid t, b; sub t, t, c; mul y, a, t",
+}

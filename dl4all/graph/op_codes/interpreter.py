@@ -1,0 +1,76 @@
+"""The interpreter's shader, and launches of programs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dl4all.graph.op_codes.instruction import PARAMETERS
+from dl4all.graph.op_codes.opcode import CODES, OPCODES, Kind
+from dl4all.ops.core.launch import pack, shader
+from dl4all.ops.core.op import OPTIONAL_SHADERS
+from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.spirv import Shader
+from dl4all.scheduler.programs import Launch
+
+PUSH_WORDS = 2
+"""Of the push constants, in front of the parameters: the first and last instruction."""
+
+
+class Variant(NamedTuple):
+    """An interpreter: how many tensors outside a dispatch can reach, its invocations, and the size of tiles.
+
+    In tiles invocations multiply matrices together; where the size is 0, each computes elements by itself.
+    """
+
+    buffers: int
+    invocations: int
+    tile: int
+
+
+VARIANTS = tuple(Variant(buffers, *size) for buffers in (2, 6) for size in ((8, 0), (128, 16)))
+
+
+def _cases(kind: Kind) -> str:
+    return " ".join(f"case {CODES[o.name]}u: return {o.glsl};" for o in OPCODES if o.kind == kind)
+
+
+def _interpreter(variant: Variant) -> Shader:
+    first_function = min(CODES[opcode.name] for opcode in OPCODES if opcode.kind == "function")
+    codes = {f"{name.upper()}_CODE": CODES[name] for name in ("row_sum", "row_mean", "row_max")}
+    codes |= {f"{name.upper()}_CODE": CODES[name] for name in ("matmul", "one_hot", "load", "store")}
+    return shader(
+        "op_codes/interpreter.comp",
+        BUFFERS=variant.buffers,
+        SIZE=variant.invocations,
+        TILE=variant.tile,
+        ARITHMETIC=_cases("arithmetic"),
+        FUNCTIONS=_cases("function"),
+        FUNCTION_CODE=first_function,
+        **codes,
+    )
+
+
+INTERPRETERS = {variant: _interpreter(variant) for variant in VARIANTS}
+OPTIONAL_SHADERS.extend(INTERPRETERS.values())
+
+
+def variant_for(info: DeviceInfo) -> Variant:
+    """The interpreter of a device.
+
+    It takes eight bindings where the device has them, or four, as any has: two are the program and the arena.
+    On a processor a workgroup is one thread, which runs eight invocations at a time anyway, and more than
+    those only cost time at each instruction.
+    """
+    buffers = 6 if info.limits.storage_buffers >= 8 else 2
+    return next(
+        v for v in VARIANTS if v.buffers == buffers and (v.invocations == 8) == (info.type == "software")
+    )
+
+
+def launch_of(variant: Variant, first: int, last: int, parameters: tuple[float, ...] = ()) -> Launch:
+    """The dispatch that runs the instructions `first` to `last` - 1 of a program.
+
+    It binds the program, the arena, and as many buffers as the variant says.
+    """
+    rest = (0.0,) * (PARAMETERS - len(parameters))
+    return Launch(INTERPRETERS[variant], (1, 1, 1), pack(first, last, *parameters, *rest))

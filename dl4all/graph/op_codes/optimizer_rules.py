@@ -1,0 +1,184 @@
+"""Steps of optimizers as instructions: all parameters that share the numbers of a step at once.
+
+Their memory in the arena is put side by side, so that one instruction works on all of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dl4all.graph.graph import Binding, BoundLaunch, MultiTensorLaunch, Node, VaryingWord
+from dl4all.graph.op_codes.emitter import Emitter, Source, Unsupported
+from dl4all.graph.op_codes.instruction import Register, register
+
+SINGLE_BYTES = 12
+"""Of the push constants of a launch for one parameter, in front of the numbers of the step."""
+
+
+class Update(NamedTuple):
+    """A step for some parameters. A job binds gradient, state if there is one, and parameter."""
+
+    path: str
+    states: int
+    jobs: tuple[tuple[Binding, ...], ...]
+    numbers: tuple[int, ...]  # 32-bit words
+    varying: tuple[tuple[int, VaryingWord], ...]  # positions among the numbers
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What updates have in common that are one."""
+        words = tuple((position, word._replace(offset=0)) for position, word in self.varying)
+        return self.path, self.states, self.numbers, words
+
+
+def is_update(node: Node) -> bool:
+    """Whether a node is a step of an optimizer that has a rule."""
+    if len(node.commands) != 1:
+        return False
+    [command] = node.commands
+    if not isinstance(command, BoundLaunch | MultiTensorLaunch):
+        return False
+    return command.launch.shader.path in RULES
+
+
+def update_of(node: Node) -> Update:
+    """The step that a node is.
+
+    Raises:
+        Unsupported: its tensors do not begin at the start of their memory.
+    """
+    [command] = node.commands
+    assert isinstance(command, BoundLaunch | MultiTensorLaunch)
+    shader = command.launch.shader
+    states = int(dict(shader.defines).get("STATES", "0"))
+    if isinstance(command, BoundLaunch):
+        _, *offsets = struct.unpack_from("<3I", command.launch.push)
+        push, shift = command.launch.push[SINGLE_BYTES:], SINGLE_BYTES
+        jobs: tuple[tuple[Binding, ...], ...] = (command.bindings,)
+        if any(offsets):
+            raise Unsupported("updates a part of a tensor")
+    else:
+        push, shift, jobs = command.push, 0, command.jobs
+        if command.before or command.after:
+            raise Unsupported("binds more than gradients, states and parameters")
+    if any(binding.offset for job in jobs for binding in job):
+        raise Unsupported("updates a part of a tensor")
+    numbers = struct.unpack(f"<{len(push) // 4}I", push)
+    varying = tuple(((word.offset - shift) // 4, word) for word in command.varying)
+    return Update(shader.path, states, jobs, numbers, varying)
+
+
+def reserve_updates(emitter: Emitter, nodes: Sequence[Node]) -> None:
+    """Put the tensors of steps side by side, where they have no place yet."""
+    updates = [update_of(node) for node in nodes]
+    columns = _columns(updates)
+    buffers = [number for column in columns for number in column]
+    if len(set(buffers)) < len(buffers) or any(number in emitter.pieces for number in buffers):
+        return
+    counts = [emitter.words_of(job[-1].buffer) for update in updates for job in update.jobs]
+    for position, column in enumerate(columns):
+        is_state = len(columns) == 3 and position == 1
+        parts = updates[0].states if is_state else 1
+        starts = [emitter.reserve(sum(counts)) for _ in range(parts)]
+        before = 0
+        for number, count in zip(column, counts, strict=True):
+            if emitter.words_of(number) != parts * count:
+                raise Unsupported("has a state of another size than its parameter")
+            emitter.place(number, [start + before for start in starts])
+            before += count
+
+
+def emit_updates(emitter: Emitter, nodes: Sequence[Node]) -> None:
+    """Append the instructions of steps with the same numbers.
+
+    Raises:
+        Unsupported: there are none, or the tensors do not lie side by side.
+    """
+    updates = [update_of(node) for node in nodes]
+    reserve_updates(emitter, nodes)
+    first = updates[0]
+    varying = dict(first.varying)
+    numbers = [emitter.number(word, varying.get(position)) for position, word in enumerate(first.numbers)]
+    columns = _columns(updates)
+    for column in columns:
+        for number in column:
+            emitter.read(number)
+    for column in columns[1:]:
+        for number in column:
+            emitter.write(number, emitter.words_of(number))
+    gradient, *states, parameter = (block for column in columns for block in _blocks(emitter, column))
+    RULES[first.path](emitter, parameter, gradient, states, numbers)
+
+
+def _columns(updates: Sequence[Update]) -> list[list[int]]:
+    """The buffers of each role."""
+    jobs = [job for update in updates for job in update.jobs]
+    return [[binding.buffer for binding in role] for role in zip(*jobs, strict=True)]
+
+
+def _blocks(emitter: Emitter, column: Sequence[int]) -> list[Register]:
+    """The memory of a role's tensors, a block for each part of them.
+
+    Raises:
+        Unsupported: they do not lie side by side.
+    """
+    blocks = []
+    for parts in zip(*(emitter.place(number) for number in column), strict=True):
+        start = end = parts[0].register.offset
+        for piece in parts:
+            if piece.register.offset != end:
+                raise Unsupported("has tensors that lie apart")
+            end += piece.register.elements
+        blocks.append(register(start, (end - start,)))
+    return blocks
+
+
+# Rules
+
+
+def _descent(emitter: Emitter, p: Register, g: Register, sign: Source, weight_decay: Source) -> Register:
+    """The gradient to descend along. Without weight decay the parameter does not count: 0 * inf is nan."""
+    signed = emitter.emit("mul", emitter.temporary(g.sizes), g, sign)
+    decayed = emitter.emit("mad", emitter.temporary(g.sizes), p, weight_decay, signed)
+    return emitter.emit("select", signed, weight_decay, decayed, signed)
+
+
+def _sgd(
+    emitter: Emitter, p: Register, g: Register, states: Sequence[Register], numbers: Sequence[Source]
+) -> None:
+    sign, weight_decay, lr, momentum, gradient_weight, nesterov = numbers
+    step = _descent(emitter, p, g, sign, weight_decay)
+    if states:
+        [buffer] = states
+        emitter.emit("mul", buffer, buffer, momentum)
+        emitter.emit("mad", buffer, step, gradient_weight, buffer)
+        ahead = emitter.emit("mad", step, buffer, momentum, step)
+        looks = emitter.emit("float", emitter.temporary((1,)), nesterov)  # an int
+        step = emitter.emit("select", emitter.temporary(g.sizes), looks, ahead, buffer)
+    emitter.emit("nmad", p, step, lr, p)
+
+
+def _adam(
+    emitter: Emitter, p: Register, g: Register, states: Sequence[Register], numbers: Sequence[Source]
+) -> None:
+    sign, weight_decay, shrink, weight1, beta2, weight2, step_size, root_correction, eps = numbers
+    if len(states) != 2:
+        raise Unsupported("keeps the largest squares")
+    mean, square = states
+    emitter.emit("mul", p, p, shrink)
+    step = _descent(emitter, p, g, sign, weight_decay)
+    part = emitter.emit("sub", emitter.temporary(g.sizes), step, mean)
+    emitter.emit("mad", mean, part, weight1, mean)
+    emitter.emit("mul", square, square, beta2)
+    emitter.emit("mul", part, step, weight2)
+    emitter.emit("mad", square, part, step, square)
+    emitter.emit("sqrt", part, square)
+    emitter.emit("div", part, part, root_correction)
+    emitter.emit("add", part, part, eps)
+    emitter.emit("div", part, mean, part)
+    emitter.emit("nmad", p, part, step_size, p)
+
+
+RULES = {"optim/sgd.comp": _sgd, "optim/adam.comp": _adam}
