@@ -57,8 +57,8 @@ def _emit_elementwise(emitter: Emitter, node: Node, result: TensorView, argument
     if len(shape) > AXES:
         raise Unsupported(f"has {len(shape)} axes")
     own = strides[-1], result.offset
-    for operand, steps in zip(node.tensors, strides, strict=False):
-        if operand.value.buffer == result.value.buffer and (steps, operand.offset) != own:
+    for tensor, steps in zip(node.tensors, strides, strict=False):
+        if tensor.value.buffer == result.value.buffer and (steps, tensor.offset) != own:
             raise Unsupported("writes over elements that it has yet to read")
     views = iter(
         [emitter.view(o, shape, steps) for o, steps in zip((*node.tensors, result), strides, strict=True)]
