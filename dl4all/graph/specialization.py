@@ -152,8 +152,6 @@ class Specialization:
             )
             again = again[: traced.first_source]
         self.graph = _optimized(graph, tracer.device)
-        if mode == "reduce-overhead" and not tracer.device.is_host:
-            self.graph = with_programs(graph, self.graph, tracer.device.info)
         self.executable = make_executable(self.graph, tracer.device, memory)
         self._again = tuple(again)
 
