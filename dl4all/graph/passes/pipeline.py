@@ -65,6 +65,15 @@ PASSES: tuple[Pass, ...] = (
 )
 """All passes, in the order in which they run."""
 
+HOST = "cpu"  # the name of the device
+
+ON_HOST = frozenset(("constant_folding", "algebraic_simplification", "common_subexpressions", "dead_code"))
+"""Passes for graphs of the CPU.
+
+Its calls are fused when they are prepared (:mod:`dl4all.graph.host_fusion`), without another bit in their
+results, and nothing derived from parameters is kept: NumPy changes them without being counted.
+"""
+
 NAMES = tuple(dict.fromkeys(one.name for one in PASSES))
 
 
@@ -109,7 +118,7 @@ def run(graph: Graph, disabled: Collection[str] | None = None, *, verifies: bool
     if checks:
         verify(graph)
     for one in PASSES:
-        if one.name in left_out:
+        if one.name in left_out or (graph.device == HOST and one.name not in ON_HOST):
             continue
         before, graph = graph, one.run(graph)
         if graph is before:
