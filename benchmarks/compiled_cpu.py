@@ -11,6 +11,7 @@ the same where the machine is free.
 
 from __future__ import annotations
 
+import functools
 import json
 import statistics
 import sys
@@ -81,7 +82,7 @@ def step(name: str) -> dict[str, Callable[[], Any]]:
         take = _step_of(dl, dl.nn.functional, net.to("cpu"))
         take = dl.compile(take) if way == "compiled" else take
         data = dl.tensor(x, device="cpu"), dl.tensor(y, device="cpu")
-        ways[way] = lambda take=take, data=data: take(*data)
+        ways[way] = functools.partial(take, *data)
     take = _step_of(torch, torch.nn.functional, theirs)
     ways["pytorch"] = lambda: take(torch.from_numpy(x), torch.from_numpy(y))
     return ways
@@ -103,7 +104,7 @@ def _step_of(lib: Any, functional: Any, net: Any) -> Callable[[Any, Any], Any]:
 CASES: dict[str, Callable[[], dict[str, Callable[[], Any]]]] = {
     "resnet18-b1": lambda: inference(1),
     "resnet18-b8": lambda: inference(8),
-    **{f"{name}-step": lambda name=name: step(name) for name in training.CASES},  # type: ignore[misc]
+    **{f"{name}-step": functools.partial(step, name) for name in training.CASES},
 }
 
 

@@ -107,14 +107,15 @@ class Blocks:
         """The steps on arrays of that shape, block by block."""
         axis, step = _block_axis(shape)
         block = (step, *shape[axis + 1 :])
-        missing = [
-            self.scratch.take(f"block {place}", block, self.dtypes[place]) if array is None else None
+        missing = {
+            place: self.scratch.take(f"block {place}", block, self.dtypes[place])
             for place, array in enumerate(arrays)
-        ]
+            if array is None
+        }
         blocks = [
             [
-                (array[index] if array is not None else inner[: _length(index)])
-                for array, inner in zip(arrays, missing, strict=True)
+                (array[index] if array is not None else missing[place][: _length(index)])
+                for place, array in enumerate(arrays)
             ]
             for index in _indices(shape, axis, step)
         ]
@@ -142,7 +143,8 @@ def _length(index: tuple[Any, ...]) -> int:
     return length
 
 
-class _Calls(NamedTuple):
+@dataclass(frozen=True)
+class _Calls:
     calls: list[tuple[Callable[..., Any], tuple[Any, ...]]]
 
     def __call__(self) -> None:
@@ -150,7 +152,8 @@ class _Calls(NamedTuple):
             function(*arguments)
 
 
-class _Returning(NamedTuple):
+@dataclass(frozen=True)
+class _Returning:
     """Steps of which some return a new array."""
 
     parts: tuple[Part, ...]
@@ -171,7 +174,8 @@ class _Returning(NamedTuple):
                     views[out][...] = function(*(views[place] for place in operands))
 
 
-class _Convolve(NamedTuple):
+@dataclass(frozen=True)
+class _Convolve:
     convolution: Convolution
     operands: tuple[NDArray, ...]
     out: NDArray
@@ -181,7 +185,8 @@ class _Convolve(NamedTuple):
         self.convolution(self.operands, self.out, self.scratch)
 
 
-class _Sequence(NamedTuple):
+@dataclass(frozen=True)
+class _Sequence:
     work: list[Callable[[], None]]
 
     def __call__(self) -> None:

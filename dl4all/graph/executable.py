@@ -93,6 +93,8 @@ class Executable:
         for number, buffer in graph.buffers.items():
             if buffer.kind == "derived":
                 self._memory[number] = device.allocate(buffer.nbytes, "compiled")
+        for number, content in graph.contents.items():
+            self._memory[number] = device.upload(np.frombuffer(content, np.uint8))
         self.arena = self._plan(graph.nodes)
         self._derived_from = tuple(
             self._memory[number]
@@ -186,10 +188,10 @@ class Executable:
     ) -> Iterator[tuple[Dispatch, tuple[VaryingWord, ...]]]:
         prepare = self.device.prepare
         if isinstance(command, BoundFill):
-            storage = _piece(memory, command.binding)
-            words = storage.span.nbytes // 4
+            number, offset, nbytes = command.binding  # which may begin where the device cannot bind
+            words = nbytes // 4
             grid = strided_grid(words, FILL_WORKGROUP, self.device)
-            yield prepare(Launch(FILL, grid, pack(words, 0, command.word)), storage), ()
+            yield prepare(Launch(FILL, grid, pack(words, offset // 4, command.word)), memory[number]), ()
         elif isinstance(command, MultiTensorLaunch):
             varying = tuple(word._replace(offset=word.offset + ROW_BYTES) for word in command.varying)
 

@@ -10,6 +10,8 @@
 //      COLUMN     at `column`, of a matrix
 //      ONE        at 0
 //      DIVIDED    at at / p.inner0 % p.period0, which are in EPILOGUE_PUSH
+//  DROPOUTS       how many factors of dropout there are, 2 at most: r0 and r1 are p.scale0 and p.scale1, or 0 for random
+//                 elements, as dropout.comp draws them; only epilogue4 has them
 //
 // epilogue4 takes four results that are neighbours, and begin at a multiple of four elements and columns.
 #ifdef EPILOGUE
@@ -33,6 +35,9 @@
 #endif
 #include "math/special.glsl"
 #include "divide.glsl"
+#if DROPOUTS > 0
+#include "philox.glsl"
+#endif
 
 #define OPERAND(n)                                                                      \
     layout(binding = FIRST_OPERAND + n) readonly buffer Operand##n { float operand##n[]; }; \
@@ -63,6 +68,15 @@ OPERAND(3)
 #define EACH(f) , f(0), f(1), f(2), f(3)
 #endif
 
+// EACH_DROPOUT(f): one more for each factor of dropout.
+#if DROPOUTS == 0
+#define EACH_DROPOUT(f)
+#elif DROPOUTS == 1
+#define EACH_DROPOUT(f) , f(0)
+#else
+#define EACH_DROPOUT(f) , f(0), f(1)
+#endif
+
 #define READ_ELEMENT(n) operand##n[at]
 #define READ_ROW(n) operand##n[row]
 #define READ_COLUMN(n) operand##n[column]
@@ -82,26 +96,39 @@ OPERAND(3)
 
 #define PARAMETER(n) const float x##n
 #define PARAMETER4(n) const vec4 x##n
+#define DROPOUT(n) const float r##n
+#define DROPOUT4(n) const vec4 r##n
+#define DRAW(n)                                                                                                  \
+    mix(vec4(p.scale##n), vec4(0.0),                                                                             \
+        lessThan(random_words(uvec2(p.key_low##n, p.key_high##n), uvec2(p.start_low##n, p.start_high##n), at / 4), \
+                 uvec4(p.threshold##n)))
+#define FIRST_DROPOUT(n) r##n.x
+#define SECOND_DROPOUT(n) r##n.y
+#define THIRD_DROPOUT(n) r##n.z
+#define FOURTH_DROPOUT(n) r##n.w
+#define NO_DROPOUT(n) 1.0
 #define FIRST(n) x##n.x
 #define SECOND(n) x##n.y
 #define THIRD(n) x##n.z
 #define FOURTH(n) x##n.w
 
-float epilogue_of(const float v EACH(PARAMETER)) {
+float epilogue_of(const float v EACH(PARAMETER) EACH_DROPOUT(DROPOUT)) {
     EPILOGUE
 }
 
-vec4 epilogue_of4(const vec4 v EACH(PARAMETER4)) {
-    return vec4(epilogue_of(v.x EACH(FIRST)), epilogue_of(v.y EACH(SECOND)),
-                epilogue_of(v.z EACH(THIRD)), epilogue_of(v.w EACH(FOURTH)));
+vec4 epilogue_of4(const vec4 v EACH(PARAMETER4) EACH_DROPOUT(DROPOUT4)) {
+    return vec4(epilogue_of(v.x EACH(FIRST) EACH_DROPOUT(FIRST_DROPOUT)),
+                epilogue_of(v.y EACH(SECOND) EACH_DROPOUT(SECOND_DROPOUT)),
+                epilogue_of(v.z EACH(THIRD) EACH_DROPOUT(THIRD_DROPOUT)),
+                epilogue_of(v.w EACH(FOURTH) EACH_DROPOUT(FOURTH_DROPOUT)));
 }
 
 float epilogue(const float v, const uint at, const uint row, const uint column) {
-    return epilogue_of(v EACH(READ));
+    return epilogue_of(v EACH(READ) EACH_DROPOUT(NO_DROPOUT));
 }
 
 vec4 epilogue4(const vec4 v, const uint at, const uint row, const uint column) {
-    return epilogue_of4(v EACH(READ_FOUR));
+    return epilogue_of4(v EACH(READ_FOUR) EACH_DROPOUT(DRAW));
 }
 #undef EACH
 #undef FIRST

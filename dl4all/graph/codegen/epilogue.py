@@ -29,9 +29,10 @@ from dl4all.graph.graph import (
 )
 from dl4all.ops.core.expression import functions_of, print_glsl
 from dl4all.ops.core.launch import pack
-from dl4all.ops.core.op import REGISTRY
+from dl4all.ops.core.op import REGISTRY, Op
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.ops.elementwise.kernels import MATH_FUNCTIONS
+from dl4all.ops.random.dropout_functions import DROPOUT, random_dropout
 from dl4all.runtime.requirements import MAX_BINDINGS
 from dl4all.runtime.spirv import Shader
 
@@ -59,6 +60,10 @@ COORDINATES: dict[str, Coordinates] = {
 """The shaders that take an epilogue, and what ``row`` and ``column`` are in each."""
 
 MAX_OPERANDS = 4  # of an epilogue
+MAX_DROPOUTS = 2
+DROPOUT_WORDS = slice(8, 32)
+"""Where dropout.comp's push constants have the state of the generator, the threshold and the factor."""
+
 MAX_PUSH_BYTES = 128  # what every Vulkan device takes
 FLOAT32 = "float32"
 
@@ -76,6 +81,7 @@ class Epilogue(NamedTuple):
     statements: str
     operands: tuple[Operand, ...]
     places: tuple[Place, ...]
+    dropouts: tuple[BoundLaunch, ...]  # whose random numbers it draws
     includes: frozenset[str]
 
 
@@ -131,13 +137,14 @@ def epilogue_of(first: Operand, nodes: Sequence[Node]) -> Epilogue | None:
     Returns:
         None where an op, an operand or a dtype has no place in an epilogue.
     """
-    writer = Statements(first.elements, {first.value: "v"})
+    writer = Statements(first.elements, {first.value: "v"}, MAX_DROPOUTS)
     if not nodes or not all(writer.add(node) for node in nodes) or len(writer.operands) > MAX_OPERANDS:
         return None
     if nodes[-1].result is None or nodes[-1].result.elements != first.elements:
         return None
     statements = " ".join((*writer.lines, f"return t{len(nodes) - 1};"))
-    return Epilogue(statements, tuple(writer.operands), tuple(writer.places), frozenset(writer.includes))
+    parts = (tuple(writer.operands), tuple(writer.places), tuple(writer.dropouts))
+    return Epilogue(statements, *parts, frozenset(writer.includes))
 
 
 class Statements:
@@ -146,45 +153,68 @@ class Statements:
     Args:
         elements: of each node's result; results that the others broadcast may have one.
         names: what the values are called that are not operands.
+        max_dropouts: how many nodes may be dropout.
     """
 
-    def __init__(self, elements: int, names: Mapping[Value, str]) -> None:
+    def __init__(self, elements: int, names: Mapping[Value, str], max_dropouts: int = 0) -> None:
         self.names = dict(names)
         self.elements = elements
         self.single: set[Value] = set()  # results of one element, which may be read for all
         self.lines: list[str] = []
         self.operands: list[Operand] = []
         self.places: list[Place] = []
+        self.max_dropouts = max_dropouts
+        self.dropouts: list[BoundLaunch] = []
         self.includes: set[str] = set()
 
     def add(self, node: Node) -> bool:
         """Add the statement of a node; returns whether that was possible."""
         op, result = REGISTRY.get(node.op), node.result
-        expression = op.expression(FLOAT32) if isinstance(op, Elementwise) else None
-        if op is None or expression is None or result is None or _has_varying_words(node):
+        if op is None or result is None or not is_dense(result) or node.writes != (result.value,):
             return False
-        if (
-            not is_dense(result)
-            or result.elements not in (1, self.elements)
-            or node.writes != (result.value,)
-        ):
+        if result.elements not in (1, self.elements):
             return False
-        arguments = dict(node.arguments)
-        names = ("x",) if len(op.arrays) == 1 else ("a", "b", "c")[: len(op.arrays)]
-        operands = zip(names, node.operands, strict=True)
-        texts = {name: self._text(operand, result.shape) for name, operand in operands}
-        texts |= {f"p.{name}": number(arguments.get(name)) for name in op.arguments}
-        found = {name: text for name, text in texts.items() if text is not None}
-        if found.keys() != texts.keys():
+        text = self._dropped(node) if op is random_dropout else self._expression(op, node, result.shape)
+        if text is None:
             return False
-        called = functions_of(expression)
-        self.includes |= {file for file, functions in MATH_FUNCTIONS.items() if called & set(functions)}
         name = f"t{len(self.lines)}"
         self.names[result.value] = name
         if result.elements == 1:
             self.single.add(result.value)
-        self.lines.append(f"const float {name} = {print_glsl(expression, found)};")
+        self.lines.append(f"const float {name} = {text};")
         return True
+
+    def _expression(self, op: Op[...], node: Node, shape: Shape) -> str | None:
+        """What an elementwise op computes; None if an epilogue cannot."""
+        expression = op.expression(FLOAT32) if isinstance(op, Elementwise) else None
+        if expression is None or _has_varying_words(node):
+            return None
+        arguments = dict(node.arguments)
+        names = ("x",) if len(op.arrays) == 1 else ("a", "b", "c")[: len(op.arrays)]
+        operands = zip(names, node.operands, strict=True)
+        texts = {name: self._text(operand, shape) for name, operand in operands}
+        texts |= {f"p.{name}": number(arguments.get(name)) for name in op.arguments}
+        found = {name: text for name, text in texts.items() if text is not None}
+        if found.keys() != texts.keys():
+            return None
+        called = functions_of(expression)
+        self.includes |= {file for file, functions in MATH_FUNCTIONS.items() if called & set(functions)}
+        return print_glsl(expression, found)
+
+    def _dropped(self, node: Node) -> str | None:
+        """What dropout computes; None if it drops groups of elements, or something else than the result."""
+        [operand] = node.operands
+        if not isinstance(operand, Operand) or operand.value not in self.names:
+            return None
+        text = self._text(operand, operand.shape)
+        if text is None or operand.elements != self.elements or len(self.dropouts) == self.max_dropouts:
+            return None
+        command = node.commands[0] if len(node.commands) == 1 else None
+        if not isinstance(command, BoundLaunch) or command.launch.shader != DROPOUT:
+            return None
+        self.dropouts.append(command)
+        factor = f"r{len(self.dropouts) - 1}"
+        return f"{factor} == 0.0 ? 0.0 : {text} * {factor}"
 
     def _text(self, operand: Argument, shape: Shape) -> str | None:
         """How the statements call a node's operand; None if they cannot have it."""
@@ -292,18 +322,25 @@ def _finished(
     """A launch with an epilogue, which writes to `result`."""
     launch = command.launch
     defines: dict[str, Any] = {"EPILOGUE": epilogue.statements, "OPERANDS": len(epilogue.operands)}
-    words: list[int] = []
+    push, varying = launch.push, command.varying
     declared = []
     for number, place in enumerate(epilogue.places):
         kind = _kind(command, place, shape)
         defines[f"PLACE{number}"] = kind
         if kind == "DIVIDED":
-            words += place
+            push += pack(*place)
             declared.append(f"uint inner{number}, period{number};")
-    push = launch.push + pack(*words)
-    if len(push) > MAX_PUSH_BYTES:
+    for number, dropout in enumerate(epilogue.dropouts):
+        moved = len(push) - DROPOUT_WORDS.start
+        varying += tuple(word._replace(offset=word.offset + moved) for word in dropout.varying)
+        push += dropout.launch.push[DROPOUT_WORDS]
+        names = ", ".join(f"{name}{number}" for name in ("key_low", "key_high", "start_low", "start_high"))
+        declared.append(f"uint {names}, threshold{number}; float scale{number};")
+    if len(push) > MAX_PUSH_BYTES or (epilogue.dropouts and not _stores_vectors(command)):
         return None
     defines["EPILOGUE_PUSH"] = " ".join(declared)
+    if epilogue.dropouts:
+        defines["DROPOUTS"] = len(epilogue.dropouts)
     defines |= dict.fromkeys(epilogue.includes, 1)
     own = (pair for pair in launch.shader.defines if pair[0] not in defines)
     shader = Shader(
@@ -315,7 +352,16 @@ def _finished(
         launch=replace(launch, shader=shader, push=push),
         bindings=(*command.bindings[:-1], result, *extra),
         writes=(*command.writes, *(False for _ in extra)),
+        varying=varying,
     )
+
+
+def _stores_vectors(command: BoundLaunch) -> bool:
+    """Whether a kernel stores four results at a time, as many as have their random words from one draw."""
+    if COORDINATES[command.launch.shader.path] != "gemm":
+        return False
+    _, n, _, _, _, ldc, _, _, step, _, _, offset = struct.unpack_from("<12I", command.launch.push)
+    return not (n | ldc | step | offset) % 4
 
 
 def whole_of(graph: Graph, buffer: int) -> Binding:

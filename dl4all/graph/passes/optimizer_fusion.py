@@ -1,11 +1,12 @@
 """Merges the dispatches of an optimizer, one for each parameter, into few for all of them.
 
-So it does with the other commands that treat many tensors alike: the moving average of parameters, and the
-sums of squares and the scaling of gradient clipping. They are captured one by one, as the table of a dispatch
-for many tensors (:mod:`dl4all.ops.core.multi_tensor`) holds offsets that only the memory plan knows.
+So it does with the other commands that treat many tensors alike: the moving average of parameters, the sums
+of squares and the scaling of gradient clipping, and copies of small gradients that share memory. They are
+captured one by one, as the table of a dispatch for many tensors (:mod:`dl4all.ops.core.multi_tensor`) holds
+offsets that only the memory plan knows.
 
-Updates and scaling are the same bit by bit. Partial sums of squares may come in another order, and those of
-tensors of more than ``STEP`` elements are of other elements.
+Updates, scaling and copies are the same bit by bit. Partial sums of squares may come in another order, and
+those of tensors of more than ``STEP`` elements are of other elements.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from dl4all.graph.graph import (
 )
 from dl4all.graph.memory_pieces import conflict, pieces_of_node
 from dl4all.graph.multi_tensor_launches import ROW_BYTES
-from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div
+from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, shader
+from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.reduce.global_norm import ELEMENTS_PER_INVOCATION, MAX_PARTS, SCALE, SQUARES, SQUARES_OF_BATCH
 from dl4all.ops.reduce.global_norm import WORKGROUP as SQUARES_WORKGROUP
@@ -38,6 +40,12 @@ from dl4all.scheduler.programs import Launch
 
 STEP = SQUARES_WORKGROUP * ELEMENTS_PER_INVOCATION
 """Elements of which a workgroup sums up the squares."""
+
+COPY = shader("optim/copy.comp", MULTI_TENSOR=1, STATES=0)
+SHARED.append(COPY)
+
+MOST_COPIED = 1 << 14
+"""Elements of a copy that is merged: until the last of a group runs, the sources of all take memory."""
 
 
 def optimizer_fusion(graph: Graph) -> Graph:
@@ -106,9 +114,10 @@ class _Group:
 def _groups(graph: Graph) -> Iterator[_Group]:
     users = Counter(buffer for node in graph.nodes for buffer in buffers_of(node))
     scratch = {n for n, b in graph.buffers.items() if b.kind == "temporary" and users[n] == 1}
+    lasting = {n for n, b in graph.buffers.items() if b.kind in ("state", "output")}
     open_groups: dict[Any, _Group] = {}
     for position, node in enumerate(graph.nodes):
-        job = _job(node, scratch)
+        job = _job(node, scratch, lasting)
         key = None if job is None else _kind(job.launch)
         for other in [kind for kind in open_groups if kind != key]:
             if not open_groups[other].is_passed_by(node):
@@ -152,20 +161,20 @@ def _merged(group: _Group, nodes: Sequence[Node]) -> Node:
 # Nodes as jobs
 
 
-def _job(node: Node, scratch: Set[int]) -> _Job | None:
+def _job(node: Node, scratch: Set[int], lasting: Set[int]) -> _Job | None:
     """A node as a job for a shader for many tensors; None if there is none for it.
 
-    ``scratch`` are the temporaries that one node alone uses.
+    ``scratch`` are the temporaries that one node alone uses, ``lasting`` the buffers that outlive the call.
     """
     if node.op:
-        return _scaling(node, scratch)
+        return _copy(node, lasting) if node.op == "clone" else _scaling(node, scratch)
     if len(node.commands) != 1 or not isinstance(node.commands[0], BoundLaunch):
         return None
     command = node.commands[0]
-    shader = command.launch.shader
-    if shader == SQUARES:
+    code = command.launch.shader
+    if code == SQUARES:
         return _squares(command)
-    if shader.path.startswith("optim/") and ("MULTI_TENSOR", "0") in shader.defines:
+    if code.path.startswith("optim/") and ("MULTI_TENSOR", "0") in code.defines:
         return _update(command)
     return None
 
@@ -241,10 +250,25 @@ def _scaling(node: Node, scratch: Set[int]) -> _Job | None:
     return _Job(launch)
 
 
-def _for_many(shader: Shader) -> Shader:
+def _copy(node: Node, lasting: Set[int]) -> _Job | None:
+    """A copy of a small tensor to memory that outlives the call; others may become part of a kernel."""
+    source, result = node.operands[0], node.result
+    if not isinstance(source, Operand) or result is None or result.value.buffer not in lasting:
+        return None
+    plain = all(operand.strides == contiguous_strides(operand.shape) for operand in (source, result))
+    floats = source.dtype == result.dtype == "float32"
+    if not (plain and floats and source.shape == result.shape and 0 < source.elements <= MOST_COPIED):
+        return None
+    if source.value.buffer == result.value.buffer or len(node.writes) > 1:
+        return None
+    job = tuple(Binding(o.value.buffer, 4 * o.offset, 4 * o.elements) for o in (source, result))
+    return _Job(MultiTensorLaunch(Launch(COPY, (1, 1, 1)), (job,), writes=(False, True), widths=(1, 1)))
+
+
+def _for_many(single: Shader) -> Shader:
     """The variant of a shader for one tensor that takes many."""
-    defines = {**dict(shader.defines), "MULTI_TENSOR": "1"}
-    return replace(shader, defines=tuple(sorted(defines.items())))
+    defines = {**dict(single.defines), "MULTI_TENSOR": "1"}
+    return replace(single, defines=tuple(sorted(defines.items())))
 
 
 def _words(binding: Binding, first: int, count: int) -> Binding:

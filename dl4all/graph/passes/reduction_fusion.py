@@ -38,9 +38,7 @@ def reduction_fusion(graph: Graph) -> Graph:
         ]
         if not anchors:
             continue
-        merged = [
-            _merged(graph, position, anchor, fronts.get(anchor, ()), bindings) for anchor in anchors
-        ]
+        merged = [_merged(graph, position, anchor, fronts.get(anchor, ()), bindings) for anchor in anchors]
         if not all(merged) or not _is_worthwhile(graph, node, anchors, fronts):
             continue
         for anchor, fused in zip(anchors, merged, strict=True):
@@ -50,9 +48,7 @@ def reduction_fusion(graph: Graph) -> Graph:
     return graph.with_nodes(node for node in nodes if node is not None)
 
 
-def _merged(
-    graph: Graph, position: int, anchor: int, front: tuple[Node, ...], bindings: int
-) -> Node | None:
+def _merged(graph: Graph, position: int, anchor: int, front: tuple[Node, ...], bindings: int) -> Node | None:
     """The node of an anchor with an elementwise node in front of what it has in front already."""
     node, last = graph.nodes[position], graph.nodes[anchor]
     assert node.result is not None

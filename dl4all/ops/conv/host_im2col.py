@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from dl4all.ops.conv.scratch import NEW, Scratch
 from dl4all.ops.conv.window import NDArray, Window, padded, taps, unpadded
 from dl4all.ops.core.tensor_base import Shape
 
 COLUMN_BYTES = 2**25  # of the columns of whole images, for gradients
-BLOCK_BYTES = 2**20  # of the columns of some rows of results: as many as a core's cache holds
+BLOCK_BYTES = 2**19  # of the columns of some rows of results: half of a core's cache
 
 
 def forward(
@@ -30,22 +31,73 @@ def forward(
     if win.is_pointwise:
         np.matmul(matrix, x.reshape(images, groups, matrix.shape[2], -1), out=products)
         return result
-    padded_images = padded(x, win)
+    phases = _phases(x, win, scratch)
     pixels = math.prod(out_size[1:])  # of a row of results
     rows_at_a_time = max(1, BLOCK_BYTES // max(1, groups * matrix.shape[2] * pixels * x.itemsize))
     for image in range(images):
         for first in range(0, out_size[0], rows_at_a_time):
-            stop = min(first + rows_at_a_time, out_size[0])
-            shape = (x.shape[1], *win.kernel, stop - first, *out_size[1:])
-            columns = scratch.take("columns", shape, x.dtype)
-            for tap, part in taps(win, out_size):
-                start, step = part[2].start + first * win.stride[0], win.stride[0]
-                rows = slice(start, start + (stop - first - 1) * step + 1, step)
-                index: tuple[Any, ...] = (slice(None), *tap)
-                columns[index] = padded_images[(image, slice(None), rows, *part[3:])]
-            matrices = columns.reshape(groups, matrix.shape[2], (stop - first) * pixels)
-            np.matmul(matrix, matrices, out=products[image, ..., first * pixels : stop * pixels])
+            count = min(rows_at_a_time, out_size[0] - first)
+            columns = scratch.take("columns", (x.shape[1], *win.kernel, count, *out_size[1:]), x.dtype)
+            for taps_of_phase, windows in _windows(phases, win, image, first, (count, *out_size[1:])):
+                np.copyto(columns[(slice(None),) * len(win.kernel) + (taps_of_phase,)], windows)
+            matrices = columns.reshape(groups, matrix.shape[2], count * pixels)
+            np.matmul(matrix, matrices, out=products[image, ..., first * pixels : (first + count) * pixels])
     return result
+
+
+def _phases(x: NDArray, win: Window, scratch: Scratch) -> NDArray:
+    """The padded images, split along the last axis by the remainder of a place and the stride.
+
+    What an element of a window meets lies side by side there.
+
+    Shape:
+        (remainders, images, channels, ...)
+    """
+    step = win.stride[-1]
+    size = win.padded_size(x.shape[2:])
+    whole = scratch.zeros(win, (*x.shape[:2], *size), x.dtype)
+    unpadded(whole, x.shape[2:], win)[...] = x
+    if step == 1:
+        return whole[None]
+    phases = scratch.take("phases", (step, *whole.shape[:-1], -(-size[-1] // step)), x.dtype)
+    for phase in range(min(step, size[-1])):
+        part = whole[..., phase::step]
+        phases[phase, ..., : part.shape[-1]] = part
+    return phases
+
+
+def _windows(
+    phases: NDArray, win: Window, image: int, first: int, count: Shape
+) -> Iterator[tuple[slice, NDArray]]:
+    """Elements of windows along the last axis whose places share a phase, and what they meet.
+
+    Args:
+        phases: see :func:`_phases`.
+        win: the window.
+        image: of which image.
+        first: the first row of results.
+        count: of rows of results, and the sizes of the other axes.
+
+    Shape:
+        (channels, *elements of a window, *count)
+    """
+    step, dilation = win.stride[-1], win.dilation[-1]
+    period = step // math.gcd(step, dilation)
+    *outer, width = phases.strides[3:]
+    for tap in range(min(period, win.kernel[-1])):
+        start, phase = divmod(tap * dilation, step)
+        taps = -(-(win.kernel[-1] - tap) // period)
+        corner = phases[phase, image, :, first * win.stride[0] :] if outer else phases[phase, image]
+        start += 0 if outer else first
+        strides = (
+            phases.strides[2],
+            *(d * stride for d, stride in zip(win.dilation, outer, strict=False)),
+            period * dilation // step * width,
+            *(s * stride for s, stride in zip(win.stride, outer, strict=False)),
+            width,
+        )
+        shape = (len(corner), *win.kernel[:-1], taps, *count)
+        yield slice(tap, None, period), as_strided(corner[..., start:], shape, strides, writeable=False)
 
 
 def input_gradient(g: NDArray, w: NDArray, size: Shape, win: Window, groups: int) -> NDArray:

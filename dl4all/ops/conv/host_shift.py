@@ -19,8 +19,11 @@ from dl4all.ops.conv.scratch import NEW, Scratch
 from dl4all.ops.conv.window import NDArray, Window
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 
-BLOCK_BYTES = 2**20  # Columns at a time: as many as a core's cache holds beside the filters.
-MIN_BLOCK_COLUMNS = 512  # With fewer, reading all filters again costs BLAS too much.
+# Columns at a time: half of a core's cache. Filters that do not fit beside them are read again for each
+# block, which is to have many columns then, and so are sums of weights' gradients.
+BLOCK_BYTES, MIN_BLOCK_COLUMNS = 2**19, 128
+LARGE_BLOCK_BYTES, MIN_LARGE_BLOCK_COLUMNS = 2**21, 512
+CACHED_FILTERS = 2**22  # bytes
 MIN_ROWS = 16  # Rows of columns, in a convolution whose products are worth their preparation.
 MIN_CHANNELS = 4  # The same for the gradient of an input: channels in a group.
 MANY_FILTERS = 256
@@ -111,7 +114,9 @@ def forward(
     for group in range(groups):
         out = slice(group * group_filters, (group + 1) * group_filters)
         matrix = w[out].reshape(group_filters, -1)
-        for positions, columns in _columns(row[group * channels :][:channels], layout, images, scratch):
+        channel_rows = row[group * channels :][:channels]
+        small = matrix.nbytes <= CACHED_FILTERS
+        for positions, columns in _columns(channel_rows, layout, images, scratch, small=small):
             np.matmul(matrix, columns, out=products[:, positions])
         results = layout.results(products, images)
         if bias is None:
@@ -171,14 +176,13 @@ def _flipped_filters(w: NDArray, groups: int) -> NDArray:
 def _row(x: NDArray, layout: Layout, scratch: Scratch = NEW) -> NDArray:
     """The images of each channel in one row."""
     images, channels = x.shape[:2]
-    row = scratch.take("row", (channels, images * layout.image + layout.reach), x.dtype)
-    row.fill(0)
+    row = scratch.zeros(layout, (channels, images * layout.image + layout.reach), x.dtype)
     layout.inside(row, images, layout.win.before, layout.size)[...] = x
     return row
 
 
 def _columns(
-    row: NDArray, layout: Layout, images: int, scratch: Scratch = NEW
+    row: NDArray, layout: Layout, images: int, scratch: Scratch = NEW, *, small: bool = False
 ) -> Iterator[tuple[slice, NDArray]]:
     """Blocks of positions, and the columns that the filters meet there.
 
@@ -190,7 +194,10 @@ def _columns(
     itemsize = row.strides[1]
     strides = (row.strides[0], *(shift * itemsize for shift in layout.shifts), itemsize)
     shifted = as_strided(row, (len(row), *kernel, count), strides, writeable=False)
-    block = min(count, max(MIN_BLOCK_COLUMNS, BLOCK_BYTES // (rows * row.itemsize)))
+    nbytes, least = (
+        (BLOCK_BYTES, MIN_BLOCK_COLUMNS) if small else (LARGE_BLOCK_BYTES, MIN_LARGE_BLOCK_COLUMNS)
+    )
+    block = min(count, max(least, nbytes // (rows * row.itemsize)))
     memory = scratch.take("columns", (rows, block), row.dtype)
     for first in range(0, count, block):
         positions = slice(first, min(first + block, count))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,10 @@ class Scratch:
         """An array with undefined contents; `name` says what for."""
         return np.empty(shape, dtype)
 
+    def zeros(self, name: Hashable, shape: Shape, dtype: np.dtype[Any]) -> NDArray:
+        """An array of zeros, of which whoever gives the same name always writes the same elements."""
+        return np.zeros(shape, dtype)
+
 
 class KeptScratch(Scratch):
     """Gives the same memory for the same purpose again, to one convolution after the other.
@@ -32,6 +37,7 @@ class KeptScratch(Scratch):
 
     def __init__(self) -> None:
         self._memory: dict[str, NDArray] = {}
+        self._zeros: dict[Hashable, NDArray] = {}
 
     def take(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> NDArray:
         count = math.prod(shape)
@@ -39,6 +45,12 @@ class KeptScratch(Scratch):
         if memory is None or memory.nbytes < count * dtype.itemsize:
             memory = self._memory[name] = np.empty(count * dtype.itemsize, np.uint8)
         return memory[: count * dtype.itemsize].view(dtype).reshape(shape)
+
+    def zeros(self, name: Hashable, shape: Shape, dtype: np.dtype[Any]) -> NDArray:
+        key = name, shape, dtype
+        if key not in self._zeros:
+            self._zeros[key] = np.zeros(shape, dtype)
+        return self._zeros[key]
 
 
 NEW = Scratch()

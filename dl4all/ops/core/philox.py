@@ -3,7 +3,7 @@
 Philox 4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC11) turns a counter and a
 key into four words of 32 bits with integer arithmetic only. Element i of a draw is computed from word
 ``i % 4`` of counter ``offset + i // 4``, so elements can be computed anywhere and in any order.
-``shaders/random/philox.glsl`` and ``normal.comp`` do the same on devices.
+``shaders/include/philox.glsl`` and ``normal.comp`` do the same on devices.
 """
 
 from __future__ import annotations

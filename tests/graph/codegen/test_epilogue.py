@@ -95,9 +95,9 @@ def test_what_a_product_has_of_its_own_is_no_size(x: dl.Tensor, w: dl.Tensor, r:
 def test_operands_that_come_later_move_the_product(x: dl.Tensor, w: dl.Tensor, r: dl.Tensor) -> None:
     def function(x: dl.Tensor, w: dl.Tensor, r: dl.Tensor) -> dl.Tensor:
         product = x @ w
-        return product * r.softmax(1)
+        return product * r.cumsum(1)
 
-    assert _names(function, x, w, r) == ["softmax", "matmul_mul"]
+    assert _names(function, x, w, r) == ["cumsum", "matmul_mul"]
 
 
 def test_of_two_products_the_later_one_takes_their_sum(x: dl.Tensor, w: dl.Tensor) -> None:
@@ -225,8 +225,42 @@ def test_five_operands_are_one_too_many(x: dl.Tensor, w: dl.Tensor, r: dl.Tensor
     assert _names(function, x, w, *operands) == ["matmul_add_add_add_add", "add"]
 
 
-def test_random_numbers_stay(x: dl.Tensor, w: dl.Tensor) -> None:
+@pytest.mark.parametrize("columns", [5, 6, 7])
+def test_dropout_of_results_that_are_not_stored_in_fours_stays(x: dl.Tensor, columns: int) -> None:
+    w = _random(INNER, columns)
     assert _names(lambda x, w: F.dropout(x @ w, 0.5), x, w) == ["matmul", "random_dropout"]
+
+
+def test_dropout_of_channels_stays(x: dl.Tensor) -> None:
+    w = _random(INNER, 8)
+    assert _names(lambda x, w: F.dropout1d(x @ w, 0.5), x, w) == ["matmul", "random_dropout"]
+
+
+def test_numbers_of_dropout_vary_where_they_are_now(x: dl.Tensor) -> None:
+    w, r = _random(INNER, 8), _random(ROWS, 8)
+
+    def function(x: dl.Tensor, w: dl.Tensor, r: dl.Tensor) -> dl.Tensor:
+        return F.dropout(F.dropout(x @ w, 0.5) + r, 0.25)
+
+    graph = trace(function, x, w, r)
+    [node] = epilogues(graph).nodes
+    [command] = node.commands
+    assert isinstance(command, BoundLaunch)
+    words = [
+        (word.source, word.number, word.half, _word(before, word.offset))
+        for part in graph.nodes
+        for before in part.commands
+        if isinstance(before, BoundLaunch)
+        for word in before.varying
+    ]
+    assert len(words) >= 4
+    assert words == [
+        (word.source, word.number, word.half, _word(command, word.offset)) for word in command.varying
+    ]
+
+
+def _word(command: BoundLaunch, offset: int) -> bytes:
+    return command.launch.push[offset : offset + 4]
 
 
 # Pieces

@@ -130,6 +130,27 @@ def test_linear(rows: int, has_bias: bool, form: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.vulkan
+@pytest.mark.parametrize("form", ["", "plain 64x64", "shared 32x32"])
+@pytest.mark.parametrize("shape", [(13, 20, 8), (67, 5, 4)])
+def test_dropout(shape: tuple[int, int, int], form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same elements are dropped as in a launch of its own."""
+    need_bindings(8)
+    if form:
+        _tune(monkeypatch, form)
+    rows, inner, columns = shape
+    a, b, residual = _random((rows, inner), (inner, columns), (rows, columns))
+
+    def function(a: Any, b: Any, residual: Any) -> Any:
+        return F.dropout((F.dropout(a @ b, 0.3) + residual).relu(), 0.5)
+
+    traced = traced_on_device(function, a, b, residual)
+    merged = epilogues(traced.graph)
+    verify(merged)
+    assert [node.name for node in merged.nodes] == ["matmul_random_dropout_add_relu_random_dropout"]
+    np.testing.assert_array_equal(traced._replace(graph=merged).outcome, traced.result)
+
+
+@pytest.mark.vulkan
 def test_sums_of_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     need_bindings(8)
     monkeypatch.setattr(gemm, "slice_count", lambda *_: 4)

@@ -23,7 +23,7 @@ from dl4all.graph.graph import (
     VaryingWord,
 )
 from dl4all.graph.multi_tensor_launches import expand
-from dl4all.graph.passes.optimizer_fusion import STEP, optimizer_fusion
+from dl4all.graph.passes.optimizer_fusion import MOST_COPIED, STEP, optimizer_fusion
 from dl4all.graph.recapture import Draft
 from dl4all.ops.core.launch import ceil_div, pack
 from dl4all.ops.core.multi_tensor import MultiTensor
@@ -258,6 +258,41 @@ def test_other_products_stay() -> None:
         draft.node("mul", (x, y), result=replace(x, value=Value(1, 1))),
         draft.node("add", (y, factor), result=replace(y, value=Value(2, 1))),
         draft.node("mul", (x, 2.0), result=replace(x, value=Value(1, 2))),
+    ]
+    graph = Graph(DEVICE, draft.buffers, tuple(nodes))
+    assert optimizer_fusion(graph) is graph
+
+
+def test_copies_to_memory_that_lasts() -> None:
+    updates = Updates("ema", ())
+    shared = updates.buffer(40, "temporary")
+    nodes = []
+    for first, size in ((5, 7), (12, 1), (13, 27)):
+        target = updates.buffer(size, "state")
+        source = Operand(Value(shared, 0), (size,), "float32", (1,), first)
+        result = Operand(Value(target, 1), (size,), "float32", (1,))
+        nodes.append(Draft(updates.graph()).node("clone", (source,), result=result))
+    graph = updates.graph(*nodes)
+    fused = optimizer_fusion(graph)
+    assert [len(launch.jobs) for launch in launches(fused)] == [3]
+    assert_same(graph, fused, updates.contents)
+
+
+def test_other_copies_stay() -> None:
+    updates = Updates("ema", ())
+    source = Operand(Value(updates.buffer(12, "temporary"), 0), (3, 4), "float32", (4, 1))
+    large = Operand(Value(updates.buffer(MOST_COPIED + 1), 0), (MOST_COPIED + 1,), "float32", (1,))
+    targets = [updates.buffer(12, "state") for _ in range(2)]
+    large_targets = [updates.buffer(MOST_COPIED + 1, "state") for _ in range(2)]
+    draft = Draft(updates.graph())
+    turned = replace(source, shape=(4, 3), strides=(1, 4))
+    nodes = [
+        *(draft.node("clone", (source,)) for _ in range(2)),  # to temporaries
+        *(
+            draft.node("clone", (turned,), result=Operand(Value(n, 1), (4, 3), "float32", (3, 1)))
+            for n in targets
+        ),
+        *(draft.node("clone", (large,), result=replace(large, value=Value(n, 1))) for n in large_targets),
     ]
     graph = Graph(DEVICE, draft.buffers, tuple(nodes))
     assert optimizer_fusion(graph) is graph
