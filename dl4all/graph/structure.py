@@ -8,6 +8,7 @@ from typing import Any
 from dl4all.graph.guards import SIMPLE
 from dl4all.ops.core.tensor_base import TensorBase
 
+PLAIN = (int, str, bytes, type(None))
 Build = Callable[[Sequence[Any]], Any]
 
 
@@ -22,14 +23,14 @@ def flatten(value: Any, tensors: list[Any], others: list[Any]) -> Hashable:
         What two structures have in common that differ in their tensors only.
 
     >>> flatten((1, [2.0, "a"]), [], [])
-    (<class 'tuple'>, 1, (<class 'list'>, 2.0, 'a'))
+    (<class 'tuple'>, 1, (<class 'list'>, (<class 'float'>, '2.0'), 'a'))
     """
     if isinstance(value, TensorBase):
         tensors.append(value)
         return TensorBase
     if isinstance(value, SIMPLE):
         return (
-            (type(value), repr(value)) if isinstance(value, (bool, slice, range)) or value != value else value
+            value if type(value) in PLAIN else (type(value), repr(value))  # 1, 1.0, True; 0.0, -0.0; nan
         )
     if isinstance(value, (tuple, list)):
         return (type(value), *(flatten(item, tensors, others) for item in value))
