@@ -223,7 +223,7 @@ class _Quick:
         items = [check for check in checks if isinstance(check, Items)]
         memory = [check for check in checks if isinstance(check, Memory)]
         self._containers: list[Attributes | Items] = [*attributes, *items]
-        self._dicts = [check.names for check in attributes]
+        self._dicts: list[Any] = [check.names for check in attributes]
         self._lists = [check.items for check in items]
         self._values = [value for check in self._containers for value in check.values]
         self._sizes = [len(check.values) for check in self._containers]
@@ -273,6 +273,11 @@ class Guards:
         self._remember_random("numpy.random", np.random.get_state)
         for name, root in roots.items():
             self._visit(name, root)
+
+    @functools.cached_property
+    def memory(self) -> frozenset[int]:
+        """The ids of the storages of all tensors that were seen."""
+        return frozenset(id(tensor.storage) for tensor in self.tensors)
 
     def holds(self) -> bool:
         """Whether everything is as it was; most is compared by identity, without a call for each part."""

@@ -28,10 +28,10 @@ def flatten(value: Any, tensors: list[Any], others: list[Any]) -> Hashable:
     if isinstance(value, TensorBase):
         tensors.append(value)
         return TensorBase
+    if type(value) in PLAIN:
+        return value  # type: ignore[no-any-return]
     if isinstance(value, SIMPLE):
-        return (
-            value if type(value) in PLAIN else (type(value), repr(value))  # 1, 1.0, True; 0.0, -0.0; nan
-        )
+        return type(value), repr(value)  # 1, 1.0 and True differ, and so do 0.0 and -0.0
     if isinstance(value, (tuple, list)):
         return (type(value), *(flatten(item, tensors, others) for item in value))
     if type(value) is dict and all(isinstance(key, SIMPLE) for key in value):
