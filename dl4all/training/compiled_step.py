@@ -1,4 +1,4 @@
-"""The compiled part of a training step: gradients of a batch, and the update where nothing comes in between."""
+"""The compiled part of a training step: gradients, and the update where nothing comes in between."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Step = Compiled[[Any, Any], tuple[Any, Any]]
 
 
 def compiled_gradients(network: Module, loss: Callable[[Any, Any], Any], scale: float) -> Step:
-    """A compiled function that takes a batch, adds to the parameters' gradients, and returns loss and outputs.
+    """A compiled function of a batch, which adds to the parameters' gradients; returns loss and outputs.
 
     Args:
         network: maps inputs to outputs.
