@@ -11,6 +11,7 @@ from dl4all.errors import ArgumentError, GraphError
 from dl4all.graph.graph import Graph
 from dl4all.graph.passes.algebraic_simplification import algebraic_simplification
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
+from dl4all.graph.passes.channel_factors import channel_factors
 from dl4all.graph.passes.common_commands import common_commands
 from dl4all.graph.passes.common_subexpressions import common_subexpressions
 from dl4all.graph.passes.constant_folding import constant_folding
@@ -55,6 +56,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("optimizer_fusion", optimizer_fusion),
     # Single kernels of ops that were not the same as a whole.
     Pass("common_commands", common_commands),
+    Pass("channel_factors", channel_factors),
     # What is left of work that does not change from call to call leaves the graph.
     Pass("hoisting", hoisting),
     # Last, as it decides what lies where.
