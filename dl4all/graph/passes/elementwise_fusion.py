@@ -200,6 +200,7 @@ class _Groups:
                 else:
                     result += self._nodes(group)
                     done |= group.members
+            assert len(blocked) < len(waiting), "groups wait for each other"
             waiting = blocked
         return result
 
