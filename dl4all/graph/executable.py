@@ -93,6 +93,8 @@ class Executable:
         for number, buffer in graph.buffers.items():
             if buffer.kind == "derived":
                 self._memory[number] = device.allocate(buffer.nbytes, "compiled")
+        for number, content in graph.contents.items():
+            self._memory[number] = device.upload(np.frombuffer(content, np.uint8))
         self.arena = self._plan(graph.nodes)
         self._derived_from = tuple(
             self._memory[number]

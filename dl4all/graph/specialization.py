@@ -17,6 +17,7 @@ from dl4all.graph.passes import pipeline
 from dl4all.graph.structure import Opaque, rebuilder
 from dl4all.graph.trace import Tracer
 from dl4all.graph.work_identity import work_identity
+from dl4all.scheduler.device import Device
 from dl4all.tensor.tensor import Tensor
 
 
@@ -118,7 +119,7 @@ class Traced:
 class Specialization:
     """A compiled graph, and when it may be used."""
 
-    def __init__(self, found: Traced, mode: str) -> None:
+    def __init__(self, found: Traced) -> None:
         tracer = found.tracer
         self.guards = found.guards
         self._conditions = tracer.conditions
@@ -138,7 +139,7 @@ class Specialization:
             )
             given = len(found.given) - len(traced.seeds)
             self._differentiable = DifferentiableCall(
-                make_executable(pipeline.run(second), tracer.device, memory),
+                make_executable(_optimized(second, tracer.device), tracer.device, memory),
                 traced,
                 again,
                 {number: found.inputs[number] for number in second.inputs if number in found.inputs},
@@ -150,9 +151,7 @@ class Specialization:
                 ],
             )
             again = again[: traced.first_source]
-        self.graph = pipeline.run(graph)
-        if mode == "reduce-overhead" and not tracer.device.is_host:
-            self.graph = with_programs(graph, self.graph, tracer.device.info)
+        self.graph = _optimized(graph, tracer.device)
         self.executable = make_executable(self.graph, tracer.device, memory)
         self._again = tuple(again)
 
@@ -173,6 +172,12 @@ class Specialization:
         if self._differentiable is not None:
             self._differentiable.record(outputs, tensors, made, numbers)
         return self._build(outputs)
+
+
+def _optimized(graph: Graph, device: Device) -> Graph:
+    """The graph after all passes, or as programs of op codes where those are faster."""
+    compiled = pipeline.run(graph)
+    return compiled if device.is_host else with_programs(graph, compiled, device.info)
 
 
 def _identity(tracer: Tracer, graph: Graph) -> tuple[Any, ...]:
