@@ -9,11 +9,12 @@ or :class:`VaryingFloat`. It keeps its mark on its way through arguments of ops,
 from __future__ import annotations
 
 import contextlib
+import math
+import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
@@ -191,7 +192,9 @@ def word_of(number: int | float, half: int) -> bytes:
     ('01000000', '0000803f')
     """
     if isinstance(number, float):
-        with np.errstate(over="ignore"):
-            return np.float32(number).tobytes()
+        try:
+            return struct.pack("<f", number)
+        except OverflowError:
+            return struct.pack("<f", math.copysign(math.inf, number))
     word = number >> 32 if half == 1 else number
     return (word & MASK).to_bytes(4, "little")

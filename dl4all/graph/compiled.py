@@ -7,8 +7,8 @@ call replays it. Whatever cannot be replayed runs as always, after one warning t
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import logging
 import warnings
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
@@ -16,15 +16,18 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar
 from dl4all.errors import ArgumentError, DeviceLostError, Dl4allError, GradientError
 from dl4all.graph.differentiation import Backward, capture_backward, is_differentiable
 from dl4all.graph.guards import Guards, Wrapper
+from dl4all.graph.progress import shown_when_long
 from dl4all.graph.specialization import Specialization, Traced, Untraceable
 from dl4all.graph.structure import flatten
 from dl4all.graph.trace import Tracer, run
-from dl4all.ops.core import tape
+from dl4all.ops.conv.algorithms import preferring_one_kernel
+from dl4all.ops.core import autotune, tape
 from dl4all.ops.core.vmap_hook import active_levels
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision
 from dl4all.runtime import fork
 from dl4all.scheduler import capture
 from dl4all.scheduler.check_mode import checks_at_once
+from dl4all.scheduler.device import Device
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,7 +40,8 @@ MOST_SPECIALIZATIONS = 8
 MOST_TRACES = 6
 """Traces of one kind of arguments, of which no two in a row are the same, until it is given up."""
 
-log = logging.getLogger("dl4all")
+CALLER = 5
+"""Frames from a warning to the caller of a compiled function."""
 
 
 class CompileWarning(UserWarning):
@@ -85,6 +89,9 @@ class Compiled(Wrapper, Generic[P, T]):
         finally:
             capture.lock.release()
 
+    def _name(self) -> str:
+        return getattr(self._function, "__name__", type(self._function).__name__)
+
     def wrapped(self) -> Any:
         return self._function
 
@@ -102,6 +109,28 @@ class Compiled(Wrapper, Generic[P, T]):
         device = next((t.device for t in (*tensors, *guards.tensors)), None)
         if device is None or device.simulated is not None:
             return self._function(*args, **kwargs)
+        first = key not in self._traces
+        with self._measures(device, first):
+            return self._trace_on(device, key, args, kwargs, tensors, guards)
+
+    def _measures(self, device: Device, first: bool) -> contextlib.ExitStack:
+        """What the mode asks for while a call is traced or compiled."""
+        stack = contextlib.ExitStack()
+        if self.mode == "reduce-overhead":
+            stack.enter_context(preferring_one_kernel())
+        elif self.mode == "max-autotune" and first and not device.is_host:
+            stack.enter_context(autotune.tuning(device))
+        return stack
+
+    def _trace_on(
+        self,
+        device: Device,
+        key: Hashable,
+        args: Any,
+        kwargs: dict[str, Any],
+        tensors: list[Any],
+        guards: Guards,
+    ) -> Any:
         tracer = Tracer(device)
         seen = {id(t): t for t in (*tensors, *guards.tensors) if t.requires_grad and t.device is device}
 
@@ -130,7 +159,8 @@ class Compiled(Wrapper, Generic[P, T]):
             self._give_up(key, f"was called in {MOST_SPECIALIZATIONS} ways already, which stay compiled")
             return
         try:
-            made = Specialization(found, self.mode)
+            with shown_when_long(f"compiling {self._name()}"):
+                made = Specialization(found)
         except DeviceLostError:
             raise
         except Dl4allError as error:
@@ -143,10 +173,8 @@ class Compiled(Wrapper, Generic[P, T]):
         self._given_up[key] = why
         if why not in self._warned:
             self._warned.add(why)
-            name = getattr(self._function, "__name__", type(self._function).__name__)
-            warnings.warn(
-                f"[compile] {name} {why}; it runs uncompiled", CompileWarning, stacklevel=_caller_level()
-            )
+            message = f"[compile] {self._name()} {why}; it runs uncompiled"
+            warnings.warn(message, CompileWarning, stacklevel=CALLER)
 
 
 def _backward_of(result: Any, wanted: list[Any], tracer: Tracer) -> Backward | None:
@@ -195,10 +223,6 @@ def _kinds(tensors: list[Any]) -> Hashable:
     )  # fmt: skip
 
 
-def _caller_level() -> int:
-    return 5
-
-
 def compile(function: Callable[P, T], mode: Mode = "default") -> Compiled[P, T]:
     """Compile a function of tensors, a module, or a whole training step.
 
@@ -211,8 +235,9 @@ def compile(function: Callable[P, T], mode: Mode = "default") -> Compiled[P, T]:
 
     Args:
         function: takes and returns tensors, or tuples, lists and dicts of them, beside plain values.
-        mode: ``"default"``; ``"reduce-overhead"`` also tries the op codes where launches take
-            longest; ``"max-autotune"`` measures kernels for the shapes at hand before it compiles.
+        mode: ``"default"``; ``"reduce-overhead"`` prefers convolutions of one kernel, for networks whose
+            launches take longer than what they compute; ``"max-autotune"`` measures the kernels for the
+            shapes at hand in the first call, for at most a minute.
 
     Returns:
         A callable that computes the same. ``reset()`` frees what it has compiled.

@@ -9,10 +9,11 @@ as far as they are not the library's own. The walk leaves a flat list of checks,
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,15 +119,33 @@ class Memory(NamedTuple):
         )
 
 
-class Options(NamedTuple):
+class Options:
     """The structure of an optimizer; the values of its options are read at each replay."""
 
-    where: str
-    optimizer: Optimizer
-    structure: tuple[Any, ...]
+    def __init__(self, where: str, optimizer: Optimizer) -> None:
+        self.where = where
+        self.optimizer = optimizer
+        self._groups = _groups(optimizer)
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        self._params, self._states = params, [optimizer.state.get(p) for p in params]
+        held = [
+            (state, name, value)
+            for state in self._states
+            for name, value in (state or {}).items()
+            if isinstance(value, TensorBase)
+        ]
+        self._held, self._names, self._values = (
+            [list(column) for column in zip(*held, strict=True)] if held else ([], [], [])
+        )
 
     def holds(self) -> bool:
-        return _structure(self.optimizer) == self.structure
+        params = [p for group in self.optimizer.param_groups for p in group["params"]]
+        if len(params) != len(self._params) or not all(map(operator.is_, params, self._params)):
+            return False
+        if not all(map(operator.is_, map(self.optimizer.state.get, params), self._states)):
+            return False
+        values = [state.get(name) for state, name in zip(self._held, self._names, strict=True)]
+        return all(map(operator.is_, values, self._values)) and _groups(self.optimizer) == self._groups
 
 
 Check = Attributes | Names | Items | Cell | Elements | Memory | Options
@@ -151,6 +170,48 @@ def all_same(ones: Iterable[Any], others: Iterable[Any]) -> bool:
     return all(map(operator.is_, ones, others)) or all(map(same, ones, others))
 
 
+class _Quick:
+    """Checks side by side: one comparison of many identities costs a tenth of as many comparisons."""
+
+    def __init__(self, checks: Sequence[Check]) -> None:
+        attributes = [check for check in checks if isinstance(check, Attributes)]
+        items = [check for check in checks if isinstance(check, Items)]
+        memory = [check for check in checks if isinstance(check, Memory)]
+        self._containers: list[Attributes | Items] = [*attributes, *items]
+        self._dicts = [check.names for check in attributes]
+        self._lists = [check.items for check in items]
+        self._values = [value for check in self._containers for value in check.values]
+        self._sizes = [len(check.values) for check in self._containers]
+        self._tensors = [check.tensor for check in memory]
+        self._storages = [check.storage for check in memory]
+        self._flags = [(check.requires_grad, check.has_grad) for check in memory]
+        batched = (Attributes, Items, Memory)
+        self._rest = [check for check in checks if not isinstance(check, batched)]
+
+    def holds(self) -> bool:
+        sizes = [*map(len, self._dicts), *map(len, self._lists)]
+        if sizes != self._sizes:
+            return False
+        values = itertools.chain(
+            itertools.chain.from_iterable(map(dict.values, self._dicts)),
+            itertools.chain.from_iterable(self._lists),
+        )
+        if not all(map(operator.is_, values, self._values)) and not all(
+            check.holds() for check in self._containers
+        ):
+            return False
+        if not all(map(operator.is_, map(_STORAGE, self._tensors), self._storages)):
+            return False
+        flags = [
+            (False, False) if meta is None else (meta.requires_grad, meta.grad is not None)
+            for meta in map(_META, self._tensors)
+        ]
+        return flags == self._flags and all(check.holds() for check in self._rest)
+
+
+_STORAGE, _META = operator.attrgetter("storage"), operator.attrgetter("grad_meta")
+
+
 class Guards:
     """What holds at the moment when this is made."""
 
@@ -159,11 +220,15 @@ class Guards:
         self.tensors: list[Any] = []
         self.problem = ""  # why a function that sees this cannot be compiled
         self._seen: dict[int, Any] = {}  # keeps them alive, so that an id stays theirs
+        self._quick: _Quick | None = None
         for name, root in roots.items():
             self._visit(name, root)
 
     def holds(self) -> bool:
-        return all(check.holds() for check in self.checks)
+        """Whether everything is as it was; most is compared by identity, without a call for each part."""
+        if self._quick is None:
+            self._quick = _Quick(self.checks)
+        return self._quick.holds()
 
     def changed(self) -> str:
         """The first thing, but for gradients, that is not as it was; empty if everything is."""
@@ -189,7 +254,7 @@ class Guards:
             requires, has = (False, False) if meta is None else (meta.requires_grad, meta.grad is not None)
             self.checks.append(Memory(where, value, value.storage, requires, has))
         elif isinstance(value, Optimizer):
-            self.checks.append(Options(where, value, _structure(value)))
+            self.checks.append(Options(where, value))
             for number, group in enumerate(value.param_groups):
                 yield f"{where}.param_groups[{number}]['params']", group["params"]
             for state in value.state.values():
@@ -282,28 +347,17 @@ def _contents(cell: types.CellType) -> Any:
         return None
 
 
-def _structure(optimizer: Optimizer) -> tuple[Any, ...]:
-    """What decides which kernels an optimizer launches, and on which memory."""
-    return tuple(
+def _groups(optimizer: Optimizer) -> list[tuple[Any, ...]]:
+    """What of an optimizer's options decides which kernels it launches."""
+    return [
         (
-            *map(id, group["params"]),
-            *((name, type(option)) for name, option in group.items() if name != "params"),
-            *optimizer._state_names(group),
+            len(group["params"]),
+            [(name, type(option)) for name, option in group.items()],
+            optimizer._state_names(group),
             id(optimizer._kernels(group)),
-            *(
-                id(value)
-                for p in group["params"]
-                for value in (optimizer.state.get(p), *_tensors(optimizer, p))
-            ),
         )
         for group in optimizer.param_groups
-    )
-
-
-def _tensors(optimizer: Optimizer, parameter: Any) -> Iterator[Any]:
-    state = optimizer.state.get(parameter)
-    if state:
-        yield from (value.storage for value in state.values() if isinstance(value, TensorBase))
+    ]
 
 
 def _difference(check: Check) -> str:

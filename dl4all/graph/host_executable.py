@@ -56,6 +56,8 @@ class HostExecutable:
             n for n in memory if n in graph.buffers and graph.buffers[n].kind in ("captured", "constant")
         ]
         self._storages = {number: memory[number] for number in fixed}
+        for number, data in graph.contents.items():
+            self._storages[number] = device.adopt(np.frombuffer(data, np.uint8).copy(), "compiled")
         graph, calls = fused(graph, calls_of(graph))
         self.graph = graph
         self.calls = [_into_memory(call) for call in calls]

@@ -119,7 +119,7 @@ class Traced:
 class Specialization:
     """A compiled graph, and when it may be used."""
 
-    def __init__(self, found: Traced, mode: str) -> None:
+    def __init__(self, found: Traced) -> None:
         tracer = found.tracer
         self.guards = found.guards
         self._conditions = tracer.conditions
@@ -152,8 +152,6 @@ class Specialization:
             )
             again = again[: traced.first_source]
         self.graph = _optimized(graph, tracer.device)
-        if mode == "reduce-overhead" and not tracer.device.is_host:
-            self.graph = with_programs(graph, self.graph, tracer.device.info)
         self.executable = make_executable(self.graph, tracer.device, memory)
         self._again = tuple(again)
 

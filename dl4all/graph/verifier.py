@@ -20,6 +20,7 @@ from dl4all.graph.graph import (
     Buffer,
     Command,
     Graph,
+    HostCall,
     Kind,
     MultiTensorLaunch,
     Node,
@@ -231,7 +232,7 @@ class _Verifier:
         for command in node.commands:
             self._check_form(command)
             for binding, is_written in _uses(command):
-                self._check_binding(binding)
+                self._check_binding(binding, least=0 if isinstance(command, HostCall) else 1)
                 if is_written and binding.buffer not in writes:
                     self._fail(f"a command writes @{binding.buffer}, and the node does not")
                 if not is_written and binding.buffer not in reads and binding.buffer not in written:
@@ -240,9 +241,9 @@ class _Verifier:
         if node.commands and (missing := writes - written):
             self._fail(f"it writes @{min(missing)}, and none of its commands does")
 
-    def _check_binding(self, binding: Binding) -> None:
+    def _check_binding(self, binding: Binding, least: int) -> None:
         size = self._buffer(binding.buffer).nbytes
-        if binding.offset < 0 or binding.nbytes <= 0 or sum(binding[1:]) > bound_bytes(size):
+        if binding.offset < 0 or binding.nbytes < least or sum(binding[1:]) > bound_bytes(size):
             self._fail(
                 f"a command binds bytes {binding.offset} to {binding.offset + binding.nbytes} of "
                 f"@{binding.buffer}, which has {size}"

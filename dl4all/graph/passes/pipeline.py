@@ -46,6 +46,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("common_subexpressions", common_subexpressions),
     Pass("dead_code", dead_code),
     Pass("batch_norm_folding", batch_norm_folding),
+    # What is done to all parameters alike, before fusion takes parts of it.
+    Pass("optimizer_fusion", optimizer_fusion),
     # Fusion goes from the largest kernels to the smallest.
     Pass("winograd_repairs", winograd_repairs),
     Pass("epilogues", epilogues),
@@ -54,7 +56,6 @@ PASSES: tuple[Pass, ...] = (
     Pass("whole_copies", whole_copies),
     Pass("elementwise_fusion", elementwise_fusion),
     Pass("recomputation", recomputation),
-    Pass("optimizer_fusion", optimizer_fusion),
     # Single kernels of ops that were not the same as a whole.
     Pass("common_commands", common_commands),
     # What is left of work that does not change from call to call leaves the graph.
@@ -63,6 +64,15 @@ PASSES: tuple[Pass, ...] = (
     Pass("in_place", in_place),
 )
 """All passes, in the order in which they run."""
+
+HOST = "cpu"  # the name of the device
+
+ON_HOST = frozenset(("constant_folding", "algebraic_simplification", "common_subexpressions", "dead_code"))
+"""Passes for graphs of the CPU.
+
+Its calls are fused when they are prepared (:mod:`dl4all.graph.host_fusion`), without another bit in their
+results, and nothing derived from parameters is kept: NumPy changes them without being counted.
+"""
 
 NAMES = tuple(dict.fromkeys(one.name for one in PASSES))
 
@@ -108,7 +118,7 @@ def run(graph: Graph, disabled: Collection[str] | None = None, *, verifies: bool
     if checks:
         verify(graph)
     for one in PASSES:
-        if one.name in left_out:
+        if one.name in left_out or (graph.device == HOST and one.name not in ON_HOST):
             continue
         before, graph = graph, one.run(graph)
         if graph is before:

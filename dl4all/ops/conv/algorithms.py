@@ -18,6 +18,7 @@ from dl4all.ops.core import autotune
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.scopes import Setting, assigned
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device import Device
 
@@ -33,7 +34,19 @@ ALGORITHMS = (
 
 BY_NAME = {algorithm.name: algorithm for algorithm in ALGORITHMS}
 
+ONE_KERNEL = ("direct", "implicit_gemm", "depthwise")
+"""Algorithms whose forward pass and input's gradient are one dispatch."""
+
 _forced: list[Algorithm] = []
+_one_kernel: Setting[bool] = Setting(False)
+
+
+def preferring_one_kernel() -> contextlib.AbstractContextManager[None]:
+    """Within, this thread takes algorithms of one dispatch on GPUs, where there are some.
+
+    For networks so small that launches take longer than what they compute.
+    """
+    return assigned(_one_kernel, True)
 
 
 def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | None, problem: Problem) -> None:
@@ -82,6 +95,10 @@ def choose(device: Device, problem: Problem, direction: Direction) -> Algorithm:
     """The algorithm to use: the one of :func:`forced` where it fits, what was tuned, or the cheapest."""
     if _forced and _forced[-1].supports(device.info, problem, direction):
         return _forced[-1]
+    if _one_kernel.value and device.info.type != "software":  # there it would compute for much longer
+        choices = [a for a in supported(device.info, problem, direction) if a.name in ONE_KERNEL]
+        if choices:
+            return min(choices, key=lambda algorithm: algorithm.cost(device.info, problem, direction))
     return BY_NAME[autotune.choose(SPACE, device, Case(direction, problem))]
 
 

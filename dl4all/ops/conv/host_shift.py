@@ -112,17 +112,17 @@ def forward(
     channels, group_filters = len(row) // groups, filters // groups
     products = scratch.take("products", (group_filters, images * layout.image), x.dtype)
     for group in range(groups):
-        out = slice(group * group_filters, (group + 1) * group_filters)
-        matrix = w[out].reshape(group_filters, -1)
+        mine = slice(group * group_filters, (group + 1) * group_filters)
+        matrix = w[mine].reshape(group_filters, -1)
         channel_rows = row[group * channels :][:channels]
         small = matrix.nbytes <= CACHED_FILTERS
         for positions, columns in _columns(channel_rows, layout, images, scratch, small=small):
             np.matmul(matrix, columns, out=products[:, positions])
         results = layout.results(products, images)
         if bias is None:
-            result[:, out] = results
+            result[:, mine] = results
         else:
-            np.add(results, bias[out].reshape(-1, *(1,) * len(layout.size)), out=result[:, out])
+            np.add(results, bias[mine].reshape(-1, *(1,) * len(layout.size)), out=result[:, mine])
     return result
 
 

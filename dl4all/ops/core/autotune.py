@@ -52,6 +52,7 @@ MIN_ROUNDS = 5
 MIN_SAMPLE_SECONDS = 2e-3  # of a measurement, unless that takes more than MAX_RUNS
 MAX_RUNS = 50
 LAZY_SECONDS = 1.0  # for tuning a class while computing
+TUNING_SECONDS = 60.0  # for all that a compiled function computes
 LAZY_TOTAL_SECONDS = 20.0  # for all classes of a process
 MOST_CLASSES = 1024  # whose choices a device keeps in memory
 NAN = 0xFFFFFFFF  # fills a result before a candidate writes it
@@ -187,6 +188,21 @@ def _decide(space: Space[Q, C], device: Device, problem: Q, key: Key) -> C:
             state.chosen[space.name, key] = candidate
             state.unknown.pop((space.name, key), None)
         return candidate
+
+
+@contextlib.contextmanager
+def tuning(device: Device, seconds: float = TUNING_SECONDS) -> Iterator[None]:
+    """Within, what a device computes is tuned first, unless it was; for `seconds` in all."""
+    state = _state(device)
+    with state.lock:
+        before = state.mode, state.seconds
+        state.mode, state.seconds = "lazy", seconds
+        state.chosen.clear()  # what the rule chose is looked at again
+    try:
+        yield
+    finally:
+        with state.lock:
+            state.mode, state.seconds = before
 
 
 def _tune_lazily(space: Space[Q, C], device: Device, problem: Q, state: _State) -> tuple[str | None, bool]:
