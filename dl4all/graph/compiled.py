@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import warnings
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
@@ -41,7 +40,8 @@ MOST_SPECIALIZATIONS = 8
 MOST_TRACES = 6
 """Traces of one kind of arguments, of which no two in a row are the same, until it is given up."""
 
-log = logging.getLogger("dl4all")
+CALLER = 5
+"""Frames from a warning to the caller of a compiled function."""
 
 
 class CompileWarning(UserWarning):
@@ -173,11 +173,8 @@ class Compiled(Wrapper, Generic[P, T]):
         self._given_up[key] = why
         if why not in self._warned:
             self._warned.add(why)
-            warnings.warn(
-                f"[compile] {self._name()} {why}; it runs uncompiled",
-                CompileWarning,
-                stacklevel=_caller_level(),
-            )
+            message = f"[compile] {self._name()} {why}; it runs uncompiled"
+            warnings.warn(message, CompileWarning, stacklevel=CALLER)
 
 
 def _backward_of(result: Any, wanted: list[Any], tracer: Tracer) -> Backward | None:
@@ -224,10 +221,6 @@ def _kinds(tensors: list[Any]) -> Hashable:
         )
         for position, t in enumerate(tensors)
     )  # fmt: skip
-
-
-def _caller_level() -> int:
-    return 5
 
 
 def compile(function: Callable[P, T], mode: Mode = "default") -> Compiled[P, T]:

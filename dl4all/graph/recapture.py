@@ -6,8 +6,9 @@ notes what the device is asked for and keeps it from being done.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,7 @@ from dl4all.graph.graph import (
 from dl4all.ops.core import tape
 from dl4all.ops.core.op import REGISTRY, Op
 from dl4all.ops.core.tensor_base import contiguous_strides
+from dl4all.ops.memory.copy import copy_into
 from dl4all.runtime.protocols import Span
 from dl4all.scheduler import capture
 from dl4all.scheduler.current import device as device_called
@@ -107,6 +109,25 @@ class Draft:
         named = tuple(bound.items())
         return Node(op, op, tuple(operands), named, result, tuple(reads), writes, commands, line=line)
 
+    def copies(self, pairs: Iterable[tuple[Operand, Operand]]) -> tuple[Command, ...]:
+        """The commands that copy the elements of operands into the places of others.
+
+        Args:
+            pairs: a target and a source each, of one shape and dtype, in different buffers.
+
+        Raises:
+            CannotRecapture: a copy goes by way of the host, or needs memory of its own.
+        """
+        storages: dict[int, Storage] = {}
+        log = _Log(self.device)
+        with log.listening():
+            for target, source in pairs:
+                copy_into(self._stand_in(target, storages), self._stand_in(source, storages))
+        if log.allocations:
+            raise CannotRecapture("copies need memory of their own")
+        numbers = {id(storage): number for number, storage in storages.items()}
+        return tuple(make([numbers[id(storage)] for storage in used]) for make, used in log.commands)
+
     def _stand_in(self, operand: Argument, storages: dict[int, Storage]) -> Any:
         """A tensor without memory in place of an operand; those of one buffer share a storage."""
         if not isinstance(operand, Operand):
@@ -127,12 +148,8 @@ class Draft:
     ) -> tuple[tuple[Command, ...], list[Buffer]]:
         """The op's commands on its device, and the temporaries that they use."""
         log = _Log(self.device)
-        with capture.lock, tape.gradients(False):
-            capture.active, before = log, capture.active
-            try:
-                out = op.compute(list(tensors), arguments)
-            finally:
-                capture.active = before
+        with log.listening():
+            out = op.compute(list(tensors), arguments)
         numbers = {id(storage): number for number, storage in storages.items()}
         numbers[id(out.storage)] = result.value.buffer
         inner = []
@@ -154,6 +171,16 @@ class _Log:
         # What makes each command of the numbers of its buffers, and their storages.
         self.commands: list[tuple[Callable[[list[int]], Command], tuple[Storage, ...]]] = []
         self._thread = threading.get_ident()
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Within the ``with`` block it notes what this thread asks of the device."""
+        with capture.lock, tape.gradients(False):
+            capture.active, before = self, capture.active
+            try:
+                yield
+            finally:
+                capture.active = before
 
     def _is_mine(self, device: Device | None = None) -> bool:
         return threading.get_ident() == self._thread and device in (None, self.device)

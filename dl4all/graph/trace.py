@@ -344,6 +344,11 @@ def _plain(value: Any) -> Any:
     """An argument of an op as a node keeps it: nothing that holds a tensor."""
     if isinstance(value, (int, float, str, bool, type(None), np.dtype, np.generic)):
         return value
+    if value is Ellipsis or (
+        isinstance(value, slice)
+        and all(part is None or isinstance(part, int) for part in (value.start, value.stop, value.step))
+    ):
+        return value
     if isinstance(value, (tuple, list)):
         return (
             type(value)(map(_plain, value)) if type(value) in (tuple, list) else Foreign(type(value).__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dl4all import config
 from dl4all.graph.graph import Graph
-from dl4all.graph.op_codes.costs import is_worthwhile
+from dl4all.graph.op_codes.costs import is_measured, is_worthwhile
 from dl4all.graph.op_codes.interpreter import variant_for
 from dl4all.graph.op_codes.lowering import lower
 from dl4all.graph.passes import pipeline
@@ -25,6 +25,8 @@ def with_programs(traced: Graph, compiled: Graph, info: DeviceInfo) -> Graph:
     Returns:
         A graph of programs, or `compiled`.
     """
+    if not is_measured(info):
+        return compiled
     left_out = set(pipeline.NAMES).difference(SINGLE_OPS) | config.disabled_passes(pipeline.NAMES)
     variant = variant_for(info)
     lowered = lower(pipeline.run(traced, left_out), variant)

@@ -66,6 +66,11 @@ def program_seconds(program: Program, variant: Variant) -> float:
     return total
 
 
+def is_measured(info: DeviceInfo) -> bool:
+    """Whether the figures are those of a device."""
+    return info.type == "software"
+
+
 def is_worthwhile(
     compiled: Graph, lowered: Graph, programs: Sequence[Program], variant: Variant, info: DeviceInfo
 ) -> bool:
@@ -78,7 +83,7 @@ def is_worthwhile(
         variant: of the interpreter.
         info: of the device.
     """
-    if info.type != "software" or not programs:
+    if not is_measured(info) or not programs:
         return False
     seconds = DISPATCH * _commands(lowered) + sum(program_seconds(one, variant) for one in programs)
     return seconds < CLEAR_WIN * DISPATCH * _commands(compiled)

@@ -23,6 +23,7 @@ class Update(NamedTuple):
     path: str
     states: int
     jobs: tuple[tuple[Binding, ...], ...]
+    counts: tuple[int, ...]  # elements of each job
     numbers: tuple[int, ...]  # 32-bit words
     varying: tuple[tuple[int, VaryingWord], ...]  # positions among the numbers
 
@@ -54,38 +55,43 @@ def update_of(node: Node) -> Update:
     shader = command.launch.shader
     states = int(dict(shader.defines).get("STATES", "0"))
     if isinstance(command, BoundLaunch):
-        _, *offsets = struct.unpack_from("<3I", command.launch.push)
+        count, *offsets = struct.unpack_from("<3I", command.launch.push)
         push, shift = command.launch.push[SINGLE_BYTES:], SINGLE_BYTES
         jobs: tuple[tuple[Binding, ...], ...] = (command.bindings,)
+        counts: tuple[int, ...] = (count,)
         if any(offsets):
             raise Unsupported("updates a part of a tensor")
     else:
         push, shift, jobs = command.push, 0, command.jobs
+        counts = tuple(job[-1].nbytes // 4 for job in jobs)
         if command.before or command.after:
             raise Unsupported("binds more than gradients, states and parameters")
     if any(binding.offset for job in jobs for binding in job):
         raise Unsupported("updates a part of a tensor")
     numbers = struct.unpack(f"<{len(push) // 4}I", push)
     varying = tuple(((word.offset - shift) // 4, word) for word in command.varying)
-    return Update(shader.path, states, jobs, numbers, varying)
+    return Update(shader.path, states, jobs, counts, numbers, varying)
 
 
 def reserve_updates(emitter: Emitter, nodes: Sequence[Node]) -> None:
-    """Put the tensors of steps side by side, where they have no place yet."""
+    """Put the tensors of steps side by side, where they have no place yet.
+
+    Raises:
+        Unsupported: they are not the whole of their memory.
+    """
     updates = [update_of(node) for node in nodes]
+    _check_sizes(emitter, updates)
     columns = _columns(updates)
     buffers = [number for column in columns for number in column]
     if len(set(buffers)) < len(buffers) or any(number in emitter.pieces for number in buffers):
         return
-    counts = [emitter.words_of(job[-1].buffer) for update in updates for job in update.jobs]
+    counts = [count for update in updates for count in update.counts]
     for position, column in enumerate(columns):
         is_state = len(columns) == 3 and position == 1
         parts = updates[0].states if is_state else 1
         starts = [emitter.reserve(sum(counts)) for _ in range(parts)]
         before = 0
         for number, count in zip(column, counts, strict=True):
-            if emitter.words_of(number) != parts * count:
-                raise Unsupported("has a state of another size than its parameter")
             emitter.place(number, [start + before for start in starts])
             before += count
 
@@ -110,6 +116,19 @@ def emit_updates(emitter: Emitter, nodes: Sequence[Node]) -> None:
             emitter.write(number, emitter.words_of(number))
     gradient, *states, parameter = (block for column in columns for block in _blocks(emitter, column))
     RULES[first.path](emitter, parameter, gradient, states, numbers)
+
+
+def _check_sizes(emitter: Emitter, updates: Sequence[Update]) -> None:
+    """
+    Raises:
+        Unsupported: a tensor is not the whole of its memory.
+    """
+    for update in updates:
+        widths = (1, update.states, 1) if update.states else (1, 1)
+        for job, count in zip(update.jobs, update.counts, strict=True):
+            words = tuple(emitter.words_of(binding.buffer) for binding in job)
+            if words != tuple(width * count for width in widths):
+                raise Unsupported("updates a part of a tensor")
 
 
 def _columns(updates: Sequence[Update]) -> list[list[int]]:

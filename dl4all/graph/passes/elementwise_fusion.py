@@ -174,9 +174,9 @@ class _Groups:
         if len(nodes) == 1 and not is_candidate(nodes[0], self.graph, self.readers):
             return None
         kernel = combine(nodes, self._stored(nodes, members))
-        # Transposed operands keep the kernels that go through them by tiles.
-        if kernel is None or any(strides[-1] > 1 for strides in kernel.layout.strides):
-            return None
+        if kernel is not None and len(nodes) == 1 and nodes[0].op == "clone":
+            # A copy of transposed elements keeps the kernel that goes through them by tiles.
+            return None if any(strides[-1] > 1 for strides in kernel.layout.strides) else kernel
         return kernel
 
     def _stored(self, nodes: Sequence[Node], members: int) -> frozenset[Value]:

@@ -166,11 +166,14 @@ def _job(node: Node, scratch: Set[int], lasting: Set[int]) -> _Job | None:
 
     ``scratch`` are the temporaries that one node alone uses, ``lasting`` the buffers that outlive the call.
     """
+    launches = [command for command in node.commands if isinstance(command, BoundLaunch)]
+    if not launches or len(launches) < len(node.commands):  # the host has no such shaders
+        return None
     if node.op:
         return _copy(node, lasting) if node.op == "clone" else _scaling(node, scratch)
-    if len(node.commands) != 1 or not isinstance(node.commands[0], BoundLaunch):
+    if len(launches) > 1:
         return None
-    command = node.commands[0]
+    [command] = launches
     code = command.launch.shader
     if code == SQUARES:
         return _squares(command)

@@ -13,6 +13,7 @@ from dl4all.graph.passes.algebraic_simplification import algebraic_simplificatio
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
 from dl4all.graph.passes.common_commands import common_commands
 from dl4all.graph.passes.common_subexpressions import common_subexpressions
+from dl4all.graph.passes.concatenation import concatenation
 from dl4all.graph.passes.constant_folding import constant_folding
 from dl4all.graph.passes.dead_code import dead_code
 from dl4all.graph.passes.elementwise_fusion import elementwise_fusion
@@ -40,10 +41,13 @@ PASSES: tuple[Pass, ...] = (
     # What is known of single ops comes first: later passes see fewer and simpler ones.
     Pass("constant_folding", constant_folding),
     Pass("algebraic_simplification", algebraic_simplification),
+    Pass("concatenation", concatenation),
     Pass("slice_gradients", slice_gradients),
     Pass("common_subexpressions", common_subexpressions),
     Pass("dead_code", dead_code),
     Pass("batch_norm_folding", batch_norm_folding),
+    # What is done to all parameters alike, before fusion takes parts of it.
+    Pass("optimizer_fusion", optimizer_fusion),
     # Fusion goes from the largest kernels to the smallest.
     Pass("winograd_repairs", winograd_repairs),
     Pass("epilogues", epilogues),
@@ -52,7 +56,6 @@ PASSES: tuple[Pass, ...] = (
     Pass("whole_copies", whole_copies),
     Pass("elementwise_fusion", elementwise_fusion),
     Pass("recomputation", recomputation),
-    Pass("optimizer_fusion", optimizer_fusion),
     # Single kernels of ops that were not the same as a whole.
     Pass("common_commands", common_commands),
     # What is left of work that does not change from call to call leaves the graph.

@@ -86,7 +86,8 @@ def test_estimates_grow_with_what_there_is_to_do() -> None:
 def test_a_compiled_training_with_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss of each step is that of immediate mode: Adam's numbers are new in each."""
     need("vulkan:0")
-    monkeypatch.setattr(choice, "is_worthwhile", lambda *_: True)
+    for name in ("is_measured", "is_worthwhile"):
+        monkeypatch.setattr(choice, name, lambda *_: True)
     step, x, y = _training("vulkan:0", 5, 3, 7, 2)
     expected = [step(x, y).item() for _ in range(12)]
     step, x, y = _training("vulkan:0", 5, 3, 7, 2)

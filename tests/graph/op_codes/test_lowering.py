@@ -19,6 +19,7 @@ from dl4all.graph.op_codes.interpreter import VARIANTS, Variant, variant_for
 from dl4all.graph.op_codes.lowering import Lowered, lower
 from dl4all.graph.op_codes.op_rules import OPS
 from dl4all.graph.op_codes.simulator import steps
+from dl4all.graph.passes.optimizer_fusion import optimizer_fusion
 from dl4all.graph.trace import trace
 from dl4all.graph.verifier import verify
 from dl4all.nn import functional as F
@@ -254,6 +255,39 @@ def test_a_tensor_that_is_changed_in_place() -> None:
         return (state * 2).sum()
 
     check(trace(call, _tensor(5, 3)), runs=3)
+
+
+@pytest.mark.vulkan
+@pytest.mark.parametrize("name", ["sgd momentum", "adam"])
+def test_launches_for_many_parameters(name: str) -> None:
+    """What the optimizers' steps became in a pass is taken apart like the steps."""
+    need("vulkan:0")
+    step = _training(F.mse_loss, dl.nn.Tanh(), OPTIMIZERS[name])
+    x, y = _tensor(4, 3), _tensor(4, 5, seed=1)
+    step(x, y)
+    graph = trace(step, x, y)
+    [node] = check(replace(graph, nodes=optimizer_fusion(graph).nodes)).graph.nodes
+    assert node.parts[-1].name.endswith("of 4 tensors")
+
+
+@pytest.mark.vulkan
+def test_a_parameter_that_is_a_part_of_its_memory() -> None:
+    need("vulkan:0")
+    both = _tensor(8)
+    [half, _] = both.split(4)
+    half = half.detach().requires_grad_()
+    optimizer = dl.optim.SGD([half], lr=0.1)
+
+    def step(x: dl.Tensor) -> dl.Tensor:
+        optimizer.zero_grad()
+        loss = (half * x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x = _tensor(4, seed=3)
+    step(x)
+    assert "updates a part of a tensor" in check(trace(step, x)).reasons.values()
 
 
 @pytest.mark.vulkan

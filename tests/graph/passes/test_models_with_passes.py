@@ -1,4 +1,4 @@
-"""Models compiled with all passes, with each alone, and without each, compute what they compute uncompiled."""
+"""Models compiled with all passes, with each alone, and without each, compute the same as uncompiled."""
 
 from __future__ import annotations
 

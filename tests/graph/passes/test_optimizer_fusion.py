@@ -296,3 +296,15 @@ def test_other_copies_stay() -> None:
     ]
     graph = Graph(DEVICE, draft.buffers, tuple(nodes))
     assert optimizer_fusion(graph) is graph
+
+
+def test_the_host_keeps_its_own_commands() -> None:
+    buffers = {n: Buffer(n, 24, "captured") for n in range(3)} | {3: Buffer(3, 4, "captured")}
+    factor = Operand(Value(3, 0), (), "float32", ())
+    draft = Draft(Graph("cpu", buffers, ()))
+    nodes = []
+    for number in range(3):
+        x = Operand(Value(number, 0), (6,), "float32", (1,))
+        nodes.append(draft.node("mul", (x, factor), result=replace(x, value=Value(number, 1))))
+    graph = Graph("cpu", draft.buffers, tuple(nodes))
+    assert optimizer_fusion(graph) is graph

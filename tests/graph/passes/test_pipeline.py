@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -107,3 +110,13 @@ def test_graphs_are_verified_where_the_environment_says_so(monkeypatch: pytest.M
     monkeypatch.setenv("DL4ALL_VERIFY_GRAPHS", "yes")
     with pytest.raises(ConfigError, match="DL4ALL_VERIFY_GRAPHS must be 0, 1 or empty, not 'yes'"):
         run(broken)
+
+
+def test_the_page_lists_the_passes_in_their_order() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "graphs.md").read_text("utf-8").partition("## Passes")[2]
+    documented = [(sys.modules[one.run.__module__].__doc__ or "").split("\n\n")[0] for one in pipeline.PASSES]
+    rows = [
+        f"| `{one.name}` | {text} |".replace("\n", " ")
+        for one, text in zip(pipeline.PASSES, documented, strict=True)
+    ]
+    assert [line for line in page.splitlines() if re.match(r"\| `\w+` \| ", line)] == rows

