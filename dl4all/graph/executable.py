@@ -29,11 +29,13 @@ from dl4all.graph.graph import (
     Node,
     VaryingWord,
     buffers_of,
+    shaders_of,
 )
 from dl4all.graph.multi_tensor_launches import ROW_BYTES, expand
 from dl4all.ops.core.launch import pack, strided_grid
 from dl4all.ops.core.multi_tensor import MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.runtime import spirv
 from dl4all.runtime.kompute.copies import FILL
 from dl4all.runtime.protocols import Dispatch, Recording, Span
 from dl4all.scheduler import capture
@@ -95,6 +97,7 @@ class Executable:
                 self._memory[number] = device.allocate(buffer.nbytes, "compiled")
         for number, content in graph.contents.items():
             self._memory[number] = device.upload(np.frombuffer(content, np.uint8))
+        spirv.load_all(shaders_of(graph))
         self.arena = self._plan(graph.nodes)
         self._derived_from = tuple(
             self._memory[number]

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.programs import Launch
 
 Kind = Literal["input", "captured", "constant", "temporary", "output", "state", "derived"]
@@ -234,6 +235,12 @@ def bindings_of(command: Command) -> tuple[Binding, ...]:
     if isinstance(command, MultiTensorLaunch):
         return (*command.before, *(piece for job in command.jobs for piece in job), *command.after)
     return command.bindings
+
+
+def shaders_of(graph: Graph) -> set[Shader]:
+    """The shaders that a call of the graph runs."""
+    commands = (command for node in (*graph.preamble, *graph.nodes) for command in node.commands)
+    return {c.launch.shader for c in commands if isinstance(c, (BoundLaunch, MultiTensorLaunch))}
 
 
 def readers(graph: Graph) -> dict[Value, list[int]]:

@@ -390,11 +390,11 @@ class Guards:
         yield from ((base.__name__, base) for base in value.__mro__[1:])
 
     def _function(self, where: str, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-        if _is_own(function):
-            return
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self.checks.append(Cell(name, cell, _contents(cell)))
             yield name, _contents(cell)
+        if _is_own(function):  # its globals are the library's
+            return
         self.checks.append(Code(where, function, _CODE(function)))
         yield where, function.__defaults__
         yield where, function.__kwdefaults__

@@ -149,17 +149,19 @@ class _Verifier:
         self._check_commands(node)
 
     def _check_read(self, node: Node, value: Value) -> None:
-        written = {one.buffer for one in node.writes}
-        if value.version == 0 and value.buffer in written and value.buffer not in self._held:
-            self._buffer(value.buffer)  # it writes a part of memory that holds nothing
-            return
+        if value.version == 0 and value.buffer not in self._held:
+            self._buffer(value.buffer)
+            if any(one.buffer == value.buffer for one in node.writes):
+                return  # it writes a part of memory that holds nothing
+            if any(not operand.elements for operand in node.tensors):
+                return  # it computes sums of nothing
         self._check_held(value)
 
     def _check_held(self, value: Value) -> None:
         """Raise unless a value is what its buffer holds now."""
-        kind = self._buffer(value.buffer).kind
-        held = self._held.get(value.buffer, -1)
-        if held == value.version:
+        buffer = self._buffer(value.buffer)
+        held, kind = self._held.get(value.buffer, -1), buffer.kind
+        if held == value.version or not (buffer.nbytes or value.version):  # nothing writes an empty tensor
             return
         if held > value.version:
             if value.version == 0 and kind in UNDEFINED:

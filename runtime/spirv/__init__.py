@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +79,36 @@ def load(shader: Shader, root: Path = SHADERS) -> Module:
                 return kept
             _loaded[root, shader] = module
     return module
+
+
+def can_compile() -> bool:
+    """Whether there is a compiler."""
+    try:
+        compilers.pick()
+    except BackendMissingError:
+        return False
+    return True
+
+
+def is_built(shader: Shader) -> bool:
+    """Whether a shader can be loaded: a machine may have no compiler."""
+    try:
+        load(shader)
+    except BackendMissingError:
+        return False
+    return True
+
+
+def load_all(shaders: Iterable[Shader]) -> None:
+    """Load shaders, and compile those that are new side by side.
+
+    Raises:
+        BackendMissingError, ShaderError: as :func:`load`.
+    """
+    missing = [shader for shader in dict.fromkeys(shaders) if (SHADERS, shader) not in _loaded]
+    if len(missing) > 1:
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            list(pool.map(load, missing))
 
 
 def build(

@@ -91,10 +91,11 @@ def _renamed(command: Command, instead: Mapping[int, Value]) -> Command:
 
 
 def _without(node: Node, commands: tuple[Command, ...], instead: Mapping[int, Value]) -> Node:
-    """The node with fewer commands, which reads what they would have written."""
+    """The node with fewer commands, which reads what they would have written, or writes it itself."""
+    others = (value for value in instead.values() if value not in node.writes)
     return replace(
         node,
         commands=commands,
-        reads=tuple(dict.fromkeys((*node.reads, *instead.values()))),
+        reads=tuple(dict.fromkeys((*node.reads, *others))),
         writes=tuple(value for value in node.writes if value.buffer not in instead),
     )

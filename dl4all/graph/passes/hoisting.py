@@ -180,7 +180,7 @@ def _parts(node: Node, moved: set[int]) -> tuple[Node, Node]:
     )
     after = replace(
         node,
-        reads=(*node.reads, *values),
+        reads=(*(value for value in node.reads if value.buffer not in written), *values),
         writes=tuple(value for value in node.writes if value not in values),
         commands=second,
     )

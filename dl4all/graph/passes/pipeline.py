@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from dl4all import config
 from dl4all.errors import ArgumentError, GraphError
-from dl4all.graph.graph import Graph
+from dl4all.graph.graph import Graph, shaders_of
 from dl4all.graph.passes.algebraic_simplification import algebraic_simplification
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
+from dl4all.graph.passes.channel_factors import channel_factors
 from dl4all.graph.passes.common_commands import common_commands
 from dl4all.graph.passes.common_subexpressions import common_subexpressions
 from dl4all.graph.passes.concatenation import concatenation
@@ -28,6 +29,7 @@ from dl4all.graph.passes.slice_gradients import slice_gradients
 from dl4all.graph.passes.whole_copies import whole_copies
 from dl4all.graph.passes.winograd_repairs import winograd_repairs
 from dl4all.graph.verifier import verify
+from dl4all.runtime import spirv
 
 
 class Pass(NamedTuple):
@@ -58,6 +60,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("recomputation", recomputation),
     # Single kernels of ops that were not the same as a whole.
     Pass("common_commands", common_commands),
+    Pass("channel_factors", channel_factors),
     # What is left of work that does not change from call to call leaves the graph.
     Pass("hoisting", hoisting),
     # Last, as it decides what lies where.
@@ -117,11 +120,15 @@ def run(graph: Graph, disabled: Collection[str] | None = None, *, verifies: bool
     checks = config.verifies_graphs() if verifies is None else verifies
     if checks:
         verify(graph)
+    compiles = graph.device == HOST or spirv.can_compile()
     for one in PASSES:
         if one.name in left_out or (graph.device == HOST and one.name not in ON_HOST):
             continue
         before, graph = graph, one.run(graph)
         if graph is before:
+            continue
+        if not compiles and not all(map(spirv.is_built, shaders_of(graph) - shaders_of(before))):
+            graph = before  # without a compiler, ops run by the kernels that are there
             continue
         if checks:
             _verify_after(one.name, graph)
