@@ -84,6 +84,10 @@ class IndexErrors:
             return capture.active.index_check(number % 2**32), storage
         return number % 2**32, storage
 
+    def owns(self, storage: Storage) -> bool:
+        """Whether launches note their errors in this memory."""
+        return storage is self._storage
+
     def keep(self, number: int) -> Callable[[], None]:
         """What a replay of a launch with this number calls, before and after it is handed over."""
         launch = self._launches[number]
