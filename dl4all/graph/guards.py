@@ -351,8 +351,10 @@ class Guards:
             yield from self._function(where, value)
         elif isinstance(value, (property, staticmethod, classmethod, functools.cached_property)):
             yield from ((where, getattr(value, name, None)) for name in ("fget", "__func__", "func"))
-        elif isinstance(value, (types.ModuleType, types.BuiltinFunctionType)):
-            return  # names of modules are looked up where functions use them
+        elif isinstance(value, types.BuiltinFunctionType):
+            yield where, value.__self__  # what it is a method of
+        elif isinstance(value, types.ModuleType):
+            return  # its names are looked up where functions use them
         elif isinstance(value, type):
             yield from self._class(where, value)
         elif isinstance(value, dict):
