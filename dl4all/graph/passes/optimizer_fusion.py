@@ -115,7 +115,7 @@ def _groups(graph: Graph) -> Iterator[_Group]:
     users = Counter(buffer for node in graph.nodes for buffer in buffers_of(node))
     scratch = {n for n, b in graph.buffers.items() if b.kind == "temporary" and users[n] == 1}
     lasting = {n for n, b in graph.buffers.items() if b.kind == "state"}
-    # A dispatch binds one span for all jobs. Arguments and results lie elsewhere in each call, each by itself.
+    # A dispatch binds one span for all jobs; arguments and results lie elsewhere in each call, one by one.
     moving = {n for n, b in graph.buffers.items() if b.kind in ("input", "output")}
     open_groups: dict[Any, _Group] = {}
     for position, node in enumerate(graph.nodes):
