@@ -62,6 +62,9 @@ class Capture(Protocol):
         `marks` are those of the varying numbers in the work, `writes` says which pieces it may write.
         """
 
+    def read(self, device: Device) -> None:
+        """The host reads elements of a tensor in the memory of the CPU."""
+
     def refused(self, what: str) -> None:
         """Something happens that a replay could not do; `what` is the end of a sentence on it."""
 

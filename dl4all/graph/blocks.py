@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import math
@@ -33,19 +34,30 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution, and the place of its result among the arrays."""
+    """A convolution, and the place of its result among the arrays.
 
-    call: BodyCall
+    ``operands`` says which of image, filters and bias are given.
+    """
+
+    operands: tuple[bool, ...]
+    args: ConvArgs
     place: int
 
-    def __call__(self, operands: Sequence[NDArray], out: NDArray, scratch: KeptScratch) -> None:
-        given = iter(operands)
-        x, w, bias = (next(given) if operand is TENSOR else None for operand in self.call.operands)
+    def bound(self, given: Sequence[NDArray], out: NDArray, scratch: KeptScratch) -> Callable[[], object]:
+        """What convolves these arrays."""
+        arrays = iter(given)
+        x, w, bias = (next(arrays) if is_given else None for is_given in self.operands)
         assert x is not None
         assert w is not None
-        names = inspect.signature(ConvArgs).parameters
-        args = ConvArgs(**{name: value for name, value in self.call.arguments.items() if name in names})
-        host.forward(x, w, bias, args.window(w.shape[2:]), args.groups, out, scratch)
+        window = self.args.window(w.shape[2:])
+        return functools.partial(host.forward, x, w, bias, window, self.args.groups, out, scratch)
+
+
+def convolution_of(call: BodyCall, place: int) -> Convolution:
+    """The convolution that the body of an op computes."""
+    names = inspect.signature(ConvArgs).parameters
+    args = ConvArgs(**{name: value for name, value in call.arguments.items() if name in names})
+    return Convolution(tuple(operand is TENSOR for operand in call.operands), args, place)
 
 
 @dataclass(frozen=True)
@@ -87,7 +99,7 @@ class Blocks:
         assert self.convolution is not None
         images, place = self.shape[0], self.convolution.place
         chunk = max(1, CHUNK_ELEMENTS // math.prod(self.shape[1:]))
-        work: list[Callable[[], None]] = []
+        work: list[Callable[[], object]] = []
         for first in range(0, images, chunk):
             part = slice(first, min(first + chunk, images))
             count = part.stop - first
@@ -97,8 +109,7 @@ class Blocks:
                 pieces[place] = self.scratch.take("result", shape, self.dtypes[place])
             x, *rest = operands
             out = pieces[place].reshape(count, *self.whole[1:])  # type: ignore[union-attr]
-            convolve = _Convolve(self.convolution, (x[part], *rest), out, self.scratch)
-            work.append(convolve)
+            work.append(self.convolution.bound((x[part], *rest), out, self.scratch))
             if self.parts:
                 work.append(self._steps(pieces, (count, *self.shape[1:])))
         return _Sequence(work)
@@ -175,19 +186,8 @@ class _Returning:
 
 
 @dataclass(frozen=True)
-class _Convolve:
-    convolution: Convolution
-    operands: tuple[NDArray, ...]
-    out: NDArray
-    scratch: KeptScratch
-
-    def __call__(self) -> None:
-        self.convolution(self.operands, self.out, self.scratch)
-
-
-@dataclass(frozen=True)
 class _Sequence:
-    work: list[Callable[[], None]]
+    work: list[Callable[[], object]]
 
     def __call__(self) -> None:
         for one in self.work:

@@ -224,7 +224,8 @@ class HostExecutable:
             if function is not None:
                 result = np.asarray(function(*arrays), dtype)
             else:
-                result = np.asarray(body.result(arrays, self._now(body.arguments)), dtype)
+                now = self._body_now(body)
+                result = np.asarray(now.result(arrays, now.arguments), dtype)
             # It may be a view of an operand, whose memory is its own.
             if (
                 not result.flags.c_contiguous
@@ -245,13 +246,14 @@ class HostExecutable:
         """The function of a call, with the varying numbers of now."""
         body = call.function
         if isinstance(body, BodyCall):
-            operands = tuple(self._number(value) for value in body.operands)
-            return BodyCall(body.name, body.body, operands, self._now(body.arguments), body.deferred)
+            return self._body_now(body)
         numbers = [self._number(number) for number in call.numbers]
         return lambda *arrays: body(*arrays, *numbers)
 
-    def _now(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return {name: self._number(value) for name, value in arguments.items()}
+    def _body_now(self, body: BodyCall) -> BodyCall:
+        operands = tuple(self._number(value) for value in body.operands)
+        arguments = {name: self._number(value) for name, value in body.arguments.items()}
+        return BodyCall(body.name, body.body, operands, arguments, body.deferred)
 
     def _number(self, value: Any) -> Any:
         """A number as it is in the present call, if it varies."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dl4all.graph.batch_norm_calls import expanded
-from dl4all.graph.blocks import Blocks, Convolution, Part
+from dl4all.graph.blocks import Blocks, Part, convolution_of
 from dl4all.graph.graph import Graph
 from dl4all.graph.host_calls import ArrayAt, Call, is_contiguous
 from dl4all.graph.out_functions import body_function, copy, out_function
@@ -164,7 +164,7 @@ def _closed(graph: Graph, group: _Group, users: Counter[int], scratch: KeptScrat
     convolution = None
     if group.head is not None:
         assert isinstance(group.head.function, BodyCall)
-        convolution = Convolution(group.head.function, positions[result] if result is not None else 0)
+        convolution = convolution_of(group.head.function, positions[result] if result is not None else 0)
         external = (*group.head.arrays[:-1], *external)
         writes = (*(False for _ in group.head.arrays[:-1]), *writes)
     blocks = Blocks(

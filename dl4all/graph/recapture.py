@@ -241,6 +241,10 @@ class _Log:
     def uploaded(self, device: Device, storage: Storage, array: npt.NDArray[Any]) -> None:
         pass
 
+    def read(self, device: Device) -> None:
+        if self._is_mine(device):
+            self.refused("reads elements of a tensor on the host")
+
     def refused(self, what: str) -> None:
         if self._is_mine():
             raise CannotRecapture(what)

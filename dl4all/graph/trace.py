@@ -91,7 +91,7 @@ class Tracer:
         return None
 
     def born(self, device: Device, storage: Storage) -> None:
-        if self._listens(device):
+        if not self._is_beside(device) and self._listens(device):
             self._born.add(self._number(storage))
 
     def launched(
@@ -132,6 +132,8 @@ class Tracer:
         pieces: Sequence[tuple[Storage, int, int]],
         writes: Sequence[bool],
     ) -> bool:
+        if self._is_beside(device) and all(writes):
+            return False
         if self._listens(device):
             self._unused_marks.difference_update((mark.source, mark.number) for mark in marks)
             bindings = list[Binding]()
@@ -147,11 +149,15 @@ class Tracer:
         return False
 
     def uploaded(self, device: Device, storage: Storage, array: npt.NDArray[Any]) -> None:
-        if self._listens(device):
+        if not self._is_beside(device) and self._listens(device):
             number = self._number(storage)
             digest = hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).hexdigest()
             self.constants[number] = storage, digest
             self._versions[number] = 0
+
+    def read(self, device: Device) -> None:
+        if not self._is_beside(device):
+            self.refused("reads elements of a tensor on the host")
 
     def refused(self, what: str) -> None:
         if not self.refusal and threading.get_ident() == self._thread:
@@ -213,6 +219,10 @@ class Tracer:
             self.refused(f"uses a second device, {device}")
             return False
         return True
+
+    def _is_beside(self, device: Device) -> bool:
+        """Whether it is the CPU, where contents are made that another device then gets, and shows."""
+        return device.is_host and not self.device.is_host
 
     def _number(self, storage: Storage) -> int:
         number = self._numbers.get(storage)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from dl4all.ops.core.expression import (
     parse,
     substitute,
 )
-from dl4all.ops.core.op import REGISTRY
+from dl4all.ops.core.op import NUMBERS, REGISTRY
 from dl4all.ops.core.promotion import promote
 from dl4all.ops.core.strides import merge_axes, view_strides
 from dl4all.ops.core.tensor_base import contiguous_strides
@@ -186,6 +186,8 @@ class _Builder:
         """An op's expression, of variables."""
         op = REGISTRY[node.op]
         assert isinstance(op, Elementwise)
+        if not all(isinstance(operand, (Operand, *NUMBERS)) for operand in node.operands):
+            return None
         operands = [
             SimpleNamespace(dtype=np.dtype(o.dtype)) if isinstance(o, Operand) else o for o in node.operands
         ]
@@ -205,7 +207,7 @@ class _Builder:
             names[place] = Name(source)
         for name, value in node.arguments:
             kind = "float" if str(op.signature.parameters[name].annotation) == "float" else number_kind
-            if not isinstance(value, (int, float)):
+            if not isinstance(value, NUMBERS):
                 return None
             # Left out where it is 1, as in a + 1.0 * b: the product is the same.
             names[f"p.{name}"] = Constant("1") if value == 1 else Name(self._number(kind, value))
@@ -215,10 +217,8 @@ class _Builder:
         self, operand: Argument, dtype: str, kind: Literal["float", "int"], shape: Shape
     ) -> str | None:
         """The variable, or the push constant, for an operand in the dtype in which an op computes."""
-        if operand is None:
-            return None
         if not isinstance(operand, Operand):
-            return self._number(kind, operand)
+            return None if operand is None else self._number(kind, operand)
         if operand.dtype not in DTYPES:
             return None
         variable = self._variable(operand, shape)
@@ -230,7 +230,7 @@ class _Builder:
             self.steps.append(Step(converted, tree, dtype, rounds=False))
         return converted
 
-    def _number(self, kind: Literal["float", "int"], value: int | float) -> str:
+    def _number(self, kind: Literal["float", "int"], value: Any) -> str:
         self.numbers.append(Number(kind, float(value) if kind == "float" else int(value)))
         return f"p.k{len(self.numbers) - 1}"
 

@@ -54,7 +54,6 @@ def is_candidate(node: Node, graph: Graph, read: Container[Value]) -> bool:
     return (
         result.value in node.writes
         and not any(value in read or not is_private(graph, value) for value in others)
-        and result.offset == 0
         and is_contiguous(result)
         and -(-result.elements * ITEM_BYTES[result.dtype] // 4) * 4 >= nbytes
         and {value.buffer for value in node.reads} <= {operand.value.buffer for operand in node.tensors}
@@ -200,6 +199,7 @@ class _Groups:
                 else:
                     result += self._nodes(group)
                     done |= group.members
+            assert len(blocked) < len(waiting), "groups wait for each other"
             waiting = blocked
         return result
 

@@ -70,6 +70,16 @@ def test_branches_around_a_node_that_needs_one_of_them() -> None:
     assert all(not needed >> position for position, needed in enumerate(before))
 
 
+def test_groups_do_not_wait_for_each_other() -> None:
+    def function(x: dl.Tensor, y: dl.Tensor) -> tuple[dl.Tensor, dl.Tensor]:
+        a, b = x * 2, y * 3
+        of_a, of_b = a.sum(), b.sum()
+        return a * of_b, b * of_a  # each pair could be one kernel, but not both pairs
+
+    found = names(function, (8, 16), (8, 16))
+    assert sorted(found) == ["fused_mul_mul", "mul", "mul", "sum", "sum"]
+
+
 def test_siblings_read_their_operand_once() -> None:
     assert names(lambda x: (x.relu(), x.sigmoid()), (8, 16)) == ["fused_relu_sigmoid"]
 

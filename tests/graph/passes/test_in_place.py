@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,6 +67,13 @@ def test_inputs_parameters_and_results_stay() -> None:
         b.number for b in graph.buffers.values() if b.kind != "temporary"
     }
     assert result == graph
+
+
+def test_what_is_kept_stays() -> None:
+    graph = trace(lambda x: (x.cumsum(0) * 2).sum(), dl.zeros(8, 16, device="null:0"))
+    assert in_place(graph) != graph
+    kept = replace(graph, kept=graph.kept | {*graph.nodes[0].writes})
+    assert in_place(kept) == kept
 
 
 def test_operands_of_another_layout_stay() -> None:

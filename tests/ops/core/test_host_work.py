@@ -71,3 +71,13 @@ def test_random_numbers_and_steps_are_marked() -> None:
 def test_reading_elements_in_another_way_is_refused() -> None:
     with pytest.raises(ArgumentError, match="reads elements of a tensor on the host"):
         trace(lambda x: x * float(x.sum()), dl.ones(3, device="cpu"))
+
+
+def test_contents_that_the_cpu_makes_for_another_device_are_its_constants() -> None:
+    def call(x: dl.Tensor) -> dl.Tensor:
+        return x + dl.full((3,), 7, dtype="int32", device=x.device)
+
+    graph = trace(call, dl.ones(3, dtype="int32", device="null:0"))
+    assert [node.op for node in graph.nodes if node.op] == ["add"]
+    with pytest.raises(ArgumentError, match="uses a second device, cpu"):
+        trace(lambda x: x + dl.ones(3, device="cpu").exp().to(x.device), dl.ones(3, device="null:0"))
