@@ -301,11 +301,11 @@ class Guards:
                 yield from _methods(where, value)
 
     def _function(self, where: str, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-        if _is_own(function):
-            return
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self.checks.append(Cell(name, cell, _contents(cell)))
             yield name, _contents(cell)
+        if _is_own(function):  # its globals are the library's
+            return
         yield where, function.__defaults__
         yield where, function.__kwdefaults__
         keys = tuple(name for name in _names(function.__code__) if name in function.__globals__)

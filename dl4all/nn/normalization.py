@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -55,15 +56,17 @@ class _Counter(capture.Untracked):
         storage, value = tensor.storage, self._value(tensor) + 1
         storage.version += 1
         self._written = storage, storage.version, value
-        storage.pending = partial(self._write, tensor)
+        # Not the storage itself: it would keep itself alive.
+        storage.pending = partial(self._write, weakref.ref(storage), tensor.dtype, tensor.device)
         return [1 / value] * shares
 
-    def _write(self, tensor: Tensor) -> None:
-        storage, written = tensor.storage, self._written
+    def _write(self, reference: weakref.ref[Any], dtype: Any, device: Any) -> None:
+        storage, written = reference(), self._written
+        assert storage is not None  # who asks for its contents holds it
         storage.pending = None
         if written is not None and written[:2] == (storage, storage.version):
             with capture.suspended():
-                fill_(tensor, written[2])
+                fill_(Tensor(storage, (), dtype, device), written[2])
             self._written = storage, storage.version, written[2]
 
     def _value(self, tensor: Tensor) -> int:

@@ -79,6 +79,7 @@ class Loop:
     monitor: str | None = None
     metrics: Sequence[str] = ()
     stop_on_nan: bool = True
+    compile: bool = False
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,7 @@ def _prepare(
         checkpoint_every=loop.checkpoint_every,
         callbacks=callbacks,
         stop_on_nan=loop.stop_on_nan,
+        compile=loop.compile,
         progress=progress,
     )
     return Prepared(config, trainer, loader, None if test is None else DataLoader(test, 256, device=device))

@@ -27,6 +27,7 @@ from dl4all.scheduler.device import Device
 from dl4all.scheduler.group import DeviceGroup
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
+from dl4all.training.compiled_step import Step, compiled_gradients, compiled_update
 from dl4all.training.history import History, Row
 from dl4all.training.metrics import METRICS, Metric
 from dl4all.training.progress import Bar, bar
@@ -73,6 +74,8 @@ class Trainer:
         stop_on_nan: raise an error at a loss that is not finite, before it changes a parameter; otherwise
             a warning names the step.
         progress: whether to show a progress bar.
+        compile: whether to compile the steps (:func:`dl4all.compile`), on one device. With `stop_on_nan`, or
+            gradients of several batches for one step, the gradients are compiled; otherwise the whole step.
 
     Raises:
         ArgumentError: a metric is unknown or a number out of range.
@@ -110,6 +113,7 @@ class Trainer:
         progress: bool = True,
         devices: DeviceGroup | Sequence[str | Device] | Literal["all"] | None = None,
         sync_batch_norm: bool = True,
+        compile: bool = False,
     ) -> None:
         if accumulate < 1 or keep < 1 or (clip_norm is not None and clip_norm <= 0):
             raise ArgumentError(
@@ -120,6 +124,8 @@ class Trainer:
             raise ArgumentError(
                 f"[Trainer] scheduler_interval must be 'epoch' or 'step', got {scheduler_interval!r}"
             )
+        if compile and devices is not None:
+            raise ArgumentError("[Trainer] steps are compiled for one device; leave out compile or devices")
         if checkpoint_every is not None and (checkpoint_every < 1 or folder is None):
             raise ArgumentError(
                 f"[Trainer] checkpoint_every {checkpoint_every} must be at least 1, and needs a folder"
@@ -142,6 +148,12 @@ class Trainer:
         self.group: DeviceGroup | None = None
         self._network: Module = model
         self._recovery: Recovery | None = None
+        self._updates_within = compile and accumulate == 1 and not stop_on_nan
+        self._compiled: Step | None = None
+        if compile and self._updates_within:
+            self._compiled = compiled_update(model, loss, optimizer, clip_norm)
+        elif compile:
+            self._compiled = compiled_gradients(model, loss, 1.0 / accumulate)
         if devices is None:
             self.device = open_device(device)
             model.to(self.device)
@@ -273,10 +285,15 @@ class Trainer:
 
     def _train_batch(self, inputs: Any, targets: Any) -> None:
         """Compute gradients, and make a step of the optimizer when there are enough."""
-        outputs, targets = self._outputs(inputs), self._on_device(targets)
-        loss = self.loss(outputs, targets)
-        value = self._check_finite(loss, self._totals.batches)
-        (loss * (1.0 / self.accumulate) if self.accumulate > 1 else loss).backward()
+        if self._compiled is not None:
+            targets = self._on_device(targets)
+            loss, outputs = self._compiled(self._on_device(inputs), targets)
+            value = self._check_finite(loss, self._totals.batches)
+        else:
+            outputs, targets = self._outputs(inputs), self._on_device(targets)
+            loss = self.loss(outputs, targets)
+            value = self._check_finite(loss, self._totals.batches)
+            (loss * (1.0 / self.accumulate) if self.accumulate > 1 else loss).backward()
         self._pending += 1
         self._measure(self._totals, value, outputs, targets)
         self._last_loss = value
@@ -301,11 +318,12 @@ class Trainer:
                     parameter.grad.mul_(factor)
 
     def _update(self, loss: float) -> None:
-        with phase("update"):
-            if self.clip_norm is not None:
-                clip_grad_norm_(self.model.parameters(), self.clip_norm)
-            self.optimizer.step()
-        self._zero_gradients()
+        if not self._updates_within:
+            with phase("update"):
+                if self.clip_norm is not None:
+                    clip_grad_norm_(self.model.parameters(), self.clip_norm)
+                self.optimizer.step()
+            self._zero_gradients()
         self.step += 1
         if self.ema is not None:
             self.ema.update()

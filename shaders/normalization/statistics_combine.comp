@@ -1,12 +1,24 @@
 #version 450
 // Mean and variance (2, groups) from those of slices (slices, 2, groups); only the last slice may be shorter.
 // Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
+// FACTORS, WEIGHTED: bindings for the factors of batch_norm_fold.comp, without and with the weight, which is bound last.
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer X { float x[]; };
 layout(binding = 1) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint elements, groups, slice, slices;
+#if defined(FACTORS) || defined(WEIGHTED)
+    float eps;
+    uint weight_offset;
+#endif
 } p;
+#ifdef FACTORS
+layout(binding = FACTORS) writeonly buffer Factors { float factors[]; };
+#endif
+#ifdef WEIGHTED
+layout(binding = WEIGHTED) writeonly buffer Weighted { float weighted[]; };
+layout(binding = WEIGHTED + 1) readonly buffer Weight { float weight[]; };
+#endif
 
 void main() {
     const uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
@@ -24,5 +36,13 @@ void main() {
         }
         y[group] = mean;
         y[p.groups + group] = variance;
+#ifdef FACTORS
+        factors[group] = mean;
+        factors[p.groups + group] = 1.0 / sqrt(variance + p.eps);
+#endif
+#ifdef WEIGHTED
+        weighted[group] = mean;
+        weighted[p.groups + group] = 1.0 / sqrt(variance + p.eps) * weight[p.weight_offset + group];
+#endif
     }
 }

@@ -85,6 +85,7 @@ def test_what_happens_between_steps(device: str, optimizer: str) -> None:
     """Immediate steps, other rates, and states that are loaded, of both the network and the optimizer."""
     compiled, immediate = (Training(optimizer, device, compiled=flag) for flag in (True, False))
     saved: list[Any] = []
+    part: Any
     for number, (x, target) in enumerate(batches(device)):
         for training in (compiled, immediate):
             if number == 4:

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from dl4all.graph.graph import Graph, Shape, VaryingWord
+from dl4all.graph.graph import Graph, Shape, Value, VaryingWord, is_private, readers
 from dl4all.graph.graph import Operand as TensorView
 from dl4all.graph.op_codes.instruction import AXES, PARAMETERS, Register, register
 from dl4all.graph.op_codes.validity import end_of
@@ -67,6 +67,10 @@ class Emitter:
         self._defined: set[int] = set()
 
     # Memory
+
+    def is_scratch(self, value: Value) -> bool:
+        """Whether no node reads a value, and nothing outside of the graph sees it: a kernel's own memory."""
+        return is_private(self._graph, value) and value not in readers(self._graph)
 
     def reserve(self, words: int) -> int:
         """The first of so many new words."""

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dl4all.errors import ArgumentError
 from dl4all.graph.graph import (
     Binding,
     BoundLaunch,
@@ -151,7 +152,10 @@ def _program(
     loads = _transfers(emitter, [number for number in emitter.loads if number in outside])
     stores = _transfers(emitter, [number for number in emitter.written if number in outside])
     program, dispatches = scheduled(steps_of(emitter.lines, loads, stores, variant.buffers), variant)
-    check_program(program, emitter.words)
+    try:
+        check_program(program, emitter.words)
+    except ArgumentError as problem:  # a program that is not legal must not reach a device
+        raise Unsupported(f"has no legal program: {problem}") from problem
     return program, emitter, dispatches
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dl4all.graph.graph import BoundFill, BoundLaunch, MultiTensorLaunch, Node
@@ -34,7 +34,9 @@ def emit_node(emitter: Emitter, node: Node) -> None:
     if rule is None:
         raise Unsupported(f"is the op {node.op}")
     result = node.result
-    if result is None or [value.buffer for value in node.writes] != [result.value.buffer]:
+    if result is None or result.value not in node.writes:
+        raise Unsupported("writes no result")
+    if any(value != result.value and not emitter.is_scratch(value) for value in node.writes):
         raise Unsupported("writes more than its result")
     if any(operand.dtype != "float32" for operand in (result, *node.tensors)):
         raise Unsupported("computes with other elements than float32")
@@ -99,30 +101,35 @@ def _broadcast(operand: TensorView, shape: Shape) -> Shape:
 # Reductions
 
 
-def _rows(emitter: Emitter, tensor: TensorView, dims: tuple[int, ...]) -> Register:
-    """A tensor with the axes that are reduced as one, the last.
+def _rows(emitter: Emitter, tensors: Sequence[TensorView], dims: tuple[int, ...]) -> list[Register]:
+    """Tensors of one shape, with the axes of a reduction as one, the last.
 
     Raises:
         Unsupported: no single stride walks along them.
     """
-    kept = [axis for axis in range(len(tensor.shape)) if axis not in dims]
-    inner, inner_steps = _merged(tensor, dims)
-    outer, outer_steps = _merged(tensor, kept)
+    kept = tuple(axis for axis in range(len(tensors[0].shape)) if axis not in dims)
+    inner, inner_steps = _merged(tensors, dims)
+    outer, outer_steps = _merged(tensors, kept)
     if len(inner) > 1 or len(outer) > AXES - 1:
         raise Unsupported("reduces axes that are apart")
-    return emitter.view(tensor, (*outer, *(inner or (1,))), (*outer_steps, *(inner_steps or (0,))))
+    sizes = (*outer, *(inner or (1,)))
+    return [
+        emitter.view(tensor, sizes, (*across, *(along or (0,))))
+        for tensor, across, along in zip(tensors, outer_steps, inner_steps, strict=True)
+    ]
 
 
-def _merged(tensor: TensorView, axes: Any) -> tuple[Shape, Shape]:
-    shape = tuple(tensor.shape[axis] for axis in axes)
+def _merged(tensors: Sequence[TensorView], axes: Sequence[int]) -> tuple[Shape, list[Shape]]:
+    """Some axes of tensors of one shape, as few as all their strides allow; none of one element."""
+    shape = tuple(tensors[0].shape[axis] for axis in axes)
     if math.prod(shape) == 1:
-        return (), ()
-    merged, [strides] = merge_axes(shape, [tuple(tensor.strides[axis] for axis in axes)])
+        return (), [()] * len(tensors)
+    merged, strides = merge_axes(shape, [tuple(t.strides[axis] for axis in axes) for t in tensors])
     return merged, strides
 
 
 def _emit_reduction(emitter: Emitter, tensor: TensorView, result: TensorView, dims: Any, name: str) -> None:
-    rows = _rows(emitter, tensor, dims)
+    [rows] = _rows(emitter, [tensor], dims)
     if result.strides != contiguous_strides(result.shape):
         raise Unsupported("has a result with gaps")
     sizes = (*rows.sizes[:3], 1)
@@ -161,13 +168,28 @@ def _scores(emitter: Emitter, scores: Register) -> tuple[Register, Register, Reg
 
 def _emit_softmax(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
     [tensor] = node.tensors
-    rows = _rows(emitter, tensor, _dims(tensor, arguments["dim"]))
-    target = _rows(emitter, result, _dims(result, arguments["dim"]))
+    rows, target = _rows(emitter, (tensor, result), _dims(tensor, arguments["dim"]))
     shifted, powers, total = _scores(emitter, rows)
     if node.op == "softmax":
         emitter.emit("div", target, powers, total)
     else:
         emitter.emit("sub", target, shifted, emitter.emit("log", emitter.temporary(total.sizes), total))
+
+
+def _emit_softmax_backward(
+    emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]
+) -> None:
+    tensors = (*node.tensors, result)
+    grad, forward, target = _rows(emitter, tensors, _dims(result, arguments["dim"]))
+    if node.op == "softmax_backward":  # forward * (grad - sum(grad * forward))
+        product = emitter.emit("mul", emitter.temporary(grad.sizes), grad, forward)
+        total = emitter.emit("row_sum", emitter.temporary((*grad.sizes[:3], 1)), product)
+        change = emitter.emit("sub", emitter.temporary(grad.sizes), grad, total)
+        emitter.emit("mul", target, forward, change)
+    else:  # grad - exp(forward) * sum(grad)
+        total = emitter.emit("row_sum", emitter.temporary((*grad.sizes[:3], 1)), grad)
+        power = emitter.emit("exp", emitter.temporary(grad.sizes), forward)
+        emitter.emit("nmad", target, power, total, grad)
 
 
 # Products
@@ -179,7 +201,7 @@ def _matrix(emitter: Emitter, tensor: TensorView) -> Register:
     Raises:
         Unsupported: its other axes have no common stride.
     """
-    shape, strides = _merged(tensor, range(len(tensor.shape) - 1))
+    shape, [strides] = _merged([tensor], range(len(tensor.shape) - 1))
     if len(shape) > 1:
         raise Unsupported("has rows that are apart")
     return emitter.view(
@@ -257,6 +279,8 @@ OPS: dict[str, Callable[[Emitter, Node, TensorView, dict[str, Any]], None]] = {
     "sum_to": _emit_sum_to,
     "softmax": _emit_softmax,
     "log_softmax": _emit_softmax,
+    "softmax_backward": _emit_softmax_backward,
+    "log_softmax_backward": _emit_softmax_backward,
     "linear": _emit_linear,
     "matmul": _emit_matmul,
     "cross_entropy_each": _emit_cross_entropy,

@@ -3,9 +3,6 @@
 In inference ``(conv(x, w) + b - mean) * scale + shift``, where scale is ``weight / sqrt(var + eps)``, is a
 convolution with the filters ``w * scale`` and the bias ``(b - mean) * scale + shift`` (Jacob et al.,
 arXiv:1712.05877, section 3.2). They depend on captured memory alone, so that hoisting computes them once.
-On the CPU, where nobody notices changes of memory, each call computes them: there it pays for filters that
-have fewer elements than the result.
-
 Results differ from those of the two ops by rounding, within the tolerances of the convolution.
 """
 
@@ -16,7 +13,6 @@ from collections.abc import Iterator
 from dl4all.graph.graph import Argument, Graph, Node, Operand, is_private, readers
 from dl4all.graph.passes.hoisting import fixed_values
 from dl4all.graph.recapture import CannotRecapture, Draft, shaped
-from dl4all.scheduler.current import device as device_called
 
 FOLDABLE = ("conv1d", "conv2d", "conv3d", "linear")
 """Ops of an input, a weight with an output channel for each entry of its first axis, and a bias."""
@@ -49,7 +45,6 @@ def batch_norm_folding(graph: Graph) -> Graph:
 def _pairs(graph: Graph) -> Iterator[tuple[int, int]]:
     """Positions of an op and of the batch normalisation that is all that uses its result."""
     fixed, users = fixed_values(graph), readers(graph)
-    is_host = device_called(graph.device).is_host
 
     def is_fixed(operand: Argument) -> bool:
         return operand is None or (isinstance(operand, Operand) and operand.value in fixed)
@@ -65,8 +60,6 @@ def _pairs(graph: Graph) -> Iterator[tuple[int, int]]:
         if norm.op != "batch_norm_apply" or norm.operands[0] != result or norm.result is None:
             continue
         if node.op == "linear" and len(result.shape) != 2:  # its channels are the last axis
-            continue
-        if is_host and node.tensors[1].elements > result.elements:
             continue
         if result.dtype not in DTYPES or not all(map(is_fixed, norm.operands[1:])):
             continue

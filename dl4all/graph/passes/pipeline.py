@@ -11,6 +11,7 @@ from dl4all.errors import ArgumentError, GraphError
 from dl4all.graph.graph import Graph
 from dl4all.graph.passes.algebraic_simplification import algebraic_simplification
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
+from dl4all.graph.passes.channel_factors import channel_factors
 from dl4all.graph.passes.common_commands import common_commands
 from dl4all.graph.passes.common_subexpressions import common_subexpressions
 from dl4all.graph.passes.concatenation import concatenation
@@ -58,6 +59,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("recomputation", recomputation),
     # Single kernels of ops that were not the same as a whole.
     Pass("common_commands", common_commands),
+    Pass("channel_factors", channel_factors),
     # What is left of work that does not change from call to call leaves the graph.
     Pass("hoisting", hoisting),
     # Last, as it decides what lies where.

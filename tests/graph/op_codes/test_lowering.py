@@ -207,6 +207,29 @@ def test_reductions(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.vulkan
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_rows_of_operands_with_strides_of_their_own(dim: int) -> None:
+    need("vulkan:0")
+
+    def call(x: dl.Tensor) -> tuple[dl.Tensor, ...]:
+        turned = x.permute(2, 0, 1)
+        soft = turned.softmax(dim)
+        return soft, turned.sum(dim), turned.mean(dim), dl.ops.softmax_backward(x, soft.permute(1, 2, 0), dim)
+
+    lowered = check(trace(call, _tensor(3, 5, 7)))
+    assert not lowered.reasons
+
+
+@pytest.mark.vulkan
+@pytest.mark.parametrize("name", ["softmax_backward", "log_softmax_backward"])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_gradients_of_softmax(name: str, dim: int) -> None:
+    need("vulkan:0")
+    graph = trace(lambda g, y: REGISTRY[name](g, y, dim=dim), _tensor(3, 5, 7), _tensor(3, 5, 7, seed=1))
+    assert not check(graph).reasons
+
+
+@pytest.mark.vulkan
 def test_products() -> None:
     need("vulkan:0")
 

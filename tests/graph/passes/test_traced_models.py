@@ -105,5 +105,5 @@ def test_folded_filters_follow_changes_of_what_they_are_made_of(device: str) -> 
             expected = net(x).numpy()
             np.testing.assert_allclose(compiled(x).numpy(), expected, rtol=1e-5, atol=1e-5)
     [[specialization]] = compiled.specializations.values()
-    folded = "batch_norm_folding" in specialization.graph.notes
-    assert folded == (device != "cpu")  # where nothing that follows from parameters is kept
+    folds = "batch_norm_folding" in specialization.graph.notes
+    assert folds == (device != "cpu")  # whose results are those of immediate mode, bit by bit
