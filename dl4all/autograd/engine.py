@@ -83,12 +83,13 @@ def backpropagate(
     create_graph: bool,
     targets: Sequence[TensorBase] | None = None,
     leaf_ready: LeafReady | None = None,
+    first_node: int = 0,
 ) -> list[Gradient]:
     """Gradients of the roots, each weighted by its seed.
 
     Without `targets` they are added to the leaves' ``grad``; with, they are returned, None for a target
     that the roots do not depend on. With `leaf_ready` they are given to that function instead, each as soon
-    as it is complete.
+    as it is complete. Nodes whose number is lower than `first_node` are not entered.
 
     Raises:
         GradientError: the graph was freed, or what it needs was changed.
@@ -103,6 +104,11 @@ def backpropagate(
             pending.add(tape.edge_of(root), seed)
         while (step := pending.pop()) is not None:
             node, grads = step
+            if node.number < first_node:
+                for output, gradient in enumerate(grads):
+                    if (node, output) in results:
+                        results[node, output] = gradient
+                continue
             if tape.state.observer is not None:
                 tape.state.observer.entered(node)
             for output, gradient in enumerate(grads):

@@ -15,9 +15,10 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from dl4all.errors import ArgumentError, DeviceLostError, Dl4allError, GradientError
 from dl4all.graph.differentiation import Backward, capture_backward, is_differentiable
+from dl4all.graph.gradient_state import GradientState, HistoryWatch, gradient
 from dl4all.graph.guards import Guards, Wrapper
 from dl4all.graph.progress import shown_when_long
-from dl4all.graph.specialization import Specialization, Traced, Untraceable
+from dl4all.graph.specialization import Identity, Specialization, Traced, Untraceable
 from dl4all.graph.structure import flatten
 from dl4all.graph.trace import Tracer, run
 from dl4all.ops.conv.algorithms import preferring_one_kernel
@@ -40,6 +41,9 @@ MOST_SPECIALIZATIONS = 8
 MOST_TRACES = 6
 """Traces of one kind of arguments, of which no two in a row are the same, until it is given up."""
 
+MOST_PENDING = 64
+"""Kinds of arguments that were traced and not compiled yet; the oldest are forgotten."""
+
 CALLER = 5
 """Frames from a warning to the caller of a compiled function."""
 
@@ -60,7 +64,7 @@ class Compiled(Wrapper, Generic[P, T]):
         self._function = function
         self.mode = mode
         self.specializations: dict[Hashable, list[Specialization]] = {}
-        self._traces: dict[Hashable, tuple[int, Traced | None]] = {}  # how many there were, and the last one
+        self._traces: dict[Hashable, tuple[int, Identity | None]] = {}  # how many, and what the last one was
         self._given_up: dict[Hashable, str] = {}
         self._warned: set[str] = set()
         self._lock = fork.rlock()
@@ -77,10 +81,12 @@ class Compiled(Wrapper, Generic[P, T]):
             return function(*args, **kwargs)
         tensors: list[Any] = []
         others: list[Any] = []
-        key = flatten((args, kwargs), tensors, others), _kinds(tensors), _settings()
+        structure = flatten((args, kwargs), tensors, others)
+        tensors += [grad for t in tensors if (grad := gradient(t)) is not None]
+        key = structure, _kinds(tensors), _settings()
         with self._lock:
             for found in self.specializations.get(key, ()):
-                if found.holds():
+                if found.holds(tensors):
                     return found(tensors)  # type: ignore[no-any-return]
         if key in self._given_up or not capture.lock.acquire(blocking=False):
             return function(*args, **kwargs)
@@ -91,6 +97,15 @@ class Compiled(Wrapper, Generic[P, T]):
 
     def _name(self) -> str:
         return getattr(self._function, "__name__", type(self._function).__name__)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_lock" in vars(self) and name not in vars(self):  # made, and not an attribute of its own
+            setattr(self._function, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return compile, (self._function, self.mode)  # what was compiled stays with the original
 
     def wrapped(self) -> Any:
         return self._function
@@ -132,21 +147,32 @@ class Compiled(Wrapper, Generic[P, T]):
         guards: Guards,
     ) -> Any:
         tracer = Tracer(device)
-        seen = {id(t): t for t in (*tensors, *guards.tensors) if t.requires_grad and t.device is device}
+        visible = list({id(t): t for t in (*tensors, *guards.tensors)}.values())
+        wanted = [t for t in visible if t.requires_grad and t.device is device]
+        state, watch = GradientState(visible), HistoryWatch(tracer)
 
         def call() -> tuple[Any, Backward | None]:
-            result = self._function(*args, **kwargs)
-            return result, _backward_of(result, list(seen.values()), tracer)
+            tape.state.observer = watch
+            try:
+                result = self._function(*args, **kwargs)
+                if state.has_new_history():
+                    tracer.refused("changes a tensor in place that gradients flow through")
+                    return result, None
+                return result, _backward_of(result, wanted, tracer, watch)
+            finally:
+                tape.state.observer = None
 
         result, backward = run(tracer, call)
         try:
-            found = Traced(tracer, guards, tensors, result, backward)
+            found = Traced(tracer, guards, tensors, result, state, backward)
         except Untraceable as problem:
             self._give_up(key, str(problem))
             return result
-        count, before = self._traces.get(key, (0, None))
-        self._traces[key] = count + 1, found
-        if before is not None and before.identity == found.identity and not found.change:
+        count, before = self._traces.pop(key, (0, None))
+        while len(self._traces) >= MOST_PENDING:
+            self._traces.pop(next(iter(self._traces)))
+        self._traces[key] = count + 1, found.identity
+        if before is not None and before == found.identity and not found.change:
             self._specialize(key, found)
         elif count + 1 >= MOST_TRACES:
             what = f"changes {found.change}" if found.change else "does something else in each call"
@@ -177,7 +203,7 @@ class Compiled(Wrapper, Generic[P, T]):
             warnings.warn(message, CompileWarning, stacklevel=CALLER)
 
 
-def _backward_of(result: Any, wanted: list[Any], tracer: Tracer) -> Backward | None:
+def _backward_of(result: Any, wanted: list[Any], tracer: Tracer, watch: HistoryWatch) -> Backward | None:
     """Let the gradients of a result be traced, if it has any."""
     outputs: list[Any] = []
     flatten(result, outputs, [])
@@ -186,8 +212,11 @@ def _backward_of(result: Any, wanted: list[Any], tracer: Tracer) -> Backward | N
     if any(t.grad_meta.hooks for t in wanted if t.grad_meta.node is None):
         tracer.refused("takes gradients of a tensor that has hooks")
         return None
+    watch.refuses_hooks = True
     try:
-        return capture_backward(outputs, wanted, lambda: (len(tracer.nodes), len(tracer.sources)))
+        return capture_backward(
+            outputs, wanted, lambda: (len(tracer.nodes), len(tracer.sources)), watch.first
+        )
     except GradientError as error:
         tracer.refused(f"has gradients that cannot be traced: {error}")
         return None
@@ -216,7 +245,8 @@ def _kinds(tensors: list[Any]) -> Hashable:
     return tuple(
         (
             t.shape, t.dtype, t.strides, t.offset, t.storage.nbytes, id(t.device), type(t),
-            t.grad_meta is not None and t.grad_meta.requires_grad,
+            t.grad_meta is not None
+            and (t.grad_meta.requires_grad, t.grad_meta.grad is not None, bool(t.grad_meta.hooks)),
             places.setdefault(id(t.storage), position),
         )
         for position, t in enumerate(tensors)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dl4all.allocator.storage import Storage
-from dl4all.autograd import grad
+from dl4all.autograd.engine import backpropagate
 from dl4all.errors import GradientError
 from dl4all.graph.executable import Executable, Numbers
 from dl4all.graph.graph import Buffer, Graph, Kind, Node, Operand, Value, buffers_of
@@ -21,6 +21,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.op import empty
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.memory.copy import fill_with
+from dl4all.runtime import fork
 from dl4all.scheduler import capture
 from dl4all.tensor.tensor import Tensor
 
@@ -51,14 +52,20 @@ class Backward:
 
 
 def capture_backward(
-    outputs: Sequence[Any], wanted: Sequence[Any], position: Callable[[], tuple[int, int]]
+    outputs: Sequence[Any],
+    wanted: Sequence[Any],
+    position: Callable[[], tuple[int, int]],
+    first_autograd_node: int = 0,
 ) -> Backward | None:
     """Compute gradients of those results of a call that have any, while it is captured.
+
+    They are partial derivatives: what a tensor was computed from before the call takes no part.
 
     Args:
         outputs: the tensors that the call has returned.
         wanted: the tensors that it may have used and that require gradients.
         position: tells how many nodes and sources the trace has so far.
+        first_autograd_node: the number of the first node of autograd's graph that the call has made.
 
     Raises:
         GradientError: the graph was freed in part, or what it needs was changed.
@@ -69,7 +76,14 @@ def capture_backward(
     first_node, first_source = position()
     with capture.suspended():
         seeds = [_seed_like(outputs[i]) for i in roots]
-    gradients = grad([outputs[i] for i in roots], list(wanted), seeds, retain_graph=True, allow_unused=True)
+    gradients = backpropagate(
+        [outputs[i] for i in roots],
+        seeds,
+        retain_graph=True,
+        create_graph=False,
+        targets=list(wanted),
+        first_node=first_autograd_node,
+    )
     return Backward(roots, seeds, list(wanted), list(gradients), first_node, first_source)
 
 
@@ -149,6 +163,20 @@ def _counted_from(node: Node, versions: Mapping[int, int]) -> Node:
     )
 
 
+def seeds_of(graph: Graph, seeds: Mapping[int, int]) -> list[frozenset[int]]:
+    """For each gradient of a backward graph, the positions of the seeds that it is computed from.
+
+    Args:
+        graph: as :func:`split` gives it.
+        seeds: positions by the numbers of their buffers.
+    """
+    found = {Value(number, 0): frozenset([position]) for number, position in seeds.items()}
+    for node in graph.nodes:
+        together = frozenset[int]().union(*(found.get(value, frozenset()) for value in node.reads))
+        found.update(dict.fromkeys(node.writes, together))
+    return [found.get(operand.value, frozenset()) for operand in graph.outputs]
+
+
 class DifferentiableCall:
     """The backward graph of a compiled function, as a node of autograd's graph.
 
@@ -160,6 +188,7 @@ class DifferentiableCall:
         given: how many tensors the call has.
         makers: make each gradient from new memory and the tensors of the call and the seeds.
         wanted: positions among the call's tensors of those that get gradients; None for others.
+        reached_from: for each gradient the positions of the seeds that it is computed from.
     """
 
     def __init__(
@@ -171,7 +200,10 @@ class DifferentiableCall:
         given: int,
         makers: Sequence[Make | None],
         wanted: Sequence[int | None],
+        reached_from: Sequence[frozenset[int]],
     ) -> None:
+        self._lock = fork.rlock()  # the graph has one memory, whichever thread runs it
+        self._reached_from = tuple(reached_from)
         self._executable = executable
         self._roots, self._again = found.roots, tuple(enumerate(again))[found.first_source :]
         self._arguments, self._given = dict(arguments), given
@@ -211,17 +243,18 @@ class DifferentiableCall:
                     "[compile] a tensor that the gradient of a compiled function needs was since changed in "
                     "place; change a .clone() of it instead, or take the gradient first"
                 )
-            seeds = [self._seed(i, gradient) for i, gradient in enumerate(grads)]
-            given = [*arguments, *seeds]
+            given = [*arguments, *(self._seed(i, gradient) for i, gradient in enumerate(grads))]
             storages = [
                 memory[n] if n in memory else given[self._arguments[n]].storage
                 for n in self._executable.graph.inputs
             ]
-            own = {source: again() for source, again in self._again}
-            results = self._executable(storages, {**numbers, **own})
+            with self._lock:
+                own = {source: again() for source, again in self._again}
+                results = self._executable(storages, {**numbers, **own})
+            there = frozenset(i for i, gradient in enumerate(grads) if gradient is not None)
             return [
-                make(results, given) if make is not None and needed else None
-                for make, needed in zip(self._makers, needs, strict=True)
+                make(results, given) if make is not None and needed and (seeds & there or not seeds) else None
+                for make, needed, seeds in zip(self._makers, needs, self._reached_from, strict=True)
             ]
 
         tape.add_node("compiled", inputs, [outputs[i] for i in self._roots], backward)

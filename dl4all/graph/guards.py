@@ -9,11 +9,14 @@ as far as they are not the library's own. The walk leaves a flat list of checks,
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import operator
+import random
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +32,8 @@ SIMPLE = (int, float, str, bytes, bool, complex, type(None), type(Ellipsis), ran
 MOST_CHECKS = 100_000
 ARRAY_BYTES = 1 << 16  # of a NumPy array that is compared by its elements
 OWN = "dl4all."
+CLASS_NAMES = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__init__")
+"""Of a class: what has no effect on calls."""
 STANDARD = frozenset(sys.stdlib_module_names)
 
 
@@ -44,7 +49,7 @@ class Attributes(NamedTuple):
     """A dict of names, as it was."""
 
     where: str
-    names: dict[str, Any]
+    names: Mapping[str, Any]
     keys: tuple[str, ...]
     values: tuple[Any, ...]
 
@@ -76,6 +81,29 @@ class Items(NamedTuple):
         return len(self.items) == len(self.values) and all_same(self.items, self.values)
 
 
+class Slots(NamedTuple):
+    """The attributes of an object for which its classes have slots, as they were."""
+
+    where: str
+    owner: Any
+    keys: tuple[str, ...]
+    values: tuple[Any, ...]
+
+    def holds(self) -> bool:
+        return all_same([getattr(self.owner, key, None) for key in self.keys], self.values)
+
+
+class Code(NamedTuple):
+    """What a function runs and its defaults, as they were."""
+
+    where: str
+    function: types.FunctionType
+    parts: tuple[Any, ...]
+
+    def holds(self) -> bool:
+        return all(map(operator.is_, _CODE(self.function), self.parts))
+
+
 class Cell(NamedTuple):
     """A variable of an enclosing function, as it was."""
 
@@ -99,24 +127,39 @@ class Elements(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Where a tensor's elements lie, and whether it wants a gradient and has one."""
+    """Where a tensor's elements lie, whether it wants a gradient and has one, and its hooks."""
 
     where: str
     tensor: Any
     storage: Any
-    requires_grad: bool
-    has_grad: bool
+    layout: tuple[Any, ...]
+    flags: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, where: str, tensor: Any) -> Memory:
+        """What holds now."""
+        return cls(where, tensor, tensor.storage, _LAYOUT(tensor), _flags(tensor.grad_meta))
 
     def holds(self) -> bool:
+        return self.stays() and _flags(self.tensor.grad_meta) == self.flags
+
+    def stays(self) -> bool:
+        """Whether it is as it was but for its gradient."""
         tensor = self.tensor
-        meta = tensor.grad_meta
-        if meta is None:
-            return tensor.storage is self.storage and not self.requires_grad
         return (
             tensor.storage is self.storage
-            and meta.requires_grad is self.requires_grad
-            and (meta.grad is not None) is self.has_grad
+            and _LAYOUT(tensor) == self.layout
+            and tensor.requires_grad is self.flags[0]
         )
+
+
+def _flags(meta: Any) -> tuple[Any, ...]:
+    """Whether a tensor wants a gradient, how that which it has lies in memory, and the tensor's hooks."""
+    if meta is None:
+        return False, None, ()
+    grad = meta.grad
+    layout = None if grad is None else (grad.strides, grad.offset)
+    return meta.requires_grad, layout, tuple(meta.hooks.values()) if meta.hooks else ()
 
 
 class Options:
@@ -148,20 +191,20 @@ class Options:
         return all(map(operator.is_, values, self._values)) and _groups(self.optimizer) == self._groups
 
 
-Check = Attributes | Names | Items | Cell | Elements | Memory | Options
+Check = Attributes | Names | Items | Slots | Code | Cell | Elements | Memory | Options
 
 
 def stays(check: Check) -> bool:
     """Whether a check holds after a call; calls may give tensors gradients."""
-    if isinstance(check, Memory):
-        return check.tensor.storage is check.storage and check.tensor.requires_grad is check.requires_grad
-    return check.holds()
+    return check.stays() if isinstance(check, Memory) else check.holds()
 
 
 def same(one: Any, other: Any) -> bool:
     """Whether two objects are one, or equal and of a type that cannot change."""
     return one is other or (
-        type(one) is type(other) and isinstance(one, SIMPLE) and (one == other or one != one)
+        type(one) is type(other)
+        and isinstance(one, SIMPLE)
+        and (repr(one) == repr(other) if isinstance(one, (float, complex)) else one == other)  # -0.0, nan
     )
 
 
@@ -174,19 +217,22 @@ class _Quick:
     """Checks side by side: one comparison of many identities costs a tenth of as many comparisons."""
 
     def __init__(self, checks: Sequence[Check]) -> None:
-        attributes = [check for check in checks if isinstance(check, Attributes)]
+        attributes = [
+            check for check in checks if isinstance(check, Attributes) and isinstance(check.names, dict)
+        ]
         items = [check for check in checks if isinstance(check, Items)]
         memory = [check for check in checks if isinstance(check, Memory)]
         self._containers: list[Attributes | Items] = [*attributes, *items]
-        self._dicts = [check.names for check in attributes]
+        self._dicts: list[Any] = [check.names for check in attributes]
         self._lists = [check.items for check in items]
         self._values = [value for check in self._containers for value in check.values]
         self._sizes = [len(check.values) for check in self._containers]
         self._tensors = [check.tensor for check in memory]
         self._storages = [check.storage for check in memory]
-        self._flags = [(check.requires_grad, check.has_grad) for check in memory]
-        batched = (Attributes, Items, Memory)
-        self._rest = [check for check in checks if not isinstance(check, batched)]
+        self._layouts = [check.layout for check in memory]
+        self._flags = [check.flags for check in memory]
+        batched = {id(check) for check in (*self._containers, *memory)}
+        self._rest = [check for check in checks if id(check) not in batched]
 
     def holds(self) -> bool:
         sizes = [*map(len, self._dicts), *map(len, self._lists)]
@@ -202,14 +248,15 @@ class _Quick:
             return False
         if not all(map(operator.is_, map(_STORAGE, self._tensors), self._storages)):
             return False
-        flags = [
-            (False, False) if meta is None else (meta.requires_grad, meta.grad is not None)
-            for meta in map(_META, self._tensors)
-        ]
+        if list(map(_LAYOUT, self._tensors)) != self._layouts:
+            return False
+        flags = list(map(_flags, map(_META, self._tensors)))
         return flags == self._flags and all(check.holds() for check in self._rest)
 
 
 _STORAGE, _META = operator.attrgetter("storage"), operator.attrgetter("grad_meta")
+_LAYOUT = operator.attrgetter("shape", "strides", "offset")
+_CODE = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
 
 
 class Guards:
@@ -221,8 +268,16 @@ class Guards:
         self.problem = ""  # why a function that sees this cannot be compiled
         self._seen: dict[int, Any] = {}  # keeps them alive, so that an id stays theirs
         self._quick: _Quick | None = None
+        self._random: list[tuple[str, Callable[[], Any], str]] = []
+        self._remember_random("random", random.getstate)
+        self._remember_random("numpy.random", np.random.get_state)
         for name, root in roots.items():
             self._visit(name, root)
+
+    @functools.cached_property
+    def memory(self) -> frozenset[int]:
+        """The ids of the storages of all tensors that were seen."""
+        return frozenset(id(tensor.storage) for tensor in self.tensors)
 
     def holds(self) -> bool:
         """Whether everything is as it was; most is compared by identity, without a call for each part."""
@@ -232,7 +287,14 @@ class Guards:
 
     def changed(self) -> str:
         """The first thing, but for gradients, that is not as it was; empty if everything is."""
+        for where, state, before in self._random:
+            if repr(state()) != before:
+                return f"the state of {where}"
         return next((_difference(check) for check in self.checks if not stays(check)), "")
+
+    def _remember_random(self, where: str, state: Callable[[], Any]) -> None:
+        """Note the state of random numbers of the host, which replays would not draw."""
+        self._random.append((where, state, repr(state())))
 
     def _visit(self, where: str, root: Any) -> None:
         stack = [(where, root)]
@@ -249,10 +311,9 @@ class Guards:
     def _check(self, where: str, value: Any) -> Iterator[tuple[str, Any]]:
         """Add the checks of one object; gives what to visit below it."""
         if isinstance(value, TensorBase):
-            meta = value.grad_meta
             self.tensors.append(value)
-            requires, has = (False, False) if meta is None else (meta.requires_grad, meta.grad is not None)
-            self.checks.append(Memory(where, value, value.storage, requires, has))
+            self.checks.append(found := Memory.of(where, value))
+            yield from ((f"a hook of {where}", hook) for hook in found.flags[-1])
         elif isinstance(value, Optimizer):
             self.checks.append(Options(where, value))
             for number, group in enumerate(value.param_groups):
@@ -269,6 +330,14 @@ class Guards:
                 )
             else:
                 self.checks.append(Elements(where, value, value.tobytes()))
+        elif isinstance(value, (random.Random, np.random.RandomState)):
+            self._remember_random(
+                where, value.getstate if isinstance(value, random.Random) else value.get_state
+            )
+        elif isinstance(value, np.random.Generator):
+            self._remember_random(where, lambda: value.bit_generator.state)
+        elif isinstance(value, Iterator) and not isinstance(value, io.IOBase):
+            self.problem = f"sees the iterator {where}, which gives something else each time"
         elif isinstance(value, Wrapper):
             yield where, value.wrapped()
         elif isinstance(value, functools.partial):
@@ -280,25 +349,45 @@ class Guards:
             yield where, value.__func__
         elif isinstance(value, types.FunctionType):
             yield from self._function(where, value)
-        elif isinstance(value, (types.ModuleType, type, types.BuiltinFunctionType)):
+        elif isinstance(value, (property, staticmethod, classmethod, functools.cached_property)):
+            yield from ((where, getattr(value, name, None)) for name in ("fget", "__func__", "func"))
+        elif isinstance(value, (types.ModuleType, types.BuiltinFunctionType)):
             return  # names of modules are looked up where functions use them
+        elif isinstance(value, type):
+            yield from self._class(where, value)
         elif isinstance(value, dict):
             self.checks.append(Attributes(where, value, tuple(value), tuple(value.values())))
             yield from ((f"{where}[{key!r}]", item) for key, item in value.items())
-        elif isinstance(value, (list, tuple, set, frozenset)):
+        elif isinstance(value, (list, tuple, set, frozenset, deque)):
             if not isinstance(value, (tuple, frozenset)):
                 self.checks.append(Items(where, value, tuple(value)))
             yield from ((f"{where}[{position}]", item) for position, item in enumerate(value))
-        elif isinstance(getattr(value, "__dict__", None), dict):
-            names = vars(value)
+        else:
+            yield from self._object(where, value)
+
+    def _object(self, where: str, value: Any) -> Iterator[tuple[str, Any]]:
+        """An object's attributes and its classes."""
+        names = getattr(value, "__dict__", None)
+        if isinstance(names, dict):
             self.checks.append(Attributes(where, names, tuple(names), tuple(names.values())))
             yield from ((f"{where}.{name}", item) for name, item in names.items())
-            if not _is_own(type(value)):
-                for name in ("forward", "__call__"):
-                    method = getattr(type(value), name, None)
-                    if isinstance(method, types.FunctionType) and not _is_own(method):
-                        yield f"{where}.{name}", method
-                yield from _methods(where, value)
+        if _is_own(type(value)):
+            return
+        slots = [name for cls in type(value).__mro__ for name in _slots(cls)]
+        if slots:
+            values = tuple(getattr(value, name, None) for name in slots)
+            self.checks.append(Slots(where, value, tuple(slots), values))
+            yield from ((f"{where}.{name}", item) for name, item in zip(slots, values, strict=True))
+        yield type(value).__name__, type(value)
+
+    def _class(self, where: str, value: type) -> Iterator[tuple[str, Any]]:
+        """The attributes of a user's class and of those that it is derived from."""
+        if _is_own(value):
+            return
+        names: Any = vars(value)
+        self.checks.append(Attributes(where, names, tuple(names), tuple(names.values())))
+        yield from ((f"{where}.{name}", item) for name, item in names.items() if name not in CLASS_NAMES)
+        yield from ((base.__name__, base) for base in value.__mro__[1:])
 
     def _function(self, where: str, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -306,22 +395,46 @@ class Guards:
             yield name, _contents(cell)
         if _is_own(function):  # its globals are the library's
             return
+        self.checks.append(Code(where, function, _CODE(function)))
         yield where, function.__defaults__
         yield where, function.__kwdefaults__
-        keys = tuple(name for name in _names(function.__code__) if name in function.__globals__)
+        if vars(function):
+            yield where, vars(function)
+        looked_up = _names(function.__code__)
+        found = dict(self._names_of(function.__globals__, looked_up))
+        yield from found.items()
+        modules = [value for value in found.values() if _is_users_module(value)]
+        modules += [
+            value for cell in function.__closure__ or () if _is_users_module(value := _contents(cell))
+        ]
+        for module in modules:
+            for name, value in self._names_of(vars(module), looked_up):
+                if _is_users_module(value) and value not in modules:
+                    modules.append(value)
+                yield f"{module.__name__}.{name}", value
+
+    def _names_of(self, names: dict[str, Any], looked_up: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        """Those of the names of a module that a function looks up."""
+        keys = tuple(name for name in looked_up if name in names)
         if keys:
-            values = tuple(function.__globals__[name] for name in keys)
-            self.checks.append(Names(where, function.__globals__, keys, values))
+            values = tuple(names[name] for name in keys)
+            self.checks.append(Names("the module", names, keys, values))
             yield from zip(keys, values, strict=True)
 
 
-def _methods(where: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The methods of a user's object, which may see globals of their own."""
-    for cls in type(value).__mro__:
-        if not _is_own(cls) and cls is not object:
-            for name, method in vars(cls).items():
-                if isinstance(method, types.FunctionType):
-                    yield f"{where}.{name}", method
+def _slots(cls: type) -> Iterator[str]:
+    """The names of a class's slots that can be read."""
+    slots = vars(cls).get("__slots__", ())
+    for name in (slots,) if isinstance(slots, str) else tuple(slots):
+        if not name.startswith("__"):
+            yield name
+
+
+def _is_users_module(value: Any) -> bool:
+    if not isinstance(value, types.ModuleType):
+        return False
+    top = value.__name__.partition(".")[0]
+    return top not in ("dl4all", "numpy") and top not in STANDARD - {"__main__"}
 
 
 def _is_own(value: Any) -> bool:
@@ -368,5 +481,6 @@ def _difference(check: Check) -> str:
                 return f"{check.where}.{key}" if isinstance(check, Attributes) else key
         return f"the names of {check.where}"
     if isinstance(check, Memory):
-        return f"requires_grad of {check.where}" if check.tensor.storage is check.storage else check.where
+        flag = check.tensor.requires_grad is not check.flags[0]
+        return f"requires_grad of {check.where}" if flag else check.where
     return check.where

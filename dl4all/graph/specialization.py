@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dl4all.graph.differentiation import Backward, DifferentiableCall, Make, is_differentiable, split
+from dl4all.allocator.storage import Storage
+from dl4all.graph.differentiation import (
+    Backward,
+    DifferentiableCall,
+    Make,
+    is_differentiable,
+    seeds_of,
+    split,
+)
 from dl4all.graph.executable import Executable
+from dl4all.graph.gradient_state import GradientState, gradient
 from dl4all.graph.graph import BoundLaunch, Graph, HostCall
 from dl4all.graph.guards import Guards
 from dl4all.graph.host_executable import HostExecutable
@@ -25,6 +34,16 @@ class Untraceable(Exception):
     """Why a call cannot be replayed: the end of a sentence on the function."""
 
 
+@dataclass(frozen=True)
+class Identity:
+    """What two traces of the same computation on the same memory from outside have in common."""
+
+    graph: Graph
+    memory: tuple[Any, ...]
+    aliases: Aliases
+    alive: tuple[Storage, ...] = field(compare=False)  # no other memory may get the id of one of these
+
+
 class Traced:
     """A call that was traced, with what went in and what came out.
 
@@ -33,6 +52,7 @@ class Traced:
         guards: made before the call.
         tensors: of the arguments.
         result: what the call returned.
+        state: of autograd before the call.
         backward: what was traced of its gradients.
 
     Raises:
@@ -45,6 +65,7 @@ class Traced:
         guards: Guards,
         tensors: Sequence[Any],
         result: Any,
+        state: GradientState,
         backward: Backward | None = None,
     ) -> None:
         outputs: list[Any] = []
@@ -54,32 +75,53 @@ class Traced:
             raise Untraceable(str(problem)) from None
         self.tracer, self.guards, self.outputs, self.backward = tracer, guards, outputs, backward
         self.change = guards.changed()  # of what the call depends on, by the call itself
-        self._check(tensors)
-        gradients = [
-            (leaf, meta.grad) for leaf in tracer.leaves.values() if (meta := leaf.grad_meta) is not None
-        ]
-        state = [grad for _, grad in gradients if grad is not None]
+        self.aliases = aliases(tensors, guards.memory)
+        gradients = state.new_gradients()
+        used = self._used_gradients(state, tensors)
+        self.owners = [owner for owner, _ in used]
+        arguments, tensors = tensors, [*tensors, *(grad for _, grad in used)]
+        self._check(arguments, tensors, gradients)
+        stays = [grad for _, grad in gradients if grad is not None]
         seeds: list[Any] = []
         if backward is not None:
-            state += [grad for grad in backward.gradients if grad is not None]
+            stays += [grad for grad in backward.gradients if grad is not None]
             seeds = backward.seeds
-        elif not self.change and self._keeps([*tensors, *outputs, *state]):
+        elif not self.change and self._keeps([*tensors, *outputs, *stays]):
             self.change = "what it keeps of the tensors that it has made"
         given = self.given = [*tensors, *seeds]
-        self.graph = tracer.graph(given, outputs, state)
+        self.graph = tracer.graph(given, outputs, stays)
         self.inputs = {
             number: next(i for i, tensor in enumerate(given) if tracer.number_of(tensor) == number)
             for number in self.graph.inputs
         }
         self.makers = [self.maker(tensor, given) for tensor in outputs]
         self.gradient_makers = [
-            (leaf, None if grad is None else self.maker(grad, given))
-            for leaf, grad in gradients
-            if grad is None or tracer.is_born(grad)
+            (
+                next((i for i, argument in enumerate(arguments) if argument is owner), None),
+                owner,
+                None if grad is None else self.maker(grad, given),
+            )
+            for owner, grad in gradients
         ]
-        self.identity = _identity(tracer, self.graph)
+        self.identity = _identity(tracer, self.graph, self.aliases)
 
-    def _check(self, tensors: Sequence[Any]) -> None:
+    def _used_gradients(self, state: GradientState, arguments: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """The gradients that tensors had before the call and that it has used, each with its tensor.
+
+        Gradients of arguments are arguments themselves.
+        """
+        tracer, known = self.tracer, {id(tensor) for tensor in arguments}
+        results = {id(tensor.storage) for tensor in self.outputs}
+        results.update(id(grad.storage) for _, grad in state.new_gradients() if grad is not None)
+        return [
+            (owner, grad)
+            for owner, grad in state.gradients()
+            if id(owner) not in known and (tracer.is_outside(grad) or id(grad.storage) in results)
+        ]
+
+    def _check(
+        self, arguments: Sequence[Any], tensors: Sequence[Any], gradients: Sequence[tuple[Any, Any]]
+    ) -> None:
         tracer, guards = self.tracer, self.guards
         if tracer.refusal or guards.problem:
             raise Untraceable(tracer.refusal or guards.problem)
@@ -88,6 +130,15 @@ class Traced:
         known = {id(tensor) for tensor in (*guards.tensors, *tensors)}
         if any(id(leaf) not in known for leaf in tracer.leaves.values()):
             raise Untraceable("computes gradients of a tensor that it makes itself or that cannot be seen")
+        if any(tensor.grad_meta is not None and tensor.grad_meta.hooks for tensor in arguments):
+            raise Untraceable("takes an argument that has hooks")
+        if not share_nothing(tensors[len(arguments) :], arguments, guards.memory):
+            raise Untraceable("uses gradients that share memory")
+        if any(grad is not None and grad.requires_grad for _, grad in gradients):
+            raise Untraceable("leaves gradients that can be differentiated again")
+        seen = {id(tensor.storage) for tensor in (*guards.tensors, *tensors)}
+        if any(id(storage) not in seen for storage in tracer.outside.values()):
+            raise Untraceable("uses a tensor that cannot be seen from outside")
         if any(tracer.is_constant(tensor) for tensor in self.outputs):
             raise Untraceable("returns a tensor that was made of Python numbers")
         if self.backward is None and any(map(is_differentiable, self.outputs)):
@@ -116,6 +167,22 @@ class Traced:
         return lambda made, new: tensor
 
 
+Aliases = tuple[int | None, ...]
+
+
+def aliases(tensors: Sequence[Any], memory: Collection[int]) -> Aliases:
+    """For each argument the id of its memory if a function sees that from elsewhere, too."""
+    return tuple([i if (i := id(tensor.storage)) in memory else None for tensor in tensors])
+
+
+def share_nothing(gradients: Sequence[Any], arguments: Sequence[Any], memory: Collection[int]) -> bool:
+    """Whether each gradient has memory of its own."""
+    own = {id(tensor.storage) for tensor in gradients}
+    return len(own) == len(gradients) and own.isdisjoint(
+        [*memory, *(id(tensor.storage) for tensor in arguments)]
+    )
+
+
 class Specialization:
     """A compiled graph, and when it may be used."""
 
@@ -125,6 +192,7 @@ class Specialization:
         self._conditions = tracer.conditions
         self._build, self._inputs = found.build, found.inputs
         self._makers, self._gradients = found.makers, found.gradient_makers
+        self._aliases, self._owners = found.aliases, found.owners
         memory = dict(tracer.outside)
         memory.update((number, storage) for number, (storage, _) in tracer.constants.items())
         make_executable = HostExecutable if tracer.device.is_host else Executable
@@ -149,25 +217,39 @@ class Specialization:
                     next((i for i, given in enumerate(found.given) if given is tensor), None)
                     for tensor in traced.wanted
                 ],
+                _reached_from(second, seeds, traced.gradients),
             )
             again = again[: traced.first_source]
         self.graph = _optimized(graph, tracer.device)
         self.executable = make_executable(self.graph, tracer.device, memory)
         self._again = tuple(again)
 
-    def holds(self) -> bool:
-        """Whether a replay does what the function would do."""
-        return self.guards.holds() and all(condition() for condition in self._conditions)
+    def holds(self, tensors: Sequence[Any]) -> bool:
+        """Whether a replay does what the function would do for these arguments."""
+        return (
+            self.guards.holds()
+            and all(condition() for condition in self._conditions)
+            and aliases(tensors, self.guards.memory) == self._aliases
+            and (
+                not self._owners
+                or share_nothing(list(map(gradient, self._owners)), tensors, self.guards.memory)
+            )
+        )
 
     def __call__(self, tensors: Sequence[Any]) -> Any:
-        for leaf, _ in self._gradients:  # what nobody else holds goes back before new memory is taken
-            leaf.grad_meta.grad = None
+        tensors = [*tensors, *map(gradient, self._owners)]
+        targets = [
+            (owner if position is None else tensors[position], make)
+            for position, owner, make in self._gradients
+        ]
+        for owner, _ in targets:  # what nobody else holds goes back before new memory is taken
+            owner.grad = None
         numbers = {source: again() for source, again in enumerate(self._again)}
         inputs = [tensors[self._inputs[number]].storage for number in self.graph.inputs]
         made = self.executable(inputs, numbers)
-        for leaf, make in self._gradients:
+        for owner, make in targets:
             if make is not None:
-                leaf.grad_meta.grad = make(made, tensors)
+                owner.grad = make(made, tensors)
         outputs = [make(made, tensors) for make in self._makers]
         if self._differentiable is not None:
             self._differentiable.record(outputs, tensors, made, numbers)
@@ -180,8 +262,14 @@ def _optimized(graph: Graph, device: Device) -> Graph:
     return compiled if device.is_host else with_programs(graph, compiled, device.info)
 
 
-def _identity(tracer: Tracer, graph: Graph) -> tuple[Any, ...]:
-    """What two traces of the same computation on the same captured memory have in common."""
+def _reached_from(graph: Graph, seeds: Mapping[int, int], gradients: Sequence[Any]) -> list[frozenset[int]]:
+    """For each tensor that may get a gradient, the positions of the seeds that this is computed from."""
+    found = iter(seeds_of(graph, seeds))
+    return [frozenset() if gradient is None else next(found) for gradient in gradients]
+
+
+def _identity(tracer: Tracer, graph: Graph, aliased: Aliases) -> Identity:
+    """What is compared of a trace with the one before."""
     nodes = tuple(
         replace(
             node,
@@ -191,12 +279,14 @@ def _identity(tracer: Tracer, graph: Graph) -> tuple[Any, ...]:
         )
         for node in graph.nodes
     )
+    used = [(n, buffer.kind) for n, buffer in sorted(graph.buffers.items())]
+    alive = tuple(tracer.outside[number] for number, kind in used if kind == "captured")
     memory = tuple(
-        id(tracer.outside[number]) if buffer.kind == "captured" else tracer.constants[number][1]
-        for number, buffer in sorted(graph.buffers.items())
-        if buffer.kind in ("captured", "constant")
+        id(tracer.outside[number]) if kind == "captured" else tracer.constants[number][1]
+        for number, kind in used
+        if kind in ("captured", "constant")
     )
-    return replace(graph, nodes=nodes), memory
+    return Identity(replace(graph, nodes=nodes), memory, aliased, alive)
 
 
 def _without_varying(command: Any) -> Any:

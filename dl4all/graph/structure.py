@@ -8,6 +8,7 @@ from typing import Any
 from dl4all.graph.guards import SIMPLE
 from dl4all.ops.core.tensor_base import TensorBase
 
+PLAIN = (int, str, bytes, type(None))
 Build = Callable[[Sequence[Any]], Any]
 
 
@@ -22,15 +23,15 @@ def flatten(value: Any, tensors: list[Any], others: list[Any]) -> Hashable:
         What two structures have in common that differ in their tensors only.
 
     >>> flatten((1, [2.0, "a"]), [], [])
-    (<class 'tuple'>, 1, (<class 'list'>, 2.0, 'a'))
+    (<class 'tuple'>, 1, (<class 'list'>, (<class 'float'>, '2.0'), 'a'))
     """
     if isinstance(value, TensorBase):
         tensors.append(value)
         return TensorBase
+    if type(value) in PLAIN:
+        return value  # type: ignore[no-any-return]
     if isinstance(value, SIMPLE):
-        return (
-            (type(value), repr(value)) if isinstance(value, (bool, slice, range)) or value != value else value
-        )
+        return type(value), repr(value)  # 1, 1.0 and True differ, and so do 0.0 and -0.0
     if isinstance(value, (tuple, list)):
         return (type(value), *(flatten(item, tensors, others) for item in value))
     if type(value) is dict and all(isinstance(key, SIMPLE) for key in value):

@@ -345,6 +345,10 @@ class Tracer:
         """Whether a tensor's memory was allocated in the call."""
         return self.number_of(tensor) in self._born
 
+    def is_outside(self, tensor: TensorBase) -> bool:
+        """Whether the call has used memory of this tensor that was there before."""
+        return self._numbers.get(tensor.storage) in self.outside
+
     def is_constant(self, tensor: TensorBase) -> bool:
         """Whether a tensor's elements came from the host in the call."""
         return self.number_of(tensor) in self.constants

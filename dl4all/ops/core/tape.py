@@ -57,6 +57,11 @@ state = _State()
 _numbers = itertools.count()
 
 
+def next_number() -> int:
+    """A number between those of the nodes that were made so far and those of later ones."""
+    return next(_numbers)
+
+
 class Edge(NamedTuple):
     """The destination of a gradient: an output of a node, or a leaf, that is a tensor which no op made."""
 
