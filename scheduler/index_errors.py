@@ -58,6 +58,10 @@ class IndexErrors:
         self._storage: Storage | None = None
         self.count = 0  # of what was launched, so far
 
+    def is_memory(self, storage: Storage) -> bool:
+        """Whether a storage is the one that kernels note wrong indices in."""
+        return storage is self._storage
+
     def begin(self, error: MakeError | None) -> tuple[int, Storage]:
         """The number of a launch that reads indices, and the memory that it binds for what it finds.
 

@@ -137,7 +137,8 @@ class Traced:
         if any(grad is not None and grad.requires_grad for _, grad in gradients):
             raise Untraceable("leaves gradients that can be differentiated again")
         seen = {id(tensor.storage) for tensor in (*guards.tensors, *tensors)}
-        if any(id(storage) not in seen for storage in tracer.outside.values()):
+        is_notes = tracer.device.index_errors.is_memory
+        if any(id(storage) not in seen and not is_notes(storage) for storage in tracer.outside.values()):
             raise Untraceable("uses a tensor that cannot be seen from outside")
         if any(tracer.is_constant(tensor) for tensor in self.outputs):
             raise Untraceable("returns a tensor that was made of Python numbers")
