@@ -84,7 +84,7 @@ def test_choice_on_llvmpipe_follows_measurements(sizes: tuple[int, int, int, int
 
 @pytest.mark.parametrize("images", [1, 8])
 def test_the_stem_of_a_resnet_needs_no_columns_on_llvmpipe(images: int) -> None:
-    """Its wide rows are read once for all 16 filters of an invocation; deeper layers have too many channels."""
+    """Its wide rows are read once for 16 filters; deeper layers have too many channels."""
     assert default(SOFTWARE, conv(images, 3, 64, 224, 7, stride=2, padding=3), "forward") == "direct"
     assert default(SOFTWARE, conv(images, 64, 128, 56, stride=2), "forward") == "im2col"
     assert default(SOFTWARE, conv(images, 64, 128, 56, 1, stride=2, padding=0), "forward") == "im2col"
