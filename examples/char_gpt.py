@@ -25,7 +25,7 @@ SHOWN = 100  # steps between two losses that are printed
 
 
 def train(
-    device: str, steps: int, text: bytes | None = None, progress: bool = True
+    device: str, steps: int, text: bytes | None = None, progress: bool = True, compiled: bool = False
 ) -> tuple[dl.models.GPT, list[float]]:
     """The network, and the loss of each step."""
     place = dl.device(device)
@@ -36,15 +36,21 @@ def train(
     net = dl.models.GPT(256, BLOCK, n_layer=3, n_head=4, n_embd=96).to(place)
     optimizer = dl.optim.AdamW(net.parameters(), lr=RATE, weight_decay=0.1)
     schedule = dl.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.1)
+
+    def update(x: dl.Tensor, targets: dl.Tensor) -> dl.Tensor:
+        optimizer.zero_grad()
+        loss: dl.Tensor = loss_of(net(x), targets)
+        loss.backward()
+        dl.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        return loss.detach()
+
+    take = dl.compile(update) if compiled else update
     losses = []
     for step in range(1, steps + 1):
         starts = rng.integers(len(tokens) - BLOCK, size=(BATCH, 1))
         windows = tokens[dl.from_numpy(starts + np.arange(BLOCK + 1), place)]
-        optimizer.zero_grad()
-        loss = loss_of(net(windows[:, :-1]), windows[:, 1:])
-        loss.backward()
-        dl.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
+        loss = take(windows[:, :-1], windows[:, 1:])
         schedule.step()
         losses.append(float(loss.item()))
         if progress and step % SHOWN == 0:
@@ -63,13 +69,14 @@ def bits_per_byte(net: Any, held_out: dl.data.TextBytes) -> float:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--device", default="auto", show_default=True, help="auto, gpu, cpu, vulkan:0, kompute:0, ...")
+@click.option("--compile", "compiled", is_flag=True, help="Compile the steps of training.")
 @click.option("--steps", type=click.IntRange(min=1), default=1200, show_default=True)
 @click.option("--text", "file", type=TEXT, metavar="FILE", help="To learn; by default README.md and docs/.")
-def main(device: str, steps: int, file: Path | None) -> None:
+def main(device: str, compiled: bool, steps: int, file: Path | None) -> None:
     """Learn nine tenths of a text, measure how well the last one is foretold, and write some."""
     text = documentation() if file is None else file.read_bytes()
     held_out = dl.data.TextBytes(split(text)[1], BLOCK)  # a text that is too short is refused before the work
-    net, _ = train(device, steps, text)
+    net, _ = train(device, steps, text, compiled=compiled)
     place = net.lm_head.weight.device
     dl.manual_seed(0)
     written = net.generate(dl.tensor([list(b"The ")], device=place), 300, temperature=0.5)

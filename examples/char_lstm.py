@@ -70,7 +70,9 @@ def loss_of(scores: Any, targets: Any) -> Any:
     return dl.nn.functional.cross_entropy(scores.reshape(-1, 256), targets.reshape(-1))
 
 
-def train(device: str, epochs: int, text: bytes | None = None, progress: bool = True) -> dl.Trainer:
+def train(
+    device: str, epochs: int, text: bytes | None = None, progress: bool = True, compiled: bool = False
+) -> dl.Trainer:
     dl.manual_seed(0)
     parts = split(documentation() if text is None else text)
     learned, held_out = (dl.data.TextBytes(part, WINDOW) for part in parts)
@@ -84,6 +86,7 @@ def train(device: str, epochs: int, text: bytes | None = None, progress: bool = 
         scheduler=dl.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs),
         clip_norm=1.0,
         progress=progress,
+        compile=compiled,
     )
     batches = dl.data.DataLoader(learned, batch_size=16, shuffle=True, device=device)
     trainer.fit(batches, epochs, dl.data.DataLoader(held_out, batch_size=64, device=device))
@@ -92,12 +95,13 @@ def train(device: str, epochs: int, text: bytes | None = None, progress: bool = 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--device", default="auto", show_default=True, help="auto, gpu, cpu, vulkan:0, kompute:0, ...")
+@click.option("--compile", "compiled", is_flag=True, help="Compile the steps of training.")
 @click.option("--epochs", type=click.IntRange(min=1), default=12, show_default=True)
 @click.option("--text", "file", type=TEXT, metavar="FILE", help="To learn; by default README.md and docs/.")
-def main(device: str, epochs: int, file: Path | None) -> None:
+def main(device: str, compiled: bool, epochs: int, file: Path | None) -> None:
     """Learn nine tenths of a text, measure how well the last one is foretold, and write some."""
     text = documentation() if file is None else file.read_bytes()
-    trainer = train(device, epochs, text)
+    trainer = train(device, epochs, text, compiled=compiled)
     dl.manual_seed(0)
     print(write(trainer.model, b"The ", 300).decode(errors="replace"))
     bits = trainer.history["val_loss"][-1] / math.log(2)

@@ -14,7 +14,7 @@ from dl4all.cli.run import run
 BATCH, RATE = 32, 0.2
 
 
-def train(device: str, epochs: int) -> tuple[list[dl.Tensor], float]:
+def train(device: str, epochs: int, compiled: bool = False) -> tuple[list[dl.Tensor], float]:
     """The parameters, and the share of held-out digits that are read right."""
     place = dl.device(device)
     dl.manual_seed(0)
@@ -34,19 +34,24 @@ def train(device: str, epochs: int) -> tuple[list[dl.Tensor], float]:
         scores: dl.Tensor = (x @ w1 + b1).relu() @ w2 + b2
         return scores
 
+    def step(images: dl.Tensor, labels: dl.Tensor) -> dl.Tensor:
+        log_shares = dl.log_softmax(network(images), dim=1)
+        right = log_shares.gather(1, labels.unsqueeze(1))
+        loss: dl.Tensor = -right.mean()
+        loss.backward()
+        with dl.no_grad():
+            for parameter in parameters:
+                parameter -= RATE * parameter.grad
+                parameter.grad = None
+        return loss.detach()
+
+    take = dl.compile(step) if compiled else step
     rng = np.random.default_rng(0)
     for epoch in range(epochs):
         order = rng.permutation(len(y))
         for start in range(0, len(order), BATCH):
             chosen = dl.from_numpy(order[start : start + BATCH], place)
-            log_shares = dl.log_softmax(network(x[chosen]), dim=1)
-            right = log_shares.gather(1, y[chosen].unsqueeze(1))
-            loss = -right.mean()
-            loss.backward()
-            with dl.no_grad():
-                for parameter in parameters:
-                    parameter -= RATE * parameter.grad
-                    parameter.grad = None
+            loss = take(x[chosen], y[chosen])
         if (epoch + 1) % 5 == 0:
             print(f"epoch {epoch + 1}: loss {loss.item():.4f}")
 
@@ -58,10 +63,11 @@ def train(device: str, epochs: int) -> tuple[list[dl.Tensor], float]:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--device", default="auto", show_default=True, help="auto, gpu, cpu, vulkan:0, kompute:0, ...")
+@click.option("--compile", "compiled", is_flag=True, help="Compile the steps of training.")
 @click.option("--epochs", type=click.IntRange(min=1), default=30, show_default=True)
-def main(device: str, epochs: int) -> None:
+def main(device: str, compiled: bool, epochs: int) -> None:
     """Learn 1438 digits by hand and read 359 others."""
-    parameters, accuracy = train(device, epochs)
+    parameters, accuracy = train(device, epochs, compiled)
     print(f"test accuracy {accuracy:.2%} of 359 digits on {parameters[0].device}")
 
 

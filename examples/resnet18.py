@@ -11,6 +11,7 @@ import math
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,13 @@ RANDOM = (
 CLASSES = 1000
 TOP = 5
 DIGITS_AT_A_TIME = 64
+TRACED_CALLS = 2  # before a network is compiled
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("images", nargs=-1, metavar="[IMAGE...]")
 @click.option("--device", default="auto", show_default=True, help="auto, gpu, cpu, vulkan:0, kompute:0, ...")
+@click.option("--compile", "compiled", is_flag=True, help="Compile the network.")
 @click.option(
     "--weights", metavar="FILE", help="State dict of torchvision's ResNet-18, .safetensors or .pth."
 )
@@ -47,6 +50,7 @@ DIGITS_AT_A_TIME = 64
 def classify(
     images: tuple[str, ...],
     device: str,
+    compiled: bool,
     weights: str | None,
     labels: str | None,
     batch: int | None,
@@ -64,7 +68,7 @@ def classify(
     if not images:
         if weights is not None or labels is not None:
             raise click.UsageError("--weights and --labels are for pictures, and there is no IMAGE")
-        read_digits(place, batch or DIGITS_AT_A_TIME, repeat, save_logits, as_json)
+        read_digits(place, batch or DIGITS_AT_A_TIME, repeat, save_logits, as_json, compiled)
         return
     batch = batch or 1
     names = read_labels(labels)
@@ -73,7 +77,7 @@ def classify(
     if weights is None:
         print(RANDOM, file=sys.stderr)
 
-    logits, milliseconds = infer(network, pixels, place, batch, repeat)
+    logits, milliseconds = infer(network, pixels, place, batch, repeat, compiled)
     best, probabilities = top(logits)
     if save_logits is not None:
         save(save_logits, logits)
@@ -104,12 +108,14 @@ def classify(
     console.print(timing(milliseconds, place, batch, repeat), highlight=False)
 
 
-def read_digits(place: dl.Device, batch: int, repeat: int, save_logits: str | None, as_json: bool) -> None:
+def read_digits(
+    place: dl.Device, batch: int, repeat: int, save_logits: str | None, as_json: bool, compiled: bool
+) -> None:
     """Read the digits that examples/resnet_digits.py held out, and count what is right."""
     _, held_out = dl.data.random_split(dl.data.digits(32), (0.8, 0.2))
     pixels, truth = next(iter(dl.data.DataLoader(held_out, len(held_out), device=None)))
     network = dl.models.resnet18_digits().fold_batch_norm().to(place)
-    logits, milliseconds = infer(network, pixels, place, batch, repeat)
+    logits, milliseconds = infer(network, pixels, place, batch, repeat, compiled)
     answers = logits.argmax(1)
     right = answers == truth
     if save_logits is not None:
@@ -173,7 +179,12 @@ def load_network(weights: str | None, seed: int) -> dl.models.ResNet:
 
 @dl.no_grad()
 def infer(
-    network: dl.models.ResNet, pixels: npt.NDArray[np.float32], place: dl.Device, batch: int, repeat: int
+    network: dl.models.ResNet,
+    pixels: npt.NDArray[np.float32],
+    place: dl.Device,
+    batch: int,
+    repeat: int,
+    compiled: bool,
 ) -> tuple[npt.NDArray[np.float32], float]:
     """Logits of every picture, and the median milliseconds per image over `repeat` runs.
 
@@ -181,12 +192,15 @@ def infer(
     """
     filled = np.resize(pixels, (math.ceil(len(pixels) / batch) * batch, *pixels.shape[1:]))
     inputs = [dl.from_numpy(part, place) for part in np.split(filled, len(filled) // batch)]
-    logits = np.concatenate([network(x).numpy() for x in inputs])  # also warms caches up
+    call: Callable[[dl.Tensor], dl.Tensor] = dl.compile(network) if compiled else network
+    for _ in range(TRACED_CALLS if compiled else 0):
+        call(inputs[0])
+    logits = np.concatenate([call(x).numpy() for x in inputs])  # also warms caches up
     seconds = []
     for _ in range(repeat):
         start = time.perf_counter()
         for x in inputs:
-            network(x)
+            call(x)
         dl.synchronize(place)
         seconds.append(time.perf_counter() - start)
     return logits[: len(pixels)], statistics.median(seconds) / len(filled) * 1e3

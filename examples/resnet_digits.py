@@ -17,7 +17,9 @@ from dl4all.cli.run import run
 BASE_CHANNELS = 16  # the published network has 64; this one has 0.7 million parameters
 
 
-def train(device: str, epochs: int, samples: int = 1438, progress: bool = True) -> dl.Trainer:
+def train(
+    device: str, epochs: int, samples: int = 1438, progress: bool = True, compiled: bool = False
+) -> dl.Trainer:
     dl.manual_seed(0)
     learned, held_out = dl.data.random_split(dl.data.digits(32), (0.8, 0.2))
     learned.indices = learned.indices[:samples]
@@ -31,6 +33,7 @@ def train(device: str, epochs: int, samples: int = 1438, progress: bool = True) 
         device=device,
         scheduler=dl.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs),
         progress=progress,
+        compile=compiled,
     )
     # Each image also moved by two of its 32 pixels in four directions: few samples go further that way.
     batches = dl.data.DataLoader(dl.data.shifted(learned, 2), batch_size=64, shuffle=True, device=device)
@@ -50,14 +53,15 @@ def save_float16(net: dl.nn.Module, file: str) -> None:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--device", default="auto", show_default=True, help="auto, gpu, cpu, vulkan:0, kompute:0, ...")
+@click.option("--compile", "compiled", is_flag=True, help="Compile the steps of training.")
 @click.option("--epochs", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option(
     "--samples", type=click.IntRange(min=20), default=1438, show_default=True, help="To learn from."
 )
 @click.option("--save", metavar="FILE", default="resnet_digits.safetensors", show_default=True)
-def main(device: str, epochs: int, samples: int, save: str) -> None:
+def main(device: str, compiled: bool, epochs: int, samples: int, save: str) -> None:
     """Learn 1438 digits, read 359 others, and save the weights."""
-    trainer = train(device, epochs, samples)
+    trainer = train(device, epochs, samples, compiled=compiled)
     print(f"test accuracy {trainer.history['val_accuracy'][-1]:.2%} of 359 digits on {trainer.device}")
     save_float16(trainer.model, save)
     trainer.model.load_state_dict(dl.io.load_weights(save))

@@ -12,7 +12,9 @@ import dl4all as dl
 from dl4all.cli.run import run
 
 
-def train(device: str, epochs: int, progress: bool = True) -> tuple[dl.Trainer, dl.data.Subset]:
+def train(
+    device: str, epochs: int, progress: bool = True, compiled: bool = False
+) -> tuple[dl.Trainer, dl.data.Subset]:
     dl.manual_seed(0)
     learned, held_out = dl.data.random_split(dl.data.spiral(), (0.8, 0.2))
     net = dl.models.MLP(2, hidden=[64, 64], num_classes=3)
@@ -25,6 +27,7 @@ def train(device: str, epochs: int, progress: bool = True) -> tuple[dl.Trainer, 
         device=device,
         scheduler=dl.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs),
         progress=progress,
+        compile=compiled,
     )
     batches = dl.data.DataLoader(learned, batch_size=32, shuffle=True, device=device)
     trainer.fit(batches, epochs, dl.data.DataLoader(held_out, batch_size=256, device=device))
@@ -51,11 +54,12 @@ def draw(trainer: dl.Trainer, points: dl.data.Subset, file: str) -> None:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--device", default="auto", show_default=True, help="auto, gpu, cpu, vulkan:0, kompute:0, ...")
+@click.option("--compile", "compiled", is_flag=True, help="Compile the steps of training.")
 @click.option("--epochs", type=click.IntRange(min=1), default=60, show_default=True)
 @click.option("--picture", metavar="FILE.png", default="spiral.png", show_default=True)
-def main(device: str, epochs: int, picture: str) -> None:
+def main(device: str, compiled: bool, epochs: int, picture: str) -> None:
     """Learn three spirals and draw the boundary between them (needs matplotlib)."""
-    trainer, held_out = train(device, epochs)
+    trainer, held_out = train(device, epochs, compiled=compiled)
     draw(trainer, held_out, picture)
     accuracy = trainer.history["val_accuracy"][-1]
     print(f"test accuracy {accuracy:.2%} of {len(held_out)} points on {trainer.device}; drawn in {picture}")

@@ -11,7 +11,7 @@ import dl4all as dl
 from dl4all.cli.run import run
 
 
-def train(device: str, epochs: int, progress: bool = True) -> dl.Trainer:
+def train(device: str, epochs: int, progress: bool = True, compiled: bool = False) -> dl.Trainer:
     dl.manual_seed(0)
     net = dl.models.MLP(2, hidden=[8], num_classes=1)
     trainer = dl.Trainer(
@@ -21,6 +21,7 @@ def train(device: str, epochs: int, progress: bool = True) -> dl.Trainer:
         metrics=["binary_accuracy"],
         device=device,
         progress=progress,
+        compile=compiled,
     )
     trainer.fit(dl.data.DataLoader(dl.data.xor(), batch_size=4, shuffle=True, device=device), epochs)
     return trainer
@@ -28,10 +29,11 @@ def train(device: str, epochs: int, progress: bool = True) -> dl.Trainer:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--device", default="auto", show_default=True, help="auto, gpu, cpu, vulkan:0, kompute:0, ...")
+@click.option("--compile", "compiled", is_flag=True, help="Compile the steps of training.")
 @click.option("--epochs", type=click.IntRange(min=1), default=200, show_default=True)
-def main(device: str, epochs: int) -> None:
+def main(device: str, compiled: bool, epochs: int) -> None:
     """Learn exclusive or."""
-    trainer = train(device, epochs)
+    trainer = train(device, epochs, compiled=compiled)
     points, _ = dl.data.xor().arrays
     with dl.no_grad():
         answers = trainer.model(dl.from_numpy(points, trainer.device)).sigmoid()

@@ -58,6 +58,10 @@ class IndexErrors:
         self._storage: Storage | None = None
         self.count = 0  # of what was launched, so far
 
+    def owns(self, storage: Storage) -> bool:
+        """Whether a storage is the memory in which kernels note errors."""
+        return storage is self._storage
+
     def begin(self, error: MakeError | None) -> tuple[int, Storage]:
         """The number of a launch that reads indices, and the memory that it binds for what it finds.
 
@@ -83,10 +87,6 @@ class IndexErrors:
         if capture.active is not None:
             return capture.active.index_check(number % 2**32), storage
         return number % 2**32, storage
-
-    def owns(self, storage: Storage) -> bool:
-        """Whether launches note their errors in this memory."""
-        return storage is self._storage
 
     def keep(self, number: int) -> Callable[[], None]:
         """What a replay of a launch with this number calls, before and after it is handed over."""

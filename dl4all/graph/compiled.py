@@ -64,7 +64,9 @@ class Compiled(Wrapper, Generic[P, T]):
         self._function = function
         self.mode = mode
         self.specializations: dict[Hashable, list[Specialization]] = {}
-        self._traces: dict[Hashable, tuple[int, Identity | None]] = {}  # how many, and what the last one was
+        self._traces: dict[
+            tuple[Hashable, Hashable], tuple[int, Identity | None]
+        ] = {}  # how many, and what the last one was
         self._given_up: dict[Hashable, str] = {}
         self._warned: set[str] = set()
         self._lock = fork.rlock()
@@ -124,7 +126,7 @@ class Compiled(Wrapper, Generic[P, T]):
         device = next((t.device for t in (*tensors, *guards.tensors)), None)
         if device is None or device.simulated is not None:
             return self._function(*args, **kwargs)
-        first = key not in self._traces
+        first = all(kind[0] != key for kind in self._traces)
         with self._measures(device, first):
             return self._trace_on(device, key, args, kwargs, tensors, guards)
 
@@ -168,11 +170,13 @@ class Compiled(Wrapper, Generic[P, T]):
         except Untraceable as problem:
             self._give_up(key, str(problem))
             return result
-        count, before = self._traces.pop(key, (0, None))
+        kind = key, guards.gradients  # calls that find gradients, and calls that find none, may take turns
+        count, before = self._traces.pop(kind, (0, None))
         while len(self._traces) >= MOST_PENDING:
             self._traces.pop(next(iter(self._traces)))
-        self._traces[key] = count + 1, found.identity
+        self._traces[kind] = count + 1, found.identity
         if before is not None and before == found.identity and not found.change:
+            self._traces.pop(kind)
             self._specialize(key, found)
         elif count + 1 >= MOST_TRACES:
             what = f"changes {found.change}" if found.change else "does something else in each call"
@@ -180,7 +184,6 @@ class Compiled(Wrapper, Generic[P, T]):
         return result
 
     def _specialize(self, key: Hashable, found: Traced) -> None:
-        self._traces.pop(key)
         if sum(map(len, self.specializations.values())) >= MOST_SPECIALIZATIONS:
             self._give_up(key, f"was called in {MOST_SPECIALIZATIONS} ways already, which stay compiled")
             return
@@ -195,7 +198,8 @@ class Compiled(Wrapper, Generic[P, T]):
         self.specializations.setdefault(key, []).insert(0, made)
 
     def _give_up(self, key: Hashable, why: str) -> None:
-        self._traces.pop(key, None)
+        for kind in [kind for kind in self._traces if kind[0] == key]:
+            del self._traces[kind]
         self._given_up[key] = why
         if why not in self._warned:
             self._warned.add(why)

@@ -7,6 +7,7 @@ and so does every bit of the results.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dl4all.graph.batch_norm_calls import expanded
-from dl4all.graph.blocks import Blocks, Part, convolution_of
+from dl4all.graph.blocks import BLOCK_ELEMENTS, Blocks, Part, convolution_of
 from dl4all.graph.graph import Graph
 from dl4all.graph.host_calls import ArrayAt, Call, is_contiguous
 from dl4all.graph.out_functions import body_function, copy, out_function
@@ -121,7 +122,7 @@ def _nbytes(call: Call) -> int:
 
 def _closed(graph: Graph, group: _Group, users: Counter[int], scratch: KeptScratch) -> list[Call]:
     """The calls of a group, as one if there are several."""
-    if len(group.calls) == 1 and group.head is None:
+    if len(group.calls) == 1 and group.head is None and not _gains_alone(group.calls[0]):
         return group.calls
     inside = Counter(buffer for call in group.calls for buffer in {array.buffer for array in call.arrays})
     first = dict[int, Call]()
@@ -172,6 +173,12 @@ def _closed(graph: Graph, group: _Group, users: Counter[int], scratch: KeptScrat
     )
     name = "_".join(call.name for call in group.calls)
     return [Call(name, blocks, external, writes)]
+
+
+def _gains_alone(call: Call) -> bool:
+    """Whether an elementwise call has steps of its own between which arrays would leave the cache."""
+    large = math.prod(call.arrays[-1].view.shape) >= 2 * BLOCK_ELEMENTS
+    return large and isinstance(call.function, BodyCall) and out_function(call) is None
 
 
 def _broadcast(view: ArrayView, shape: Shape) -> ArrayView:

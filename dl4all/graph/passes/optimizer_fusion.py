@@ -114,10 +114,12 @@ class _Group:
 def _groups(graph: Graph) -> Iterator[_Group]:
     users = Counter(buffer for node in graph.nodes for buffer in buffers_of(node))
     scratch = {n for n, b in graph.buffers.items() if b.kind == "temporary" and users[n] == 1}
-    lasting = {n for n, b in graph.buffers.items() if b.kind in ("state", "output")}
+    lasting = {n for n, b in graph.buffers.items() if b.kind == "state"}
+    # A dispatch binds one span for all jobs; arguments and results lie elsewhere in each call, one by one.
+    moving = {n for n, b in graph.buffers.items() if b.kind in ("input", "output")}
     open_groups: dict[Any, _Group] = {}
     for position, node in enumerate(graph.nodes):
-        job = _job(node, scratch, lasting)
+        job = None if moving & buffers_of(node) else _job(node, scratch, lasting)
         key = None if job is None else _kind(job.launch)
         for other in [kind for kind in open_groups if kind != key]:
             if not open_groups[other].is_passed_by(node):
