@@ -178,10 +178,13 @@ class Compiled(Wrapper, Generic[P, T]):
         if before is not None and before == found.identity and not found.change:
             self._traces.pop(kind)
             self._specialize(key, found)
-        elif count + 1 >= MOST_TRACES:
+        elif count + 1 >= MOST_TRACES or self._traces_of(key) >= 2 * MOST_TRACES:
             what = f"changes {found.change}" if found.change else "does something else in each call"
             self._give_up(key, what)
         return result
+
+    def _traces_of(self, key: Hashable) -> int:
+        return sum(count for kind, (count, _) in self._traces.items() if kind[0] == key)
 
     def _specialize(self, key: Hashable, found: Traced) -> None:
         if sum(map(len, self.specializations.values())) >= MOST_SPECIALIZATIONS:
