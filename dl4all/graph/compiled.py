@@ -268,7 +268,8 @@ def compile(function: Callable[P, T], mode: Mode = "default") -> Compiled[P, T]:
     function depends on besides (modules and their modes, options of optimizers, closures, globals) is
     looked at before each replay; where it has changed, the call runs as always and is traced anew. A call
     that cannot be replayed, as it reads elements on the host or changes objects of Python, runs as always
-    after one :class:`CompileWarning` that names the line.
+    after one :class:`CompileWarning` that names the line. Gradients flow from results to arguments and to
+    tensors that the function sees, not from one result to another.
 
     Args:
         function: takes and returns tensors, or tuples, lists and dicts of them, beside plain values.
