@@ -18,7 +18,7 @@ from dl4all.graph.differentiation import Backward, capture_backward, is_differen
 from dl4all.graph.gradient_state import GradientState, HistoryWatch, gradient
 from dl4all.graph.guards import Guards, Wrapper
 from dl4all.graph.progress import shown_when_long
-from dl4all.graph.specialization import Identity, Specialization, Traced, Untraceable
+from dl4all.graph.specialization import Identity, Optimize, Specialization, Traced, Untraceable, optimized
 from dl4all.graph.structure import flatten
 from dl4all.graph.trace import Tracer, run
 from dl4all.ops.conv.algorithms import preferring_one_kernel
@@ -59,10 +59,11 @@ class Compiled(Wrapper, Generic[P, T]):
     ``parameters()``, ``train()`` and so on.
     """
 
-    def __init__(self, function: Callable[P, T], mode: Mode) -> None:
+    def __init__(self, function: Callable[P, T], mode: Mode, optimize: Optimize = optimized) -> None:
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self.mode = mode
+        self._optimize = optimize
         self.specializations: dict[Hashable, list[Specialization]] = {}
         self._traces: dict[Hashable, tuple[int, Identity | None]] = {}  # how many, and what the last one was
         self._given_up: dict[Hashable, str] = {}
@@ -186,7 +187,7 @@ class Compiled(Wrapper, Generic[P, T]):
             return
         try:
             with shown_when_long(f"compiling {self._name()}"):
-                made = Specialization(found)
+                made = Specialization(found, self._optimize)
         except DeviceLostError:
             raise
         except Dl4allError as error:
