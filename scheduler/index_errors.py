@@ -58,8 +58,8 @@ class IndexErrors:
         self._storage: Storage | None = None
         self.count = 0  # of what was launched, so far
 
-    def is_memory(self, storage: Storage) -> bool:
-        """Whether a storage is the one that kernels note wrong indices in."""
+    def owns(self, storage: Storage) -> bool:
+        """Whether a storage is the memory in which kernels note errors."""
         return storage is self._storage
 
     def begin(self, error: MakeError | None) -> tuple[int, Storage]:

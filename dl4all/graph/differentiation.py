@@ -124,6 +124,7 @@ def split(
         inputs=tuple(number for number in graph.inputs if number not in seeds),
         kept=frozenset(
             {value for value in shown if value in written or not value.version}
+            | (graph.kept & written)
             | {last[number] for number in crossing}
             | {value for value in last.values() if graph.buffers[value.buffer].kind in outside}
         ),

@@ -138,9 +138,10 @@ class Traced:
             raise Untraceable("uses gradients that share memory")
         if any(grad is not None and grad.requires_grad for _, grad in gradients):
             raise Untraceable("leaves gradients that can be differentiated again")
-        seen = {id(tensor.storage) for tensor in (*guards.tensors, *tensors)}
-        is_notes = tracer.device.index_errors.is_memory
-        if any(id(storage) not in seen and not is_notes(storage) for storage in tracer.outside.values()):
+        seeds = [] if self.backward is None else self.backward.seeds
+        seen = {id(tensor.storage) for tensor in (*guards.tensors, *tensors, *seeds)}
+        own = tracer.device.index_errors.owns
+        if any(id(storage) not in seen and not own(storage) for storage in tracer.outside.values()):
             raise Untraceable("uses a tensor that cannot be seen from outside")
         if any(tracer.is_constant(tensor) for tensor in self.outputs):
             raise Untraceable("returns a tensor that was made of Python numbers")

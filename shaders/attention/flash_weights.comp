@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 // Replaces rows of scores by attention weights, softmax(scale * s + mask), and stores both parts of the logsumexp of each row. With
 // BACKWARD, the weights are computed from the logsumexp, and the gradients of the weights in t are replaced by those
-// of the scores, weight * (gradient - delta). One invocation computes a row, without shared memory and barriers,
+// of the scores, weight * (gradient - delta), where delta is the product of a row's result and its gradient, less the
+// gradient of its logsumexp. One invocation computes a row, without shared memory and barriers,
 // which are slow on CPUs. VEC4: the length of rows is a multiple of four.
 #include "logsumexp.glsl"
 layout(local_size_x = 32) in;
@@ -18,19 +19,40 @@ layout(local_size_x = 32) in;
 layout(binding = 0) readonly buffer Mask { float mask[]; };
 #endif
 #if BACKWARD
-layout(binding = MASK) readonly buffer RowTerms { float row_terms[]; };  // logsumexp, its rest and delta of each row
-layout(binding = MASK + 1) buffer Scores { VALUE s[]; };
-layout(binding = MASK + 2) buffer Gradients { VALUE t[]; };
+layout(binding = MASK) readonly buffer Saved { float saved[]; };  // results, then the logsumexp and its rest of each row
+layout(binding = MASK + 1) readonly buffer SavedGradients { float g[]; };  // of the results and logsumexps
+layout(binding = MASK + 2) buffer Scores { VALUE s[]; };
+layout(binding = MASK + 3) buffer Gradients { VALUE t[]; };
+const uint BLOCK = 64;  // products that are added up apart, so that long sums keep their digits
 #else
 layout(binding = MASK) buffer Scores { VALUE s[]; };
 layout(binding = MASK + 1) writeonly buffer RowTerms { float row_terms[]; };
 #endif
 layout(push_constant) uniform Push {
     uint rows, queries, keys, first;  // first: index of the first row in all batches
-    uint logsumexp_offset, rest_offset, delta_offset, causal;
+    uint logsumexp_offset, rest_offset, causal;
     float scale;
     uint mask_offset, mask_repeats, mask_count, mask_batch_stride, mask_row_stride, mask_column_stride;
+#if BACKWARD
+    uint columns, result_offset, gradient_offset, logsumexp_gradient_offset;
+#endif
 } p;
+
+#if BACKWARD
+// The product of a row's result and its gradient, less the gradient of the row's logsumexp.
+float delta_of(uint row) {
+    const uint result = p.result_offset + row * p.columns;
+    const uint gradient = p.gradient_offset + row * p.columns;
+    float sum = 0.0;
+    for (uint first = 0; first < p.columns; first += BLOCK) {
+        float block = 0.0;
+        const uint last = min(first + BLOCK, p.columns);
+        for (uint c = first; c < last; ++c) block += saved[result + c] * g[gradient + c];
+        sum += block;
+    }
+    return sum - g[p.logsumexp_gradient_offset + row];
+}
+#endif
 
 #if MASK
 uint mask_start;
@@ -79,9 +101,9 @@ void main() {
         // A causal query attends to no key behind `end`.
         const uint end = p.causal != 0 ? min(length, i / WIDTH + 1) : length;
 #if BACKWARD
-        const float logsumexp = row_terms[p.logsumexp_offset + global_row];
-        const float rest = row_terms[p.rest_offset + global_row];
-        const float delta = row_terms[p.delta_offset + global_row];
+        const float logsumexp = saved[p.logsumexp_offset + global_row];
+        const float rest = saved[p.rest_offset + global_row];
+        const float delta = delta_of(global_row);
         const bool masked = logsumexp == -infinity();  // all keys were masked
         for (uint c = 0; c < end; ++c) {
             const uint element = start + c;

@@ -347,16 +347,14 @@ def _run_backward(
     with tape.gradients(False):
         if saved is None:
             saved = flash_attention(query, key, value, mask, scale=scale, causal=causal, repeats=repeats)
+        if features and columns and materialized.applies(out.device, queries, keys):
+            operands = (contiguous(t) for t in (grad, saved, query, key, value))
+            materialized.backward(out, *operands, m, float(scale), causal, _mask_push(m, repeats))
+            return
         rows = (batch, queries, 1)
         result, logsumexp, rest = split_flat(saved, (batch, queries, columns), rows, rows)
         grad_result, grad_logsumexp = split_flat(grad, (batch, queries, columns), rows)
         delta = sum(mul(grad_result, result), 2, keepdim=True) - grad_logsumexp
-        if features and columns and materialized.applies(out.device, queries, keys):
-            g, q, k, v = (contiguous(t) for t in (grad_result, query, key, value))
-            row_terms, _ = _concatenate_flat(logsumexp, rest, delta)
-            mask_push = _mask_push(m, repeats)
-            materialized.backward(out, g, q, k, v, row_terms, m, float(scale), causal, mask_push)
-            return
         check_rounds(out.device, _rounds(max(queries, keys), features, columns, max(features, columns)))
         joined, offsets = _concatenate_flat(query, key, value, grad_result, logsumexp, rest, delta)
     for operand, width in enumerate((features, features, columns)):  # query, key, value

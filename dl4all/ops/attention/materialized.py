@@ -59,7 +59,7 @@ def forward(
         _compute_scores(scores, q, k, first, count)
         push = pack(
             count * queries, queries, keys, first * queries, batch * queries * columns,
-            batch * queries * (columns + 1), 0, int(causal), scale, *mask_push,
+            batch * queries * (columns + 1), int(causal), scale, *mask_push,
         )  # fmt: skip
         operands = (scores, out) if mask is None else (mask, scores, out)
         code = WEIGHTS[False, mask is not None, keys % 4 == 0]
@@ -74,11 +74,11 @@ def forward(
 
 def backward(
     out: TensorBase,
-    g: TensorBase,
+    grad: TensorBase,
+    saved: TensorBase,
     q: TensorBase,
     k: TensorBase,
     v: TensorBase,
-    row_terms: TensorBase,
     mask: TensorBase | None,
     scale: float,
     causal: bool,
@@ -88,16 +88,16 @@ def backward(
 
     Args:
         out: the three gradients, concatenated.
-        g: the gradient of the results.
-        q, k, v: the operands, contiguous as `g` is.
-        row_terms: the logsumexp of each row of scores, what rounding took from it, and what is subtracted
-            from the gradients of the row's weights.
+        grad: the gradients of what :func:`forward` computes, as it fills them in.
+        saved: what :func:`forward` has computed.
+        q, k, v: the operands, contiguous as all others are.
         mask, scale, causal: as in the op.
         mask_push: the mask's push constants.
     """
     (batch, queries, features), (keys, columns) = q.shape, v.shape[1:]
     k_offset = batch * queries * features
     v_offset = k_offset + batch * keys * features
+    results = batch * queries * columns
     weights: TensorBase | None = None
     for first, count in _batch_chunks(batch, queries, keys):
         if weights is None:
@@ -105,17 +105,17 @@ def backward(
         _compute_scores(weights, q, k, first, count)
         product = GemmProblem(
             m=queries, n=keys, k=columns, lda=columns, ldb=columns, ldc=keys,
-            a_offset=g.offset + first * queries * columns, b_offset=v.offset + first * keys * columns,
+            a_offset=grad.offset + first * queries * columns, b_offset=v.offset + first * keys * columns,
             batch=count, a_step=queries * columns, b_step=keys * columns, c_step=queries * keys,
         transpose_b=True,
         )  # fmt: skip
-        gemm(grad_scores, g, v, None, product)
-        offset = row_terms.offset
+        gemm(grad_scores, grad, v, None, product)
         push = pack(
-            count * queries, queries, keys, first * queries, offset, offset + batch * queries,
-            offset + 2 * batch * queries, int(causal), scale, *mask_push,
+            count * queries, queries, keys, first * queries, saved.offset + results,
+            saved.offset + results + batch * queries, int(causal), scale, *mask_push,
+            columns, saved.offset, grad.offset, grad.offset + results,
         )  # fmt: skip
-        operands: tuple[TensorBase, ...] = (row_terms, weights, grad_scores)
+        operands: tuple[TensorBase, ...] = (saved, grad, weights, grad_scores)
         if mask is not None:
             operands = (mask, *operands)
         code = WEIGHTS[True, mask is not None, keys % 4 == 0]
@@ -128,7 +128,7 @@ def backward(
         gemm(out, grad_scores, k, None, product)
         for offset, factor, other, width in (
             (k_offset, grad_scores, q, features),
-            (v_offset, weights, g, columns),
+            (v_offset, weights, grad, columns),
         ):
             product = GemmProblem(
                 m=keys, n=width, k=queries, lda=keys, ldb=width, ldc=width,

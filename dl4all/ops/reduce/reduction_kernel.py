@@ -36,6 +36,7 @@ RANK = 4  # the most axes, after merging, that the kernel keeps, and that it red
 BUSY_WORKGROUPS = 512  # that keep any device busy
 MAX_STEPS_OF_LEAST_GROUP = 8  # of an invocation; longer sums are worth a larger workgroup
 MIN_STEPS_PER_SLICE = 64  # of an invocation; shorter slices are not worth a workgroup
+MIN_SOFTWARE_STEPS_PER_SLICE = 512  # On processors a second launch takes longer than these.
 # Words of 32 bits, where there are more than one.
 STATE_WORDS = {"MOMENTS": 3, "WIDE_MOMENTS": 5, "ARGMAX": 2, "ARGMIN": 2, "LOGSUMEXP": 2}
 
@@ -184,7 +185,9 @@ class Reduction:
         step = workgroup // lanes  # elements, or vec4s, that are read at once
         tiles = ceil_div(outputs, lanes)
         steps = ceil_div(size, step) * width
-        slices = max(1, min(ceil_div(BUSY_WORKGROUPS, tiles), steps // MIN_STEPS_PER_SLICE))
+        software = out.device.info.type == "software"
+        least = MIN_SOFTWARE_STEPS_PER_SLICE if software else MIN_STEPS_PER_SLICE
+        slices = max(1, min(ceil_div(BUSY_WORKGROUPS, tiles), steps // least))
         slice = ceil_div(ceil_div(size, slices), step) * step
         slices = ceil_div(size, slice) if size else 1
         rank = len(layout.sizes) if len(layout.sizes) == 1 else RANK

@@ -72,7 +72,7 @@ def conv(
         ((1, 128, 128, 28), "winograd4"),
         ((1, 512, 512, 7), "winograd2"),
         ((8, 512, 512, 7), "winograd4"),
-        ((1, 3, 64, 56), "im2col"),
+        ((1, 3, 64, 56), "direct"),
         ((1, 32, 32, 5), "direct"),
         ((64, 1, 16, 28), "direct"),
         ((8, 8, 16, 28), "direct"),
@@ -80,6 +80,14 @@ def conv(
 )
 def test_choice_on_llvmpipe_follows_measurements(sizes: tuple[int, int, int, int], expected: str) -> None:
     assert default(SOFTWARE, conv(*sizes), "forward") == expected
+
+
+@pytest.mark.parametrize("images", [1, 8])
+def test_the_stem_of_a_resnet_needs_no_columns_on_llvmpipe(images: int) -> None:
+    """Its wide rows are read once for 16 filters; deeper layers have too many channels."""
+    assert default(SOFTWARE, conv(images, 3, 64, 224, 7, stride=2, padding=3), "forward") == "direct"
+    assert default(SOFTWARE, conv(images, 64, 128, 56, stride=2), "forward") == "im2col"
+    assert default(SOFTWARE, conv(images, 64, 128, 56, 1, stride=2, padding=0), "forward") == "im2col"
 
 
 @pytest.mark.parametrize("info", [SOFTWARE, DISCRETE], ids=["software", "discrete"])
