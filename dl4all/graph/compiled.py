@@ -65,7 +65,9 @@ class Compiled(Wrapper, Generic[P, T]):
         self.mode = mode
         self._optimize = optimize
         self.specializations: dict[Hashable, list[Specialization]] = {}
-        self._traces: dict[Hashable, tuple[int, Identity | None]] = {}  # how many, and what the last one was
+        self._traces: dict[
+            tuple[Hashable, Hashable], tuple[int, Identity | None]
+        ] = {}  # how many, and what the last one was
         self._given_up: dict[Hashable, str] = {}
         self._warned: set[str] = set()
         self._lock = fork.rlock()
@@ -125,7 +127,7 @@ class Compiled(Wrapper, Generic[P, T]):
         device = next((t.device for t in (*tensors, *guards.tensors)), None)
         if device is None or device.simulated is not None:
             return self._function(*args, **kwargs)
-        first = key not in self._traces
+        first = all(kind != key for kind, _ in self._traces)
         with self._measures(device, first):
             return self._trace_on(device, key, args, kwargs, tensors, guards)
 
@@ -169,19 +171,21 @@ class Compiled(Wrapper, Generic[P, T]):
         except Untraceable as problem:
             self._give_up(key, str(problem))
             return result
-        count, before = self._traces.pop(key, (0, None))
+        # A call that adds to gradients is another one than that which makes them, and they may take turns.
+        pending = key, state.have_gradients
+        count, before = self._traces.pop(pending, (0, None))
         while len(self._traces) >= MOST_PENDING:
             self._traces.pop(next(iter(self._traces)))
-        self._traces[key] = count + 1, found.identity
         if before is not None and before == found.identity and not found.change:
             self._specialize(key, found)
-        elif count + 1 >= MOST_TRACES:
+            return result
+        self._traces[pending] = count + 1, found.identity
+        if count + 1 >= MOST_TRACES:
             what = f"changes {found.change}" if found.change else "does something else in each call"
             self._give_up(key, what)
         return result
 
     def _specialize(self, key: Hashable, found: Traced) -> None:
-        self._traces.pop(key)
         if sum(map(len, self.specializations.values())) >= MOST_SPECIALIZATIONS:
             self._give_up(key, f"was called in {MOST_SPECIALIZATIONS} ways already, which stay compiled")
             return
@@ -196,7 +200,7 @@ class Compiled(Wrapper, Generic[P, T]):
         self.specializations.setdefault(key, []).insert(0, made)
 
     def _give_up(self, key: Hashable, why: str) -> None:
-        self._traces.pop(key, None)
+        self._traces = {kind: found for kind, found in self._traces.items() if kind[0] != key}
         self._given_up[key] = why
         if why not in self._warned:
             self._warned.add(why)
