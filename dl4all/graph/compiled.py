@@ -65,9 +65,8 @@ class Compiled(Wrapper, Generic[P, T]):
         self.mode = mode
         self._optimize = optimize
         self.specializations: dict[Hashable, list[Specialization]] = {}
-        self._traces: dict[
-            tuple[Hashable, Hashable], tuple[int, Identity | None]
-        ] = {}  # how many, and what the last one was
+        # By kind of arguments and of gradients before the call: how many there were, and the last one.
+        self._traces: dict[tuple[Hashable, Hashable], tuple[int, Identity | None]] = {}
         self._given_up: dict[Hashable, str] = {}
         self._warned: set[str] = set()
         self._lock = fork.rlock()
