@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from dl4all.cli.bench import bench
 from dl4all.cli.devices import devices
 from dl4all.cli.doctor import doctor
 from dl4all.cli.place import place
@@ -20,6 +21,7 @@ def cli() -> None:
     """Deep learning on any GPU."""
 
 
+cli.add_command(bench)
 cli.add_command(devices)
 cli.add_command(doctor)
 cli.add_command(place)

@@ -18,7 +18,7 @@ from dl4all.graph.differentiation import Backward, capture_backward, is_differen
 from dl4all.graph.gradient_state import GradientState, HistoryWatch, gradient
 from dl4all.graph.guards import Guards, Wrapper
 from dl4all.graph.progress import shown_when_long
-from dl4all.graph.specialization import Identity, Specialization, Traced, Untraceable
+from dl4all.graph.specialization import Identity, Optimize, Specialization, Traced, Untraceable, optimized
 from dl4all.graph.structure import flatten
 from dl4all.graph.trace import Tracer, run
 from dl4all.ops.conv.algorithms import preferring_one_kernel
@@ -59,14 +59,14 @@ class Compiled(Wrapper, Generic[P, T]):
     ``parameters()``, ``train()`` and so on.
     """
 
-    def __init__(self, function: Callable[P, T], mode: Mode) -> None:
+    def __init__(self, function: Callable[P, T], mode: Mode, optimize: Optimize = optimized) -> None:
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self.mode = mode
+        self._optimize = optimize
         self.specializations: dict[Hashable, list[Specialization]] = {}
-        self._traces: dict[
-            tuple[Hashable, Hashable], tuple[int, Identity | None]
-        ] = {}  # how many, and what the last one was
+        # By kind of arguments and of gradients before the call: how many there were, and the last one.
+        self._traces: dict[tuple[Hashable, Hashable], tuple[int, Identity | None]] = {}
         self._given_up: dict[Hashable, str] = {}
         self._warned: set[str] = set()
         self._lock = fork.rlock()
@@ -170,7 +170,8 @@ class Compiled(Wrapper, Generic[P, T]):
         except Untraceable as problem:
             self._give_up(key, str(problem))
             return result
-        kind = key, guards.gradients  # calls that find gradients, and calls that find none, may take turns
+        # A call that adds to gradients is another one than that which makes them, and they may take turns.
+        kind = key, state.have_gradients
         count, before = self._traces.pop(kind, (0, None))
         while len(self._traces) >= MOST_PENDING:
             self._traces.pop(next(iter(self._traces)))
@@ -192,7 +193,7 @@ class Compiled(Wrapper, Generic[P, T]):
             return
         try:
             with shown_when_long(f"compiling {self._name()}"):
-                made = Specialization(found)
+                made = Specialization(found, self._optimize)
         except DeviceLostError:
             raise
         except Dl4allError as error:

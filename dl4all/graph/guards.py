@@ -279,11 +279,6 @@ class Guards:
         """The ids of the storages of all tensors that were seen."""
         return frozenset(id(tensor.storage) for tensor in self.tensors)
 
-    @property
-    def gradients(self) -> tuple[Any, ...]:
-        """Which tensors had a gradient."""
-        return tuple(check.flags for check in self.checks if isinstance(check, Memory))
-
     def holds(self) -> bool:
         """Whether everything is as it was; most is compared by identity, without a call for each part."""
         if self._quick is None:

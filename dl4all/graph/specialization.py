@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +29,8 @@ from dl4all.graph.work_identity import work_identity
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler.device import Device
 from dl4all.tensor.tensor import Tensor
+
+Optimize = Callable[[Graph, Device], Graph]
 
 
 class Untraceable(Exception):
@@ -189,9 +191,14 @@ def share_nothing(gradients: Sequence[Any], arguments: Sequence[Any], memory: Co
 
 
 class Specialization:
-    """A compiled graph, and when it may be used."""
+    """A compiled graph, and when it may be used.
 
-    def __init__(self, found: Traced) -> None:
+    Args:
+        found: what was traced.
+        optimize: makes of the traced graph what is run.
+    """
+
+    def __init__(self, found: Traced, optimize: Optimize) -> None:
         tracer = found.tracer
         self.guards = found.guards
         self._conditions = tracer.conditions
@@ -212,7 +219,7 @@ class Specialization:
             )
             given = len(found.given) - len(traced.seeds)
             self._differentiable = DifferentiableCall(
-                make_executable(_optimized(second, tracer.device), tracer.device, memory),
+                make_executable(optimize(second, tracer.device), tracer.device, memory),
                 traced,
                 again,
                 {number: found.inputs[number] for number in second.inputs if number in found.inputs},
@@ -225,7 +232,7 @@ class Specialization:
                 _reached_from(second, seeds, traced.gradients),
             )
             again = again[: traced.first_source]
-        self.graph = _optimized(graph, tracer.device)
+        self.graph = optimize(graph, tracer.device)
         self.executable = make_executable(self.graph, tracer.device, memory)
         self._again = tuple(again)
 
@@ -261,7 +268,7 @@ class Specialization:
         return self._build(outputs)
 
 
-def _optimized(graph: Graph, device: Device) -> Graph:
+def optimized(graph: Graph, device: Device) -> Graph:
     """The graph after all passes, or as programs of op codes where those are faster."""
     compiled = pipeline.run(graph)
     return compiled if device.is_host else with_programs(graph, compiled, device.info)
