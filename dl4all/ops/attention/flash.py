@@ -348,8 +348,9 @@ def _run_backward(
         if saved is None:
             saved = flash_attention(query, key, value, mask, scale=scale, causal=causal, repeats=repeats)
         if features and columns and materialized.applies(out.device, queries, keys):
-            operands = (contiguous(t) for t in (grad, saved, query, key, value))
-            materialized.backward(out, *operands, m, float(scale), causal, _mask_push(m, repeats))
+            flat_grad, flat, q, k, v = (contiguous(t) for t in (grad, saved, query, key, value))
+            mask_push = _mask_push(m, repeats)
+            materialized.backward(out, flat_grad, flat, q, k, v, m, float(scale), causal, mask_push)
             return
         rows = (batch, queries, 1)
         result, logsumexp, rest = split_flat(saved, (batch, queries, columns), rows, rows)
