@@ -20,9 +20,14 @@ layout(binding = 0) readonly buffer Mask { float mask[]; };
 #endif
 #if BACKWARD
 layout(binding = MASK) readonly buffer Saved { float saved[]; };  // results, then the logsumexp and its rest of each row
-layout(binding = MASK + 1) readonly buffer SavedGradients { float g[]; };  // of the results and logsumexps
-layout(binding = MASK + 2) buffer Scores { VALUE s[]; };
-layout(binding = MASK + 3) buffer Gradients { VALUE t[]; };
+#if MASK
+#define g saved  // devices may bind no more than four buffers
+#else
+layout(binding = 1) readonly buffer SavedGradients { float g[]; };  // of the results and logsumexps
+#endif
+layout(binding = 2) buffer Scores { VALUE s[]; };
+layout(binding = 3) buffer Gradients { VALUE t[]; };
+const uint NO_GRADIENT = 0xFFFFFFFF;
 const uint BLOCK = 64;  // products that are added up apart, so that long sums keep their digits
 #else
 layout(binding = MASK) buffer Scores { VALUE s[]; };
@@ -39,7 +44,7 @@ layout(push_constant) uniform Push {
 } p;
 
 #if BACKWARD
-// The product of a row's result and its gradient, less the gradient of the row's logsumexp.
+// The product of a row's result and its gradient, less the gradient of the row's logsumexp, if there is one.
 float delta_of(uint row) {
     const uint result = p.result_offset + row * p.columns;
     const uint gradient = p.gradient_offset + row * p.columns;
@@ -50,7 +55,7 @@ float delta_of(uint row) {
         for (uint c = first; c < last; ++c) block += saved[result + c] * g[gradient + c];
         sum += block;
     }
-    return sum - g[p.logsumexp_gradient_offset + row];
+    return p.logsumexp_gradient_offset == NO_GRADIENT ? sum : sum - g[p.logsumexp_gradient_offset + row];
 }
 #endif
 

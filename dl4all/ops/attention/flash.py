@@ -231,6 +231,13 @@ def split_flat(flat: Any, *shapes: Shape) -> list[Any]:
     return tensors
 
 
+def _split_gradient(grad: Any, shape: Shape) -> tuple[Any, Any]:
+    """The gradients of results of this shape and of their logsumexps; None where `grad` has none of these."""
+    if grad.numel() == math.prod(shape):
+        return reshape(grad, shape), None
+    return tuple(split_flat(grad, shape, (*shape[:2], 1)))
+
+
 @export()
 @op(
     infer=_infer_forward,
@@ -323,9 +330,12 @@ def _infer_backward(
 ) -> Result:
     batch, queries, _, _, columns = _sizes("flash_attention_backward", query, key, value, mask, repeats)
     check_float("flash_attention_backward", grad, query)
-    expected = (batch * queries * (columns + ROW_TERMS),)
-    if grad.shape != expected:
-        raise ShapeError(f"[flash_attention_backward] grad must have shape {expected}, got {grad.shape}")
+    expected = [(batch * queries * (columns + terms),) for terms in (ROW_TERMS, 0)]
+    if grad.shape not in expected:
+        raise ShapeError(
+            f"[flash_attention_backward] grad must have shape {expected[0]}, or {expected[1]} without"
+            f" logsumexps, got {grad.shape}"
+        )
     return (query.numel() + key.numel() + value.numel(),), query.dtype
 
 
@@ -348,13 +358,21 @@ def _run_backward(
         if saved is None:
             saved = flash_attention(query, key, value, mask, scale=scale, causal=causal, repeats=repeats)
         if features and columns and materialized.applies(out.device, queries, keys):
-            operands = (contiguous(t) for t in (grad, saved, query, key, value))
-            materialized.backward(out, *operands, m, float(scale), causal, _mask_push(m, repeats))
+            flat_grad, flat, q, k, v = (contiguous(t) for t in (grad, saved, query, key, value))
+            if (
+                m is not None
+            ):  # then the kernel reads both from one buffer: devices may bind no more than four
+                joined, _ = _concatenate_flat(flat, flat_grad)
+                flat, flat_grad = split_flat(joined, flat.shape, flat_grad.shape)
+            mask_push = _mask_push(m, repeats)
+            materialized.backward(out, flat_grad, flat, q, k, v, m, float(scale), causal, mask_push)
             return
         rows = (batch, queries, 1)
         result, logsumexp, rest = split_flat(saved, (batch, queries, columns), rows, rows)
-        grad_result, grad_logsumexp = split_flat(grad, (batch, queries, columns), rows)
-        delta = sum(mul(grad_result, result), 2, keepdim=True) - grad_logsumexp
+        grad_result, grad_logsumexp = _split_gradient(grad, (batch, queries, columns))
+        delta = sum(mul(grad_result, result), 2, keepdim=True)
+        if grad_logsumexp is not None:
+            delta = delta - grad_logsumexp
         check_rounds(out.device, _rounds(max(queries, keys), features, columns, max(features, columns)))
         joined, offsets = _concatenate_flat(query, key, value, grad_result, logsumexp, rest, delta)
     for operand, width in enumerate((features, features, columns)):  # query, key, value
@@ -379,6 +397,8 @@ def _run_backward(
     examples=(
         example((8,), (1, 2, 2), (1, 2, 2), (1, 2, 2), (1, 1, 2), scale=0.5),
         example((98,), (2, 7, 2), (2, 13, 2), (2, 13, 5), None, scale=0.7),
+        example((70,), (2, 7, 2), (2, 13, 2), (2, 13, 5), None, scale=0.7),
+        example((740,), (4, 5, 37), (4, 7, 37), (4, 7, 37), (2, 5, 7), scale=0.1, repeats=2),
         example((780,), (4, 5, 37), (4, 7, 37), (4, 7, 37), (2, 5, 7), scale=0.1, repeats=2),
         example((308,), (4, 11, 3), (4, 7, 3), (4, 7, 5), (2, 11, 1), scale=0.5),
         example((182,), (2, 13, 3), (2, 11, 3), (2, 11, 5), None, scale=0.5, causal=True),
@@ -405,7 +425,8 @@ def flash_attention_backward(
     """The gradient of :func:`flash_attention`, which computes the scores again.
 
     Args:
-        grad: the gradient of the result, of its shape.
+        grad: the gradient of the result, of its shape, or without those of the logsumexps and their rests,
+            which are then 0.
         query, key, value, mask, scale, causal, repeats: the arguments of :func:`flash_attention`.
         saved: its result; computed again if not given.
 
@@ -431,7 +452,8 @@ def flash_attention_backward(
     g = grad[:count].reshape(batch, queries, value.shape[2])
     logsumexp, rest = result[count:].reshape(ROW_TERMS, batch, queries, 1)
     delta = (g * result[:count].reshape(g.shape)).sum(2, keepdims=True)
-    delta = delta - grad[count:].reshape(ROW_TERMS, *logsumexp.shape)[0]
+    if grad.size > count:
+        delta = delta - grad[count:].reshape(ROW_TERMS, *logsumexp.shape)[0]
     grad_query, grad_key, grad_value = np.zeros_like(query), np.zeros_like(key), np.zeros_like(value)
     factor = np.asarray(scale, dtype)
     for start in range(0, key.shape[1], KEY_BLOCK):
@@ -471,7 +493,7 @@ def _flash_attention_backward_gradient(
     batch, queries, _ = query.shape
     columns = value.shape[2]
     u_q, u_k, u_v = split_flat(u, query.shape, key.shape, value.shape)
-    g, grad_logsumexp = split_flat(grad, (batch, queries, columns), (batch, queries, 1))
+    g, grad_logsumexp = _split_gradient(grad, (batch, queries, columns))
 
     def transposed(tensor: Any) -> Any:
         return transpose(tensor, 1, 2)
@@ -483,7 +505,9 @@ def _flash_attention_backward_gradient(
     bias = score_bias(query, key, mask, causal, repeats)
     weights = softmax(scores if bias is None else scores + bias, 2)
     grad_weights = matmul(g, transposed(value))
-    centered = grad_weights - row_sums(weights * grad_weights) + grad_logsumexp
+    centered = grad_weights - row_sums(weights * grad_weights)
+    if grad_logsumexp is not None:
+        centered = centered + grad_logsumexp
     grad_scores = weights * centered
     # The factor of grad_scores in the sum.
     t = (matmul(u_q, transposed(key)) + matmul(query, transposed(u_k))) * scale
@@ -491,9 +515,12 @@ def _flash_attention_backward_gradient(
     weights_gradient = t * centered - grad_weights * row_sums(t * weights) + matmul(g, transposed(u_v))
     scores_gradient = softmax_backward(weights_gradient, weights, 2)
     g_gradient = matmul(weights, u_v) + matmul(z, value)
-    row_gradient = reshape(row_sums(t * weights), batch * queries)
+    grad_gradient = reshape(g_gradient, g_gradient.numel())
+    if grad_logsumexp is not None:
+        row_gradient = reshape(row_sums(t * weights), batch * queries)
+        grad_gradient = cat([grad_gradient, row_gradient, zero(row_gradient)])
     return (
-        cat([reshape(g_gradient, g_gradient.numel()), row_gradient, zero(row_gradient)]),
+        grad_gradient,
         (matmul(grad_scores, u_k) + matmul(scores_gradient, key)) * scale,
         (matmul(transposed(grad_scores), u_q) + matmul(transposed(scores_gradient), query)) * scale,
         matmul(transposed(z), g),

@@ -23,6 +23,9 @@ MAX_SCORE_BYTES = 2**24
 MAX_KEYS = 2**14
 """An invocation reads a row of scores three times."""
 
+NO_GRADIENT = 2**32 - 1
+"""The offset of the logsumexps' gradients where there are none."""
+
 WEIGHTS = {
     (backward, mask, vec4): shader(
         "attention/flash_weights.comp", BACKWARD=int(backward), MASK=int(mask), VEC4=int(vec4)
@@ -88,10 +91,10 @@ def backward(
 
     Args:
         out: the three gradients, concatenated.
-        grad: the gradients of what :func:`forward` computes, as it fills them in.
+        grad: the gradients of what :func:`forward` computes, as it fills them in, or of the results only.
         saved: what :func:`forward` has computed.
         q, k, v: the operands, contiguous as all others are.
-        mask, scale, causal: as in the op.
+        mask, scale, causal: as in the op; with a mask, `grad` and `saved` are views of one tensor.
         mask_push: the mask's push constants.
     """
     (batch, queries, features), (keys, columns) = q.shape, v.shape[1:]
@@ -113,13 +116,12 @@ def backward(
         push = pack(
             count * queries, queries, keys, first * queries, saved.offset + results,
             saved.offset + results + batch * queries, int(causal), scale, *mask_push,
-            columns, saved.offset, grad.offset, grad.offset + results,
+            columns, saved.offset, grad.offset,
+            grad.offset + results if grad.numel() > results else NO_GRADIENT,
         )  # fmt: skip
-        operands: tuple[TensorBase, ...] = (saved, grad, weights, grad_scores)
-        if mask is not None:
-            operands = (mask, *operands)
+        first_operands = (saved, grad) if mask is None else (mask, saved)
         code = WEIGHTS[True, mask is not None, keys % 4 == 0]
-        run(code, strided_grid(count * queries, WORKGROUP), push, *operands)
+        run(code, strided_grid(count * queries, WORKGROUP), push, *first_operands, weights, grad_scores)
         product = GemmProblem(
             m=queries, n=features, k=keys, lda=keys, ldb=features, ldc=features,
             b_offset=k.offset + first * keys * features, c_offset=first * queries * features,

@@ -9,7 +9,6 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.attention.flash import (
-    ROW_TERMS,
     flash_attention,
     flash_attention_backward,
     score_bias,
@@ -21,9 +20,7 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.logic import where
-from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.linalg.matrix_product import matmul
-from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.memory.views import expand, narrow, reshape, transpose
 from dl4all.ops.random.dropout_functions import dropout
 from dl4all.ops.reduce.softmax_function import softmax
@@ -151,9 +148,7 @@ def _flash(query: Any, key: Any, value: Any, mask: Any, options: dict[str, Any])
     shapes = query.shape, key.shape, value.shape
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        grad_row_terms = new_like(grads[0], (batch * queries * ROW_TERMS,))
-        fill_with(grad_row_terms, 0)
-        g = cat([reshape(grads[0], count), grad_row_terms])
+        g = reshape(grads[0], count)
         q, k, v, result = saved
         return split_flat(flash_attention_backward(g, q, k, v, mask, saved=result, **options), *shapes)
 

@@ -79,11 +79,10 @@ def _fits_weight_gradient(info: DeviceInfo, problem: Problem) -> bool:
 def _cost(info: DeviceInfo, problem: Problem, direction: Direction) -> float:
     if direction == "weight_gradient":
         return _weight_gradient_cost(info, problem) + 2 * COST_PER_LAUNCH
-    per_term, convolution = COST_PER_TERM, problem.flipped
-    if direction == "forward":
-        convolution = problem
-        per_term = SOFTWARE_FORWARD_COST_PER_TERM if info.type == "software" else COST_PER_TERM
-    return _convolution_cost(convolution, per_term) + COST_PER_LAUNCH
+    if direction == "input_gradient":
+        return _convolution_cost(problem.flipped, COST_PER_TERM) + COST_PER_LAUNCH
+    per_term = SOFTWARE_FORWARD_COST_PER_TERM if info.type == "software" else COST_PER_TERM
+    return _convolution_cost(problem, per_term) + COST_PER_LAUNCH
 
 
 def _convolution_cost(problem: Problem, per_term: float) -> float:

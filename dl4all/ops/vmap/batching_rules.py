@@ -192,7 +192,8 @@ def _attention_backward(op: Any, operands: list[Any], arguments: dict[str, Any],
     folded_arguments = {**arguments, "saved": None if saved is None else _fold_flat(saved, levels, numels)}
     folded = (_fold(o, levels) for o in (query, key, value))
     folded_mask = _mask(mask, batch, arguments["repeats"], levels)
-    result = op(_fold_flat(grad, levels, numels), *folded, folded_mask, **folded_arguments)
+    grad_numels = numels if grad.numel() > numels[0] else numels[:1]
+    result = op(_fold_flat(grad, levels, grad_numels), *folded, folded_mask, **folded_arguments)
     return _unfold_flat(result, levels, (query.numel(), key.numel(), value.numel()))
 
 

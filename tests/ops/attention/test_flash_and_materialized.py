@@ -11,6 +11,8 @@ import dl4all as dl
 from dl4all.ops import REGISTRY
 from dl4all.ops.attention import materialized
 from dl4all.ops.core.op import Example
+from dl4all.runtime.null.backend import NullBackend
+from tests.ops.test_on_null import KINDS
 from tests.support.operands import CASES, close, compare, operands_of, reference, strided
 from tests.support.subcases import each
 
@@ -162,3 +164,33 @@ def test_tiles_of_all_sizes(
     found = (y.detach(), *(tensor.grad for tensor in tensors))
     for result, exact in zip(found, expected, strict=True):
         close(result.numpy().astype(np.float64), exact, 2e-5)
+
+
+def test_products_need_no_launches_for_row_terms() -> None:
+    """Five products, and one kernel between them."""
+    device = dl.Device("null:0", NullBackend(*KINDS["shuffle"]))
+    q, k, v, result = (dl.empty(*shape, device=device) for shape in ((2, 7, 4), (2, 8, 4), (2, 8, 4), (84,)))
+    before = device.counters.launches
+    dl.ops.flash_attention_backward(dl.empty(56, device=device), q, k, v, saved=result)
+    assert device.counters.launches - before == 6
+
+
+@pytest.mark.parametrize("products", [False, True], ids=["tiles", "products"])
+def test_gradients_without_those_of_logsumexps(
+    products: bool, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They and their own gradients are those with zeros."""
+    monkeypatch.setattr(materialized, "applies", lambda *_: products)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((2, n, 4)).astype(np.float32) for n in (5, 7, 7, 5)]
+    u = dl.tensor(rng.standard_normal(2 * 19 * 4).astype(np.float32), device=device)
+
+    def computed(zeros: int) -> list[Any]:
+        q, k, v, g = (dl.tensor(a, device=device).requires_grad_() for a in arrays)
+        grad = dl.cat([g.reshape(40), dl.zeros(zeros, device=device)]) if zeros else g.reshape(40)
+        y = dl.ops.flash_attention_backward(grad, q, k, v, None, scale=0.5)
+        (y * u).sum().backward()
+        return [y.detach(), *(tensor.grad for tensor in (q, k, v, g))]
+
+    for short, long in zip(computed(0), computed(20), strict=True):
+        close(short.numpy().astype(np.float64), long.numpy(), 1e-6)
