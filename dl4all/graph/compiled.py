@@ -65,8 +65,9 @@ class Compiled(Wrapper, Generic[P, T]):
         self.mode = mode
         self._optimize = optimize
         self.specializations: dict[Hashable, list[Specialization]] = {}
-        # By kind of arguments and of gradients before the call: how many there were, and the last one.
-        self._traces: dict[tuple[Hashable, Hashable], tuple[int, Identity | None]] = {}
+        self._traces: dict[
+            tuple[Hashable, Hashable], tuple[int, Identity | None]
+        ] = {}  # how many, and what the last one was
         self._given_up: dict[Hashable, str] = {}
         self._warned: set[str] = set()
         self._lock = fork.rlock()
@@ -126,7 +127,7 @@ class Compiled(Wrapper, Generic[P, T]):
         device = next((t.device for t in (*tensors, *guards.tensors)), None)
         if device is None or device.simulated is not None:
             return self._function(*args, **kwargs)
-        first = all(kind != key for kind, _ in self._traces)
+        first = all(kind[0] != key for kind in self._traces)
         with self._measures(device, first):
             return self._trace_on(device, key, args, kwargs, tensors, guards)
 
@@ -170,19 +171,21 @@ class Compiled(Wrapper, Generic[P, T]):
         except Untraceable as problem:
             self._give_up(key, str(problem))
             return result
-        # A call that adds to gradients is another one than that which makes them, and they may take turns.
-        pending = key, state.have_gradients
-        count, before = self._traces.pop(pending, (0, None))
+        kind = key, guards.gradients  # calls that find gradients, and calls that find none, may take turns
+        count, before = self._traces.pop(kind, (0, None))
         while len(self._traces) >= MOST_PENDING:
             self._traces.pop(next(iter(self._traces)))
+        self._traces[kind] = count + 1, found.identity
         if before is not None and before == found.identity and not found.change:
+            self._traces.pop(kind)
             self._specialize(key, found)
-            return result
-        self._traces[pending] = count + 1, found.identity
-        if count + 1 >= MOST_TRACES:
+        elif count + 1 >= MOST_TRACES or self._traces_of(key) >= 2 * MOST_TRACES:
             what = f"changes {found.change}" if found.change else "does something else in each call"
             self._give_up(key, what)
         return result
+
+    def _traces_of(self, key: Hashable) -> int:
+        return sum(count for kind, (count, _) in self._traces.items() if kind[0] == key)
 
     def _specialize(self, key: Hashable, found: Traced) -> None:
         if sum(map(len, self.specializations.values())) >= MOST_SPECIALIZATIONS:
@@ -199,7 +202,8 @@ class Compiled(Wrapper, Generic[P, T]):
         self.specializations.setdefault(key, []).insert(0, made)
 
     def _give_up(self, key: Hashable, why: str) -> None:
-        self._traces = {kind: found for kind, found in self._traces.items() if kind[0] != key}
+        for kind in [kind for kind in self._traces if kind[0] == key]:
+            del self._traces[kind]
         self._given_up[key] = why
         if why not in self._warned:
             self._warned.add(why)
@@ -265,7 +269,8 @@ def compile(function: Callable[P, T], mode: Mode = "default") -> Compiled[P, T]:
     function depends on besides (modules and their modes, options of optimizers, closures, globals) is
     looked at before each replay; where it has changed, the call runs as always and is traced anew. A call
     that cannot be replayed, as it reads elements on the host or changes objects of Python, runs as always
-    after one :class:`CompileWarning` that names the line.
+    after one :class:`CompileWarning` that names the line. Gradients flow from results to arguments and to
+    tensors that the function sees, not from one result to another.
 
     Args:
         function: takes and returns tensors, or tuples, lists and dicts of them, beside plain values.

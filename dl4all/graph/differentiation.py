@@ -130,7 +130,8 @@ def split(
         ),
     )
     inputs = tuple(dict.fromkeys(n for n in (*graph.inputs, *sorted(crossing)) if n in used or n in seeds))
-    kept = results | {v for v in graph.kept - written if graph.buffers[v.buffer].kind in outside}
+    changed = {value for node in second for value in node.writes}
+    kept = results | {v for v in graph.kept & changed if graph.buffers[v.buffer].kind in outside}
     versions = {number: value.version for number, value in last.items()}
     nodes = tuple(_counted_from(node, versions) for node in second)
     backward = replace(

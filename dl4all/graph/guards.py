@@ -279,6 +279,11 @@ class Guards:
         """The ids of the storages of all tensors that were seen."""
         return frozenset(id(tensor.storage) for tensor in self.tensors)
 
+    @property
+    def gradients(self) -> tuple[Any, ...]:
+        """Which tensors had a gradient."""
+        return tuple(check.flags for check in self.checks if isinstance(check, Memory))
+
     def holds(self) -> bool:
         """Whether everything is as it was; most is compared by identity, without a call for each part."""
         if self._quick is None:
@@ -351,8 +356,10 @@ class Guards:
             yield from self._function(where, value)
         elif isinstance(value, (property, staticmethod, classmethod, functools.cached_property)):
             yield from ((where, getattr(value, name, None)) for name in ("fget", "__func__", "func"))
-        elif isinstance(value, (types.ModuleType, types.BuiltinFunctionType)):
-            return  # names of modules are looked up where functions use them
+        elif isinstance(value, types.BuiltinFunctionType):
+            yield where, value.__self__  # what it is a method of
+        elif isinstance(value, types.ModuleType):
+            return  # its names are looked up where functions use them
         elif isinstance(value, type):
             yield from self._class(where, value)
         elif isinstance(value, dict):

@@ -26,6 +26,7 @@ from dl4all.graph.passes import pipeline
 from dl4all.graph.structure import Opaque, rebuilder
 from dl4all.graph.trace import Tracer
 from dl4all.graph.work_identity import work_identity
+from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler.device import Device
 from dl4all.tensor.tensor import Tensor
 
@@ -140,8 +141,10 @@ class Traced:
             raise Untraceable("leaves gradients that can be differentiated again")
         seeds = [] if self.backward is None else self.backward.seeds
         seen = {id(tensor.storage) for tensor in (*guards.tensors, *tensors, *seeds)}
-        own = tracer.device.index_errors.owns
-        if any(id(storage) not in seen and not own(storage) for storage in tracer.outside.values()):
+        device = tracer.device
+        seen.update(id(t.storage) for t in device.tables.values() if isinstance(t, TensorBase))
+        owns = device.index_errors.owns
+        if any(id(storage) not in seen and not owns(storage) for storage in tracer.outside.values()):
             raise Untraceable("uses a tensor that cannot be seen from outside")
         if any(tracer.is_constant(tensor) for tensor in self.outputs):
             raise Untraceable("returns a tensor that was made of Python numbers")

@@ -233,11 +233,13 @@ def _classes(
     emitter: Emitter, node: Node, scores: TensorView, arguments: dict[str, Any]
 ) -> tuple[Register, Register]:
     """Rows of scores, and the one-hot rows of their targets."""
-    [command] = node.commands
     if len(scores.shape) != 3 or scores.shape[2] != 1 or node.operands[-1] is not None:
         raise Unsupported("weights classes, or has them on an axis in the middle")
-    if arguments["label_smoothing"] or not isinstance(command, BoundLaunch):
+    if arguments["label_smoothing"]:
         raise Unsupported("smooths labels")
+    command = node.commands[-1]
+    if len(node.commands) != 1 or not isinstance(command, BoundLaunch):
+        raise Unsupported("takes several kernels")
     if command.launch.shader.path not in INDICES:
         raise Unsupported("is computed by an unknown shader")
     binding = command.bindings[-2]
@@ -262,7 +264,7 @@ def _emit_cross_entropy(emitter: Emitter, node: Node, result: TensorView, argume
 def _emit_cross_entropy_backward(
     emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]
 ) -> None:
-    grad, scores = node.tensors
+    grad, scores = node.tensors[:2]
     rows, hot = _classes(emitter, node, scores, arguments)
     _, powers, total = _scores(emitter, rows)
     share = emitter.emit("div", emitter.temporary(hot.sizes), powers, total)

@@ -58,7 +58,7 @@ def uniform_(input: T, low: float = 0.0, high: float = 1.0, *, generator: Genera
     width = float(high) - float(low)
 
     def on_host(seed: int, offset: int, count: int) -> Any:
-        units = unit_numbers(seed, offset, count, input.dtype)
+        units = unit_numbers(seed, offset, count, np.dtype(dtype))
         return np.minimum(dtype(low) + units * dtype(width), dtype(largest))
 
     def on_device(push: tuple[int, ...], out: TensorBase) -> None:
