@@ -1,0 +1,169 @@
+"""Milliseconds on a device: immediate mode, compiled, and tinygrad's training steps, in turn in one run.
+
+    python benchmarks/compiled.py [--device vulkan:0] [--case resnet18-b1 --case mlp-step ...] [--repeat 10]
+
+Inference of ResNet-18 at 224x224 with batch 1 and 8 and batch norm folded, and the training steps of
+``benchmarks/training.py``. Weights and batches are the same everywhere, and so are the first results, to
+1e-4. For each: the median by the clock, which includes waiting for the device, and the median processor time
+over all threads, which other programs disturb least; a peer in a process of its own has none.
+
+With ``--tinygrad``, tinygrad's WEBGPU device joins in for the steps: a process in the environment of
+``benchmarks/peers``, its whole step captured by TinyJit. ``benchmarks/compiled_cpu.py`` measures the CPU
+beside PyTorch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import dl4all as dl
+from dl4all.graph.compiled import CompileWarning
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks import training
+from benchmarks.peers.child import Child
+
+WARM_UP = 5  # calls, of which the first ones are traced
+PAUSE = 0.04  # seconds between two turns, in which threads that wait for work fall asleep
+TOLERANCE = 1e-4
+Ways = dict[str, Callable[[], Any]]
+
+
+class Times(NamedTuple):
+    """Milliseconds of a call."""
+
+    clock: float
+    processor: float | None
+
+
+def inference(batch: int, device: str, child: Child | None) -> Ways:
+    """ResNet-18 in each way; each returns its scores."""
+    dl.manual_seed(0)
+    net = dl.models.resnet18().eval().fold_batch_norm().to(device)
+    x = np.random.default_rng(0).standard_normal((batch, 3, 224, 224)).astype(np.float32)
+    image = dl.tensor(x, device=device)
+
+    def call(image: dl.Tensor) -> Any:
+        with dl.no_grad():
+            return net(image)
+
+    compiled = dl.compile(call)
+    return {"immediate": lambda: call(image).numpy(), "compiled": lambda: compiled(image).numpy()}
+
+
+def steps(name: str, device: str, child: Child | None) -> Ways:
+    """A training step in each way, each with a network of its own; each returns its loss."""
+    case = training.CASES[name]
+    x, y = case.batch()
+    torch.manual_seed(0)
+    weights = {name: value.detach().numpy().copy() for name, value in case.theirs().state_dict().items()}
+    ways: Ways = {}
+    for way in ("immediate", "compiled"):
+        net = case.ours().train()
+        net.load_state_dict(weights)
+        ways[way] = _step_of(net.to(device), way == "compiled", dl.tensor(x, device=device), y)
+    if child is not None:
+        ways["tinygrad"] = training.asked(child, name, weights)
+    return ways
+
+
+def _step_of(net: Any, compiled: bool, x: Any, labels: Any) -> Callable[[], float]:
+    optimizer = dl.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    y = dl.tensor(labels, device=x.device)
+
+    def take(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = dl.nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    call = dl.compile(take) if compiled else take
+    return lambda: float(call(x, y).item())
+
+
+CASES: dict[str, Callable[[str, Child | None], Ways]] = {
+    "resnet18-b1": functools.partial(inference, 1),
+    "resnet18-b8": functools.partial(inference, 8),
+    **{f"{name}-step": functools.partial(steps, name) for name in training.CASES},
+}
+
+
+def measure(name: str, device: str, repeat: int, child: Child | None) -> dict[str, Times]:
+    """Times by way.
+
+    Raises:
+        SystemExit: the ways do not compute the same.
+    """
+    ways = CASES[name](device, child)
+    first = {way: np.asarray(call()) for way, call in ways.items()}
+    for way, result in first.items():
+        error = np.abs(result - first["immediate"]).max()
+        if error > TOLERANCE * np.abs(first["immediate"]).max():
+            raise SystemExit(f"{name}: {way} is off by {error}")
+    for call in ways.values():
+        for _ in range(WARM_UP):
+            call()
+    samples: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    for _ in range(repeat):
+        for way, call in ways.items():
+            time.sleep(PAUSE)
+            processor, clock = time.process_time(), time.perf_counter()
+            call()
+            clock, processor = time.perf_counter() - clock, time.process_time() - processor
+            samples[way].append((clock * 1e3, processor * 1e3))
+    medians = {way: tuple(map(statistics.median, zip(*taken, strict=True))) for way, taken in samples.items()}
+    return {
+        way: Times(clock, None if way == "tinygrad" else processor)
+        for way, (clock, processor) in medians.items()
+    }
+
+
+@click.command()
+@click.option("--device", default="vulkan:0", show_default=True)
+@click.option("--case", "cases", multiple=True, type=click.Choice(list(CASES)), help="all by default")
+@click.option("--tinygrad", "with_tinygrad", is_flag=True, help="Measure tinygrad's training steps, too.")
+@click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True)
+@click.option("--json", "as_json", is_flag=True)
+def main(device: str, cases: tuple[str, ...], with_tinygrad: bool, repeat: int, as_json: bool) -> None:
+    warnings.simplefilter("error", CompileWarning)  # what is measured as compiled is compiled
+    with contextlib.ExitStack() as stack:
+        child = stack.enter_context(Child("tinygrad", module="tinygrad_steps")) if with_tinygrad else None
+        found = {name: measure(name, device, repeat, child) for name in cases or CASES}
+    if as_json:
+        click.echo(json.dumps({name: {w: t._asdict() for w, t in ts.items()} for name, ts in found.items()}))
+        return
+    table = Table(title=f"ms by the clock (of processor time) on {dl.device(device).info.hardware}")
+    ways = ("immediate", "compiled", "tinygrad") if with_tinygrad else ("immediate", "compiled")
+    for heading in ("", *ways, *(f"compiled / {way}" for way in ways if way != "compiled")):
+        table.add_column(heading, justify="right")
+    for name, times in found.items():
+        cells = [_shown(times[way]) if way in times else "" for way in ways]
+        others = [way for way in ways if way != "compiled"]
+        ratios = [f"{times['compiled'].clock / times[w].clock:.2f}" if w in times else "" for w in others]
+        table.add_row(name, *cells, *ratios)
+    Console().print(table)
+
+
+def _shown(times: Times) -> str:
+    return f"{times.clock:.1f}" + ("" if times.processor is None else f" ({times.processor:.1f})")
+
+
+if __name__ == "__main__":
+    main()
