@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import dl4all
+from dl4all.graph.op_codes.interpreter import INTERPRETERS
 from dl4all.ops import all_shaders
 from tests.runtime.test_plugins import SUITE, TOY, write_distribution
 

@@ -22,6 +22,11 @@ class GradientState:
     def __init__(self, tensors: Iterable[Any]) -> None:
         self._before = [(tensor, _node(tensor), gradient(tensor)) for tensor in tensors]
 
+    @property
+    def have_gradients(self) -> tuple[bool, ...]:
+        """Which of the tensors had a gradient."""
+        return tuple(grad is not None for _, _, grad in self._before)
+
     def gradients(self) -> list[tuple[Any, Any]]:
         """The tensors that had a gradient, each with it."""
         return [(tensor, grad) for tensor, _, grad in self._before if grad is not None]
