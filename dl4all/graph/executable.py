@@ -9,6 +9,7 @@ commands run one by one.
 from __future__ import annotations
 
 import math
+import weakref
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -185,6 +186,7 @@ class Executable:
         self._regions = {key: storage.span for key, storage in regions.items()}
         if self.device.replays and self._commands:
             self._recording = self.device.record(self._commands, self._templates)
+            weakref.finalize(self, self.device.retire, self._recording).atexit = False
 
     def _dispatches(
         self, command: Any, memory: Mapping[int, Storage]
