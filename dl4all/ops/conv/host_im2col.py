@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,14 @@ def forward(
     """The convolution of images (N, C, ...) with filters (F, C / groups, ...), in `out` if given."""
     images, filters, out_size = len(x), len(w), win.output_size(x.shape[2:])
     result: NDArray = np.empty((images, filters, *out_size), x.dtype) if out is None else out
+    if 0 in result.shape:
+        return result
     matrix = w.reshape(groups, filters // groups, math.prod(w.shape[1:]))
     products = result.reshape(images, groups, filters // groups, math.prod(out_size))
     if win.is_pointwise:
-        np.matmul(matrix, x.reshape(images, groups, matrix.shape[2], -1), out=products)
+        np.matmul(matrix, x.reshape(images, groups, matrix.shape[2], math.prod(out_size)), out=products)
         return result
+    win = _within(win, win.padded_size(x.shape[2:]))
     phases = _phases(x, win, scratch)
     pixels = math.prod(out_size[1:])  # of a row of results
     rows_at_a_time = max(1, BLOCK_BYTES // max(1, groups * matrix.shape[2] * pixels * x.itemsize))
@@ -43,6 +47,15 @@ def forward(
             matrices = columns.reshape(groups, matrix.shape[2], count * pixels)
             np.matmul(matrix, matrices, out=products[image, ..., first * pixels : (first + count) * pixels])
     return result
+
+
+def _within(win: Window, size: Shape) -> Window:
+    """A window with the same places on padded images of this size, without steps beyond them."""
+    return replace(
+        win,
+        stride=tuple(map(min, win.stride, size)),
+        dilation=tuple(d if k > 1 else 1 for d, k in zip(win.dilation, win.kernel, strict=True)),
+    )
 
 
 def _phases(x: NDArray, win: Window, scratch: Scratch) -> NDArray:

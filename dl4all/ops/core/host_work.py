@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
 from dl4all.scheduler import capture
 
 NDArray = npt.NDArray[Any]
@@ -158,7 +158,7 @@ def host_work(
     tensors = (*reads, *writes)
     if capture.active is not None and _captured(capture.active, name, function, tensors, len(reads), numbers):
         return
-    arrays = [tensor.host_array() for tensor in tensors]
+    arrays = list(map(host_array, tensors))
     with np.errstate(all="ignore"):
         function(*arrays, *numbers)
 

@@ -121,18 +121,11 @@ class TensorBase:
         if self.device.is_host:
             if capture.active is not None:
                 capture.active.read(self.device)
-            return self.host_array()
+            return host_array(self)
         start, stop = self.byte_range()
         data = np.empty(stop - start, np.uint8)
         self.device.download(self.storage, data, start)
         return self.strided(start)(data)
-
-    def host_array(self) -> npt.NDArray[Any]:
-        """The elements of a tensor on the CPU, in its own memory; for work that captures are told of."""
-        if 0 in self.shape:
-            return np.empty(self.shape, self.dtype)
-        self.storage.settle()
-        return self.strided()(self.storage.buffer.data)
 
     def byte_range(self) -> tuple[int, int]:
         """The first byte of the storage that the elements lie in, at the start of a word, and the end."""
@@ -152,6 +145,14 @@ class TensorBase:
             offset=self.offset * itemsize - start,
             strides=tuple(stride * itemsize for stride in self.strides),
         )
+
+
+def host_array(tensor: TensorBase) -> npt.NDArray[Any]:
+    """The elements of a tensor on the CPU, in its own memory; for work that captures are told of."""
+    if 0 in tensor.shape:
+        return np.empty(tensor.shape, tensor.dtype)
+    tensor.storage.settle()
+    return tensor.strided()(tensor.storage.buffer.data)
 
 
 def check_repeated(name: str, *operands: Any) -> None:
