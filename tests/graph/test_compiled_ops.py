@@ -40,7 +40,15 @@ def _results(op: Op[...], case: Example, layout: str, device: str, *, compiled: 
     return found
 
 
-@each_example("layout", LAYOUTS, most=2)
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param("vulkan:0", marks=pytest.mark.vulkan),
+        pytest.param("kompute:0", marks=[pytest.mark.vulkan, pytest.mark.full]),
+    ],
+)
+@each_example("layout", LAYOUTS, most=1)
 def test_a_compiled_op(op: Op[...], case: Example, layout: str, device: str) -> None:
     try:
         plain = _results(op, case, layout, device, compiled=False)
