@@ -181,7 +181,7 @@ def main(
         others = [way for way in ways if way != "compiled"]
         ratios = [f"{times['compiled'].clock / times[w].clock:.2f}" if w in times else "" for w in others]
         table.add_row(name, *cells, *ratios)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 190).print(table)
 
 
 def _shown(times: Times) -> str:

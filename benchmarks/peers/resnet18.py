@@ -13,18 +13,21 @@ import base64
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from benchmarks.peers.cases import Array
 from benchmarks.peers.serve import converse
 
-if TYPE_CHECKING:  # a peer's environment has none of what dl4all needs
-    from benchmarks.peers.child import Child
-
 Weights = dict[str, Array]
 CLASSES = 1000
+
+
+class Answering(Protocol):
+    """A peer's process, seen from here; its own environment has nothing of what starts it."""
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]: ...
 
 
 def blocks() -> Iterator[tuple[str, int]]:
@@ -34,7 +37,7 @@ def blocks() -> Iterator[tuple[str, int]]:
         yield f"layer{layer}.1", 1
 
 
-def asked(child: Child, weights: Weights, images: Array) -> Callable[[], Array]:
+def asked(child: Answering, weights: Weights, images: Array) -> Callable[[], Array]:
     """A function that has a peer compute the scores; the question and its answer take microseconds."""
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "network.npz")
