@@ -92,6 +92,7 @@ class Device:
         self.asynchronous = backend.capabilities.asynchronous  # copies may run beside commands
         self._beside = TransferStreams(name, backend, self.pool, self._lock)
         self.pool.caches.append(self._beside.staging.clear)
+        self._retired: deque[Recording] = deque()
         self._copies: deque[Task] = deque()  # to and from other devices, by threads
         devices.add(self)
 
@@ -273,7 +274,18 @@ class Device:
             changing: the numbers of those of which replays may change spans and push constants.
         """
         with self._lock:
+            if self._retired:
+                self._stream.synchronize()  # they may still run
+                while self._retired:
+                    self._retired.popleft().free()
             return self._backend.record(commands, frozenset(changing))
+
+    def retire(self, recording: Recording) -> None:
+        """Release a recording that is not replayed any more, before the next one is made.
+
+        Garbage collection may call this at any point of another call: it takes no lock.
+        """
+        self._retired.append(recording)
 
     def replay(self, recording: Recording, changes: Mapping[int, Dispatch]) -> None:
         """Run what was recorded, with some dispatches replaced, as one submission where the backend can."""

@@ -251,8 +251,9 @@ class DifferentiableCall:
                 for n in self._executable.graph.inputs
             ]
             with self._lock:
-                own = {source: again() for source, again in self._again}
-                results = self._executable(storages, {**numbers, **own})
+                results = self._executable(
+                    storages, lambda: {**numbers, **{source: again() for source, again in self._again}}
+                )
             there = frozenset(i for i, gradient in enumerate(grads) if gradient is not None)
             return [
                 make(results, given) if make is not None and needed and (seeds & there or not seeds) else None

@@ -9,8 +9,9 @@ commands run one by one.
 from __future__ import annotations
 
 import math
+import weakref
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -50,6 +51,9 @@ WORD = np.dtype(np.float32)
 
 Numbers = Mapping[int, Sequence[int | float]]
 """The varying numbers of a call, by source."""
+
+GiveNumbers = Callable[[], Numbers]
+"""Takes the host's part of a call, and gives its varying numbers; called when there is memory for it."""
 
 
 class _Template(NamedTuple):
@@ -133,12 +137,12 @@ class Executable:
         """How many dispatches a call makes."""
         return len(self._commands)
 
-    def __call__(self, inputs: Sequence[Storage], numbers: Numbers) -> dict[int, Storage]:
+    def __call__(self, inputs: Sequence[Storage], numbers: GiveNumbers) -> dict[int, Storage]:
         """Run it.
 
         Args:
             inputs: the memory of the input buffers, in their order.
-            numbers: the varying numbers of this call.
+            numbers: gives the varying numbers of this call.
 
         Returns:
             The memory of results and state, by number of their buffer.
@@ -166,7 +170,7 @@ class Executable:
                 )
         if not self._commands:
             self._prepare(regions, made)
-        self._replay(regions, numbers)
+        self._replay(regions, numbers())
         for storage in self._changes_outside:
             storage.version += 1
         for position in self._changes_inputs:
@@ -185,6 +189,7 @@ class Executable:
         self._regions = {key: storage.span for key, storage in regions.items()}
         if self.device.replays and self._commands:
             self._recording = self.device.record(self._commands, self._templates)
+            weakref.finalize(self, self.device.retire, self._recording).atexit = False
 
     def _dispatches(
         self, command: Any, memory: Mapping[int, Storage]

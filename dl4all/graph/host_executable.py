@@ -18,7 +18,7 @@ import numpy.typing as npt
 from dl4all.allocator.planner import Lifetime, Plan, plan
 from dl4all.allocator.storage import Storage
 from dl4all.graph.blocks import Blocks
-from dl4all.graph.executable import Numbers
+from dl4all.graph.executable import GiveNumbers, Numbers
 from dl4all.graph.graph import Graph
 from dl4all.graph.host_calls import ArrayAt, Call, calls_of, is_contiguous
 from dl4all.graph.host_fusion import fused
@@ -93,12 +93,12 @@ class HostExecutable:
         """How many functions a call runs."""
         return len(self.calls)
 
-    def __call__(self, inputs: Sequence[Storage], numbers: Numbers) -> dict[int, Storage]:
+    def __call__(self, inputs: Sequence[Storage], numbers: GiveNumbers) -> dict[int, Storage]:
         """Run it.
 
         Args:
             inputs: the memory of the input buffers, in their order.
-            numbers: the varying numbers of this call.
+            numbers: gives the varying numbers of this call.
 
         Returns:
             The memory of results and state, by number of their buffer.
@@ -111,7 +111,7 @@ class HostExecutable:
             if number not in self._floating:
                 made[number] = self.device.allocate(self.graph.buffers[number].nbytes, "compiled")
                 self._bind(number, _memory_of(made[number]))
-        self._numbers = numbers
+        self._numbers = numbers()
         counters = self.device.counters
         counters.host_kernels += 1
         try:

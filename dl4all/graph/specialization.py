@@ -16,7 +16,7 @@ from dl4all.graph.differentiation import (
     seeds_of,
     split,
 )
-from dl4all.graph.executable import Executable
+from dl4all.graph.executable import Executable, Numbers
 from dl4all.graph.gradient_state import GradientState, gradient
 from dl4all.graph.graph import BoundLaunch, Graph, HostCall
 from dl4all.graph.guards import Guards
@@ -256,9 +256,14 @@ class Specialization:
         ]
         for owner, _ in targets:  # what nobody else holds goes back before new memory is taken
             owner.grad = None
-        numbers = {source: again() for source, again in enumerate(self._again)}
+        numbers: dict[int, Sequence[int | float]] = {}
+
+        def give_numbers() -> Numbers:
+            numbers.update((source, again()) for source, again in enumerate(self._again))
+            return numbers
+
         inputs = [tensors[self._inputs[number]].storage for number in self.graph.inputs]
-        made = self.executable(inputs, numbers)
+        made = self.executable(inputs, give_numbers)
         for owner, make in targets:
             if make is not None:
                 owner.grad = make(made, tensors)

@@ -341,3 +341,17 @@ def test_threads(device: str) -> None:
     for thread in threads:
         thread.join()
     assert not problems
+
+
+def test_recordings_of_what_is_gone_are_released() -> None:
+    device = dl.device("null:0")
+    x = dl.ones(3, device=device)
+    before = len(device._backend.recordings)  # type: ignore[attr-defined]
+    for shift in range(5):
+        compiled = dl.compile(lambda x, shift=shift: (x * 2 + shift).exp())
+        for _ in range(4):
+            compiled(x)
+        assert compiled.specializations
+        del compiled
+        gc.collect()
+    assert len(device._backend.recordings) <= before + 2  # type: ignore[attr-defined]

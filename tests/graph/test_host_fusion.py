@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -152,6 +153,6 @@ def test_numbers_that_vary_are_those_of_the_call() -> None:
     executable = HostExecutable(graph, dl.device("cpu"), {})
     x = dl.tensor([1.0, 2.0, 3.0], device="cpu")
     for factor in (2.0, 5.0):
-        made = executable([x.storage], {0: (factor,)})
+        made = executable([x.storage], functools.partial(dict, [(0, (factor,))]))
         result = dl.Tensor(made[1], (3,), np.dtype(np.float32), x.device)
         assert result.tolist() == [factor, 2 * factor, 3 * factor]
