@@ -87,7 +87,7 @@ def inference(batch: int, child: Child | None) -> Ways:
     return ways
 
 
-def step(name: str, child: Child | None) -> Ways:
+def steps(name: str, child: Child | None) -> Ways:
     """A training step in each way; each has a model of its own."""
     case = training.CASES[name]
     x, y = case.batch()
@@ -123,7 +123,7 @@ def _step_of(lib: Any, functional: Any, net: Any) -> Callable[[Any, Any], Any]:
 CASES: dict[str, Callable[[Child | None], Ways]] = {
     "resnet18-b1": functools.partial(inference, 1),
     "resnet18-b8": functools.partial(inference, 8),
-    **{f"{name}-step": functools.partial(step, name) for name in training.CASES},
+    **{f"{name}-step": functools.partial(steps, name) for name in training.CASES},
 }
 
 
