@@ -1,15 +1,16 @@
-"""Milliseconds on a device: immediate mode, compiled, and tinygrad's training steps, in turn in one run.
+"""Milliseconds on a device: immediate mode, compiled, and other libraries, in turn in one run.
 
     python benchmarks/compiled.py [--device vulkan:0] [--case resnet18-b1 --case mlp-step ...] [--repeat 10]
 
-Inference of ResNet-18 at 224x224 with batch 1 and 8 and batch norm folded, and the training steps of
-``benchmarks/training.py``. Weights and batches are the same everywhere, and so are the first results, to
-1e-4. For each: the median by the clock, which includes waiting for the device, and the median processor time
-over all threads, which other programs disturb least; a peer in a process of its own has none.
+Inference of ResNet-18 at 224x224 with batch 1 and 8 and batch norm folded, from images to scores as arrays of
+the host, and the training steps of ``benchmarks/training.py``. Weights and batches are the same everywhere,
+and so are the first results, to 1e-4. For each: the median by the clock, which includes waiting for the
+device, and the median processor time over all threads, which other programs disturb least; a peer in a
+process of its own has none.
 
-With ``--tinygrad``, tinygrad's WEBGPU device joins in for the steps: a process in the environment of
-``benchmarks/peers``, its whole step captured by TinyJit. ``benchmarks/compiled_cpu.py`` measures the CPU
-beside PyTorch.
+Peers run on the same device, in the environments of ``benchmarks/peers``. With ``--ncnn``, ncnn joins in for
+inference; its images of a batch go one after the other. With ``--tinygrad``, tinygrad's WEBGPU device joins
+in for the steps, its whole step captured by TinyJit. ``benchmarks/compiled_cpu.py`` measures the CPU.
 """
 
 from __future__ import annotations
@@ -37,12 +38,16 @@ from dl4all.graph.compiled import CompileWarning
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import training
+from benchmarks.peers import resnet18
 from benchmarks.peers.child import Child
+from benchmarks.peers.serve import DEVICE_VARIABLE
 
 WARM_UP = 5  # calls, of which the first ones are traced
 PAUSE = 0.04  # seconds between two turns, in which threads that wait for work fall asleep
 TOLERANCE = 1e-4
+PEERS = {"ncnn": "ncnn_resnet18", "tinygrad": "tinygrad_steps"}  # by way, the module in its environment
 Ways = dict[str, Callable[[], Any]]
+Children = dict[str, Child]
 
 
 class Times(NamedTuple):
@@ -52,22 +57,28 @@ class Times(NamedTuple):
     processor: float | None
 
 
-def inference(batch: int, device: str, child: Child | None) -> Ways:
+def inference(batch: int, device: str, children: Children) -> Ways:
     """ResNet-18 in each way; each returns its scores."""
     dl.manual_seed(0)
     net = dl.models.resnet18().eval().fold_batch_norm().to(device)
     x = np.random.default_rng(0).standard_normal((batch, 3, 224, 224)).astype(np.float32)
-    image = dl.tensor(x, device=device)
+    weights = {name: value.numpy() for name, value in net.state_dict().items()}
 
     def call(image: dl.Tensor) -> Any:
         with dl.no_grad():
             return net(image)
 
     compiled = dl.compile(call)
-    return {"immediate": lambda: call(image).numpy(), "compiled": lambda: compiled(image).numpy()}
+    ways: Ways = {
+        "immediate": lambda: call(dl.tensor(x, device=device)).numpy(),
+        "compiled": lambda: compiled(dl.tensor(x, device=device)).numpy(),
+    }
+    if "ncnn" in children:
+        ways["ncnn"] = resnet18.asked(children["ncnn"], weights, x)
+    return ways
 
 
-def steps(name: str, device: str, child: Child | None) -> Ways:
+def steps(name: str, device: str, children: Children) -> Ways:
     """A training step in each way, each with a network of its own; each returns its loss."""
     case = training.CASES[name]
     x, y = case.batch()
@@ -78,8 +89,8 @@ def steps(name: str, device: str, child: Child | None) -> Ways:
         net = case.ours().train()
         net.load_state_dict(weights)
         ways[way] = _step_of(net.to(device), way == "compiled", dl.tensor(x, device=device), y)
-    if child is not None:
-        ways["tinygrad"] = training.asked(child, name, weights)
+    if "tinygrad" in children:
+        ways["tinygrad"] = training.asked(children["tinygrad"], name, weights)
     return ways
 
 
@@ -98,24 +109,24 @@ def _step_of(net: Any, compiled: bool, x: Any, labels: Any) -> Callable[[], floa
     return lambda: float(call(x, y).item())
 
 
-CASES: dict[str, Callable[[str, Child | None], Ways]] = {
+CASES: dict[str, Callable[[str, Children], Ways]] = {
     "resnet18-b1": functools.partial(inference, 1),
     "resnet18-b8": functools.partial(inference, 8),
     **{f"{name}-step": functools.partial(steps, name) for name in training.CASES},
 }
 
 
-def measure(name: str, device: str, repeat: int, child: Child | None) -> dict[str, Times]:
+def measure(name: str, device: str, repeat: int, children: Children) -> dict[str, Times]:
     """Times by way.
 
     Raises:
         SystemExit: the ways do not compute the same.
     """
-    ways = CASES[name](device, child)
+    ways = CASES[name](device, children)
     first = {way: np.asarray(call()) for way, call in ways.items()}
     for way, result in first.items():
         error = np.abs(result - first["immediate"]).max()
-        if error > TOLERANCE * np.abs(first["immediate"]).max():
+        if not error <= TOLERANCE * np.abs(first["immediate"]).max():
             raise SystemExit(f"{name}: {way} is off by {error}")
     for call in ways.values():
         for _ in range(WARM_UP):
@@ -130,27 +141,39 @@ def measure(name: str, device: str, repeat: int, child: Child | None) -> dict[st
             samples[way].append((clock * 1e3, processor * 1e3))
     medians = {way: tuple(map(statistics.median, zip(*taken, strict=True))) for way, taken in samples.items()}
     return {
-        way: Times(clock, None if way == "tinygrad" else processor)
-        for way, (clock, processor) in medians.items()
+        way: Times(clock, None if way in PEERS else processor) for way, (clock, processor) in medians.items()
     }
 
 
 @click.command()
 @click.option("--device", default="vulkan:0", show_default=True)
 @click.option("--case", "cases", multiple=True, type=click.Choice(list(CASES)), help="all by default")
+@click.option("--ncnn", "with_ncnn", is_flag=True, help="Measure ncnn's inference, too.")
 @click.option("--tinygrad", "with_tinygrad", is_flag=True, help="Measure tinygrad's training steps, too.")
 @click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True)
 @click.option("--json", "as_json", is_flag=True)
-def main(device: str, cases: tuple[str, ...], with_tinygrad: bool, repeat: int, as_json: bool) -> None:
+def main(
+    device: str,
+    cases: tuple[str, ...],
+    with_ncnn: bool,
+    with_tinygrad: bool,
+    repeat: int,
+    as_json: bool,
+) -> None:
     warnings.simplefilter("error", CompileWarning)  # what is measured as compiled is compiled
+    hardware = dl.device(device).info.hardware
+    peers = [name for name, wanted in (("ncnn", with_ncnn), ("tinygrad", with_tinygrad)) if wanted]
     with contextlib.ExitStack() as stack:
-        child = stack.enter_context(Child("tinygrad", module="tinygrad_steps")) if with_tinygrad else None
-        found = {name: measure(name, device, repeat, child) for name in cases or CASES}
+        children = {
+            name: stack.enter_context(Child(name, {DEVICE_VARIABLE: hardware}, module=PEERS[name]))
+            for name in peers
+        }
+        found = {name: measure(name, device, repeat, children) for name in cases or CASES}
     if as_json:
         click.echo(json.dumps({name: {w: t._asdict() for w, t in ts.items()} for name, ts in found.items()}))
         return
-    table = Table(title=f"ms by the clock (of processor time) on {dl.device(device).info.hardware}")
-    ways = ("immediate", "compiled", "tinygrad") if with_tinygrad else ("immediate", "compiled")
+    table = Table(title=f"ms by the clock (of processor time) on {hardware}")
+    ways = ("immediate", "compiled", *peers)
     for heading in ("", *ways, *(f"compiled / {way}" for way in ways if way != "compiled")):
         table.add_column(heading, justify="right")
     for name, times in found.items():
@@ -158,7 +181,7 @@ def main(device: str, cases: tuple[str, ...], with_tinygrad: bool, repeat: int, 
         others = [way for way in ways if way != "compiled"]
         ratios = [f"{times['compiled'].clock / times[w].clock:.2f}" if w in times else "" for w in others]
         table.add_row(name, *cells, *ratios)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 190).print(table)
 
 
 def _shown(times: Times) -> str:

@@ -1,16 +1,21 @@
-"""Milliseconds on the CPU: immediate mode, compiled, and PyTorch eager, in turn in one run.
+"""Milliseconds on the CPU: immediate mode, compiled, PyTorch eager, and ONNX Runtime, in turn in one run.
 
     python benchmarks/compiled_cpu.py [--case resnet18-b1 --case mlp ...] [--repeat 10] [--json]
 
 Inference of ResNet-18 at 224x224 with batch 1 and 8, and the training steps of ``benchmarks/training.py``
 with the loss left where it is. Weights and batches are the same everywhere, and so are the results, to 1e-4.
 For each: the median processor time over all threads, which other programs disturb least, and the median by
-the clock. OMP_NUM_THREADS says how many threads NumPy's OpenBLAS and PyTorch use; with 1 both figures are
-the same where the machine is free.
+the clock. OMP_NUM_THREADS says how many threads NumPy's OpenBLAS, PyTorch and ONNX Runtime use; with 1 both
+figures are the same where the machine is free.
+
+With ``--onnxruntime``, ONNX Runtime joins in for inference: a process in the environment of
+``benchmarks/peers``, batch norm folded into the convolutions. Its processor time is not known here, so the
+ratio to it is by the clock.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import statistics
@@ -32,21 +37,25 @@ import dl4all as dl
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import training
+from benchmarks.peers import resnet18
+from benchmarks.peers.child import Child
 from benchmarks.torch_resnet import ResNet18
 
 WARM_UP = 3  # calls: two are traced, the third is compiled
 PAUSE = 0.04  # seconds between two turns, in which threads that wait for work fall asleep
 WAYS = ("immediate", "compiled", "pytorch")
+PEER = "onnxruntime"
+Ways = dict[str, Callable[[], Any]]
 
 
 class Times(NamedTuple):
     """Milliseconds of a call."""
 
-    processor: float
+    processor: float | None
     clock: float
 
 
-def inference(batch: int) -> dict[str, Callable[[], Any]]:
+def inference(batch: int, child: Child | None) -> Ways:
     """ResNet-18 in each way."""
     x = np.random.default_rng(0).standard_normal((batch, 3, 224, 224)).astype(np.float32)
     torch.manual_seed(0)
@@ -65,17 +74,27 @@ def inference(batch: int) -> dict[str, Callable[[], Any]]:
             return theirs(their_image)
 
     compiled = dl.compile(call)
-    return {"immediate": lambda: call(image), "compiled": lambda: compiled(image), "pytorch": their_call}
+    ways: Ways = {
+        "immediate": lambda: call(image),
+        "compiled": lambda: compiled(image),
+        "pytorch": their_call,
+    }
+    if child is not None:
+        folded = dl.models.resnet18()
+        folded.load_state_dict(ours.state_dict())
+        weights = folded.eval().fold_batch_norm().state_dict()
+        ways[PEER] = resnet18.asked(child, {name: value.numpy() for name, value in weights.items()}, x)
+    return ways
 
 
-def step(name: str) -> dict[str, Callable[[], Any]]:
+def steps(name: str, child: Child | None) -> Ways:
     """A training step in each way; each has a model of its own."""
     case = training.CASES[name]
     x, y = case.batch()
     torch.manual_seed(0)
     theirs = case.theirs().train()
     weights = {name: value.detach().numpy().copy() for name, value in theirs.state_dict().items()}
-    ways: dict[str, Callable[[], Any]] = {}
+    ways: Ways = {}
     for way in WAYS[:2]:
         net = case.ours().train()
         net.load_state_dict(weights)
@@ -101,21 +120,21 @@ def _step_of(lib: Any, functional: Any, net: Any) -> Callable[[Any, Any], Any]:
     return take
 
 
-CASES: dict[str, Callable[[], dict[str, Callable[[], Any]]]] = {
-    "resnet18-b1": lambda: inference(1),
-    "resnet18-b8": lambda: inference(8),
-    **{f"{name}-step": functools.partial(step, name) for name in training.CASES},
+CASES: dict[str, Callable[[Child | None], Ways]] = {
+    "resnet18-b1": functools.partial(inference, 1),
+    "resnet18-b8": functools.partial(inference, 8),
+    **{f"{name}-step": functools.partial(steps, name) for name in training.CASES},
 }
 
 
-def measure(name: str, repeat: int) -> dict[str, Times]:
+def measure(name: str, repeat: int, child: Child | None) -> dict[str, Times]:
     """Times by way.
 
     Raises:
         SystemExit: the ways do not compute the same.
     """
-    ways = CASES[name]()
-    first = {way: np.asarray(call().numpy()) for way, call in ways.items()}
+    ways = CASES[name](child)
+    first = {way: np.asarray(call()) for way, call in ways.items()}
     for way, result in first.items():
         error = np.abs(result - first["pytorch"]).max()
         if error > 1e-4 * np.abs(first["pytorch"]).max():
@@ -123,39 +142,53 @@ def measure(name: str, repeat: int) -> dict[str, Times]:
     for call in ways.values():
         for _ in range(WARM_UP):
             call()
-    samples: dict[str, list[Times]] = {way: [] for way in ways}
+    samples: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for _ in range(repeat):
         for way, call in ways.items():
             time.sleep(PAUSE)
             processor, clock = time.process_time(), time.perf_counter()
             call()
             clock, processor = time.perf_counter() - clock, time.process_time() - processor
-            samples[way].append(Times(processor * 1e3, clock * 1e3))
+            samples[way].append((processor * 1e3, clock * 1e3))
+    medians = {way: tuple(map(statistics.median, zip(*taken, strict=True))) for way, taken in samples.items()}
     return {
-        way: Times(*(statistics.median(times) for times in zip(*found, strict=True)))
-        for way, found in samples.items()
+        way: Times(None if way == PEER else processor, clock) for way, (processor, clock) in medians.items()
     }
 
 
 @click.command()
 @click.option("--case", "cases", multiple=True, type=click.Choice(list(CASES)), help="all by default")
+@click.option("--onnxruntime", "with_peer", is_flag=True, help="Measure ONNX Runtime's inference, too.")
 @click.option("--repeat", default=10, show_default=True)
 @click.option("--json", "as_json", is_flag=True)
-def main(cases: tuple[str, ...], repeat: int, as_json: bool) -> None:
+def main(cases: tuple[str, ...], with_peer: bool, repeat: int, as_json: bool) -> None:
     warnings.simplefilter("error", UserWarning)  # what is measured as compiled is compiled
-    found = {name: measure(name, repeat) for name in cases or CASES}
+    with contextlib.ExitStack() as stack:
+        child = stack.enter_context(Child(PEER, module="onnxruntime_resnet18")) if with_peer else None
+        found = {name: measure(name, repeat, child) for name in cases or CASES}
     if as_json:
         click.echo(json.dumps({name: {w: t._asdict() for w, t in ts.items()} for name, ts in found.items()}))
         return
     table = Table(title="ms of processor time (by the clock)")
-    for heading in ("", *WAYS, "compiled / immediate", "compiled / pytorch"):
+    ways = (*WAYS, PEER) if with_peer else WAYS
+    others = [way for way in ways if way != "compiled"]
+    for heading in ("", *ways, *(f"compiled / {way}" for way in others)):
         table.add_column(heading, justify="right")
     for name, times in found.items():
-        ratios = (
-            f"{times['compiled'].processor / times[way].processor:.2f}" for way in ("immediate", "pytorch")
-        )
-        table.add_row(name, *(f"{t.processor:.1f} ({t.clock:.1f})" for t in times.values()), *ratios)
-    Console().print(table)
+        cells = [_shown(times[way]) if way in times else "" for way in ways]
+        ratios = [_ratio(times["compiled"], times[way]) if way in times else "" for way in others]
+        table.add_row(name, *cells, *ratios)
+    Console(width=None if sys.stdout.isatty() else 190).print(table)
+
+
+def _shown(times: Times) -> str:
+    return ("- " if times.processor is None else f"{times.processor:.1f} ") + f"({times.clock:.1f})"
+
+
+def _ratio(ours: Times, theirs: Times) -> str:
+    if ours.processor is None or theirs.processor is None:
+        return f"{ours.clock / theirs.clock:.2f}"
+    return f"{ours.processor / theirs.processor:.2f}"
 
 
 if __name__ == "__main__":

@@ -6,13 +6,17 @@ import io
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+import dl4all as dl
 from benchmarks.peers import measure as measuring
+from benchmarks.peers import resnet18
 from benchmarks.peers.cases import CASES, TOLERANCE, Case, error, inputs, product
 from benchmarks.peers.check_device import shared_out, ticks_of
 from benchmarks.peers.child import Child, PeerError
@@ -163,6 +167,28 @@ def test_a_dead_peer_starts_again() -> None:
             child.ask({"do": "run"})
         child.prepare(SMALL[0])
         assert child.ask({"do": "run"})["seconds"] > 0
+
+
+def test_weights_and_scores_travel_between_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Callable[[dict[str, Any]], dict[str, object]]] = []
+    monkeypatch.setattr(resnet18, "converse", lambda about, device, answer: answers.append(answer))
+    rng = np.random.default_rng(0)
+    weights = {"fc.weight": rng.standard_normal((resnet18.CLASSES, 6), np.float32)}
+    images = rng.standard_normal((2, 6), np.float32)
+    resnet18.serve_network("matrix", "processor", lambda w, x: lambda: x @ w["fc.weight"].T)
+
+    class Pipe:
+        def ask(self, question: dict[str, Any]) -> Any:
+            return json.loads(json.dumps(answers[0](json.loads(json.dumps(question)))))
+
+    run = resnet18.asked(Pipe(), weights, images)
+    np.testing.assert_array_equal(run(), images @ weights["fc.weight"].T)
+
+
+def test_blocks_are_those_of_the_model() -> None:
+    names = set(dl.models.resnet18(base_channels=2).state_dict())
+    found = [name for name, _ in resnet18.blocks()]
+    assert {f"{name}.conv1.weight" for name in found} == {n for n in names if n.endswith(".conv1.weight")}
 
 
 def test_packages_of_peers_are_pinned() -> None:

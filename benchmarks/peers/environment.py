@@ -33,6 +33,9 @@ PEERS = {
         "iree_peer", requirements=("iree-base-compiler==3.13.0", "iree-base-runtime==3.13.0", "numpy")
     ),
     "tinygrad": Peer("tinygrad_peer", requirements=("tinygrad==0.14.0", "dawn-python==0.3.0", "numpy")),
+    "onnxruntime": Peer(
+        "onnxruntime_peer", requirements=("onnxruntime==1.32.0", "onnx==1.23.2", "numpy"), vulkan=False
+    ),
     "numpy": Peer("numpy_peer", vulkan=False),
     "torch": Peer("torch_peer", vulkan=False),
 }

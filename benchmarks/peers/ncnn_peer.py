@@ -19,6 +19,7 @@ from benchmarks.peers.cases import Array, Case
 from benchmarks.peers.serve import Steps, serve, wanted_device
 
 ncnn: Any = importlib.import_module("ncnn")  # in this peer's environment only
+ALIGNMENT = 16  # bytes, of a channel in ncnn's memory
 
 
 def prepare(case: Case, x: Array, w: Array) -> Steps:
@@ -32,27 +33,37 @@ def prepare(case: Case, x: Array, w: Array) -> Steps:
 
 def network(w: Array, parameters: str) -> Any:
     """One convolution without bias."""
+    layer = f"Convolution c 1 1 x y 0={len(w)} {parameters} 5=0 6={w.size}"
+    weights = bytes(4) + np.ascontiguousarray(w).tobytes()  # tag 0: plain float32
+    return network_of(f"7767517\n2 2\nInput i 0 1 x\n{layer}\n", weights)
+
+
+def network_of(description: str, weights: bytes) -> Any:
+    """A network in ncnn's own format, with all of its work on the wanted device."""
     net = ncnn.Net()
     for name in dir(net.opt):
         if name.startswith(("use_fp16", "use_bf16", "use_int8")):
             setattr(net.opt, name, False)
     net.opt.use_vulkan_compute = True
     net.set_vulkan_device(chosen())
-    layer = f"Convolution c 1 1 x y 0={len(w)} {parameters} 5=0 6={w.size}"
-    check(net.load_param_mem(f"7767517\n2 2\nInput i 0 1 x\n{layer}\n"), "load_param_mem")
+    check(net.load_param_mem(description), "load_param_mem")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "weights.bin")
-        file.write_bytes(bytes(4) + np.ascontiguousarray(w).tobytes())  # tag 0: plain float32
+        file.write_bytes(weights)
         check(net.load_model(str(file)), "load_model")
-    if not net.layers()[1].support_vulkan:
-        raise RuntimeError("ncnn would run this convolution on the processor")
+    elsewhere = {layer.type for layer in net.layers() if not layer.support_vulkan} - {"Input"}
+    if elsewhere:
+        raise RuntimeError(f"ncnn would run {', '.join(sorted(elsewhere))} on the processor")
     return net
 
 
-def compute(net: Any, x: Array) -> Any:
+def compute(net: Any, x: Array, start: str = "x", end: str = "y") -> Any:
+    given = ncnn.Mat(x)
+    if x[0].nbytes % ALIGNMENT:
+        given = given.clone()  # with the gaps between channels that ncnn's kernels count on
     extractor = net.create_extractor()
-    check(extractor.input("x", ncnn.Mat(x)), "input")
-    status, result = extractor.extract("y")
+    check(extractor.input(start, given), "input")
+    status, result = extractor.extract(end)
     check(status, "extract")
     return result
 

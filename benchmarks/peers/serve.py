@@ -46,6 +46,11 @@ def wanted_device(names: list[str]) -> str:
 
 def serve(about: str, device: str, prepare: Callable[[Case, Array, Array], Steps]) -> None:
     """Answer until stdin ends. `prepare` gets a case and its x and w."""
+    converse(about, device, Session(prepare).answer)
+
+
+def converse(about: str, device: str, answer: Callable[[dict[str, Any]], dict[str, object]]) -> None:
+    """Answer questions of any kind until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the libraries print must not come between the answers
 
@@ -53,10 +58,9 @@ def serve(about: str, device: str, prepare: Callable[[Case, Array, Array], Steps
         print(json.dumps(answer), file=answers, flush=True)
 
     say({"about": about, "device": device})
-    session = Session(prepare)
     for line in sys.stdin:
         try:
-            say(session.answer(json.loads(line)))
+            say(answer(json.loads(line)))
         except Exception as problem:  # noqa: BLE001  any failure of a foreign library is a row of the table
             say({"failed": f"{type(problem).__name__}: {problem}"})
 
