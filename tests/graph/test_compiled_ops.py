@@ -47,6 +47,7 @@ def _results(op: Op[...], case: Example, layout: str, device: str, *, compiled: 
         pytest.param("vulkan:0", marks=pytest.mark.vulkan),
         pytest.param("kompute:0", marks=[pytest.mark.vulkan, pytest.mark.full]),
     ],
+    indirect=True,
 )
 @each_example("layout", LAYOUTS, most=1)
 def test_a_compiled_op(op: Op[...], case: Example, layout: str, device: str) -> None:
