@@ -8,6 +8,7 @@ as far as they are not the library's own. The walk leaves a flat list of checks,
 
 from __future__ import annotations
 
+import dis
 import functools
 import io
 import itertools
@@ -403,7 +404,7 @@ class Guards:
         if vars(function):
             yield where, vars(function)
         looked_up = _names(function.__code__)
-        found = dict(self._names_of(function.__globals__, looked_up))
+        found = dict(self._names_of(function.__globals__, _global_names(function.__code__)))
         yield from found.items()
         modules = [value for value in found.values() if _is_users_module(value)]
         modules += [
@@ -446,8 +447,22 @@ def _is_own(value: Any) -> bool:
     return module == "dl4all" or module.startswith(OWN) or top in STANDARD - {"__main__"} or top == "numpy"
 
 
+GLOBAL_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+
+
+def _global_names(code: types.CodeType) -> dict[str, None]:
+    """The globals that code reads, in functions within it, too; names of attributes are no globals."""
+    found = dict.fromkeys(
+        instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in GLOBAL_LOADS
+    )
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found.update(_global_names(constant))
+    return found
+
+
 def _names(code: types.CodeType) -> dict[str, None]:
-    """The names that code looks up, in functions within it, too."""
+    """The names that code looks up, those of attributes and in functions within it, too."""
     found = dict.fromkeys(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

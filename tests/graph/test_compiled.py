@@ -355,3 +355,24 @@ def test_recordings_of_what_is_gone_are_released() -> None:
         del compiled
         gc.collect()
     assert len(device._backend.recordings) <= before + 2  # type: ignore[attr-defined]
+
+
+step = np.zeros(1 << 20)  # a global with the name of a method that the function below calls
+
+
+def test_attributes_are_not_taken_for_globals() -> None:
+    weight = dl.ones(3).requires_grad_()
+    optimizer = dl.optim.SGD([weight], lr=0.5)
+
+    @dl.compile
+    def update(x: dl.Tensor) -> dl.Tensor:
+        optimizer.zero_grad()
+        loss = (weight * x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for _ in range(6):
+        update(dl.ones(3))
+    assert update.specializations
+    assert weight.tolist() == [-2.0] * 3
