@@ -7,6 +7,7 @@ so that only those are written again where something does.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -109,11 +110,13 @@ class VulkanRecording:
         level_of = levels(used)
         pieces: list[list[Step]] = [[]]
         seconds, level = 0.0, 0
+        # No system stops what its own processor computes, so there all commands are one submission.
+        most = math.inf if self._backend.info.type == "software" else SUBMISSION_SECONDS
         for index in sorted(range(len(used)), key=level_of.__getitem__):
             command = self.commands[index]
             depends, level = level_of[index] > level, level_of[index]
             lasts = command.seconds if isinstance(command, Dispatch) else 0.0
-            if pieces[-1] and seconds + lasts > SUBMISSION_SECONDS:
+            if pieces[-1] and seconds + lasts > most:
                 pieces.append([])
                 seconds = 0.0
             seconds += lasts

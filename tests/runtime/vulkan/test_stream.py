@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -200,12 +201,19 @@ def test_a_long_dispatch_is_cut(recorder: Recorder) -> None:
     np.testing.assert_array_equal(out, after(words(0), 3))
 
 
-def test_a_recording_of_long_work_is_cut(recorder: Recorder) -> None:
+@pytest.mark.parametrize(
+    ("kind", "submissions"),
+    [("discrete", 5), ("software", 2)],  # 2 + 2 + 1 + 2 halves; nobody stops a processor, but halves are two
+)
+def test_a_recording_of_long_work_is_cut(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, kind: Any, submissions: int
+) -> None:
+    monkeypatch.setattr(recorder.backend, "info", replace(recorder.backend.info, type=kind))
     command = predicted(step(recorder.program, recorder.a, recorder.b, 3), 0.4)
     recording = recorder.backend.record([command] * 5 + [predicted(command, 2.0)])
     recorder.stream.replay(recording)
     recorder.stream.synchronize()
-    assert recorder.calls("vkQueueSubmit") == 5  # 2 + 2 + 1 + 2 halves
+    assert recorder.calls("vkQueueSubmit") == submissions
     assert recorder.calls("vkCmdDispatchBase") == 1
 
 
