@@ -10,6 +10,7 @@ overrides the file::
     tune = true             # find the fastest kernels while computing; DL4ALL_TUNE=lazy
     fallback = "error"      # what runs on the CPU for want of a kernel raises; DL4ALL_FALLBACK=error
     texel_buffers = true    # vulkan kernels read through texel buffers, or never; DL4ALL_TEXEL_BUFFERS=1
+    torch_fallback = "error"  # the same for tensors of PyTorch on dlall; DL4ALL_TORCH_FALLBACK=error
     checks = "immediate"    # ops wait for indices on a device to check them; DL4ALL_CHECKS=immediate
 """
 
@@ -37,6 +38,7 @@ KNOWN = {  # type of each setting's value, and the type in words
     "tune": (bool, "true or false"),
     "fallback": (str, '"warn", "silent" or "error"'),
     "texel_buffers": (bool, "true or false"),
+    "torch_fallback": (str, '"warn", "silent" or "error"'),
     "checks": (str, '"deferred" or "immediate"'),
 }
 FallbackMode = Literal["warn", "silent", "error"]
@@ -120,6 +122,15 @@ def fallback_setting() -> FallbackMode:
         ConfigError: DL4ALL_FALLBACK or the file has an unusable value.
     """
     return _choice("DL4ALL_FALLBACK", "fallback", "warn", get_args(FallbackMode))
+
+
+def torch_fallback_setting() -> FallbackMode:
+    """What an op of PyTorch does that dl4all cannot compute on its device; ``warn`` by default.
+
+    Raises:
+        ConfigError: DL4ALL_TORCH_FALLBACK or the file has an unusable value.
+    """
+    return _choice("DL4ALL_TORCH_FALLBACK", "torch_fallback", "warn", get_args(FallbackMode))
 
 
 def checks_setting() -> CheckMode:

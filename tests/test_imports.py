@@ -46,6 +46,7 @@ LAYERS = (
     ("dl4all.multi_device",),
     ("dl4all.training",),
     ("dl4all",),  # what people import
+    ("dl4all.torch",),  # what they import beside PyTorch
     ("dl4all.cli",),
     ("dl4all.testing",),  # for the tests of other packages; below it there is only what they build on
 )
@@ -54,7 +55,7 @@ OUTSIDE = {
     "kp": "dl4all.runtime.kompute",
     "vulkan": "dl4all.runtime.vulkan",
     "pytest": "dl4all.testing",  # no dependency of the library
-    "torch": "nothing",
+    "torch": "dl4all.torch",
 }
 
 

@@ -1,0 +1,23 @@
+"""PyTorch on any GPU: a device ``dlall`` for PyTorch's tensors, and a backend for ``torch.compile``.
+
+Importing this module registers both with PyTorch::
+
+    import torch
+    import dl4all.torch
+
+    model = torch.nn.Linear(4, 2).to("dlall")
+    model(torch.randn(3, 4, device="dlall")).sum().backward()
+
+``dlall`` is the device that ``auto`` takes, ``dlall:1`` and so on are the other ones. Everything is Python:
+no extension is compiled. docs/pytorch.md says what runs natively and what falls back to the CPU.
+"""
+
+from __future__ import annotations
+
+from dl4all.torch.fallback import COUNTS as fallbacks
+from dl4all.torch.fallback import set_mode as set_fallback
+from dl4all.torch.setup import setup as _setup
+
+_setup()
+
+__all__ = ["fallbacks", "set_fallback"]

@@ -1,0 +1,7 @@
+"""The kernels of ATen's ops, by family. Importing this package registers all of them."""
+
+from __future__ import annotations
+
+from dl4all.torch.aten import activation, memory, pointwise, views
+
+__all__ = ["activation", "memory", "pointwise", "views"]

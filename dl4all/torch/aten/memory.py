@@ -1,0 +1,143 @@
+"""Allocation, copies, fills, and elements on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dl4all.ops.core.tensor_base import Shape, contiguous_strides
+from dl4all.ops.memory.copy import copy_into, fill_with
+from dl4all.torch import memory
+from dl4all.torch.devices import index_of
+from dl4all.torch.memory import CPU_KEYS, carrier, tensor
+from dl4all.torch.registration import LIBRARY, native
+
+_set_storage = torch.ops.aten.set_.source_Storage_storage_offset._handle.redispatch_boxed
+
+
+def _strides(shape: Shape, memory_format: torch.memory_format | None) -> Shape:
+    """The strides of a new tensor in a memory format."""
+    if memory_format == torch.channels_last and len(shape) == 4:
+        _, c, h, w = shape
+        return (h * w * c, 1, w * c, c)
+    if memory_format == torch.channels_last_3d and len(shape) == 5:
+        _, c, d, h, w = shape
+        return (d * h * w * c, 1, h * w * c, w * c, c)
+    return contiguous_strides(shape)
+
+
+@native("empty.memory_format")
+def empty(
+    size: Sequence[int],
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    shape = tuple(map(int, size))
+    strides = _strides(shape, memory_format)
+    return memory.allocate(shape, dtype or torch.get_default_dtype(), index_of(device), strides)
+
+
+@native("empty_strided")
+def empty_strided(
+    size: Sequence[int],
+    stride: Sequence[int],
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> torch.Tensor:
+    shape, strides = tuple(map(int, size)), tuple(map(int, stride))
+    return memory.allocate(shape, dtype or torch.get_default_dtype(), index_of(device), strides)
+
+
+@native("_copy_from")
+def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """Copy between devices, dtypes and strides; one of the two is on the device."""
+    if source.device.type == "cpu":
+        memory.write(target, source)
+    elif target.device.type == "cpu":
+        target.detach().copy_(memory.download(source))
+    elif source.dtype == target.dtype:
+        copy_into(carrier(target), carrier(source))
+    elif source.dtype in memory.NUMPY_DTYPES and target.dtype in memory.NUMPY_DTYPES:
+        copy_into(tensor(target), tensor(source))
+    else:
+        memory.write(target, memory.download(source))
+    return target
+
+
+# copy_ runs below these keys with their bits still set; without the two lines resolving a conjugate view
+# calls clone, copy_, _copy_from and resolves again, until the stack overflows.
+LIBRARY.impl("_copy_from", torch.library.fallthrough_kernel, "Conjugate")
+LIBRARY.impl("_copy_from", torch.library.fallthrough_kernel, "Negative")
+
+
+@native("_copy_from_and_resize")
+def copy_from_and_resize(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    if target.shape != source.shape:
+        target.resize_(source.shape)
+    result: torch.Tensor = copy_from(source, target)
+    return result
+
+
+@native("_local_scalar_dense")
+def local_scalar_dense(value: torch.Tensor) -> Any:
+    """The only element as a Python number; waits for the device."""
+    return memory.download(value).item()
+
+
+@native("fill_.Scalar")
+def fill(target: torch.Tensor, value: Any) -> torch.Tensor:
+    fill_with(tensor(target), value)
+    return target
+
+
+@native("fill_.Tensor")
+def fill_tensor(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    copy_into(tensor(target), tensor(value.to(target.device)))
+    return target
+
+
+@native("zero_")
+def zero(target: torch.Tensor) -> torch.Tensor:
+    fill_with(carrier(target), 0)
+    return target
+
+
+@native("is_pinned")
+def is_pinned(value: torch.Tensor, device: torch.device | None = None) -> bool:
+    return False
+
+
+@native("record_stream")
+def record_stream(value: torch.Tensor, stream: Any) -> None:
+    """Nothing: dl4all's allocator knows by itself which streams use memory."""
+
+
+@native("resize_")
+def resize(
+    target: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None
+) -> torch.Tensor:
+    """Another shape over the same storage; a longer one gets a new storage with the old elements in front.
+
+    PyTorch's own storage cannot grow from Python, so views of the old one do not see the new elements.
+    """
+    shape = tuple(map(int, size))
+    strides = _strides(shape, memory_format)
+    offset, itemsize = target.storage_offset(), target.dtype.itemsize
+    needed = (offset + memory.extent(shape, strides)) * itemsize if 0 not in shape else 0
+    storage = target.untyped_storage()
+    if needed > storage.nbytes():
+        index, old = int(target.get_device()), storage
+        storage = memory.new_storage(int(needed), index)
+        kept = old.nbytes() // itemsize
+        if kept:
+            source, copy = (memory.over(one, index, target.dtype, (kept,), (1,)) for one in (old, storage))
+            copy_into(carrier(copy), carrier(source))
+    result: torch.Tensor = _set_storage(CPU_KEYS, target, storage, offset, shape, strides)
+    return result

@@ -1,0 +1,19 @@
+"""Registration with PyTorch: the device type, its module ``torch.dlall``, the kernels."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils import backend_registration
+
+from dl4all.torch import fallback
+from dl4all.torch.device_module import DeviceModule
+from dl4all.torch.devices import NAME
+
+_LIBRARY = torch.library.Library("_", "IMPL")
+
+
+def setup() -> None:
+    """Register everything, once for each process."""
+    backend_registration._setup_privateuseone_for_python_backend(NAME, DeviceModule())
+    _LIBRARY.fallback(fallback.on_cpu, "PrivateUse1")
+    import dl4all.torch.aten  # noqa: F401 - registers the kernels
