@@ -35,7 +35,12 @@ NUMPY_DTYPES: dict[torch.dtype, np.dtype[Any]] = {
 }
 """The dtypes that dl4all computes with; tensors of others are bytes to it."""
 TORCH_DTYPES = {own: dtype for dtype, own in NUMPY_DTYPES.items()}
-CARRIERS = {1: np.dtype("uint8"), 2: np.dtype("int16"), 4: np.dtype("int32"), 8: np.dtype("int64")}
+CARRIERS: dict[int, np.dtype[Any]] = {
+    1: np.dtype("uint8"),
+    2: np.dtype("int16"),
+    4: np.dtype("int32"),
+    8: np.dtype("int64"),
+}
 """The dtypes by whose names elements of other dtypes are moved, by their size in bytes."""
 
 BYTE = np.dtype(np.uint8)
