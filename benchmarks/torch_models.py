@@ -188,7 +188,9 @@ def rows(names: tuple[str, ...], device: str) -> Iterator[tuple[str, ...]]:
 
 @click.command()
 @click.option("--model", "names", multiple=True, type=click.Choice(list(CASES)), help="all by default")
-@click.option("--device", default=None, help="what dlall:0 means, such as vulkan:0; by default what auto takes")
+@click.option(
+    "--device", default=None, help="what dlall:0 means, such as vulkan:0; by default what auto takes"
+)
 def main(names: tuple[str, ...], device: str | None) -> None:
     """Compare models on dlall with the CPU's."""
     if device is not None:
