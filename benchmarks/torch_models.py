@@ -1,8 +1,8 @@
 """Models of timm and transformers on ``dlall`` beside PyTorch's CPU: equal results, and what falls back.
 
-Each model is made from its configuration, with random weights and nothing to download, at the least size that keeps
-its structure. It infers once and takes one step of training on both; the table shows the largest difference of
-outputs, gradients and parameters, relative to the largest element, and the ops that fell back to the CPU.
+Each model is made from its configuration, with random weights and nothing to download, at the least size that
+keeps its structure. It infers once and takes one step of training on both; the table shows the largest
+difference of outputs, gradients and parameters, relative to the largest element, and the ops that fell back.
 
     pip install timm transformers torchvision     # beside PyTorch
     python benchmarks/torch_models.py [--model gpt2] [--device vulkan:0]
@@ -23,7 +23,6 @@ from rich.table import Table
 
 LEARNING_RATE = 0.01
 TOKENS = 97  # of vocabularies, a prime
-IMAGE_NET = torch.ops
 
 
 class Case(NamedTuple):
@@ -39,9 +38,8 @@ def _define_torchvision_ops() -> torch.library.Library:
     Its wheel for CUDA does not load beside a PyTorch for the CPU.
     """
     library = torch.library.Library("torchvision", "FRAGMENT")
-    names = "roi_align roi_pool ps_roi_align ps_roi_pool deform_conv2d qnms qroi_align".split()
-    backward = "_roi_align_backward _roi_pool_backward _ps_roi_align_backward _ps_roi_pool_backward".split()
-    for name in ["nms", *names, *backward, "_deform_conv2d_backward"]:
+    forward = ("deform_conv2d", "ps_roi_align", "ps_roi_pool", "roi_align", "roi_pool")
+    for name in ("nms", "qnms", "qroi_align", *forward, *(f"_{name}_backward" for name in forward)):
         library.define(f"{name}(Tensor x) -> Tensor")
     return library
 
@@ -202,7 +200,6 @@ def main(names: tuple[str, ...], device: str | None) -> None:
     table = Table("model", "inference", "gradient", "parameters", "same tokens", "fallbacks", "of")
     for row in rows(names or tuple(CASES), "dlall"):
         table.add_row(*row)
-        Console().print(*row)
     del library
     Console().print(table)
 

@@ -1,7 +1,7 @@
 """Which ATen ops a program uses on ``dlall``: native or fallen back, how often, and the time in each.
 
-:func:`start` puts a clock around every kernel. Each call then waits for the device, so that its time is its own;
-a program takes longer while it is watched.
+:func:`start` puts a clock around every kernel. Each call then waits for the device, so that its time is its
+own; a program takes longer while it is watched.
 """
 
 from __future__ import annotations
