@@ -236,6 +236,21 @@ def test_too_many_kinds_of_arguments_warn_where_the_call_is() -> None:
 
 
 @on_each_device
+def test_an_argument_of_another_device_that_is_only_passed_on(device: str) -> None:
+    other = dl.tensor(np.random.default_rng(3).standard_normal(5).astype(np.float32), device="null:0")
+
+    def story(wrap: Wrap, tensor: Callable[..., dl.Tensor]) -> list[Any]:
+        called, results = wrap(lambda x, y: (x * 3 - 1, y)), []
+        for _ in range(CALLS):
+            result, passed = called(tensor(7), other)
+            assert passed is other
+            results.append(result)
+        return results
+
+    play(story, device)
+
+
+@on_each_device
 def test_arguments_that_are_captured_too(device: str) -> None:
     def story(wrap: Wrap, tensor: Callable[..., dl.Tensor]) -> list[Any]:
         p = tensor(3)
