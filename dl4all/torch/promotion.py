@@ -1,4 +1,6 @@
-"""PyTorch's rule for tensors without axes: their dtype counts only where no tensor with axes is of as high a kind.
+"""PyTorch's rule for the dtypes of tensors without axes.
+
+They count only where no tensor with axes is of as high a kind.
 
 dl4all counts the dtypes of all tensors, and numbers as PyTorch does. What differs is converted here before an
 op sees it (https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc).

@@ -94,6 +94,22 @@ def prelu_backward(grad: Any, input: Any, weight: Any) -> Any:
     return ops.where(positive, grad, ops.mul(grad, weight)), ops.where(positive, 0.0, ops.mul(grad, input))
 
 
+def glu(input: Any, dim: int = -1) -> Any:
+    return ops.glu(input, dim)
+
+
+def glu_backward(grad: Any, input: Any, dim: int) -> Any:
+    """The gradients of both halves, one behind the other along the axis."""
+    axis = dim % len(input.shape)
+    half = input.shape[axis] // 2
+    before = (slice(None),) * axis
+    values, gates = ops.index(input, (*before, slice(half))), ops.index(input, (*before, slice(half, None)))
+    gate = ops.sigmoid(gates)
+    return ops.cat(
+        [ops.mul(grad, gate), ops.mul(grad, ops.mul(values, ops.mul(gate, ops.sub(1.0, gate))))], axis
+    )
+
+
 POINTWISE: dict[str, Callable[..., Any]] = {
     "relu": ops.relu,
     "sigmoid": ops.sigmoid,
@@ -127,12 +143,14 @@ POINTWISE: dict[str, Callable[..., Any]] = {
     "_prelu_kernel": prelu,
 }
 
-SEVERAL_RESULTS: dict[str, Callable[..., Any]] = {
+OF_WHOLE_TENSORS: dict[str, Callable[..., Any]] = {
+    "glu": glu,
+    "glu_backward": glu_backward,
     "log_sigmoid_forward": log_sigmoid_forward,
     "_prelu_kernel_backward": prelu_backward,
 }
 
 for _name, _function in POINTWISE.items():
     declare(_name, _function, pointwise=True)
-for _name, _function in SEVERAL_RESULTS.items():
+for _name, _function in OF_WHOLE_TENSORS.items():
     declare(_name, _function)

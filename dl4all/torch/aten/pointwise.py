@@ -92,13 +92,13 @@ def entropy(input: Any) -> Any:
 def xlog1py(input: Any, other: Any) -> Any:
     """``x log(1 + y)``: 0 where x is 0 and y is not nan."""
     if not isinstance(other, TensorBase):
-        other = math.inf if other == math.inf else other
         if math.isnan(other):
             return ops.mul(input, math.nan)
         logarithm = math.log1p(other) if other > -1 else -math.inf if other == -1 else math.nan
         return ops.where(ops.eq(input, 0), 0.0, ops.mul(input, logarithm))
-    is_zero = ops.logical_and(ops.eq(input, 0), ops.logical_not(ops.isnan(other)))
-    return ops.where(is_zero, 0.0, ops.mul(input, ops.log1p(other)))
+    exponents: Any = other
+    is_zero = ops.logical_and(ops.eq(input, 0), ops.logical_not(ops.isnan(exponents)))
+    return ops.where(is_zero, 0.0, ops.mul(input, ops.log1p(exponents)))
 
 
 def on_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
