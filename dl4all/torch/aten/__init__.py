@@ -2,6 +2,26 @@
 
 from __future__ import annotations
 
-from dl4all.torch.aten import activation, convolution, linalg, memory, pointwise, views
+from dl4all.torch.aten import (
+    activation,
+    convolution,
+    interpolation,
+    linalg,
+    memory,
+    pointwise,
+    pooling,
+    sliding_windows,
+    views,
+)
 
-__all__ = ["activation", "convolution", "linalg", "memory", "pointwise", "views"]
+__all__ = [
+    "activation",
+    "convolution",
+    "interpolation",
+    "linalg",
+    "memory",
+    "pointwise",
+    "pooling",
+    "sliding_windows",
+    "views",
+]
