@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dl4all.torch.aten import activation, memory, pointwise, views
+from dl4all.torch.aten import activation, factories, indexing, joining, memory, pointwise, random, views
 
-__all__ = ["activation", "memory", "pointwise", "views"]
+__all__ = ["activation", "factories", "indexing", "joining", "memory", "pointwise", "random", "views"]
