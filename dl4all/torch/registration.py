@@ -47,9 +47,15 @@ def has_overload(name: str) -> bool:
 
 
 def register(name: str, kernel: Callable[..., Any]) -> None:
-    """Give an overload its kernel; the last registration counts."""
+    """Give an overload its kernel.
+
+    Raises:
+        ValueError: it has one.
+    """
+    if name in KERNELS:
+        raise ValueError(f"[{name}] is registered twice")
     KERNELS[name] = kernel
-    LIBRARY.impl(name, kernel, "PrivateUse1", allow_override=name in KERNELS)
+    LIBRARY.impl(name, kernel, "PrivateUse1")
 
 
 def native(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
