@@ -22,6 +22,9 @@
 #include "math/remainder.glsl"
 #endif
 #include "math/special.glsl"
+#ifdef INT64
+#include "math/int64.glsl"
+#endif
 
 #ifndef A_WORD
 #define A_WORD float
@@ -139,7 +142,7 @@ uint extract_byte(uint word, uint index) {
 // INT64: operands are int64, which the expression sees as ivec2(low word, high word). Numbers are passed as ints.
 #ifdef INT64
 #define SCALAR(type) int
-#define FROM_SCALAR(type, number) type(number, (number) >> 31)
+#define FROM_SCALAR(type, number) type(ivec2(number, (number) >> 31))
 #else
 #define SCALAR(type) type
 #define FROM_SCALAR(type, number) type(number)

@@ -361,6 +361,14 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "fmodf": np.fmod,
     "remainderf": np.remainder,
     "floor_dividef": np.floor_divide,
+    "widened": lambda x: np.asarray(x, np.int64),
+    "is_true": lambda x: np.not_equal(x, 0),
+    "plus": np.add,
+    "minus": np.subtract,
+    "times": np.multiply,
+    "opposite": np.negative,
+    "magnitude": np.abs,
+    "signum": np.sign,
 }
 """What the functions in expressions compute; no expression calls others."""
 

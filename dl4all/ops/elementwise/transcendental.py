@@ -431,7 +431,7 @@ def _exponent_gradient(g: Any, input: Any, other: Any, result: Any) -> Any:
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl="powf(a, b)",
+    glsl=dict.fromkeys(("float32", "int32", "int64"), "powf(a, b)"),
     kinds="iuf",
     domain={"input": (0.2, 3)},
 )

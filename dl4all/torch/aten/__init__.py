@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from dl4all.torch.aten import activation, comparison, memory, pointwise, views
+from dl4all.torch.aten import (
+    activation,
+    comparison,
+    foreach,
+    fused_optimizers,
+    memory,
+    pointwise,
+    views,
+)
 
-__all__ = ["activation", "comparison", "memory", "pointwise", "views"]
+__all__ = ["activation", "comparison", "foreach", "fused_optimizers", "memory", "pointwise", "views"]
