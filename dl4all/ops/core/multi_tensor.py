@@ -25,7 +25,7 @@ from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
 
 Job = tuple[TensorBase, ...]
-"""The tensors of one job, one for each role: contiguous, float32, with as many elements as their roles say."""
+"""The tensors of one job, one for each role: contiguous, float32, as many elements as their roles say."""
 
 ELEMENTS_PER_GROUP = 1024  # computed by a workgroup
 MAX_ROWS = MAX_GRID_SIZE // 2  # large tensors always fit into the grid with more elements per group
