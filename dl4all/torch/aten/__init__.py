@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from dl4all.torch.aten import (
-    activation,
-    comparison,
-    foreach,
-    fused_optimizers,
-    memory,
-    pointwise,
-    views,
-)
+import importlib
+import pkgutil
 
-__all__ = ["activation", "comparison", "foreach", "fused_optimizers", "memory", "pointwise", "views"]
+for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)
