@@ -104,10 +104,20 @@ def _pairs(*lists: Sequence[Any]) -> list[tuple[Any, ...]]:
 # Computing
 
 
+def lies_densely(value: torch.Tensor) -> bool:
+    """Whether a tensor on the device is of float32, not empty, and without gaps in memory."""
+    return (
+        value.dtype == torch.float32
+        and value.device.type == NAME
+        and value.numel() > 0
+        and (value.is_contiguous() or is_dense(value.shape, value.stride()))
+    )
+
+
 def _fits(operands: tuple[Any, ...]) -> bool:
-    """Whether the tensors of a job are of float32, not empty, and lie alike in memory without gaps."""
+    """Whether the tensors of a job are of float32 and lie alike in memory without gaps."""
     first = operands[0]
-    if first.dtype != torch.float32 or not first.numel() or first.device.type != NAME:
+    if not lies_densely(first):
         return False
     shape, strides = first.shape, first.stride()
     for one in operands[1:]:
@@ -121,7 +131,7 @@ def _fits(operands: tuple[Any, ...]) -> bool:
             or one.device != first.device
         ):
             return False
-    return first.is_contiguous() or is_dense(shape, strides)
+    return True
 
 
 def flat(value: torch.Tensor) -> Tensor:
@@ -137,7 +147,7 @@ def _compute(single: Single, jobs: Sequence[Job], in_place: bool) -> list[Any]:
     results: list[Any] = [None] * len(jobs)
     rest, groups = list[int](), dict[Any, list[int]]()
     for at, job in enumerate(jobs):
-        if _fits(job.operands) and job.operands[0].device.index is not None:
+        if _fits(job.operands):
             numbers = tuple(one for one in job.operands if not isinstance(one, torch.Tensor))
             groups.setdefault((job.operands[0].get_device(), numbers, job.number), []).append(at)
         else:
@@ -215,7 +225,7 @@ def multiply_by_tensor(self: Sequence[Any], other: torch.Tensor) -> None:
     """Multiply by one number that lies on the device, as gradient clipping does."""
     rest = list(self)
     if other.device.type == NAME and other.dtype == torch.float32 and not other.dim():
-        fitting = [one for one in rest if one.dtype == torch.float32 and one.numel() and _fits((one,))]
+        fitting = [one for one in rest if lies_densely(one)]
         rest = [one for one in rest if not any(one is other for other in fitting)]
         views = [flat(one) for one in fitting]
         left = {id(view) for view in scale_in_place(views, tensor(other))} if views else set()
