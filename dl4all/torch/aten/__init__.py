@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dl4all.torch.aten import activation, memory, normalization, pointwise, reduction, softmax, views
+from dl4all.torch.aten import activation, loss, memory, normalization, pointwise, reduction, softmax, views
 
-__all__ = ["activation", "memory", "normalization", "pointwise", "reduction", "softmax", "views"]
+__all__ = ["activation", "loss", "memory", "normalization", "pointwise", "reduction", "softmax", "views"]

@@ -46,7 +46,7 @@ def _rows(x: TensorBase, normalized_shape: Sequence[int]) -> tuple[Any, Shape]:
     """
     sizes = tuple(normalized_shape)
     kept = x.shape[: len(x.shape) - len(sizes)]
-    if not sizes or x.shape != kept + sizes or 0 in x.shape:
+    if not sizes or x.shape != kept + sizes or 0 in sizes:
         raise NotNative(f"a normalization of {sizes} in {x.shape}")
     return ops.reshape(x, math.prod(kept), math.prod(sizes)), kept + (1,) * len(sizes)
 
@@ -76,8 +76,8 @@ def group_norm(
     groups: int,
     eps: float,
 ) -> Any:
-    if 0 in x.shape:
-        raise NotNative("a normalization of no elements")
+    if 0 in x.shape[1:]:
+        raise NotNative("a normalization of rows without elements")
     dtype = x.dtype
     x, weight, bias = _widened(x, weight, bias)
     result = ops.grouped_norm(x, weight, bias, groups=groups, eps=eps)
@@ -151,8 +151,8 @@ def group_norm_backward(
     groups: int,
     needed: Sequence[bool],
 ) -> Any:
-    if 0 in x.shape:
-        raise NotNative("a normalization of no elements")
+    if 0 in x.shape[1:]:
+        raise NotNative("a normalization of rows without elements")
     shape, dtypes = x.shape, (x.dtype, None if weight is None else weight.dtype)
     grad, x, mean, scale, weight = _widened(grad, x, mean, scale, weight)
     grads = ops.reshape(grad, count, channels, inner)
