@@ -168,6 +168,7 @@ def trace(x: TensorBase) -> Any:
 
 declare("trace", trace)
 declare("dist", lambda x, other, p=2: ops.dist(x, other, p))
+declare("_euclidean_dist", lambda x1, x2: ops.cdist(x1, x2))
 
 
 @native("equal")
