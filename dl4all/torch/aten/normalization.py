@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from dl4all import ops
 from dl4all.ops.core.tensor_base import Shape, TensorBase
-from dl4all.ops.memory.copy import copy_into
-from dl4all.torch.memory import NotNative, tensor, wrap
-from dl4all.torch.registration import declare, native
+from dl4all.ops.memory.copy import copy_into, new_like
+from dl4all.torch.memory import NotNative
+from dl4all.torch.registration import declare
 
 Optional = TensorBase | None
 
@@ -227,25 +226,23 @@ def _move(target: Any, running: Any, value: Any, momentum: float) -> None:
     copy_into(target, ops.lerp(running, value, momentum))
 
 
-def _optional(value: torch.Tensor | None) -> Any:
-    return None if value is None else tensor(value)
-
-
-@native("native_batch_norm", "_native_batch_norm_legit")
-def native_batch_norm(
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    running_mean: torch.Tensor | None,
-    running_var: torch.Tensor | None,
-    training: bool,
+def batch_norm_in_training(
+    x: TensorBase,
+    weight: Optional,
+    bias: Optional,
+    running_mean: Optional,
+    running_var: Optional,
     momentum: float,
     eps: float,
-) -> tuple[torch.Tensor, ...]:
-    operands = (tensor(x), *map(_optional, (weight, bias, running_mean, running_var)))
-    return tuple(map(wrap, batch_norm(*operands, training, momentum, eps)))
+) -> Any:
+    """As :func:`batch_norm`, and room for what a vendor's library keeps: nothing."""
+    results = batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
+    return (*results, new_like(x, (0,), np.dtype(np.uint8)))
 
 
+declare("native_batch_norm", batch_norm)
+declare("_native_batch_norm_legit", batch_norm)
+declare("_batch_norm_with_update", batch_norm_in_training)
 declare(
     "_native_batch_norm_legit.no_stats",
     lambda x, weight, bias, training, momentum, eps: batch_norm(
@@ -296,3 +293,4 @@ def batch_norm_backward(
 
 
 declare("native_batch_norm_backward", batch_norm_backward)
+declare("batch_norm_backward", lambda *operands: batch_norm_backward(*operands[:-1]))
