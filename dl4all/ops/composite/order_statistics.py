@@ -229,7 +229,9 @@ def _ends_of_longest_runs(ascending: Array) -> Array:
     if size > EXACT_FLOATS:
         raise NoKernel(f"positions beyond {EXACT_FLOATS} are no exact floats")
     positions = to_device_of(ascending, np.arange(size, dtype=np.float32))
-    later = where(ne(narrow(ascending, 1, 1, size - 1), narrow(ascending, 1, 0, size - 1)), positions[1:], 0.0)
+    later = where(
+        ne(narrow(ascending, 1, 1, size - 1), narrow(ascending, 1, 0, size - 1)), positions[1:], 0.0
+    )
     starts = pad(later, (1, 0))
     run_starts = gather(starts, 1, wide_indices(last_extremes(starts, largest=True)))
     return argmax(sub(positions, run_starts), 1, True)

@@ -11,14 +11,14 @@ import numpy as np
 from dl4all import ops
 from dl4all.autograd.functional import vjp
 from dl4all.ops.composite.host import to_device_of
-from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.loss.classification import class_indices, three_axes, total_weight
 from dl4all.ops.loss.reduction import reduced
+from dl4all.tensor.tensor import Tensor
 from dl4all.torch.layout import broadcast_shape
 from dl4all.torch.memory import NotNative
 from dl4all.torch.registration import declare
 
-Optional = TensorBase | None
+Optional = Tensor | None
 
 REDUCTIONS = ("none", "mean", "sum")
 """The names of PyTorch's numbers."""
@@ -40,37 +40,33 @@ def _share(grad: Any, reduction: int, *operands: Any) -> Any:
     return ops.mul(grad, 1 / count) if count else grad
 
 
-def mse_loss(x: TensorBase, target: TensorBase, reduction: int = MEAN) -> Any:
+def mse_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
     return reduced(ops.squared_error(x, target), REDUCTIONS[reduction])
 
 
-def mse_loss_backward(grad: TensorBase, x: TensorBase, target: TensorBase, reduction: int) -> Any:
+def mse_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Any:
     return ops.squared_error_backward(_share(grad, reduction, x, target), x, target)
 
 
-def smooth_l1_loss(x: TensorBase, target: TensorBase, reduction: int = MEAN, beta: float = 1.0) -> Any:
+def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Any:
     losses = ops.smooth_error(x, target, beta=beta) if beta else ops.abs(ops.sub(x, target))
     return reduced(losses, REDUCTIONS[reduction])
 
 
-def smooth_l1_loss_backward(
-    grad: TensorBase, x: TensorBase, target: TensorBase, reduction: int, beta: float
-) -> Any:
+def smooth_l1_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, beta: float) -> Any:
     share = _share(grad, reduction, x, target)
     if not beta:
         return ops.mul(share, ops.sign(ops.sub(x, target)))
     return ops.smooth_error_backward(share, x, target, beta=beta)
 
 
-def huber_loss(x: TensorBase, target: TensorBase, reduction: int = MEAN, delta: float = 1.0) -> Any:
+def huber_loss(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Any:
     _check_delta(delta)
     losses = ops.mul(ops.smooth_error(x, target, beta=delta), delta)
     return reduced(losses, REDUCTIONS[reduction])
 
 
-def huber_loss_backward(
-    grad: TensorBase, x: TensorBase, target: TensorBase, reduction: int, delta: float
-) -> Any:
+def huber_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, delta: float) -> Any:
     _check_delta(delta)
     share = ops.mul(_share(grad, reduction, x, target), delta)
     return ops.smooth_error_backward(share, x, target, beta=delta)
@@ -81,23 +77,21 @@ def _check_delta(delta: float) -> None:
         raise NotNative("a delta that is not positive")
 
 
-def binary_cross_entropy(
-    x: TensorBase, target: TensorBase, weight: Optional = None, reduction: int = MEAN
-) -> Any:
+def binary_cross_entropy(x: Tensor, target: Tensor, weight: Optional = None, reduction: int = MEAN) -> Any:
     _check_same(x, target)
     return reduced(_times(ops.binary_error(x, target), weight), REDUCTIONS[reduction])
 
 
 def binary_cross_entropy_backward(
-    grad: TensorBase, x: TensorBase, target: TensorBase, weight: Optional = None, reduction: int = MEAN
+    grad: Tensor, x: Tensor, target: Tensor, weight: Optional = None, reduction: int = MEAN
 ) -> Any:
     share = _share(grad, reduction, x)
     return _times(ops.binary_error_backward(share, x, target), weight)
 
 
 def binary_cross_entropy_with_logits(
-    x: TensorBase,
-    target: TensorBase,
+    x: Tensor,
+    target: Tensor,
     weight: Optional = None,
     pos_weight: Optional = None,
     reduction: int = MEAN,
@@ -107,13 +101,11 @@ def binary_cross_entropy_with_logits(
         losses = ops.logistic_error(x, target)
     else:
         negative, positive = ops.logistic_error(x, 0.0), ops.logistic_error(x, 1.0)
-        losses = ops.add(
-            ops.mul(1 - target, negative), ops.mul(ops.mul(target, pos_weight), positive)
-        )
+        losses = ops.add(ops.mul(1 - target, negative), ops.mul(ops.mul(target, pos_weight), positive))
     return reduced(_times(losses, weight), REDUCTIONS[reduction])
 
 
-def _check_same(x: TensorBase, target: TensorBase) -> None:
+def _check_same(x: Tensor, target: Tensor) -> None:
     if x.shape != target.shape or x.dtype != target.dtype:
         raise NotNative(f"a target of {target.dtype} {target.shape} for {x.dtype} {x.shape}")
 
@@ -133,7 +125,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
 # Of classes
 
 
-def _rows(x: TensorBase, target: TensorBase, ignore_index: int) -> tuple[Any, Any]:
+def _rows(x: Tensor, target: Tensor, ignore_index: int) -> tuple[Any, Any]:
     """The scores as (N, C, inner), and the class of each row."""
     axis = 1 if len(x.shape) > 1 else 0
     shape = x.shape[:axis] + x.shape[axis + 1 :]
@@ -144,7 +136,7 @@ def _rows(x: TensorBase, target: TensorBase, ignore_index: int) -> tuple[Any, An
 
 
 def nll_loss(
-    x: TensorBase, target: TensorBase, weight: Optional, reduction: int, ignore_index: int
+    x: Tensor, target: Tensor, weight: Optional, reduction: int, ignore_index: int
 ) -> tuple[Any, Any]:
     """The loss, and the sum of the weights of all targets, by which a mean is divided."""
     rows, classes = _rows(x, target, ignore_index)
@@ -158,13 +150,13 @@ def nll_loss(
 
 
 def nll_loss_backward(
-    grad: TensorBase,
-    x: TensorBase,
-    target: TensorBase,
+    grad: Tensor,
+    x: Tensor,
+    target: Tensor,
     weight: Optional,
     reduction: int,
     ignore_index: int,
-    total: TensorBase,
+    total: Tensor,
 ) -> Any:
     rows, classes = _rows(x, target, ignore_index)
     if reduction == MEAN:
@@ -175,13 +167,13 @@ def nll_loss_backward(
     return ops.reshape(gradient, x.shape)
 
 
-def _number(like: TensorBase, value: float) -> Any:
+def _number(like: Tensor, value: float) -> Any:
     return to_device_of(like, np.asarray(value, like.dtype))
 
 
 def multi_margin_loss(
-    x: TensorBase,
-    target: TensorBase,
+    x: Tensor,
+    target: Tensor,
     p: int = 1,
     margin: float = 1,
     weight: Optional = None,
@@ -194,12 +186,12 @@ def multi_margin_loss(
 
 
 def multi_margin_loss_backward(
-    grad: TensorBase, x: TensorBase, target: TensorBase, *arguments: Any, **keywords: Any
+    grad: Tensor, x: Tensor, target: Tensor, *arguments: Any, **keywords: Any
 ) -> Any:
     return vjp(lambda scores: multi_margin_loss(scores, target, *arguments, **keywords), x, grad)[1]
 
 
-def multilabel_margin_loss(x: TensorBase, target: TensorBase, reduction: int) -> tuple[Any, Any]:
+def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Any, Any]:
     """The loss, and which classes are labels."""
     loss = _multilabel_margin_loss(x, target, reduction)
     labels = np.atleast_2d(target.on_host())
@@ -210,12 +202,12 @@ def multilabel_margin_loss(x: TensorBase, target: TensorBase, reduction: int) ->
 
 
 def multilabel_margin_loss_backward(
-    grad: TensorBase, x: TensorBase, target: TensorBase, reduction: int, is_target: TensorBase
+    grad: Tensor, x: Tensor, target: Tensor, reduction: int, is_target: Tensor
 ) -> Any:
     return vjp(lambda scores: _multilabel_margin_loss(scores, target, reduction), x, grad)[1]
 
 
-def _multilabel_margin_loss(x: TensorBase, target: TensorBase, reduction: int) -> Any:
+def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> Any:
     if not x.shape:
         x, target = ops.reshape(x, 1), ops.reshape(target, 1)
     return ops.multilabel_margin_loss(x, target, reduction=REDUCTIONS[reduction])

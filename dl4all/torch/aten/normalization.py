@@ -1,7 +1,7 @@
 """Batch, group and layer normalisation, and their gradients.
 
-PyTorch keeps ``1 / sqrt(var + eps)`` between forward and backward, where dl4all keeps the variance. Operands of
-several dtypes, which AMP gives, are computed with in the widest.
+PyTorch keeps ``1 / sqrt(var + eps)`` between forward and backward, where dl4all keeps the variance. Operands
+of several dtypes, which AMP gives, are computed with in the widest.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from dl4all import ops
-from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.memory.copy import copy_into, new_like
+from dl4all.tensor.tensor import Tensor
 from dl4all.torch.memory import NotNative
 from dl4all.torch.registration import declare
 
-Optional = TensorBase | None
+Optional = Tensor | None
 
 
 def _widened(*operands: Any) -> list[Any]:
@@ -37,7 +38,7 @@ def _cast(x: Any, dtype: Any) -> Any:
 # Over the last axes, and over groups of channels
 
 
-def _rows(x: TensorBase, normalized_shape: Sequence[int]) -> tuple[Any, Shape]:
+def _rows(x: Tensor, normalized_shape: Sequence[int]) -> tuple[Any, Shape]:
     """The operand as a matrix, and the shape that the statistics of its rows have in PyTorch.
 
     Raises:
@@ -55,7 +56,7 @@ def _flat(x: Optional) -> Any:
 
 
 def layer_norm(
-    x: TensorBase, normalized_shape: Sequence[int], weight: Optional, bias: Optional, eps: float
+    x: Tensor, normalized_shape: Sequence[int], weight: Optional, bias: Optional, eps: float
 ) -> Any:
     dtype = x.dtype
     x, weight, bias = _widened(x, weight, bias)
@@ -66,7 +67,7 @@ def layer_norm(
 
 
 def group_norm(
-    x: TensorBase,
+    x: Tensor,
     weight: Optional,
     bias: Optional,
     count: int,
@@ -113,11 +114,11 @@ def _rows_backward(
 
 
 def layer_norm_backward(
-    grad: TensorBase,
-    x: TensorBase,
+    grad: Tensor,
+    x: Tensor,
     normalized_shape: Sequence[int],
-    mean: TensorBase,
-    scale: TensorBase,
+    mean: Tensor,
+    scale: Tensor,
     weight: Optional,
     bias: Optional,
     needed: Sequence[bool],
@@ -139,10 +140,10 @@ def layer_norm_backward(
 
 
 def group_norm_backward(
-    grad: TensorBase,
-    x: TensorBase,
-    mean: TensorBase,
-    scale: TensorBase,
+    grad: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    scale: Tensor,
     weight: Optional,
     count: int,
     channels: int,
@@ -185,7 +186,7 @@ declare("native_group_norm_backward", group_norm_backward)
 
 
 def batch_norm(
-    x: TensorBase,
+    x: Tensor,
     weight: Optional,
     bias: Optional,
     running_mean: Optional,
@@ -227,7 +228,7 @@ def _move(target: Any, running: Any, value: Any, momentum: float) -> None:
 
 
 def batch_norm_in_training(
-    x: TensorBase,
+    x: Tensor,
     weight: Optional,
     bias: Optional,
     running_mean: Optional,
@@ -258,8 +259,8 @@ declare(
 
 
 def batch_norm_backward(
-    grad: TensorBase,
-    x: TensorBase,
+    grad: Tensor,
+    x: Tensor,
     weight: Optional,
     running_mean: Optional,
     running_var: Optional,
@@ -277,7 +278,9 @@ def batch_norm_backward(
         var, eps = ops.pow(scale, -2.0), 0.0
     else:
         grad, x, weight, mean, var = _widened(grad, x, weight, running_mean, running_var)
-    sums = ops.batch_norm_sums(grad, x, mean, var, eps=eps) if training or any(needed[1:]) else None
+    sums: Any = None
+    if training or any(needed[1:]):
+        sums = ops.batch_norm_sums(grad, x, mean, var, eps=eps)
     input_gradient = None
     if needed[0] and training:
         input_gradient = ops.batch_norm_backward(grad, x, mean, var, sums, weight, eps=eps)

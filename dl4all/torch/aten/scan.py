@@ -6,20 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from dl4all import ops
-from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.tensor.tensor import Tensor
 from dl4all.torch.memory import dtype_name
 from dl4all.torch.registration import declare
 
 
 def _scan(function: Callable[..., Any]) -> Callable[..., Any]:
-    def scan(x: TensorBase, dim: int, *, dtype: Any = None) -> Any:
+    def scan(x: Tensor, dim: int, *, dtype: Any = None) -> Any:
         return function(x, dim, dtype=dtype_name(dtype))
 
     return scan
 
 
 def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
-    def scan(x: TensorBase, dim: int) -> Any:
+    def scan(x: Tensor, dim: int) -> Any:
         return tuple(function(x, dim))
 
     return scan
