@@ -85,34 +85,6 @@ def group_norm(
     return _cast(result, dtype), ops.reshape(mean, count, groups), ops.reshape(scale, count, groups)
 
 
-def _rows_backward(
-    grad: Any, x: Any, mean: Any, scale: Any, weight: Any, needed: Sequence[bool]
-) -> tuple[Any, Any]:
-    """The gradients of rows by their given statistics, and of the elements by which they were multiplied.
-
-    Rows are to batch normalisation what channels are: it takes the statistics as they are.
-
-    Args:
-        grad, x: shape (1, rows, columns).
-        mean, scale: one for each row.
-        weight: broadcasts to the gradient.
-        needed: whether the gradient of x is, and that of the weight.
-
-    Returns:
-        The gradient of x, and the gradient times the normalised rows.
-    """
-    mean, scale = _flat(mean), _flat(scale)
-    var = ops.pow(scale, -2.0)
-    input_gradient = products = None
-    if needed[0]:
-        scaled = grad if weight is None else ops.mul(grad, weight)
-        sums = ops.batch_norm_sums(scaled, x, mean, var, eps=0.0)
-        input_gradient = ops.batch_norm_backward(scaled, x, mean, var, sums, eps=0.0)
-    if needed[1]:
-        products = ops.mul(grad, ops.batch_norm_apply(x, mean, var, eps=0.0))
-    return input_gradient, products
-
-
 def layer_norm_backward(
     grad: Tensor,
     x: Tensor,
@@ -123,20 +95,20 @@ def layer_norm_backward(
     bias: Optional,
     needed: Sequence[bool],
 ) -> Any:
-    dtypes = x.dtype, None if weight is None else weight.dtype
+    dtypes = x.dtype, x.dtype if weight is None else weight.dtype
     shape = tuple(normalized_shape)
     grad, x, mean, scale, weight = _widened(grad, x, mean, scale, weight)
-    rows = ops.unsqueeze(_rows(x, normalized_shape)[0], 0)
+    rows, _ = _rows(x, normalized_shape)
     grads = ops.reshape(grad, rows.shape)
-    input_gradient, products = _rows_backward(
-        grads, rows, mean, scale, _flat(weight), (needed[0], needed[1] and weight is not None)
-    )
-    columns = rows.shape[2:]
-    return (
-        None if input_gradient is None else _cast(ops.reshape(input_gradient, x.shape), dtypes[0]),
-        None if products is None else _cast(ops.reshape(ops.sum_to(products, columns), shape), dtypes[1]),
-        _cast(ops.reshape(ops.sum_to(grads, columns), shape), dtypes[1] or dtypes[0]) if needed[2] else None,
-    )
+    statistics = _statistics(mean, scale)
+    input_gradient = sums = None
+    if needed[0]:
+        scaled = grads if weight is None else ops.mul(grads, _flat(weight))
+        input_gradient = ops.normalized_backward(scaled, rows, statistics)
+        input_gradient = _cast(ops.reshape(input_gradient, x.shape), dtypes[0])
+    if any(needed[1:]):
+        sums = _cast(ops.reshape(ops.normalized_sums(grads, rows, statistics), 2, *shape), dtypes[1])
+    return input_gradient, *_of_sums(sums, needed)
 
 
 def group_norm_backward(
@@ -153,28 +125,29 @@ def group_norm_backward(
 ) -> Any:
     if 0 in x.shape[1:]:
         raise NotNative("a normalization of rows without elements")
-    shape, dtypes = x.shape, (x.dtype, None if weight is None else weight.dtype)
+    dtypes = x.dtype, x.dtype if weight is None else weight.dtype
     grad, x, mean, scale, weight = _widened(grad, x, mean, scale, weight)
-    grads = ops.reshape(grad, count, channels, inner)
-    scaled = grads if weight is None else ops.mul(grads, ops.reshape(weight, channels, 1))
-    rows = (1, count * groups, channels // groups * inner)
-    input_gradient, _ = _rows_backward(
-        ops.reshape(scaled, rows), ops.reshape(x, rows), mean, scale, None, (needed[0], False)
-    )
-    _, products = _rows_backward(
-        ops.reshape(grads, rows), ops.reshape(x, rows), mean, scale, None, (False, needed[1])
-    )
-    channel_shape = (1, channels, 1)
+    statistics = _statistics(mean, scale)
+    input_gradient = sums = None
+    if needed[0]:
+        scaled = grad if weight is None else ops.mul(grad, _along_channels(weight, x))
+        input_gradient = _cast(ops.normalized_backward(scaled, x, statistics, groups=groups), dtypes[0])
+    if any(needed[1:]):
+        sums = _cast(ops.normalized_sums(grad, x, statistics, groups=groups), dtypes[1])
+    return input_gradient, *_of_sums(sums, needed)
 
-    def of_channels(values: Any) -> Any:
-        sums = ops.sum_to(ops.reshape(values, count, channels, inner), channel_shape)
-        return _cast(ops.reshape(sums, channels), dtypes[1] or dtypes[0])
 
-    return (
-        None if input_gradient is None else _cast(ops.reshape(input_gradient, shape), dtypes[0]),
-        None if products is None else of_channels(products),
-        of_channels(grads) if needed[2] else None,
-    )
+def _statistics(mean: Any, scale: Any) -> Any:
+    return ops.stack([_flat(mean), _flat(scale)])
+
+
+def _along_channels(values: Any, x: Any) -> Any:
+    return ops.reshape(values, -1, *(1,) * (len(x.shape) - 2))
+
+
+def _of_sums(sums: Any, needed: Sequence[bool]) -> tuple[Any, Any]:
+    """The gradients of weight and bias."""
+    return sums[1] if needed[1] else None, sums[0] if needed[2] else None
 
 
 declare("native_layer_norm", layer_norm)
@@ -287,7 +260,7 @@ def batch_norm_backward(
     elif needed[0]:
         factor = ops.rsqrt(ops.add(var, eps))
         factor = factor if weight is None else ops.mul(factor, weight)
-        input_gradient = ops.mul(grad, ops.reshape(factor, -1, *(1,) * (len(x.shape) - 2)))
+        input_gradient = ops.mul(grad, _along_channels(factor, x))
     return (
         None if input_gradient is None else _cast(input_gradient, dtype),
         _cast(sums[1], of_channels) if needed[1] else None,
