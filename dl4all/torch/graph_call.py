@@ -17,7 +17,9 @@ from typing import Any
 import torch
 
 from dl4all.graph.compiled import Compiled, Mode
+from dl4all.graph.trace import Tracer
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.memory.copy import fresh_copy
 from dl4all.scheduler import capture
 from dl4all.torch import memory
 from dl4all.torch.devices import is_here
@@ -59,7 +61,7 @@ class _Runner(capture.Untracked):
         for one in results:
             if isinstance(one, torch.Tensor) and id(one) not in known:
                 try:
-                    own.append(carrier(one))
+                    own.append(_shown(carrier(one)))
                 except NotNative as problem:
                     own.append(None)
                     if listener is not None:
@@ -67,6 +69,13 @@ class _Runner(capture.Untracked):
             else:
                 own.append(known.get(id(one), one))
         return own
+
+
+def _shown(result: TensorBase) -> TensorBase:
+    """A result as a replay gives it: of elements that came from the host it makes a copy for each caller."""
+    listener = capture.active
+    constant = isinstance(listener, Tracer) and listener.is_constant(result)
+    return fresh_copy(result) if constant else result
 
 
 class _Function:
