@@ -47,9 +47,15 @@ def has_overload(name: str) -> bool:
 
 
 def register(name: str, kernel: Callable[..., Any]) -> None:
-    """Give an overload its kernel; the last registration counts."""
+    """Give an overload its kernel.
+
+    Raises:
+        ValueError: it has one.
+    """
+    if name in KERNELS:
+        raise ValueError(f"[{name}] is registered twice")
     KERNELS[name] = kernel
-    LIBRARY.impl(name, kernel, "PrivateUse1", allow_override=name in KERNELS)
+    LIBRARY.impl(name, kernel, "PrivateUse1")
 
 
 def native(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -88,7 +94,7 @@ def refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Except
 
 
 def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False) -> None:
-    """Give all forms of an ATen op their kernels.
+    """Give all forms of an ATen op their kernels; forms that have one already keep it.
 
     Args:
         name: the functional overload, such as ``add.Tensor``.
@@ -106,6 +112,8 @@ def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False)
         overloaded = f"{other._opname}" + (
             "" if other._overloadname == "default" else f".{other._overloadname}"
         )
+        if overloaded in KERNELS:
+            continue
         written = [a for a in other._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         if written[0].kwarg_only:
             register(overloaded, _out_form(other, function, tuple(a.name for a in written), convert))
