@@ -27,6 +27,10 @@ from dl4all.torch.host_operands import HostOperands
 from dl4all.torch.memory import NotNative, carrier
 
 
+MOST_SIZES = 4096
+"""Sizes that a graph remembers to have been called with."""
+
+
 class _Runner(capture.Untracked):
     """Runs a graph op by op, on PyTorch's tensors of the call in progress in this thread."""
 
@@ -120,6 +124,7 @@ class GraphCall:
         constants = [carrier(one) for one in _constants(module) if is_here(one)]
         self._function = _Function(name, self._runner, constants)
         self._fixed = tuple(fixed)
+        self._sizes: set[tuple[Any, ...]] = set()
         self.compiled = Compiled(self._function, mode)
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
@@ -134,13 +139,22 @@ class GraphCall:
         original = list(arguments)
         arguments.clear()
         given = self._host.arrive(original)
-        try:
-            tensors = [carrier(one) if isinstance(one, torch.Tensor) else one for one in given]
-        except NotNative:  # elements of 16 bytes, for example
-            results = list(self.module(*given))
-        else:
-            results = self._run(given, tensors)
+        tensors = None if self._is_new_size(given) else _carriers(given)
+        results = list(self.module(*given)) if tensors is None else self._run(given, tensors)
         return self._host.leave(results, given, original)
+
+    def _is_new_size(self, given: list[Any]) -> bool:
+        """Whether a graph of varying sizes is called with these for the first time.
+
+        Such calls are not traced, as sizes that grow with each call, as those of generated text, never
+        come again.
+        """
+        sizes = tuple(one for one in given if not isinstance(one, torch.Tensor))
+        if not sizes or sizes in self._sizes:
+            return False
+        if len(self._sizes) < MOST_SIZES:
+            self._sizes.add(sizes)
+        return True
 
     def reset(self) -> None:
         """Forget what was traced, and free its memory."""
@@ -194,6 +208,14 @@ class GraphCall:
                     result = memory.over(storage, index, dtype, result.shape, result.strides, result.offset)
             results.append(result)
         return results
+
+
+def _carriers(given: list[Any]) -> list[Any] | None:
+    """dl4all's tensors over PyTorch's; None if it can show one of them in no way."""
+    try:
+        return [carrier(one) if isinstance(one, torch.Tensor) else one for one in given]
+    except NotNative:
+        return None
 
 
 def _constants(module: torch.fx.GraphModule) -> list[Any]:
