@@ -26,7 +26,6 @@ from dl4all.torch.devices import is_here
 from dl4all.torch.host_operands import HostOperands
 from dl4all.torch.memory import NotNative, carrier
 
-
 MOST_SIZES = 4096
 """Sizes that a graph remembers to have been called with."""
 
