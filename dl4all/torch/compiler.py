@@ -18,6 +18,7 @@ from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext
+from torch.export.passes import move_to_device_pass
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import dl4all.torch  # noqa: F401 - the device, for programs that import nothing but torch
@@ -42,7 +43,9 @@ MODES: dict[str | None, Mode] = {
 CPU_ONLY = ("_scaled_dot_product_flash_attention_for_cpu",)
 """Ops of which PyTorch would rewrite the forward part only, which makes gradients wrong."""
 
-_calls: weakref.WeakSet[GraphCall] = weakref.WeakSet()
+calls: weakref.WeakSet[GraphCall] = weakref.WeakSet()
+"""All graphs that were compiled and are still in use."""
+
 _numbers = itertools.count()
 
 
@@ -93,9 +96,35 @@ def backend(
         return compile_graph(module, inputs)
 
 
+def compile_exported(
+    program: torch.export.ExportedProgram, device: torch.device | str = NAME, mode: str | None = None
+) -> Callable[..., Any]:
+    """Compile a program of ``torch.export``, with its parameters on a device.
+
+    Args:
+        program: from ``torch.export.export`` or ``torch.export.load``; it stays as it is.
+        device: where the parameters go, and arguments are expected.
+        mode: as of :func:`backend`.
+
+    Returns:
+        A module that takes what the exported one took.
+
+    Example:
+        >>> import torch
+        >>> from dl4all.torch.compiler import compile_exported
+        >>> program = torch.export.export(torch.nn.Linear(4, 2), (torch.randn(3, 4),))
+        >>> compile_exported(program)(torch.randn(3, 4, device="dlall")).shape
+        torch.Size([3, 2])
+    """
+    moved = move_to_device_pass(program, torch.device(device))
+    options = {} if mode is None else {"mode": mode}
+    compiled: Callable[..., Any] = torch.compile(moved.module(), backend=backend, **options)
+    return compiled
+
+
 def _reset() -> None:
     """Free what was compiled; ``torch._dynamo.reset()`` calls it."""
-    for call in tuple(_calls):
+    for call in tuple(calls):
         call.reset()
 
 
@@ -150,7 +179,7 @@ def _graph_call(
     )
     _move(module, index)
     call = GraphCall(module, name, mode, host, parameters if part == "inference" else ())
-    _calls.add(call)
+    calls.add(call)
 
     def boxed(arguments: list[Any]) -> list[Any]:
         return call(arguments)
