@@ -146,7 +146,6 @@ POINTWISE: dict[str, Callable[..., Any]] = {
     "softshrink_backward": shrink_backward,
     "hardshrink": ops.hardshrink,
     "hardshrink_backward": shrink_backward,
-    "log_sigmoid_backward": log_sigmoid_backward,
     "_prelu_kernel": prelu,
 }
 
@@ -154,6 +153,7 @@ OF_WHOLE_TENSORS: dict[str, Callable[..., Any]] = {
     "glu": glu,
     "glu_backward": glu_backward,
     "log_sigmoid_forward": log_sigmoid_forward,
+    "log_sigmoid_backward": log_sigmoid_backward,
     "_prelu_kernel_backward": prelu_backward,
 }
 
