@@ -32,7 +32,7 @@ def convolve(input: TensorBase, weight: TensorBase, bias: TensorBase | None, win
 
 
 def extended(input: TensorBase, output_padding: Sequence[int], stride: Sequence[int]) -> Any:
-    """The input of a transposed convolution with zeros behind it, where its result is padded by whole steps."""
+    """The input of a transposed convolution with zeros behind it for output padding of whole steps."""
     behind = [extra // step for extra, step in zip(output_padding, stride, strict=True)]
     if not any(behind):
         return input
@@ -130,9 +130,7 @@ def _with_fallback(
     return kernel
 
 
-register(
-    "convolution_overrideable", _with_fallback(convolution, overload("convolution"), lambda *args: args)
-)
+register("convolution_overrideable", _with_fallback(convolution, overload("convolution"), lambda *args: args))
 register(
     "convolution_backward_overrideable",
     _with_fallback(convolution_backward, overload("convolution_backward"), _backward_on_cpu),
