@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from dl4all.torch import devices
+from dl4all.torch import devices, generators
 from dl4all.torch.devices import NAME, device_at, index_of
 
 
@@ -36,6 +36,7 @@ class DeviceModule(types.ModuleType):
 
     def manual_seed_all(self, seed: int) -> None:
         """Seed the random numbers of all devices."""
+        generators.manual_seed_all(seed)
 
     def synchronize(self, device: Any = None) -> None:
         """Wait until everything that was asked of a device is done."""

@@ -35,7 +35,12 @@ NUMPY_DTYPES: dict[torch.dtype, np.dtype[Any]] = {
 }
 """The dtypes that dl4all computes with; tensors of others are bytes to it."""
 TORCH_DTYPES = {own: dtype for dtype, own in NUMPY_DTYPES.items()}
-CARRIERS = {1: np.dtype("uint8"), 2: np.dtype("int16"), 4: np.dtype("int32"), 8: np.dtype("int64")}
+CARRIERS: dict[int, np.dtype[Any]] = {
+    1: np.dtype("uint8"),
+    2: np.dtype("int16"),
+    4: np.dtype("int32"),
+    8: np.dtype("int64"),
+}
 """The dtypes by whose names elements of other dtypes are moved, by their size in bytes."""
 
 BYTE = np.dtype(np.uint8)
@@ -117,6 +122,19 @@ def allocate(shape: Shape, dtype: torch.dtype, index: int, strides: Shape | None
     strides = contiguous_strides(shape) if strides is None else strides
     nbytes = extent(shape, strides) * dtype.itemsize
     return over(new_storage(nbytes, index), index, dtype, shape, strides)
+
+
+def dtype_name(dtype: torch.dtype | None) -> str | None:
+    """The name of dl4all's dtype for PyTorch's; None for None.
+
+    Raises:
+        NotNative: dl4all has no such elements.
+    """
+    if dtype is None:
+        return None
+    if dtype not in NUMPY_DTYPES:
+        raise NotNative(f"there are no kernels for {dtype}")
+    return NUMPY_DTYPES[dtype].name
 
 
 def memory_of(storage: Any) -> Storage:

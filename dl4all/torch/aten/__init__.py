@@ -2,26 +2,8 @@
 
 from __future__ import annotations
 
-from dl4all.torch.aten import (
-    activation,
-    convolution,
-    interpolation,
-    linalg,
-    memory,
-    pointwise,
-    pooling,
-    sliding_windows,
-    views,
-)
+import importlib
+import pkgutil
 
-__all__ = [
-    "activation",
-    "convolution",
-    "interpolation",
-    "linalg",
-    "memory",
-    "pointwise",
-    "pooling",
-    "sliding_windows",
-    "views",
-]
+for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)
