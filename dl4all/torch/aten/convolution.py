@@ -29,7 +29,7 @@ def convolve(input: TensorBase, weight: TensorBase, bias: TensorBase | None, win
     return CONVOLUTIONS[len(input.shape)](input, weight, bias, *window)
 
 
-def extended(input: TensorBase, output_padding: Sequence[int], stride: Sequence[int]) -> Any:
+def extended(input: Any, output_padding: Sequence[int], stride: Sequence[int]) -> Any:
     """The input of a transposed convolution with zeros behind it for output padding of whole steps."""
     behind = [extra // step for extra, step in zip(output_padding, stride, strict=True)]
     if not any(behind):
