@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-import dl4all.torch  # noqa: E402
-from dl4all.torch.devices import names  # noqa: E402
-
-DEVICES = [name for name in ("cpu", "vulkan:0") if name in names()]
-
-
-@pytest.fixture(params=DEVICES)
-def place(request: Any) -> str:
-    """A device of PyTorch for a dl4all device."""
-    return f"dlall:{names().index(request.param)}"
-
-
-@pytest.fixture
-def natively() -> Iterator[None]:
-    """What dl4all cannot compute is an error."""
-    dl4all.torch.set_fallback("error")
-    with torch.autograd.set_multithreading_enabled(False):  # PyTorch's threads know dlall:0 only
-        yield
-    dl4all.torch.set_fallback(None)
+import dl4all.torch  # noqa: E402, F401 - registers the device
 
 
 def outcome(layer: Any, x: Any, states: Any, use: Callable[..., Any]) -> list[Any]:
