@@ -33,10 +33,6 @@ def index(input: Any, indices: Sequence[Any]) -> Any:
     return ops.getitem(input, key_of(indices))
 
 
-def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
-    return ops.index_put(input, key_of(indices), values, accumulate)
-
-
 @native("_index_put_impl_")
 def index_put_in_place(
     target: torch.Tensor,
@@ -258,8 +254,6 @@ def unfold_backward(grad_in: Any, input_sizes: Sequence[int], dim: int, size: in
 KERNELS: dict[str, Callable[..., Any]] = {
     "index.Tensor": index,
     "_unsafe_index.Tensor": index,
-    "index_put": index_put,
-    "_unsafe_index_put": index_put,
     "gather": gather,
     "take": ops.take,
     "put": put,
