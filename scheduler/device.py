@@ -33,6 +33,8 @@ from dl4all.runtime.protocols import (
     Dispatch,
     Event,
     Fill,
+    Grid,
+    Program,
     Recording,
     Span,
     Stream,
@@ -75,6 +77,7 @@ class Device:
         self.counters = Counters()
         self.index_errors = IndexErrors(backend)
         self._debug = config.memory_debug() and backend.capabilities.data
+        self.plannable = not self.is_host and not self._debug  # launches may be repeated without a look
         alignment, forced = backend.capabilities.offset_alignment, config.allocator_setting()
         # Of spans over several storages; 0 where each is bound by itself, as each guard is looked at.
         self.alignment = 0 if self.is_host or self._debug else alignment
@@ -145,8 +148,6 @@ class Device:
 
     def arena(self, lifetimes: Iterable[Lifetime]) -> Arena:
         """Memory for tensors whose lifetimes are known, planned so that it is as little as possible.
-
-        For the graph compiler, which is to come.
 
         Raises:
             OutOfMemoryError
@@ -225,6 +226,37 @@ class Device:
                 if self._debug:
                     for storage in storages:
                         check_guard(self._stream, storage, launch.shader.name)
+
+    def plan(self, key: Any) -> Any:
+        """The launch plan (:mod:`dl4all.ops.core.launch_plan`) of calls with this key; None without one."""
+        return self._programs.plans.get(key)
+
+    def keep_plan(self, key: Any, plan: Any) -> None:
+        """Keep a launch plan until programs are freed, :meth:`forget_plans`, or there are too many."""
+        with self._lock:
+            self._programs.plans[key] = plan
+
+    def forget_plans(self) -> None:
+        """Have ops look again at which kernels they launch: something that decides on it has changed."""
+        with self._lock:
+            self._programs.plans.clear()
+
+    def launch_again(
+        self, program: Program, groups: Grid, push: bytes, seconds: float, storages: Sequence[Storage]
+    ) -> None:
+        """Run what :meth:`prepare` checked before, with storages of the same sizes.
+
+        Only for devices that are ``plannable``, and where neither a capture nor a profile follows.
+        """
+        for storage in storages:
+            if storage.pending is not None:
+                storage.settle()
+        with self._lock:
+            self._transfers.device_busy = True
+            self.counters.launches += 1
+            self._stream.dispatch(
+                Dispatch(program, [storage.span for storage in storages], groups, push, seconds)
+            )
 
     def upload(self, array: npt.NDArray[Any]) -> Storage:
         """Copy a host array to the device; the array may be changed at once afterwards."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from dl4all.errors import PipelineError, ShaderError, TooLargeError
 from dl4all.runtime import spirv
@@ -33,6 +34,9 @@ MOST = 2048
 """Programs that a device keeps. There are some 900 shaders, but constants can be the sizes of a window, which
 users choose."""
 
+MOST_PLANS = 4096
+"""Launch plans (:mod:`dl4all.ops.core.launch_plan`) that a device keeps."""
+
 
 class Programs:
     """Compiled programs by shader and constants, each made at its first launch.
@@ -43,6 +47,8 @@ class Programs:
 
     def __init__(self, backend: Backend, most: int = MOST) -> None:
         self._backend = backend
+        # What ops launched before, by what decides on that: these hold programs.
+        self.plans = BoundedDict[Any, Any](MOST_PLANS)
         self._most = most
         self._compiled: dict[Key, Program] = {}
         self._refused = BoundedDict[Key, str](most)  # what the driver said
@@ -77,6 +83,7 @@ class Programs:
     def _make_room(self) -> None:
         """Free the older half if there are too many."""
         if len(self._compiled) >= self._most:
+            self.plans.clear()
             self._backend.stream.synchronize()  # nothing else runs programs
             for key in list(self._compiled)[: -(-self._most // 2)]:
                 self._compiled.pop(key).free()
@@ -94,6 +101,7 @@ class Programs:
 
     def refuse(self, launch: Launch, error: ShaderError) -> None:
         """Raise a PipelineError from now on where this program is looked for."""
+        self.plans.clear()
         path, name = launch.shader.path, self._backend.info.hardware
         self._compiled.pop((launch.shader, launch.constants), None)
         self._refused[launch.shader, launch.constants] = (

@@ -11,6 +11,7 @@ from dl4all.cli.place import place
 from dl4all.cli.profile import profile
 from dl4all.cli.run import run
 from dl4all.cli.top import top
+from dl4all.cli.torch_report import torch_report
 from dl4all.cli.train import train
 from dl4all.cli.tune import tune
 
@@ -27,6 +28,7 @@ cli.add_command(doctor)
 cli.add_command(place)
 cli.add_command(profile)
 cli.add_command(top)
+cli.add_command(torch_report)
 cli.add_command(train)
 cli.add_command(tune)
 

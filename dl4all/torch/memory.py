@@ -124,6 +124,19 @@ def allocate(shape: Shape, dtype: torch.dtype, index: int, strides: Shape | None
     return over(new_storage(nbytes, index), index, dtype, shape, strides)
 
 
+def dtype_name(dtype: torch.dtype | None) -> str | None:
+    """The name of dl4all's dtype for PyTorch's; None for None.
+
+    Raises:
+        NotNative: dl4all has no such elements.
+    """
+    if dtype is None:
+        return None
+    if dtype not in NUMPY_DTYPES:
+        raise NotNative(f"there are no kernels for {dtype}")
+    return NUMPY_DTYPES[dtype].name
+
+
 def memory_of(storage: Any) -> Storage:
     """The dl4all storage under a PyTorch one."""
     try:

@@ -18,6 +18,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core.expression import Expression, parse
 from dl4all.ops.core.gradient import Grad
+from dl4all.ops.core.launch_plan import Call, ElementwisePlan, call_of
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_view
 from dl4all.ops.core.op import (
     INPLACE,
@@ -212,6 +213,7 @@ class Elementwise(Op[P]):
         self._floats = tuple(name for name, annotation in annotations.items() if annotation == "float")
         self._takes_numbers = len(operands) > 1
         self._complete = self._defaults.keys() == set(self.arguments)
+        self._default_values = [self._defaults[name] for name in self.arguments] if self._complete else []
         self._resolutions: dict[tuple[Any, ...], Resolution] = {}
 
     def _in_one_dtype(self, body: Callable[P, Any]) -> Callable[P, Any]:
@@ -287,6 +289,17 @@ class Elementwise(Op[P]):
         return broadcast_shapes(self.name, operands), result_dtype
 
     def compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
+        call = self._call(operands, arguments)
+        if call is not None:
+            key, first, storages, numbers = call
+            device = first.device
+            plan: ElementwisePlan | None = device.plan(key)
+            if plan is not None:
+                out = first.result_class(
+                    device.pool.storage(plan.nbytes, self.name), plan.shape, plan.dtype, device, plan.strides
+                )
+                if plan.launch(device, storages, out.storage, numbers):
+                    return out
         first = self.check_operands(operands)
         shape, dtype = self._infer(*operands, **arguments)
         resolution = self._resolve(operands)
@@ -303,7 +316,7 @@ class Elementwise(Op[P]):
         out = empty(type(first).result_class, shape, dtype, device, self.name)
         if 0 not in shape:
             try:
-                self._launch(resolution, out, operands, arguments)
+                self._launch(resolution, out, operands, arguments, call)
             except KERNEL_REFUSALS as error:
                 cause = fallback.refused(device, error, resolution.compute_dtype.name)
                 return self.run_on_host(first, operands, arguments, shape, dtype, cause)
@@ -311,10 +324,33 @@ class Elementwise(Op[P]):
 
     def _run(self, out: TensorBase, *operands: Any, **arguments: Any) -> None:
         """Fill `out`, contiguous and of the result's shape and dtype; bytes after its end become 0."""
-        self._launch(self._resolve(operands), out, operands, arguments)
+        call = self._call(operands, arguments)
+        if call is not None:
+            plan: ElementwisePlan | None = out.device.plan(call.key)
+            if plan is not None and plan.launch(out.device, call.storages, out.storage, call.numbers):
+                return
+        self._launch(self._resolve(operands), out, operands, arguments, call)
+
+    def _call(self, operands: Sequence[Any], arguments: dict[str, Any]) -> Call | None:
+        """The call as plans are looked up by it; its numbers are the operands', then all arguments."""
+        if not self.arguments or arguments is self._defaults:
+            call = call_of(self, operands)
+            if call is not None and call.numbers:
+                call.numbers.extend(self._default_values)
+            return call
+        values = [arguments[name] for name in self.arguments]
+        call = call_of((self, *map(type, values)), operands)
+        if call is not None:
+            call.numbers.extend(values)
+        return call
 
     def _launch(
-        self, resolution: Resolution, out: TensorBase, operands: Sequence[Any], arguments: dict[str, Any]
+        self,
+        resolution: Resolution,
+        out: TensorBase,
+        operands: Sequence[Any],
+        arguments: dict[str, Any],
+        call: Call | None,
     ) -> None:
         dtype, _, variants = resolution
         assert variants is not None
@@ -322,7 +358,11 @@ class Elementwise(Op[P]):
             operand if condition else _kernel_operand(operand, dtype, out)
             for operand, condition in zip(operands, self.conditions, strict=True)
         ]
-        launch_elementwise(variants, out, converted, [arguments[name] for name in self.arguments])
+        plan = launch_elementwise(variants, out, converted, [arguments[name] for name in self.arguments])
+        if plan is None or call is None or any(c is not o for c, o in zip(converted, operands, strict=True)):
+            return
+        if not (call.numbers and ELEMENT_TYPES[dtype.name].packed):  # whether those fit is looked at each time
+            out.device.keep_plan(call.key, plan)
 
 
 def broadcast_shapes(name: str, operands: Iterable[Any]) -> Shape:

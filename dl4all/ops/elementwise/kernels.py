@@ -24,6 +24,7 @@ from dl4all.ops.core.launch import (
     strided_grid,
     too_wide,
 )
+from dl4all.ops.core.launch_plan import ElementwisePlan
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
@@ -172,9 +173,20 @@ def build_variants(
 # Launching
 
 
+class Arrangement(NamedTuple):
+    """Which variant runs, and over what."""
+
+    variant: Variant
+    groups: Grid
+    constants: tuple[int, ...]
+    tensors: tuple[TensorBase, ...]  # of each operand; a number binds one of the others'
+    before: tuple[int, ...]  # push constants in front of the operands that are numbers
+    axes: Sequence[int]  # those behind them: sizes and strides
+
+
 def launch_elementwise(
     variants: Variants, out: TensorBase, operands: Sequence[Any], arguments: Sequence[Any] = ()
-) -> None:
+) -> ElementwisePlan | None:
     """Launch the variant that fits the operands' strides.
 
     Args:
@@ -182,7 +194,43 @@ def launch_elementwise(
         out: contiguous.
         operands: tensors that broadcast to the shape of `out`, or numbers, for which no memory is read.
         arguments: the values of the op's arguments.
+
+    Returns:
+        What to do for other operands of the same layouts; None where it took more than one launch.
     """
+    arranged = _arrange(variants, out, operands)
+    if arranged is None:
+        return None
+    variant, groups, constants, tensors, before, axes = arranged
+    numbers = [0 if isinstance(o, TensorBase) else o for o in operands] if len(operands) > 1 else []
+    values = (*before, *numbers, *axes, *arguments)
+    launch = Launch(variant.shader, groups, _pack(variant, values), constants)
+    storages = (*(tensor.storage for tensor in tensors), out.storage)
+    out.device.launch(launch, *storages)
+    own = [operand.storage for operand in operands if isinstance(operand, TensorBase)]
+    if not out.device.plannable or not all(any(s is o for o in own) for s in storages[:-1]):
+        return None
+    places = [
+        len(before) + position for position, o in enumerate(operands) if not isinstance(o, TensorBase)
+    ]
+    first = len(before) + len(numbers) + len(axes)
+    places += range(first, first + len(arguments))
+    binds = _positions(operands)
+    return ElementwisePlan(out, out.device.prepare(launch, *storages), binds, variant.push, values, places)
+
+
+def _positions(operands: Sequence[Any]) -> tuple[int, ...]:
+    """Which one of the operands that are tensors each operand binds; a number binds the first."""
+    count, positions = 0, list[int]()
+    for operand in operands:
+        is_tensor = isinstance(operand, TensorBase)
+        positions.append(count if is_tensor else 0)
+        count += is_tensor
+    return tuple(positions)
+
+
+def _arrange(variants: Variants, out: TensorBase, operands: Sequence[Any]) -> Arrangement | None:
+    """The variant for the operands and its grid; None if a copy of a transposed operand was launched."""
     shape, strides = out.shape, out.strides
     contiguous, scalar_mask, tensors = True, 0, []
     for position, operand in enumerate(operands):
@@ -196,7 +244,7 @@ def launch_elementwise(
     variant: Variant | None = None
     if not contiguous:
         if variants.transpose is not None and _launch_transpose(out, tensors[0]):
-            return
+            return None
         variant, tensors, axes = _strided_variant(variants, out, tensors, scalar_mask, len(operands))
     numel = out.numel()
     walk = RowWalk.DIVIDED
@@ -205,14 +253,10 @@ def launch_elementwise(
         if variants.vec4 and numel % 4 == 0 and not any(tensor.offset % 4 for tensor in tensors):
             variant = variants.vec4
         axes, walk = (0,) * (variant.rank * (1 + len(operands))), RowWalk.FLAT
-    offsets, storages, numbers, remaining = [], [], [], iter(tensors)
-    for position, operand in enumerate(operands):
-        is_number = scalar_mask >> position & 1
-        tensor = tensors[0] if is_number else next(remaining)  # every binding needs a buffer
-        offsets.append(tensor.offset)
-        storages.append(tensor.storage)
-        numbers.append(operand if is_number else 0)
-    push = _pack(variant, (numel, *offsets, *(numbers if len(numbers) > 1 else ()), *axes, *arguments))
+    remaining = iter(tensors)
+    bound = tuple(  # every binding needs a buffer
+        tensors[0] if scalar_mask >> position & 1 else next(remaining) for position in range(len(operands))
+    )
     constants: tuple[int, ...] = (scalar_mask,) if scalar_mask else ()
     groups = strided_grid(ceil_div(numel, variant.elements), WORKGROUP_SIZE, out.device)
     if variant.rank:
@@ -228,7 +272,8 @@ def launch_elementwise(
             )
             constant_rows = _constant_rows(axes, scalar_mask, len(operands))
         constants = (scalar_mask, max(used_axes, 1), int(walk), *((constant_rows,) if vec4 else ()))
-    out.device.launch(Launch(variant.shader, groups, push, constants), *storages, out.storage)
+    before = (numel, *(tensor.offset for tensor in bound))
+    return Arrangement(variant, groups, constants, bound, before, axes)
 
 
 def broadcast_view(tensor: TensorBase, shape: Shape) -> TensorBase:

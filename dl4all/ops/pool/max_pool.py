@@ -18,6 +18,7 @@ from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.pool import host
 from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes, adaptive, check_pooled, sliding
+from dl4all.ops.sorting.selection import wide_indices
 from dl4all.scheduler import fallback
 from dl4all.scheduler.programs import Launch
 
@@ -93,8 +94,7 @@ def max_pool_indices(input: TensorBase, pooling: Pooling) -> TensorBase:
         return result
     try:
         if input.dtype == np.float32 and not device.is_host:
-            indices = _device_indices(contiguous(input), pooling).on_host().astype(np.int64)
-            result = from_host(result_class, indices, device, copy=False)
+            result = wide_indices(_device_indices(contiguous(input), pooling))
             return result
         cause = fallback.no_dtype(device, dtype)
     except KERNEL_REFUSALS as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from dl4all.torch.aten import activation, factories, indexing, joining, memory, pointwise, random, views
+import importlib
+import pkgutil
 
-__all__ = ["activation", "factories", "indexing", "joining", "memory", "pointwise", "random", "views"]
+for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)
