@@ -94,7 +94,7 @@ def refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Except
 
 
 def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False) -> None:
-    """Give all forms of an ATen op their kernels.
+    """Give all forms of an ATen op their kernels; forms that have one already keep it.
 
     Args:
         name: the functional overload, such as ``add.Tensor``.
@@ -112,6 +112,8 @@ def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False)
         overloaded = f"{other._opname}" + (
             "" if other._overloadname == "default" else f".{other._overloadname}"
         )
+        if overloaded in KERNELS:
+            continue
         written = [a for a in other._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         if written[0].kwarg_only:
             register(overloaded, _out_form(other, function, tuple(a.name for a in written), convert))
