@@ -93,7 +93,6 @@ def index_reduce(
 
 
 def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
-    _check_index(index)
     if not index.numel():
         return new_like(input, index.shape)
     return ops.reshape(ops.gather(_vector(input), dim, _vector(index)), index.shape)
@@ -179,6 +178,10 @@ def where(condition: Any, input: Any, other: Any) -> Any:
     return ops.where(condition, input, other)
 
 
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    return ops.isin(elements, test_elements, invert=invert)
+
+
 def nonzero_static(input: Any, *, size: int, fill_value: int = -1) -> Any:
     found = ops.nonzero(input)
     result = new_like(found, (size, found.shape[1]))
@@ -239,6 +242,9 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "index.Tensor": index,
     "_unsafe_index.Tensor": index,
     "gather": gather,
+    "isin.Scalar_Tensor": isin,
+    "isin.Tensor_Scalar": isin,
+    "isin.Tensor_Tensor": isin,
     "take": ops.take,
     "put": put,
     "masked_fill.Scalar": masked_fill,
