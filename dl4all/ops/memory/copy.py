@@ -33,7 +33,10 @@ WORD_TYPES = {4: "uint", 8: "uvec2"}
 """GLSL types by an element's size in bytes, for kernels that move elements and do not compute with them."""
 
 MOVABLE_DTYPES = ("float32", "int32", "float64", "int64")
-"""The dtypes that kernels move; others are copied through the host."""
+"""The dtypes whose elements are one or two words."""
+
+SHORT_DTYPES = ("int16", "int8", "uint8", "bool")
+"""Those of less than a word, but for float16, which ops widen to float32."""
 
 COPY_RANKS = (1, 4, 8)  # numbers of axes for which there is a kernel
 
@@ -111,6 +114,15 @@ def fresh_copy(source: TensorBase, dtype: np.dtype[Any] | None = None) -> Tensor
     copy: TensorBase = new_like(source, source.shape, dtype)
     copy_into(copy, source)
     return copy
+
+
+def as_words(launch: Callable[..., None], out: TensorBase, arrays: Sequence[TensorBase], *args: Any) -> None:
+    """Launch a kernel that moves words for operands and a result of shorter elements, by way of int32."""
+    wide = empty_tensor(type(out).result_class, out.shape, np.dtype(np.int32), out.device)
+    launch(wide, *(_cast_without_gradient(array, wide.dtype) for array in arrays), *args)
+    kernel = primitives.cast.kernel
+    assert kernel is not None
+    kernel.run(out, wide, dtype=out.dtype.name)
 
 
 def new_like(tensor: TensorBase, shape: Shape, dtype: np.dtype[Any] | None = None) -> Any:
