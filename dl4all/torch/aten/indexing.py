@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from dl4all import ops
 from dl4all.ops.indexing.gather_scatter import expanded_number
-from dl4all.ops.indexing.indices import indices_into, untracked_view
+from dl4all.ops.indexing.indices import Indices, indices_into, untracked_view
 from dl4all.ops.indexing.rows import take_rows_backward
 from dl4all.ops.memory.copy import copy_into, fill_with, new_like
 from dl4all.tensor.creation import from_numpy
@@ -250,6 +251,19 @@ def select_backward(grad_output: Any, input_sizes: Sequence[int], dim: int, inde
     return result
 
 
+def unfold_backward(grad_in: Any, input_sizes: Sequence[int], dim: int, size: int, step: int) -> Any:
+    """The sums over all windows that an element is in; windows are along `dim`, their elements last."""
+    sizes = tuple(input_sizes)
+    if not sizes:
+        return ops.reshape(grad_in, ())
+    axis = dim % len(sizes)
+    windows = grad_in.shape[axis]
+    outer, inner = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
+    rows = ops.reshape(ops.movedim(grad_in, -1, axis + 1), outer, windows * size, inner)
+    places = Indices(np.add.outer(np.arange(windows) * step, np.arange(size)))
+    return ops.reshape(take_rows_backward(rows, places, sizes[axis]), sizes)
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
     "index.Tensor": index,
     "_unsafe_index.Tensor": index,
@@ -270,6 +284,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "embedding_dense_backward": embedding_dense_backward,
     "slice_backward": slice_backward,
     "select_backward": select_backward,
+    "unfold_backward": unfold_backward,
 }
 
 for _name, _function in SLICES.items():
