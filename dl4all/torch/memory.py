@@ -265,7 +265,12 @@ def upload(host: torch.Tensor, index: int) -> torch.Tensor:
     host = host.detach().resolve_conj().resolve_neg()
     if not is_dense(host.shape, host.stride()):
         host = host.contiguous()
-    data = host.as_strided((host.numel(),), (1,)).view(torch.uint8).numpy()
+    pinned = getattr(host.untyped_storage(), "pinned", None)
+    if pinned is None:
+        data = host.as_strided((host.numel(),), (1,)).view(torch.uint8).numpy()
+    else:
+        start = host.storage_offset() * host.dtype.itemsize
+        data = pinned[start : start + host.nbytes]
     own = from_host(Tensor, data, device_at(index), copy=True)
     storage = torch_storage(own.storage, index, host.nbytes)
     return over(storage, index, host.dtype, tuple(host.shape), host.stride())

@@ -9,6 +9,7 @@ wrong.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,8 +49,11 @@ def has_overload(name: str) -> bool:
 
 def register(name: str, kernel: Callable[..., Any]) -> None:
     """Give an overload its kernel; the last registration counts."""
+    again = name in KERNELS
     KERNELS[name] = kernel
-    LIBRARY.impl(name, kernel, "PrivateUse1", allow_override=name in KERNELS)
+    with warnings.catch_warnings():  # PyTorch has kernels of its own for a few, and says that once
+        warnings.filterwarnings("ignore", "Warning only once for all operators")
+        LIBRARY.impl(name, kernel, "PrivateUse1", allow_override=again)
 
 
 def native(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

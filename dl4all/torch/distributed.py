@@ -1,0 +1,91 @@
+"""``torch.distributed`` on ``dlall``: the collectives of the CPU, such as gloo's, with copies around them.
+
+``init_process_group("gloo")`` takes tensors on ``dlall`` then, and so does ``DistributedDataParallel``. A
+collective has come when its call returns; ``async_op=True`` returns a handle that is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from dl4all.torch import memory
+from dl4all.torch.devices import NAME, is_here
+
+WRITTEN = {
+    "allgather_": (0,),
+    "allgather_coalesced_": (0,),
+    "allgather_into_tensor_coalesced_": (0,),
+    "_allgather_base_": (0,),
+    "allreduce_": (0,),
+    "allreduce_coalesced_": (0,),
+    "alltoall_": (0,),
+    "alltoall_base_": (0,),
+    "barrier": (),
+    "broadcast_": (0,),
+    "gather_": (0,),
+    "recv_": (0,),
+    "recv_any_source_": (0,),
+    "reduce_": (0,),
+    "reduce_scatter_": (0,),
+    "reduce_scatter_tensor_coalesced_": (0,),
+    "_reduce_scatter_base_": (0,),
+    "scatter_": (0,),
+    "send": (),
+}
+"""The ops behind PyTorch's collectives, and which of their arguments they write."""
+
+_LIBRARIES: list[torch.library.Library] = []
+
+
+def register() -> None:
+    """Register the collectives' kernels, where PyTorch was built with them."""
+    if not torch.distributed.is_available():
+        return
+    Backend = torch.distributed.distributed_c10d.Backend
+    Backend.default_device_backend_map.setdefault(NAME, Backend.GLOO)
+    gloo = Backend.backend_capability[Backend.GLOO]
+    if NAME not in gloo:
+        gloo.append(NAME)
+    library = torch.library.Library("c10d", "IMPL")
+    for name, written in WRITTEN.items():
+        packet = getattr(torch.ops.c10d, name, None)
+        if packet is not None:
+            library.impl(name, _staged(packet.default, written), "PrivateUse1", allow_override=True)
+    _LIBRARIES.append(library)  # the kernels are there as long as it is
+
+
+def _staged(op: Any, written: tuple[int, ...]) -> Callable[..., Any]:
+    """A collective on copies on the CPU."""
+    with_result = len(op._schema.returns) == 2
+
+    def kernel(*args: Any) -> Any:
+        hosts: dict[int, torch.Tensor] = {}
+
+        def down(value: Any) -> Any:
+            if is_here(value):
+                if id(value) not in hosts:
+                    hosts[id(value)] = value.cpu()
+                return hosts[id(value)]
+            return [down(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+        result = op._handle.redispatch_boxed(memory.CPU_KEYS, *map(down, args))
+        work = result[1] if with_result else result
+        work.wait()
+        for at in written:
+            for value in _tensors(args[at]):
+                value.copy_(hosts[id(value)])
+        return (args[0], work) if with_result else work
+
+    return kernel
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        if is_here(value):
+            yield value
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _tensors(one)
