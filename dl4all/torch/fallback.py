@@ -18,7 +18,7 @@ import torch
 
 from dl4all import config
 from dl4all.config import FallbackMode
-from dl4all.errors import FallbackError
+from dl4all.errors import DeviceError, FallbackError
 from dl4all.torch import memory
 from dl4all.torch.devices import NAME, is_here
 
@@ -68,6 +68,16 @@ class Plan:
     """Arguments that the schema calls tensors; Python numbers may come in their places."""
 
 
+HOST_OPERANDS = frozenset(
+    f"aten::{name}"
+    for name in (
+        "_copy_from", "_copy_from_and_resize", "_ctc_loss", "_ctc_loss.Tensor", "_foreach_copy_",
+        "_index_put_impl_", "_pack_padded_sequence", "_unsafe_index.Tensor", "copy_", "index.Tensor",
+        "index.Tensor_out", "index_put", "index_put.out", "index_put_", "tensor_split.tensor_indices_or_sections",
+    )
+)  # fmt: skip
+"""Ops that take tensors on the CPU, such as indices, beside tensors on the device."""
+
 HIDDEN_WRITES = {"aten::native_batch_norm": ("running_mean", "running_var")}
 """Operands that an op changes although its schema does not say so."""
 
@@ -112,15 +122,20 @@ def because(reason: str, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
     Raises:
         FallbackError: fallbacks are errors.
+        DeviceError: operands are on several devices, or results are sparse or quantized.
     """
     name = str(op._schema.name) + (f".{op._overloadname}" if op._overloadname != "default" else "")
+    _check_devices(name, args, kwargs)
     policy = mode()
     if policy == "error":
         raise FallbackError(
             f"[{name}] runs on the CPU ({reason}), and DL4ALL_TORCH_FALLBACK=error forbids it"
         )
     start = time.perf_counter()
-    result = _compute(op, args, kwargs)
+    try:
+        result = _compute(op, args, kwargs)
+    except memory.NotNative as error:  # of a result that no tensor on the device can hold
+        raise DeviceError(f"[{name}] {error}; call .cpu() first") from None
     count = COUNTS[name]
     if not count.calls:
         count.reason = reason
@@ -129,6 +144,25 @@ def because(reason: str, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     count.calls += 1
     count.seconds += time.perf_counter() - start
     return result
+
+
+def _check_devices(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """
+    Raises:
+        DeviceError: operands are on several devices, numbers without axes on the CPU aside.
+    """
+    if name in HOST_OPERANDS:
+        return
+    found = dict.fromkeys(
+        value.device
+        for value in _tensors((*args, *kwargs.values()))
+        if value.dim() or value.device.type != "cpu"
+    )
+    if len(found) > 1:
+        raise DeviceError(
+            f"[{name}] expected all tensors to be on the same device, got {', '.join(map(str, found))}; "
+            "move them with .to(...)"
+        )
 
 
 def _compute(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from dl4all.allocator.storage import Storage
+from dl4all.errors import DeviceError
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.memory.copy import copy_into, fresh_copy
 from dl4all.scheduler.device import Device
@@ -216,8 +217,11 @@ def deliver(result: TensorBase, out: torch.Tensor) -> torch.Tensor:
 
     Raises:
         RuntimeError: its dtype cannot hold the result.
+        DeviceError: it is on another device.
     """
     dtype = TORCH_DTYPES[result.dtype]
+    if result.device is not device_of(out):
+        raise DeviceError(f"[out=] expected a tensor on {result.device}, got {out.device}; move it first")
     if not torch.can_cast(dtype, out.dtype):
         raise RuntimeError(f"result type {dtype} can't be cast to the desired output type {out.dtype}")
     if tuple(out.shape) != result.shape:
