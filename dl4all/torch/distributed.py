@@ -6,6 +6,7 @@ collective has come when its call returns; ``async_op=True`` returns a handle th
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,10 +51,12 @@ def register() -> None:
     if NAME not in gloo:
         gloo.append(NAME)
     library = torch.library.Library("c10d", "IMPL")
-    for name, written in WRITTEN.items():
-        packet = getattr(torch.ops.c10d, name, None)
-        if packet is not None:
-            library.impl(name, _staged(packet.default, written), "PrivateUse1", allow_override=True)
+    with warnings.catch_warnings():  # PyTorch's own kernels ask for a process group in C++
+        warnings.filterwarnings("ignore", "Warning only once for all operators")
+        for name, written in WRITTEN.items():
+            packet = getattr(torch.ops.c10d, name, None)
+            if packet is not None:
+                library.impl(name, _staged(packet.default, written), "PrivateUse1", allow_override=True)
     _LIBRARIES.append(library)  # the kernels are there as long as it is
 
 

@@ -8,8 +8,8 @@ wrong.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +19,7 @@ from dl4all.errors import ArgumentError, DTypeError, FallbackError, ShapeError
 from dl4all.ops.core.op import Op, primitives
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import copy_into, fresh_copy
-from dl4all.torch import fallback, memory
+from dl4all.torch import bfloat16, fallback, memory
 from dl4all.torch.layout import computed_layout
 from dl4all.torch.memory import NotNative, deliver, tensor, wrap
 from dl4all.torch.promotion import promoted_operands
@@ -48,12 +48,15 @@ def has_overload(name: str) -> bool:
 
 
 def register(name: str, kernel: Callable[..., Any]) -> None:
-    """Give an overload its kernel; the last registration counts."""
-    again = name in KERNELS
+    """Give an overload its kernel.
+
+    Raises:
+        ValueError: it has one.
+    """
+    if name in KERNELS:
+        raise ValueError(f"[{name}] is registered twice")
     KERNELS[name] = kernel
-    with warnings.catch_warnings():  # PyTorch has kernels of its own for a few, and says that once
-        warnings.filterwarnings("ignore", "Warning only once for all operators")
-        LIBRARY.impl(name, kernel, "PrivateUse1", allow_override=again)
+    LIBRARY.impl(name, kernel, "PrivateUse1")
 
 
 def native(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -84,7 +87,10 @@ def _with_fallback(name: str, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
-    """Compute on the CPU what dl4all refused."""
+    """Compute on the CPU what dl4all refused; with bfloat16, as float32 on the device if that goes."""
+    if bfloat16.is_meant(args, kwargs):
+        with contextlib.suppress(NotNative):
+            return bfloat16.compute(op, args, kwargs)
     try:
         return fallback.because(str(error), op, args, kwargs)
     except FallbackError as forbidden:
@@ -92,7 +98,7 @@ def refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Except
 
 
 def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False) -> None:
-    """Give all forms of an ATen op their kernels.
+    """Give all forms of an ATen op their kernels; forms that have one already keep it.
 
     Args:
         name: the functional overload, such as ``add.Tensor``.
@@ -110,6 +116,8 @@ def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False)
         overloaded = f"{other._opname}" + (
             "" if other._overloadname == "default" else f".{other._overloadname}"
         )
+        if overloaded in KERNELS:
+            continue
         written = [a for a in other._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         if written[0].kwarg_only:
             register(overloaded, _out_form(other, function, tuple(a.name for a in written), convert))

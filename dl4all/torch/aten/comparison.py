@@ -43,7 +43,6 @@ EXTREMA: dict[str, Callable[..., Any]] = {
 }
 
 CHOICES: dict[str, Callable[..., Any]] = {
-    "where.self": ops.where,
     "heaviside": ops.heaviside,
     "copysign.Tensor": ops.copysign,
     "copysign.Scalar": ops.copysign,

@@ -9,7 +9,8 @@ import torch
 
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 from dl4all.ops.memory.copy import copy_into, fill_with
-from dl4all.torch import memory
+from dl4all import ops
+from dl4all.torch import bfloat16, memory
 from dl4all.torch.devices import index_of
 from dl4all.torch.memory import CPU_KEYS, carrier, tensor
 from dl4all.torch.registration import LIBRARY, native
@@ -66,6 +67,10 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
         copy_into(carrier(target), carrier(source))
     elif source.dtype in memory.NUMPY_DTYPES and target.dtype in memory.NUMPY_DTYPES:
         copy_into(tensor(target), tensor(source))
+    elif source.dtype == torch.bfloat16 and target.dtype in memory.NUMPY_DTYPES:
+        copy_into(tensor(target), bfloat16.widened(source))
+    elif target.dtype == torch.bfloat16 and source.dtype in memory.NUMPY_DTYPES:
+        bfloat16.write(target, ops.cast(tensor(source), "float32"))
     else:
         memory.write(target, memory.download(source))
     return target
