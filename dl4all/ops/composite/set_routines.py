@@ -1,4 +1,4 @@
-"""Set routines: unique elements by the kernels of ``ops/sorting``; slices and membership on the host."""
+"""Set routines: unique elements and membership, by the kernels of ``ops/sorting``; slices on the host."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ from typing import overload
 import numpy as np
 
 from dl4all.errors import DTypeError
-from dl4all.ops.composite.host import computed_on_host, to_device_of
+from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.composite.sort_and_search import sort
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.indexing.gather_scatter import index_select
+from dl4all.ops.elementwise.comparison import eq
+from dl4all.ops.elementwise.logic import logical_not
+from dl4all.ops.indexing.concatenation import cat
+from dl4all.ops.indexing.gather_scatter import index_select, take
 from dl4all.ops.indexing.indices import NDArray
-from dl4all.ops.memory.views import contiguous, flatten, reshape
+from dl4all.ops.memory.views import contiguous, flatten, narrow, reshape, unsqueeze
+from dl4all.ops.reduce.any_all import any as any_true
 from dl4all.ops.sorting.along_axis import axis_order
 from dl4all.ops.sorting.compaction import Runs, runs_of
 from dl4all.ops.sorting.keys import keys_of
 from dl4all.ops.sorting.placement import by_kernels_or_host
+from dl4all.ops.sorting.search import insertion_points
 from dl4all.ops.sorting.selection import select_in_rows
 
 
@@ -171,7 +177,6 @@ def _with_inverse_and_counts(
 
 @export("dl")
 @reads("elements", "test_elements")
-@computed_on_host("isin")
 def isin(
     elements: Array | Scalar,
     test_elements: Array | Scalar,
@@ -200,7 +205,48 @@ def isin(
     tensors = [x for x in (elements, test_elements) if isinstance(x, TensorBase)]
     if not tensors:
         raise DTypeError("[isin] expected a tensor and numbers, got numbers only")
+    return by_kernels_or_host(
+        "isin",
+        tensors[0],
+        lambda: _membership(elements, test_elements, invert),
+        lambda: _host_membership(tensors[0], elements, test_elements, invert),
+    )
+
+
+MOST_COMPARISONS = 2**20
+"""Fewer pairs than these are compared; where there are more, the test elements are sorted."""
+
+
+def _membership(elements: Array | Scalar, test_elements: Array | Scalar, invert: bool) -> Array:
+    """:func:`isin` by the kernels of other ops.
+
+    Raises:
+        NoKernel: the operands have different dtypes, or live on different devices.
+    """
+    if not isinstance(elements, TensorBase):
+        found = any_true(eq(test_elements, elements))
+    elif not isinstance(test_elements, TensorBase):
+        found = eq(elements, test_elements)
+    elif elements.dtype != test_elements.dtype or elements.device is not test_elements.device:
+        raise NoKernel(f"the operands are {elements.dtype} and {test_elements.dtype}")
+    elif 0 < elements.numel() * test_elements.numel() <= MOST_COMPARISONS:
+        axes = len(elements.shape)
+        found = any_true(eq(unsqueeze(elements, axes), flatten(test_elements)), axes)
+    elif not elements.numel() or not test_elements.numel():
+        raise NoKernel("there is nothing to compare")
+    else:
+        rising = sort(flatten(test_elements)).values
+        places = insertion_points(rising, contiguous(tape.alias(elements)), right=False)
+        # What is larger than all of them is compared with the last one.
+        rising = cat([rising, narrow(rising, 0, rising.shape[0] - 1, 1)])
+        found = eq(take(rising, places), elements)
+    return logical_not(found) if invert else found
+
+
+def _host_membership(
+    like: Array, elements: Array | Scalar, test_elements: Array | Scalar, invert: bool
+) -> Array:
     searched, candidates = (
         x.on_host() if isinstance(x, TensorBase) else np.asarray(x) for x in (elements, test_elements)
     )
-    return to_device_of(tensors[0], np.asarray(np.isin(searched, candidates, invert=invert)))
+    return to_device_of(like, np.asarray(np.isin(searched, candidates, invert=invert)))

@@ -15,7 +15,7 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.host_work import host_work
 from dl4all.ops.core.launch import pack, shader, strided_grid
-from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, Kernel, primitives
+from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, primitives
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.promotion import check_fits
 from dl4all.ops.core.strides import merge_axes
@@ -57,8 +57,15 @@ COPY = {
     for rank in COPY_RANKS
 }
 """Shaders that copy between strided tensors, by number of axes and size of a word in bytes."""
+COPY_BYTES = {
+    (rank, nbytes, whole): shader("memory/copy_bytes.comp", RANK=rank, BYTES=nbytes, WHOLE=int(whole))
+    for rank in COPY_RANKS
+    for nbytes in (1, 2)
+    for whole in (False, True)
+}
+"""The same for elements of fewer bytes than a word has; the last key says whether whole words are written."""
 
-SHARED.extend((TRANSPOSE, *(by_size[MAX_WORD_BYTES] for by_size in COPY.values())))
+SHARED.extend((TRANSPOSE, *(by_size[MAX_WORD_BYTES] for by_size in COPY.values()), *COPY_BYTES.values()))
 
 
 def copy_into(target: TensorBase, source: TensorBase) -> None:
@@ -91,22 +98,12 @@ def _copy_on_device(target: TensorBase, source: TensorBase) -> fallback.Cause | 
         return fallback.too_large(device, dtype)
     shape, strides = merge_axes(target.shape, [source.strides, target.strides])
     try:
-        if dtype in MOVABLE_DTYPES and len(shape) <= max(COPY_RANKS):
+        if len(shape) <= max(COPY_RANKS):
             _launch_copy(target, source, shape, strides)
-            return None
-        if owns_words(target) and dtype in _cast_kernel().dtypes and min(source.strides, default=0) >= 0:
-            _cast_kernel().run(target, source, dtype=dtype)
             return None
     except KERNEL_REFUSALS as error:
         return fallback.refused(device, error, dtype)
     return fallback.no_layout(device, dtype)
-
-
-def _cast_kernel() -> Kernel:
-    """The kernel of cast, which also writes dtypes smaller than a word."""
-    kernel: Kernel | None = primitives.cast.kernel
-    assert kernel is not None
-    return kernel
 
 
 def fresh_copy(source: TensorBase, dtype: np.dtype[Any] | None = None) -> TensorBase:
@@ -200,24 +197,29 @@ def _launch_copy(target: TensorBase, source: TensorBase, shape: Shape, strides: 
         if transpose:
             target.device.launch(transpose, source.storage, target.storage)
             return
-    per_word = MAX_WORD_BYTES // itemsize
-    if shape and all(
-        s[-1] == 1 and not any(n % per_word for n in (shape[-1], offset, *s[:-1]))
-        for s, offset in zip(strides, offsets, strict=True)
-    ):
-        shape = (*shape[:-1], shape[-1] // per_word)
-        strides = [(*(stride // per_word for stride in s[:-1]), 1) for s in strides]
-        offsets, itemsize = (source.offset // per_word, target.offset // per_word), MAX_WORD_BYTES
+    for word in (MAX_WORD_BYTES, 4) if itemsize < 4 else (MAX_WORD_BYTES,):
+        per_word = word // itemsize
+        if shape and all(
+            s[-1] == 1 and not any(n % per_word for n in (shape[-1], offset, *s[:-1]))
+            for s, offset in zip(strides, offsets, strict=True)
+        ):
+            shape = (*shape[:-1], shape[-1] // per_word)
+            strides = [(*(stride // per_word for stride in s[:-1]), 1) for s in strides]
+            offsets, itemsize = (source.offset // per_word, target.offset // per_word), word
+            break
     rank = min(r for r in COPY_RANKS if r >= len(shape))
     missing = rank - len(shape)
     axes = [*(1,) * missing, *shape]
     for s in strides:
         axes += [*(0,) * missing, *s]
-    words = math.prod(shape)
-    push = pack(words, *offsets, *axes)
-    launch = Launch(
-        COPY[rank][itemsize], strided_grid(words, WORKGROUP_SIZE, target.device), push, (max(len(shape), 1),)
-    )
+    count = math.prod(shape)
+    if itemsize >= 4:
+        code, invocations = COPY[rank][itemsize], count
+    else:
+        whole = owns_words(target)
+        code, invocations = COPY_BYTES[rank, itemsize, whole], -(-count * itemsize // 4) if whole else count
+    grid = strided_grid(invocations, WORKGROUP_SIZE, target.device)
+    launch = Launch(code, grid, pack(count, *offsets, *axes), (max(len(shape), 1),))
     target.device.launch(launch, source.storage, target.storage)
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from dl4all import ops
-from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.indexing.gather_scatter import expanded_number
-from dl4all.ops.indexing.indices import Indices, indices_into, untracked_view
+from dl4all.ops.indexing.indices import indices_into, untracked_view
 from dl4all.ops.indexing.rows import take_rows_backward
 from dl4all.ops.memory.copy import copy_into, fill_with, new_like
 from dl4all.torch.memory import NotNative, tensor
@@ -31,10 +29,6 @@ def key_of(indices: Sequence[Any]) -> tuple[Any, ...]:
 
 def index(input: Any, indices: Sequence[Any]) -> Any:
     return ops.getitem(input, key_of(indices))
-
-
-def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
-    return ops.index_put(input, key_of(indices), values, accumulate)
 
 
 @native("_index_put_impl_")
@@ -99,7 +93,6 @@ def index_reduce(
 
 
 def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
-    _check_index(index)
     if not index.numel():
         return new_like(input, index.shape)
     return ops.reshape(ops.gather(_vector(input), dim, _vector(index)), index.shape)
@@ -185,6 +178,10 @@ def where(condition: Any, input: Any, other: Any) -> Any:
     return ops.where(condition, input, other)
 
 
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    return ops.isin(elements, test_elements, invert=invert)
+
+
 def nonzero_static(input: Any, *, size: int, fill_value: int = -1) -> Any:
     found = ops.nonzero(input)
     result = new_like(found, (size, found.shape[1]))
@@ -241,26 +238,13 @@ def select_backward(grad_output: Any, input_sizes: Sequence[int], dim: int, inde
     return result
 
 
-def unfold_backward(grad_in: Any, input_sizes: Sequence[int], dim: int, size: int, step: int) -> Any:
-    """The sums over all windows that an element is in; windows are along `dim`, their elements last."""
-    sizes: Shape = tuple(input_sizes)
-    if not sizes:
-        return ops.reshape(grad_in, ())
-    axis = dim % len(sizes)
-    windows = grad_in.shape[axis]
-    rows = ops.movedim(grad_in, -1, axis + 1)
-    outer, inner = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
-    rows = ops.reshape(rows, outer, windows * size, inner)
-    places = Indices(np.add.outer(np.arange(windows) * step, np.arange(size)))
-    return ops.reshape(take_rows_backward(rows, places, sizes[axis]), sizes)
-
-
 KERNELS: dict[str, Callable[..., Any]] = {
     "index.Tensor": index,
     "_unsafe_index.Tensor": index,
-    "index_put": index_put,
-    "_unsafe_index_put": index_put,
     "gather": gather,
+    "isin.Scalar_Tensor": isin,
+    "isin.Tensor_Scalar": isin,
+    "isin.Tensor_Tensor": isin,
     "take": ops.take,
     "put": put,
     "masked_fill.Scalar": masked_fill,
@@ -273,7 +257,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "embedding_dense_backward": embedding_dense_backward,
     "slice_backward": slice_backward,
     "select_backward": select_backward,
-    "unfold_backward": unfold_backward,
 }
 
 for _name, _function in ALONG_AXIS.items():
