@@ -6,11 +6,15 @@ collective has come when its call returns; ``async_op=True`` returns a handle th
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dl4all.torch import memory
 from dl4all.torch.devices import NAME, is_here
@@ -38,6 +42,27 @@ WRITTEN = {
 }
 """The ops behind PyTorch's collectives, and which of their arguments they write."""
 
+
+class PlainHostMemory(TorchDispatchMode):
+    """Takes plain memory of the CPU for pinned memory.
+
+    The reducer of ``DistributedDataParallel`` asks for that in C++, to note which parameters were used, and
+    only a backend in C++ can give it.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.is_pinned.default:
+            return True
+        kwargs = dict(kwargs or {})
+        if kwargs.get("pin_memory"):
+            kwargs["pin_memory"] = False
+        return func(*args, **kwargs)
+
+
+searching: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Modules of ``DistributedDataParallel`` that note which parameters were used."""
+
+CPU = torch.device("cpu")
 _LIBRARIES: list[torch.library.Library] = []
 
 
@@ -58,6 +83,24 @@ def register() -> None:
             if packet is not None:
                 library.impl(name, _staged(packet.default, written), "PrivateUse1", allow_override=True)
     _LIBRARIES.append(library)  # the kernels are there as long as it is
+    _note_searching(torch.nn.parallel.DistributedDataParallel)
+
+
+def _note_searching(parallel: Any) -> None:
+    own = parallel.__init__
+
+    @functools.wraps(own)
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        own(self, *args, **options)
+        if (self.find_unused_parameters or self.static_graph) and self.device_type == NAME:
+            searching.add(self)
+
+    parallel.__init__ = init
+
+
+def backward_mode() -> contextlib.AbstractContextManager[Any]:
+    """What backward of tensors on ``dlall`` runs in."""
+    return PlainHostMemory() if searching else contextlib.nullcontext()
 
 
 def _staged(op: Any, written: tuple[int, ...]) -> Callable[..., Any]:
@@ -74,6 +117,7 @@ def _staged(op: Any, written: tuple[int, ...]) -> Callable[..., Any]:
                 return hosts[id(value)]
             return [down(one) for one in value] if isinstance(value, (list, tuple)) else value
 
+        _serve_cpu(next(value for value in args if isinstance(value, torch.ScriptObject)))
         result = op._handle.redispatch_boxed(memory.CPU_KEYS, *map(down, args))
         work = result[1] if with_result else result
         work.wait()
@@ -83,6 +127,14 @@ def _staged(op: Any, written: tuple[int, ...]) -> Callable[..., Any]:
         return (args[0], work) if with_result else work
 
     return kernel
+
+
+def _serve_cpu(boxed: Any) -> None:
+    """Let a process group that was made for ``dlall`` alone, as the default one, take tensors on the CPU."""
+    group = torch.distributed.ProcessGroup.unbox(boxed)
+    if CPU not in group._device_types:
+        backend = group._get_backend(torch.device(NAME))
+        group._register_backend(CPU, torch.distributed.ProcessGroup.BackendType.GLOO, backend)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

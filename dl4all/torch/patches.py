@@ -16,7 +16,7 @@ from torch.autograd import graph as autograd_graph
 from torch.utils import backend_registration
 
 from dl4all.runtime import fork
-from dl4all.torch import accelerator, devices, interchange, storages, substitutes
+from dl4all.torch import accelerator, devices, distributed, interchange, storages, substitutes
 from dl4all.torch.devices import NAME, device_at, is_here
 
 LIBRARY = torch.library.Library("aten", "IMPL")
@@ -78,7 +78,7 @@ def _in_this_thread(own: Callable[..., Any]) -> Callable[..., Any]:
     def run_backward(outputs: Any, *args: Any, **options: Any) -> Any:
         if not any(is_here(one) or not isinstance(one, torch.Tensor) for one in outputs):
             return own(outputs, *args, **options)
-        with torch.autograd.grad_mode.set_multithreading_enabled(False):
+        with torch.autograd.grad_mode.set_multithreading_enabled(False), distributed.backward_mode():
             return own(outputs, *args, **options)
 
     return run_backward

@@ -34,6 +34,7 @@ PRIVATE = (
     "nn.DataParallel.forward",
     "ops.aten.set_.source_Storage_storage_offset._handle.redispatch_boxed",
     "storage._StorageBase",
+    "utils._python_dispatch.TorchDispatchMode",
     "utils.backend_registration._generate_storage_methods_for_privateuse1_backend",
     "utils.backend_registration._setup_privateuseone_for_python_backend",
 )
