@@ -11,8 +11,10 @@ Where somebody follows each step (a capture, a profile, ``vmap``), no plan is us
 
 from __future__ import annotations
 
+import itertools
+import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +24,7 @@ from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import active_levels
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.protocols import Dispatch, Grid
-from dl4all.scheduler import capture
+from dl4all.scheduler import capture, launch_log
 from dl4all.scheduler.device import Device
 
 
@@ -37,7 +39,12 @@ class Call(NamedTuple):
 
 def call_of(op: Any, operands: Sequence[Any]) -> Call | None:
     """What a plan is looked up by; None for calls that no plan serves."""
-    if capture.active is not None or recorder.active is not None or active_levels:
+    if (
+        capture.active is not None
+        or recorder.active is not None
+        or active_levels
+        or launch_log.active is not None  # all that an op within another one launches is noted
+    ):
         return None
     key: list[Any] = [op]
     storages: list[Storage] = []
@@ -115,3 +122,158 @@ class ElementwisePlan:
         bound.append(out)
         device.launch_again(self._program, self._groups, push, self._seconds, bound)
         return True
+
+
+class Step(NamedTuple):
+    """One launch of a plan. Storages are named by their places: the operands' come first."""
+
+    allocations: tuple[tuple[int, int, str], ...]  # before it: place, bytes and tag
+    command: Dispatch
+    binds: tuple[int, ...]
+    last_used: tuple[int, ...]  # memory that no later launch uses
+
+
+class Plan:
+    """All launches of a call with these arguments."""
+
+    __slots__ = ("_blank", "_dtype", "_guards", "_offset", "_place", "_shape", "_steps", "_strides")
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        guards: Sequence[tuple[int, Callable[[Storage], bool]]],
+        result: TensorBase,
+        place: int,
+    ) -> None:
+        """
+        Args:
+            steps: what is launched.
+            guards: places of operands, and what must hold for their storages.
+            result: a result of the call.
+            place: of its storage.
+        """
+        count = sum(len(step.allocations) for step in steps)
+        self._blank: list[Any] = [None] * count
+        # Tuples of what each launch needs, as they are gone through in each call.
+        self._steps = tuple((s.allocations, *s.command, s.binds, s.last_used) for s in steps)
+        self._guards = tuple(guards)
+        self._place = place
+        self._shape, self._strides, self._offset = result.shape, result.strides, result.offset
+        self._dtype = result.dtype
+
+    def run(self, call: Call) -> Any:
+        """The result for other operands like those of the plan; None, before anything ran, if it is void."""
+        storages = call.storages
+        for place, holds in self._guards:
+            if not holds(storages[place]):
+                return None
+        first = call.first
+        device = first.device
+        allocate, launch = device.pool.storage, device.launch_again
+        memory: list[Any] = [*storages, *self._blank]
+        for allocations, program, _, groups, push, seconds, binds, last_used in self._steps:
+            for place, nbytes, tag in allocations:
+                memory[place] = allocate(nbytes, tag)
+            launch(program, groups, push, seconds, [memory[place] for place in binds])
+            for place in last_used:
+                memory[place] = None
+        return first.result_class(
+            memory[self._place], self._shape, self._dtype, device, self._strides, self._offset
+        )
+
+
+REFUSED = object()
+"""In the place of a plan: calls like it cannot have one."""
+
+
+def compute(call: Call, names: Iterable[str], arguments: dict[str, Any], run: Callable[[], Any]) -> Any:
+    """The result of a call: by its plan, or by `run`, of which a plan is made at the second such call."""
+    key = _full_key(call, [arguments[name] for name in names])
+    device = call.first.device
+    plan = None if key is None else device.plan(key)
+    if isinstance(plan, Plan):
+        result = plan.run(call)
+        if result is not None:
+            return result
+    elif plan is None and key is not None and device.recurs(key):
+        return _logged(call, key, run)
+    return run()
+
+
+def _full_key(call: Call, values: Sequence[Any]) -> tuple[Any, ...] | None:
+    """The key with the values of all arguments, and which operands share memory; None without a plan."""
+    if call.numbers and any(number is not None for number in call.numbers):
+        return None
+    try:
+        key = (*call.key, *map(_frozen, values))
+    except TypeError:
+        return None
+    storages = call.storages
+    if len(storages) > 1 and len(set(map(id, storages))) < len(storages):
+        return (*key, *(next(i for i, other in enumerate(storages) if other is one) for one in storages))
+    return key
+
+
+def _frozen(value: Any) -> Any:
+    """An argument as a part of a key: what is equal, but of another type or sign, is told apart.
+
+    Raises:
+        TypeError: it may change, or nothing is known of it.
+    """
+    kind = type(value)
+    if value is None or kind is str:
+        return value
+    if kind is int or kind is bool:
+        return kind, value
+    if kind is float:
+        return kind, value, math.copysign(1.0, value)
+    if kind is tuple or kind is list:
+        return (kind, *map(_frozen, value))
+    raise TypeError(kind)
+
+
+def _logged(call: Call, key: Any, run: Callable[[], Any]) -> Any:
+    """The result of `run`, and a plan made of what it launches."""
+    device = call.first.device
+    log = launch_log.LaunchLog(device)
+    try:
+        launch_log.active = log
+        result = run()
+        complete = launch_log.active is log  # another thread may have begun one
+    finally:
+        if launch_log.active is log:
+            launch_log.active = None
+    if complete:
+        device.keep_plan(key, _plan(call.storages, log, result) or REFUSED)
+    return result
+
+
+def _plan(storages: Sequence[Storage], log: launch_log.LaunchLog, result: Any) -> Plan | None:
+    """The plan for what was logged; None if other memory takes part."""
+    if log.refused:
+        return None
+    places = {id(storage): place for place, storage in reversed(list(enumerate(storages)))}
+    numbers = itertools.count(len(storages))
+    waiting: list[tuple[int, int, str]] = []
+    steps: list[Step] = []
+    for event in log.events:
+        if isinstance(event, launch_log.Allocated):
+            place = places[id(event.storage)] = next(numbers)
+            waiting.append((place, event.storage.nbytes, event.tag))
+            continue
+        if not all(id(storage) in places for storage in event.storages):
+            return None
+        binds = tuple(places[id(storage)] for storage in event.storages)
+        steps.append(Step(tuple(waiting), event.command._replace(spans=()), binds, ()))
+        waiting = []
+    place = places.get(id(result.storage), -1)
+    if waiting or place < len(storages):
+        return None
+    used = {place}
+    for number, step in reversed(list(enumerate(steps))):
+        steps[number] = step._replace(last_used=tuple({*step.binds} - used - {*range(len(storages))}))
+        used.update(step.binds)
+    guards = [(places[id(guard.storage)], guard.holds) for guard in log.guards if id(guard.storage) in places]
+    if len(guards) < len(log.guards) or any(place >= len(storages) for place, _ in guards):
+        return None
+    return Plan(steps, guards, result, place)

@@ -210,9 +210,7 @@ def launch_elementwise(
     own = [operand.storage for operand in operands if isinstance(operand, TensorBase)]
     if not out.device.plannable or not all(any(s is o for o in own) for s in storages[:-1]):
         return None
-    places = [
-        len(before) + position for position, o in enumerate(operands) if not isinstance(o, TensorBase)
-    ]
+    places = [len(before) + position for position, o in enumerate(operands) if not isinstance(o, TensorBase)]
     first = len(before) + len(numbers) + len(axes)
     places += range(first, first + len(arguments))
     binds = _positions(operands)

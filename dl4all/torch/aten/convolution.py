@@ -130,9 +130,7 @@ def _with_fallback(
     return kernel
 
 
-register(
-    "convolution_overrideable", _with_fallback(convolution, overload("convolution"), lambda *args: args)
-)
+register("convolution_overrideable", _with_fallback(convolution, overload("convolution"), lambda *args: args))
 register(
     "convolution_backward_overrideable",
     _with_fallback(convolution_backward, overload("convolution_backward"), _backward_on_cpu),
