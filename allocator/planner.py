@@ -1,10 +1,10 @@
 """Plans the memory of tensors whose lifetimes are known ahead of time: offset assignment in one arena.
 
-The graph compiler, which is to come, will call it: a graph knows the size of each tensor, and the first and
-the last step that uses it. Tensors that are never alive at the same time may share memory. The smallest plan
-is NP-hard to find (dynamic storage allocation; Garey and Johnson, 1979, SR2). The heuristic places tensors
-one after the other, in several orders, each into the tightest gap, and keeps the best plan. The lower bound,
-the most bytes that are alive at one step, says how good that is.
+The graph compiler calls it: a graph knows the size of each tensor, and the first and the last step that
+uses it. Tensors that are never alive at the same time may share memory. The smallest plan is NP-hard to
+find (dynamic storage allocation; Garey and Johnson, 1979, SR2). The heuristic places tensors one after
+the other, in several orders, each into the tightest gap, and keeps the best plan. The lower bound, the
+most bytes that are alive at one step, says how good that is.
 """
 
 from __future__ import annotations

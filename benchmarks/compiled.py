@@ -22,7 +22,7 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,25 +88,30 @@ def steps(name: str, device: str, children: Children) -> Ways:
     for way in ("immediate", "compiled"):
         net = case.ours().train()
         net.load_state_dict(weights)
-        ways[way] = _step_of(net.to(device), way == "compiled", dl.tensor(x, device=device), y)
+        take = step_of(dl, dl.nn.functional, net.to(device))
+        take = dl.compile(take) if way == "compiled" else take
+        ways[way] = functools.partial(_loss, take, dl.tensor(x, device=device), dl.tensor(y, device=device))
     if "tinygrad" in children:
         ways["tinygrad"] = training.asked(children["tinygrad"], name, weights)
     return ways
 
 
-def _step_of(net: Any, compiled: bool, x: Any, labels: Any) -> Callable[[], float]:
-    optimizer = dl.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-    y = dl.tensor(labels, device=x.device)
+def _loss(take: Callable[[Any, Any], Any], x: Any, y: Any) -> float:
+    return float(take(x, y).item())
+
+
+def step_of(lib: Any, functional: Any, net: Any) -> Callable[[Any, Any], Any]:
+    """A training step of dl4all or PyTorch, which leaves the loss where it is: it can be compiled."""
+    optimizer = lib.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 
     def take(x: Any, y: Any) -> Any:
         optimizer.zero_grad()
-        loss = dl.nn.functional.cross_entropy(net(x), y)
+        loss = functional.cross_entropy(net(x), y)
         loss.backward()
         optimizer.step()
         return loss.detach()
 
-    call = dl.compile(take) if compiled else take
-    return lambda: float(call(x, y).item())
+    return take
 
 
 CASES: dict[str, Callable[[str, Children], Ways]] = {
@@ -116,17 +121,23 @@ CASES: dict[str, Callable[[str, Children], Ways]] = {
 }
 
 
-def measure(name: str, device: str, repeat: int, children: Children) -> dict[str, Times]:
-    """Times by way.
+def in_turn(name: str, ways: Ways, reference: str, repeat: int, peers: Collection[str]) -> dict[str, Times]:
+    """Times by way, taken in turn.
+
+    Args:
+        name: of the case, for errors.
+        ways: what is measured.
+        reference: the way whose results count.
+        repeat: how many turns.
+        peers: ways whose work is done by other processes, which have no processor time.
 
     Raises:
         SystemExit: the ways do not compute the same.
     """
-    ways = CASES[name](device, children)
     first = {way: np.asarray(call()) for way, call in ways.items()}
     for way, result in first.items():
-        error = np.abs(result - first["immediate"]).max()
-        if not error <= TOLERANCE * np.abs(first["immediate"]).max():
+        error = np.abs(result - first[reference]).max()
+        if not error <= TOLERANCE * np.abs(first[reference]).max():
             raise SystemExit(f"{name}: {way} is off by {error}")
     for call in ways.values():
         for _ in range(WARM_UP):
@@ -141,7 +152,7 @@ def measure(name: str, device: str, repeat: int, children: Children) -> dict[str
             samples[way].append((clock * 1e3, processor * 1e3))
     medians = {way: tuple(map(statistics.median, zip(*taken, strict=True))) for way, taken in samples.items()}
     return {
-        way: Times(clock, None if way in PEERS else processor) for way, (clock, processor) in medians.items()
+        way: Times(clock, None if way in peers else processor) for way, (clock, processor) in medians.items()
     }
 
 
@@ -168,7 +179,10 @@ def main(
             name: stack.enter_context(Child(name, {DEVICE_VARIABLE: hardware}, module=PEERS[name]))
             for name in peers
         }
-        found = {name: measure(name, device, repeat, children) for name in cases or CASES}
+        found = {
+            name: in_turn(name, CASES[name](device, children), "immediate", repeat, PEERS)
+            for name in cases or CASES
+        }
     if as_json:
         click.echo(json.dumps({name: {w: t._asdict() for w, t in ts.items()} for name, ts in found.items()}))
         return

@@ -18,13 +18,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import statistics
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
@@ -37,22 +35,13 @@ import dl4all as dl
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import training
+from benchmarks.compiled import Times, Ways, in_turn, step_of
 from benchmarks.peers import resnet18
 from benchmarks.peers.child import Child
 from benchmarks.torch_resnet import ResNet18
 
-WARM_UP = 3  # calls: two are traced, the third is compiled
-PAUSE = 0.04  # seconds between two turns, in which threads that wait for work fall asleep
 WAYS = ("immediate", "compiled", "pytorch")
 PEER = "onnxruntime"
-Ways = dict[str, Callable[[], Any]]
-
-
-class Times(NamedTuple):
-    """Milliseconds of a call."""
-
-    processor: float | None
-    clock: float
 
 
 def inference(batch: int, child: Child | None) -> Ways:
@@ -98,26 +87,13 @@ def steps(name: str, child: Child | None) -> Ways:
     for way in WAYS[:2]:
         net = case.ours().train()
         net.load_state_dict(weights)
-        take = _step_of(dl, dl.nn.functional, net.to("cpu"))
+        take = step_of(dl, dl.nn.functional, net.to("cpu"))
         take = dl.compile(take) if way == "compiled" else take
         data = dl.tensor(x, device="cpu"), dl.tensor(y, device="cpu")
         ways[way] = functools.partial(take, *data)
-    take = _step_of(torch, torch.nn.functional, theirs)
+    take = step_of(torch, torch.nn.functional, theirs)
     ways["pytorch"] = lambda: take(torch.from_numpy(x), torch.from_numpy(y))
     return ways
-
-
-def _step_of(lib: Any, functional: Any, net: Any) -> Callable[[Any, Any], Any]:
-    optimizer = lib.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-
-    def take(x: Any, y: Any) -> Any:
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return take
 
 
 CASES: dict[str, Callable[[Child | None], Ways]] = {
@@ -127,45 +103,18 @@ CASES: dict[str, Callable[[Child | None], Ways]] = {
 }
 
 
-def measure(name: str, repeat: int, child: Child | None) -> dict[str, Times]:
-    """Times by way.
-
-    Raises:
-        SystemExit: the ways do not compute the same.
-    """
-    ways = CASES[name](child)
-    first = {way: np.asarray(call()) for way, call in ways.items()}
-    for way, result in first.items():
-        error = np.abs(result - first["pytorch"]).max()
-        if error > 1e-4 * np.abs(first["pytorch"]).max():
-            raise SystemExit(f"{name}: {way} is off by {error}")
-    for call in ways.values():
-        for _ in range(WARM_UP):
-            call()
-    samples: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
-    for _ in range(repeat):
-        for way, call in ways.items():
-            time.sleep(PAUSE)
-            processor, clock = time.process_time(), time.perf_counter()
-            call()
-            clock, processor = time.perf_counter() - clock, time.process_time() - processor
-            samples[way].append((processor * 1e3, clock * 1e3))
-    medians = {way: tuple(map(statistics.median, zip(*taken, strict=True))) for way, taken in samples.items()}
-    return {
-        way: Times(None if way == PEER else processor, clock) for way, (processor, clock) in medians.items()
-    }
-
-
 @click.command()
 @click.option("--case", "cases", multiple=True, type=click.Choice(list(CASES)), help="all by default")
 @click.option("--onnxruntime", "with_peer", is_flag=True, help="Measure ONNX Runtime's inference, too.")
-@click.option("--repeat", default=10, show_default=True)
+@click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True)
 @click.option("--json", "as_json", is_flag=True)
 def main(cases: tuple[str, ...], with_peer: bool, repeat: int, as_json: bool) -> None:
     warnings.simplefilter("error", UserWarning)  # what is measured as compiled is compiled
     with contextlib.ExitStack() as stack:
         child = stack.enter_context(Child(PEER, module="onnxruntime_resnet18")) if with_peer else None
-        found = {name: measure(name, repeat, child) for name in cases or CASES}
+        found = {
+            name: in_turn(name, CASES[name](child), "pytorch", repeat, (PEER,)) for name in cases or CASES
+        }
     if as_json:
         click.echo(json.dumps({name: {w: t._asdict() for w, t in ts.items()} for name, ts in found.items()}))
         return

@@ -228,7 +228,7 @@ def top_setting() -> Literal["never", "when_shared", "always"]:
 def disabled_passes(known: Sequence[str]) -> frozenset[str]:
     """The passes of the graph compiler that ``DL4ALL_PASSES`` leaves out, of those that are known.
 
-    ``none`` leaves out all. Names with a minus leave out these, as in ``-hoisting,-dead_code``; names
+    ``none`` leaves out all. Names with a minus leave out these, as in ``-preamble,-dead_code``; names
     without one leave out all others.
 
     Raises:

@@ -151,8 +151,6 @@ class Device:
     def arena(self, lifetimes: Iterable[Lifetime]) -> Arena:
         """Memory for tensors whose lifetimes are known, planned so that it is as little as possible.
 
-        For the graph compiler, which is to come.
-
         Raises:
             OutOfMemoryError
         """

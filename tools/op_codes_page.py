@@ -16,9 +16,9 @@ from dl4all.graph.op_codes.assembler import assemble
 from dl4all.graph.op_codes.disassembler import disassemble
 from dl4all.graph.op_codes.instruction import words_of
 from dl4all.graph.op_codes.interpreter import VARIANTS
-from dl4all.graph.op_codes.lowering import lower
 from dl4all.graph.op_codes.opcode import OPCODES
 from dl4all.graph.op_codes.simulator import steps
+from dl4all.graph.op_codes.translator import lower
 from dl4all.graph.trace import trace
 
 PAGE = Path(__file__).parents[1] / "docs" / "op_codes.md"

@@ -18,7 +18,7 @@ from dl4all.graph.compiled import Compiled, CompileWarning
 from dl4all.graph.graph import Graph
 from dl4all.graph.op_codes.choice import SINGLE_OPS
 from dl4all.graph.op_codes.interpreter import variant_for
-from dl4all.graph.op_codes.lowering import lower
+from dl4all.graph.op_codes.translator import lower
 from dl4all.graph.passes import pipeline
 from dl4all.graph.specialization import Optimize, optimized
 from dl4all.training.config import MODELS

@@ -178,7 +178,8 @@ class Compiled(Wrapper, Generic[P, T]):
         self._traces[kind] = count + 1, found.identity
         if before is not None and before == found.identity and not found.change:
             self._traces.pop(kind)
-            self._specialize(key, found)
+            if why := self._specialize(key, found):
+                self._give_up(key, why)
         elif count + 1 >= MOST_TRACES or self._traces_of(key) >= 2 * MOST_TRACES:
             what = f"changes {found.change}" if found.change else "does something else in each call"
             self._give_up(key, what)
@@ -187,19 +188,19 @@ class Compiled(Wrapper, Generic[P, T]):
     def _traces_of(self, key: Hashable) -> int:
         return sum(count for kind, (count, _) in self._traces.items() if kind[0] == key)
 
-    def _specialize(self, key: Hashable, found: Traced) -> None:
+    def _specialize(self, key: Hashable, found: Traced) -> str:
+        """Compile a trace. Returns why that cannot be, or nothing."""
         if sum(map(len, self.specializations.values())) >= MOST_SPECIALIZATIONS:
-            self._give_up(key, f"was called in {MOST_SPECIALIZATIONS} ways already, which stay compiled")
-            return
+            return f"was called in {MOST_SPECIALIZATIONS} ways already, which stay compiled"
         try:
             with shown_when_long(f"compiling {self._name()}"):
                 made = Specialization(found, self._optimize)
         except DeviceLostError:
             raise
         except Dl4allError as error:
-            self._give_up(key, f"cannot be compiled: {error}")
-            return
+            return f"cannot be compiled: {error}"
         self.specializations.setdefault(key, []).insert(0, made)
+        return ""
 
     def _give_up(self, key: Hashable, why: str) -> None:
         for kind in [kind for kind in self._traces if kind[0] == key]:

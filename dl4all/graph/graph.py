@@ -183,7 +183,7 @@ class Graph:
     they are asked. ``kept`` are the values that must hold at the end: results, parameters, state.
 
     ``preamble`` are nodes that run before the first call, and again before a call that finds other contents
-    in a captured buffer that they read (:mod:`dl4all.graph.passes.hoisting`). Buffers of kind ``derived``
+    in a captured buffer that they read (:mod:`dl4all.graph.passes.preamble`). Buffers of kind ``derived``
     keep what they have computed for the nodes; their temporaries are free when the preamble has run.
 
     ``contents`` are the bytes of constants that a pass has made, such as programs of op codes. Those of

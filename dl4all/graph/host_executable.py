@@ -105,8 +105,9 @@ class HostExecutable:
         """
         made: dict[int, Storage] = {}
         for number, storage in zip(self.graph.inputs, inputs, strict=True):
-            storage.settle()
-            self._bind(number, _memory_of(storage))
+            if self._arrays[number]:  # what no call uses may lie on another device
+                storage.settle()
+                self._bind(number, _memory_of(storage))
         for number in self.results:
             if number not in self._floating:
                 made[number] = self.device.allocate(self.graph.buffers[number].nbytes, "compiled")

@@ -877,6 +877,9 @@ def grouped_norm(
     eps: float = 1e-05,
     center: bool = True,
 ) -> Tensor: ...
+def grouped_norm_statistics(
+    input: Tensor, groups: int = 1, eps: float = 1e-05, center: bool = True
+) -> Tensor: ...
 def grouped_norm_backward(
     grad: Tensor,
     input: Tensor,
@@ -1299,6 +1302,7 @@ __all__ = [
     "group_norm",
     "grouped_norm",
     "grouped_norm_backward",
+    "grouped_norm_statistics",
     "grouped_norm_sums",
     "gru_step",
     "gru_step_backward",

@@ -21,6 +21,7 @@ from dl4all.ops.memory.copy import copy_into, fresh_copy
 from dl4all.torch import fallback, memory
 from dl4all.torch.layout import computed_layout
 from dl4all.torch.memory import NotNative, deliver, tensor, wrap
+from dl4all.torch.promotion import promoted_operands
 
 REFUSALS = (NotNative, ArgumentError, DTypeError, ShapeError, NotImplementedError)
 """Errors of dl4all about operands: the CPU computes, or raises PyTorch's own error."""
@@ -46,9 +47,15 @@ def has_overload(name: str) -> bool:
 
 
 def register(name: str, kernel: Callable[..., Any]) -> None:
-    """Give an overload its kernel; the last registration counts."""
+    """Give an overload its kernel.
+
+    Raises:
+        ValueError: it has one.
+    """
+    if name in KERNELS:
+        raise ValueError(f"[{name}] is registered twice")
     KERNELS[name] = kernel
-    LIBRARY.impl(name, kernel, "PrivateUse1", allow_override=name in KERNELS)
+    LIBRARY.impl(name, kernel, "PrivateUse1")
 
 
 def native(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -87,7 +94,7 @@ def refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Except
 
 
 def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False) -> None:
-    """Give all forms of an ATen op their kernels.
+    """Give all forms of an ATen op their kernels; forms that have one already keep it.
 
     Args:
         name: the functional overload, such as ``add.Tensor``.
@@ -99,16 +106,19 @@ def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False)
     FUNCTIONS[name] = function
     op = overload(name)
     functional = _pointwise(op, function) if pointwise else _functional(op, function)
+    convert = promoted_operands if pointwise else _convert
     register(name, functional)
     for other in _siblings(op):
         overloaded = f"{other._opname}" + (
             "" if other._overloadname == "default" else f".{other._overloadname}"
         )
+        if overloaded in KERNELS:
+            continue
         written = [a for a in other._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         if written[0].kwarg_only:
-            register(overloaded, _out_form(other, function, tuple(a.name for a in written)))
+            register(overloaded, _out_form(other, function, tuple(a.name for a in written), convert))
         else:
-            register(overloaded, _in_place_form(other, function))
+            register(overloaded, _in_place_form(other, function, convert))
 
 
 def _siblings(op: Any) -> Iterator[Any]:
@@ -189,12 +199,15 @@ def _pointwise(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         try:
             operands = []
-            plain = True
+            plain = with_axes = True
             for value in args:
                 if isinstance(value, torch.Tensor):
                     plain = plain and value.is_contiguous()
-                    value = operand(value)
+                    with_axes = with_axes and value.dim() > 0
+                    value = tensor(value) if value.dim() else value
                 operands.append(value)
+            if not with_axes:
+                operands = promoted_operands(args)
             if plain:
                 result = function(*operands, **kwargs)
                 return wrap(result if whole else _own(result, operands))
@@ -208,14 +221,16 @@ def _pointwise(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
-def _in_place_form(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+def _in_place_form(
+    op: Any, function: Callable[..., Any], convert: Callable[..., list[Any]]
+) -> Callable[..., Any]:
     method = (
         primitives.in_place(function) if isinstance(function, Op) else functools.partial(_rewrite, function)
     )
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         try:
-            method(*_convert(args), **kwargs)
+            method(*convert(args), **kwargs)
         except REFUSALS as error:
             return refuse(op, args, kwargs, error)
         return args[0]
@@ -233,14 +248,16 @@ def _rewrite(function: Callable[..., Any], target: TensorBase, *args: Any, **kwa
     target.storage.version += 1
 
 
-def _out_form(op: Any, function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+def _out_form(
+    op: Any, function: Callable[..., Any], names: tuple[str, ...], convert: Callable[..., list[Any]]
+) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         outs = [kwargs[name] for name in names]
         try:
             for out in outs:
                 tensor(out)
             rest = {name: value for name, value in kwargs.items() if name not in names}
-            operands = _convert(args)
+            operands = convert(args)
             result = function(*operands, **dict(zip(rest, _convert(rest.values()), strict=True)))
         except REFUSALS as error:
             return refuse(op, args, kwargs, error)

@@ -3,25 +3,7 @@
 // elements, which are loaded as ints, because few devices can address single bytes. Y_BYTES: the result is
 // stored in the same way, bools as 0 or 1.
 // Bit i of SCALARS: operand i is the number p.<name>; the buffer at its binding is not read.
-#ifdef EXPONENTIAL
-#include "math/exponential.glsl"
-#endif
-#ifdef LOGARITHM
-#include "math/logarithm.glsl"
-#endif
-#ifdef TRIGONOMETRY
-#include "math/trigonometry.glsl"
-#endif
-#ifdef ERROR_FUNCTION
-#include "math/error_function.glsl"
-#endif
-#ifdef POWER
-#include "math/power.glsl"
-#endif
-#ifdef REMAINDER
-#include "math/remainder.glsl"
-#endif
-#include "math/special.glsl"
+#include "math/called.glsl"
 
 #ifndef A_WORD
 #define A_WORD float

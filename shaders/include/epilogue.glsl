@@ -15,25 +15,7 @@
 //
 // epilogue4 takes four results that are neighbours, and begin at a multiple of four elements and columns.
 #ifdef EPILOGUE
-#ifdef EXPONENTIAL
-#include "math/exponential.glsl"
-#endif
-#ifdef LOGARITHM
-#include "math/logarithm.glsl"
-#endif
-#ifdef TRIGONOMETRY
-#include "math/trigonometry.glsl"
-#endif
-#ifdef ERROR_FUNCTION
-#include "math/error_function.glsl"
-#endif
-#ifdef POWER
-#include "math/power.glsl"
-#endif
-#ifdef REMAINDER
-#include "math/remainder.glsl"
-#endif
-#include "math/special.glsl"
+#include "math/called.glsl"
 #include "divide.glsl"
 #if DROPOUTS > 0
 #include "philox.glsl"

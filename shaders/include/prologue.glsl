@@ -14,25 +14,7 @@
 //      DIVIDED    at its place in the operand / p.length1 % p.cycle1
 //                 Lengths and cycles are in PROLOGUE_PUSH. Source 0 is the one or the other of the first two.
 #ifdef PROLOGUE
-#ifdef EXPONENTIAL
-#include "math/exponential.glsl"
-#endif
-#ifdef LOGARITHM
-#include "math/logarithm.glsl"
-#endif
-#ifdef TRIGONOMETRY
-#include "math/trigonometry.glsl"
-#endif
-#ifdef ERROR_FUNCTION
-#include "math/error_function.glsl"
-#endif
-#ifdef POWER
-#include "math/power.glsl"
-#endif
-#ifdef REMAINDER
-#include "math/remainder.glsl"
-#endif
-#include "math/special.glsl"
+#include "math/called.glsl"
 #include "divide.glsl"
 
 #if SOURCE_FOURS

@@ -22,7 +22,7 @@ import pytest
 import dl4all as dl
 from dl4all import nn
 from dl4all.errors import Dl4allError
-from dl4all.graph.compiled import CompileWarning
+from dl4all.graph.compiled import MOST_SPECIALIZATIONS, CompileWarning
 from tests.support.compiled_stories import CALLS, Wrap, on_each_device, play
 
 
@@ -219,7 +219,35 @@ def test_what_cannot_be_replayed_warns_once(why: str) -> None:
     assert [w.filename for w in seen if issubclass(w.category, CompileWarning)] == [__file__]
 
 
+def test_too_many_kinds_of_arguments_warn_where_the_call_is() -> None:
+    double = dl.compile(lambda x: x * 2)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", CompileWarning)
+        for n in range(MOST_SPECIALIZATIONS + 1):
+            for _ in range(2):
+                x = np.random.default_rng(n).standard_normal(n).astype(np.float32)
+                np.testing.assert_array_equal(double(dl.tensor(x, device="cpu")).numpy(), 2 * x)
+    assert [w.filename for w in seen] == [__file__]
+    assert f"{MOST_SPECIALIZATIONS} ways already" in str(seen[0].message)
+    assert sum(map(len, double.specializations.values())) == MOST_SPECIALIZATIONS
+
+
 # Memory
+
+
+@on_each_device
+def test_an_argument_of_another_device_that_is_only_passed_on(device: str) -> None:
+    other = dl.tensor(np.random.default_rng(3).standard_normal(5).astype(np.float32), device="null:0")
+
+    def story(wrap: Wrap, tensor: Callable[..., dl.Tensor]) -> list[Any]:
+        called, results = wrap(lambda x, y: (x * 3 - 1, y)), []
+        for _ in range(CALLS):
+            result, passed = called(tensor(7), other)
+            assert passed is other
+            results.append(result)
+        return results
+
+    play(story, device)
 
 
 @on_each_device

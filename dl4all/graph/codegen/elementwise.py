@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from dl4all.errors import BackendMissingError
 from dl4all.graph.codegen.elementwise_kernel import Kernel, Step, combine, is_bool
 from dl4all.graph.graph import Binding, BoundLaunch, Graph, Node, Value
 from dl4all.ops.core.expression import functions_of, print_glsl
@@ -61,7 +60,7 @@ def launch(
     if kernel is None or not fits(kernel, device):
         return None
     bound = bind(kernel, graph, device)
-    return bound if can_build(bound) else None
+    return bound if spirv.is_built(bound.launch.shader) else None
 
 
 def fits(kernel: Kernel, device: Device) -> bool:
@@ -94,15 +93,6 @@ def bind(kernel: Kernel, graph: Graph, device: Device) -> BoundLaunch:
         tuple(Binding(buffer.number, 0, buffer.nbytes) for buffer in whole),
         (False,) * len(kernel.loads) + (True,) * len(kernel.stores),
     )
-
-
-def can_build(bound: BoundLaunch) -> bool:
-    """Whether a launch's shader is there or can be compiled: a machine may have no compiler."""
-    try:
-        spirv.load(bound.launch.shader)
-    except BackendMissingError:
-        return False
-    return True
 
 
 def name_of(ops: Sequence[str]) -> str:

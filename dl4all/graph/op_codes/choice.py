@@ -6,7 +6,7 @@ from dl4all import config
 from dl4all.graph.graph import Graph
 from dl4all.graph.op_codes.costs import is_measured, is_worthwhile
 from dl4all.graph.op_codes.interpreter import variant_for
-from dl4all.graph.op_codes.lowering import lower
+from dl4all.graph.op_codes.translator import lower
 from dl4all.graph.passes import pipeline
 from dl4all.runtime.device_info import DeviceInfo
 

@@ -78,7 +78,7 @@ def is_worthwhile(
 
     Args:
         compiled: what would run otherwise, with all passes.
-        lowered: the same call with programs (:func:`dl4all.graph.op_codes.lowering.lower`).
+        lowered: the same call with programs (:func:`dl4all.graph.op_codes.translator.lower`).
         programs: those.
         variant: of the interpreter.
         info: of the device.

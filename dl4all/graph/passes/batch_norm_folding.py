@@ -2,7 +2,7 @@
 
 In inference ``(conv(x, w) + b - mean) * scale + shift``, where scale is ``weight / sqrt(var + eps)``, is a
 convolution with the filters ``w * scale`` and the bias ``(b - mean) * scale + shift`` (Jacob et al.,
-arXiv:1712.05877, section 3.2). They depend on captured memory alone, so that hoisting computes them once.
+arXiv:1712.05877, section 3.2). They depend on captured memory alone, so that the preamble computes them once.
 Results differ from those of the two ops by rounding, within the tolerances of the convolution.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dl4all.graph.graph import Argument, Graph, Node, Operand, is_private, readers
-from dl4all.graph.passes.hoisting import fixed_values
+from dl4all.graph.passes.preamble import fixed_values
 from dl4all.graph.recapture import CannotRecapture, Draft, shaped
 
 FOLDABLE = ("conv1d", "conv2d", "conv3d", "linear")

@@ -1,7 +1,7 @@
 """Constant folding: what is computed from numbers alone is computed now, and filled in.
 
 This is about tensors that hold one number throughout, such as the gradient that a loss begins with. What
-depends on other constants is computed on the device, once (:mod:`dl4all.graph.passes.hoisting`).
+depends on other constants is computed on the device, once (:mod:`dl4all.graph.passes.preamble`).
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from dl4all.graph.codegen import elementwise
 from dl4all.graph.codegen.elementwise_kernel import ITEM_BYTES, Kernel, combine, is_contiguous, is_elementwise
 from dl4all.graph.graph import BoundLaunch, Graph, Node, Value, buffers_of, is_private
+from dl4all.runtime import spirv
 from dl4all.scheduler.current import device as find_device
 from dl4all.scheduler.device import Device
 
@@ -73,7 +74,7 @@ def fused(parts: Sequence[Node], stored: Iterable[Value], graph: Graph, device: 
     if kernel is None or not elementwise.fits(kernel, device):
         return None
     bound = elementwise.bind(kernel, graph, device)
-    if not elementwise.can_build(bound):
+    if not spirv.is_built(bound.launch.shader):
         return None
     operands = tuple(load.operand for load in kernel.loads)
     results = [store.operand for store in kernel.stores]

@@ -19,9 +19,9 @@ from dl4all.graph.passes.constant_folding import constant_folding
 from dl4all.graph.passes.dead_code import dead_code
 from dl4all.graph.passes.elementwise_fusion import elementwise_fusion
 from dl4all.graph.passes.epilogues import epilogues
-from dl4all.graph.passes.hoisting import hoisting
 from dl4all.graph.passes.in_place import in_place
 from dl4all.graph.passes.optimizer_fusion import optimizer_fusion
+from dl4all.graph.passes.preamble import preamble
 from dl4all.graph.passes.recomputation import recomputation
 from dl4all.graph.passes.reduction_fusion import reduction_fusion
 from dl4all.graph.passes.row_statistics import row_statistics
@@ -62,7 +62,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("common_commands", common_commands),
     Pass("channel_factors", channel_factors),
     # What is left of work that does not change from call to call leaves the graph.
-    Pass("hoisting", hoisting),
+    Pass("preamble", preamble),
     # Last, as it decides what lies where.
     Pass("in_place", in_place),
 )

@@ -86,10 +86,10 @@ def interpolate(
         )
     check_shape("interpolate", (*input.shape[:2], *sizes))
     with host_memory("interpolate"):
-        return _resized(input, sizes, scales, mode, align_corners)
+        return resized(input, sizes, scales, mode, align_corners)
 
 
-def _resized(
+def resized(
     input: Array, sizes: Sequence[int], scales: Sequence[float | None], mode: str, align_corners: bool | None
 ) -> Array:
     """The input interpolated along one axis after the other."""

@@ -32,7 +32,7 @@ from dl4all.ops.indexing.indices import (
 )
 from dl4all.ops.indexing.rows import put_rows, take_rows, take_rows_backward
 from dl4all.ops.memory.conversion import cast
-from dl4all.ops.memory.views import expand, flatten, movedim, narrow, reshape
+from dl4all.ops.memory.views import expand, flatten, movedim, narrow, permute, reshape
 from dl4all.ops.reduce.extrema import amax, amin
 
 Reduction = Literal["sum", "prod", "mean", "amax", "amin"]
@@ -132,7 +132,8 @@ def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate:
 
     Args:
         input: a tensor.
-        indices: ints or bools for each of the first axes, as in ``input[indices]``.
+        indices: ints or bools for each of the first axes, as in ``input[indices]``; a slice of all leaves an
+            axis out.
         values: a tensor, broadcast to the shape of the selection.
         accumulate: add the values instead of replacing elements, also where indices repeat.
 
@@ -152,16 +153,27 @@ def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate:
         setitem(result, key, values)
         return result
     picks = advanced_indexing.parse_key(key, input.shape)
-    indexed = len(picks.axes)
-    if picks.axes != tuple(range(indexed)) or any(entry is None for entry in picks.view_key):
-        raise ArgumentError("[index_put] expected ints or bools for each of the first axes")
-    flat, selected = flat_indices("index_put", picks.arrays, input.shape[:indexed], input)
-    shape = (*selected, *input.shape[indexed:])
-    if np.broadcast_shapes(values.shape, shape) != shape:
-        raise ShapeError(f"[index_put] values of shape {values.shape} do not broadcast to {shape}")
-    rows = reshape(expand(values, shape), 1, len(flat), math.prod(input.shape[indexed:]))
-    sums = take_rows_backward(rows, flat, math.prod(input.shape[:indexed]))
-    return add(input, reshape(sums, input.shape))
+    if None in picks.view_key:
+        raise ArgumentError("[index_put] the indices must select from axes of the input; they add one")
+    shape = input.shape
+    flat, indexed = flat_indices("index_put", picks.arrays, [shape[axis] for axis in picks.axes], input)
+    others = [axis for axis in range(len(shape)) if axis not in picks.axes]
+    front = picks.axes[0] if picks.adjacent() else 0  # axes of the selection before those of the indices
+    kept = [shape[axis] for axis in others]
+    selected = (*kept[:front], *indexed, *kept[front:])
+    if np.broadcast_shapes(values.shape, selected) != selected:
+        raise ShapeError(f"[index_put] values of shape {values.shape} do not broadcast to {selected}")
+    behind = front + len(indexed)
+    indexed_first = permute(expand(values, selected), *_moved_to_front(front, behind, len(selected)))
+    rows = reshape(indexed_first, 1, len(flat), math.prod(kept))
+    sizes = [shape[axis] for axis in picks.axes]
+    sums = reshape(take_rows_backward(rows, flat, math.prod(sizes)), (*sizes, *kept))
+    return add(input, permute(sums, *np.argsort((*picks.axes, *others)).tolist()))
+
+
+def _moved_to_front(start: int, end: int, ndim: int) -> tuple[int, ...]:
+    """The order of axes in which those from `start` to `end` come first."""
+    return (*range(start, end), *range(start), *range(end, ndim))
 
 
 @export("dl", "Tensor", "Tensor_")

@@ -13,9 +13,9 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.indexing.indices import Indices, NDArray, untracked_view
-from dl4all.ops.indexing.rows import select_indices
+from dl4all.ops.indexing.rows import as_three_axes, select_indices, take_rows_backward
 from dl4all.ops.memory.copy import copy_into, fill_with, new_like
-from dl4all.ops.memory.views import index
+from dl4all.ops.memory.views import index, reshape
 
 T = TypeVar("T", bound=TensorBase)
 MODES = ("constant", "reflect", "replicate", "circular")
@@ -67,6 +67,32 @@ def pad(input: T, pad: Sequence[int], mode: str = "constant", value: float | Non
     return input
 
 
+def pad_backward(gradient: T, shape: Shape, pad: Sequence[int], mode: str) -> T:
+    """The gradient of :func:`pad` by copies of elements, for an input of a shape.
+
+    Args:
+        gradient: of the shape of the padded tensor.
+        shape: of the input.
+        pad, mode: as for :func:`pad`; not "constant".
+
+    Returns:
+        The sums over all copies of each element, of the input's shape.
+
+    Raises:
+        ArgumentError: as for :func:`pad`.
+    """
+    for i in range(len(pad) // 2):
+        axis = len(shape) - 1 - i
+        before, after = pad[2 * i : 2 * i + 2]
+        if before or after:
+            size, now = shape[axis], gradient.shape
+            rows = take_rows_backward(
+                as_three_axes(gradient, axis), Indices(_source_indices(mode, size, before, after)), size
+            )
+            gradient = reshape(rows, (*now[:axis], size, *now[axis + 1 :]))
+    return gradient
+
+
 def _source_indices(mode: str, size: int, before: int, after: int) -> NDArray:
     """Which element of an axis each element of the padded axis is a copy of.
 
@@ -74,7 +100,7 @@ def _source_indices(mode: str, size: int, before: int, after: int) -> NDArray:
         ArgumentError: the axis is too short.
     """
     limit = {"reflect": size - 1, "replicate": max(before, after) if size else 0, "circular": size}[mode]
-    if max(before, after) > limit:
+    if max(before, after) > max(limit, 0):
         raise ArgumentError(f"[pad] mode {mode!r} can add at most {limit} to an axis of size {size}")
     indices = np.arange(-before, size + after)
     if mode == "replicate":

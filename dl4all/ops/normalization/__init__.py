@@ -16,6 +16,7 @@ from dl4all.ops.normalization.functional import normalize as normalize
 from dl4all.ops.normalization.functional import rms_norm as rms_norm
 from dl4all.ops.normalization.group_normalization import grouped_norm as grouped_norm
 from dl4all.ops.normalization.group_normalization import grouped_norm_backward as grouped_norm_backward
+from dl4all.ops.normalization.group_normalization import grouped_norm_statistics as grouped_norm_statistics
 from dl4all.ops.normalization.group_normalization import grouped_norm_sums as grouped_norm_sums
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "group_norm",
     "grouped_norm",
     "grouped_norm_backward",
+    "grouped_norm_statistics",
     "grouped_norm_sums",
     "instance_norm",
     "layer_norm",

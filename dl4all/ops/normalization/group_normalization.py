@@ -11,7 +11,7 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import pack
+from dl4all.ops.core.launch import NoKernel, pack
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.elementwise.transcendental import rsqrt
@@ -208,6 +208,72 @@ def grouped_norm(
     if bias is not None:
         result += along_channels(bias, input.ndim)
     return result
+
+
+# Statistics
+
+
+def _infer_statistics(input: TensorBase, *, groups: int, eps: float, center: bool) -> Result:
+    check_channels("grouped_norm_statistics", input)
+    check_groups("grouped_norm_statistics", input.shape[1], groups)
+    return (2, input.shape[0] * groups), input.dtype
+
+
+def _run_statistics(out: TensorBase, input: TensorBase, *, groups: int, eps: float, center: bool) -> None:
+    if not input.numel():
+        raise NoKernel("rows without elements have no mean")
+    _launch_rows(ROWS_FOLD[center], out, [input], [None, None], groups, eps)
+
+
+def _statistics_gradient(v: Any, input: Any, result: Any, groups: int, center: bool) -> Any:
+    """The derivative of ``1 / deviation`` by an element is ``-centered / n / deviation**3``."""
+    count, length = _rows_shape(input.shape, groups)
+    rows = reshape(input, count, length)
+    mean_share, scale = reshape(v[0] / max(length, 1), count, 1), reshape(result[1], count, 1)
+    centered = rows - reshape(result[0], count, 1) if center else rows
+    gradient = centered * (scale * scale * scale * reshape(v[1] * (-1 / max(length, 1)), count, 1))
+    return reshape(gradient + mean_share if center else gradient, input.shape)
+
+
+@export()
+@op(
+    infer=_infer_statistics,
+    kernel=Kernel(_run_statistics, tuple(code for rows in ROWS_FOLD.values() for code in rows.values())),
+    examples=(
+        example((3, 6, 5), groups=3),
+        example((5, 13)),
+        example((2, 7), center=False, eps=1e-3),
+        example((2, 4, 12), groups=2),
+        example((3, 132), center=False),
+        example((7, 131)),
+        example((0, 5)),
+    ),
+    grad=_statistics_gradient,
+)
+def grouped_norm_statistics(input: Array, groups: int = 1, eps: float = 1e-5, center: bool = True) -> Array:
+    """What :func:`grouped_norm` subtracts from each row, and what it multiplies it by.
+
+    Args:
+        input, groups, eps, center: the arguments of :func:`grouped_norm`.
+
+    Returns:
+        Shape (2, N * groups): the means, and ``1 / sqrt(var + eps)``; 0 in place of the means if `center` is
+        false.
+
+    Raises:
+        ShapeError, DTypeError, ArgumentError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ops.grouped_norm_statistics(dl.tensor([[1.0, 5.0]]), eps=0.0).tolist()
+        [[3.0], [0.5]]
+    """
+    rows = input.reshape(_rows_shape(input.shape, groups))
+    count, length = rows.shape
+    mean = row_sums(rows) / length if center else np.zeros((count, 1), input.dtype)
+    centered = rows - mean
+    scale = 1 / np.sqrt(row_sums(centered * centered) / length + np.asarray(eps, input.dtype))
+    return np.stack([mean.reshape(count), scale.reshape(count)]).astype(input.dtype, copy=False)
 
 
 # Gradients

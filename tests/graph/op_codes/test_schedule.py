@@ -11,9 +11,9 @@ import pytest
 from dl4all.graph.op_codes.emitter import Line, Transfer
 from dl4all.graph.op_codes.instruction import Instruction, Program, Register, register
 from dl4all.graph.op_codes.interpreter import VARIANTS, Variant
-from dl4all.graph.op_codes.lowering import lower
 from dl4all.graph.op_codes.opcode import CODES, OPCODES
 from dl4all.graph.op_codes.schedule import Dispatch, Step, scheduled, steps_of
+from dl4all.graph.op_codes.translator import lower
 from dl4all.ops.core.launch import MAX_LOOP_ROUNDS
 from tests.support.traced_graphs import traced
 

@@ -10,7 +10,7 @@ import pytest
 
 from dl4all.graph.graph import Buffer, Graph, Node, Operand, Value
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
-from dl4all.graph.passes.hoisting import hoisting
+from dl4all.graph.passes.preamble import preamble
 from dl4all.graph.recapture import Draft
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import contiguous_strides
@@ -89,13 +89,13 @@ def test_folded_equals_separate(device: str, case: str, affine: bool) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * abs(expected).max())
 
 
-def test_new_weights_are_hoisted(device: str) -> None:
+def test_new_weights_move_to_the_preamble(device: str) -> None:
     graph, contents = normalised(device, "winograd")
-    hoisted = hoisting(batch_norm_folding(graph))
-    assert [node.op for node in hoisted.nodes] == ["conv2d"]
-    assert {node.op for node in hoisted.preamble} >= {"mul", "rsqrt"}
+    moved = preamble(batch_norm_folding(graph))
+    assert [node.op for node in moved.nodes] == ["conv2d"]
+    assert {node.op for node in moved.preamble} >= {"mul", "rsqrt"}
     expected = result_of(graph, contents)
-    np.testing.assert_allclose(result_of(hoisted, contents), expected, atol=1e-4 * abs(expected).max())
+    np.testing.assert_allclose(result_of(moved, contents), expected, atol=1e-4 * abs(expected).max())
 
 
 def test_a_chain_of_two(device: str) -> None:

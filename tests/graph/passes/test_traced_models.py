@@ -10,8 +10,8 @@ import numpy as np
 import dl4all as dl
 from dl4all.graph.graph import Graph, MultiTensorLaunch
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
-from dl4all.graph.passes.hoisting import hoisting
 from dl4all.graph.passes.optimizer_fusion import optimizer_fusion
+from dl4all.graph.passes.preamble import preamble
 from dl4all.nn import functional as F
 from tests.support.graph_execution import Execution, traced
 
@@ -40,19 +40,19 @@ def test_resnet_in_inference() -> None:
     with dl.no_grad():
         graph, contents = traced(net, x)
         expected = net(x).numpy()
-    hoisted = hoisting(batch_norm_folding(graph))
-    assert ops(hoisted)["batch_norm_apply"] == 0
-    assert ops(hoisted)["conv2d"] == 20
-    assert len(hoisted.nodes) == 48
-    assert {hoisted.buffers[n].kind for n in (v.buffer for p in hoisted.preamble for v in p.writes)} == {
+    moved = preamble(batch_norm_folding(graph))
+    assert ops(moved)["batch_norm_apply"] == 0
+    assert ops(moved)["conv2d"] == 20
+    assert len(moved.nodes) == 48
+    assert {moved.buffers[n].kind for n in (v.buffer for p in moved.preamble for v in p.writes)} == {
         "derived",
         "temporary",
     }
-    execution = Execution(hoisted, contents)
-    execution.run(hoisted.preamble)
+    execution = Execution(moved, contents)
+    execution.run(moved.preamble)
     for _ in range(2):
-        execution.run(hoisted.nodes)
-    found = execution.contents(hoisted.outputs[0].value.buffer).reshape(expected.shape)
+        execution.run(moved.nodes)
+    found = execution.contents(moved.outputs[0].value.buffer).reshape(expected.shape)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * abs(expected).max())
 
 

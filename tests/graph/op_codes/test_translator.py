@@ -16,9 +16,9 @@ from dl4all.graph.op_codes.disassembler import disassemble
 from dl4all.graph.op_codes.elementwise_rules import RULES
 from dl4all.graph.op_codes.instruction import words_of
 from dl4all.graph.op_codes.interpreter import VARIANTS, Variant, variant_for
-from dl4all.graph.op_codes.lowering import Lowered, lower
 from dl4all.graph.op_codes.op_rules import OPS
 from dl4all.graph.op_codes.simulator import steps
+from dl4all.graph.op_codes.translator import Lowered, lower
 from dl4all.graph.passes.optimizer_fusion import optimizer_fusion
 from dl4all.graph.trace import trace
 from dl4all.graph.verifier import verify

@@ -20,7 +20,7 @@ from dl4all.graph.graph import (
     VaryingWord,
     bindings_of,
 )
-from dl4all.graph.passes.hoisting import fixed_values, hoisting, split
+from dl4all.graph.passes.preamble import fixed_values, preamble, split
 from dl4all.graph.recapture import Draft
 from dl4all.ops.conv import algorithms
 from dl4all.ops.core.launch import shader
@@ -69,23 +69,23 @@ def test_what_follows_from_captured_memory_moves() -> None:
         node("of derived", launch((3,), (5,))),
         node("result", launch((4, 5), (9,))),
     )
-    hoisted = hoisting(whole)
-    assert names(hoisted.preamble) == ["of both", "of derived"]
-    assert names(hoisted.nodes) == ["of input", "result"]
-    assert {n for n, buffer in hoisted.buffers.items() if buffer.kind == "derived"} == {3, 5}
+    moved = preamble(whole)
+    assert names(moved.preamble) == ["of both", "of derived"]
+    assert names(moved.nodes) == ["of input", "result"]
+    assert {n for n, buffer in moved.buffers.items() if buffer.kind == "derived"} == {3, 5}
     assert fixed_values(whole) == {Value(1, 0), Value(2, 0), Value(3, 1), Value(5, 1)}
-    assert hoisting(hoisted) == hoisted
+    assert preamble(moved) == moved
 
 
 def test_what_only_the_preamble_uses_stays_a_temporary() -> None:
-    hoisted = hoisting(
+    moved = preamble(
         graph(
             node("first", launch((1,), (3,))),
             node("second", launch((3,), (4,))),
             node("result", launch((0, 4), (9,))),
         )
     )
-    assert {n: hoisted.buffers[n].kind for n in (3, 4)} == {3: "temporary", 4: "derived"}
+    assert {n: moved.buffers[n].kind for n in (3, 4)} == {3: "temporary", 4: "derived"}
 
 
 def test_part_of_a_node_moves() -> None:
@@ -142,13 +142,13 @@ STAYING = {
 def test_what_stays(case: str) -> None:
     whole = graph(*STAYING[case])
     assert split(whole) == ((), whole)
-    assert hoisting(whole) is whole
+    assert preamble(whole) is whole
 
 
 def test_kept_values_stay() -> None:
     derive = node("derive", launch((1,), (3,)))
     whole = graph(derive, node("use", launch((0, 3), (9,))), kept=frozenset([Value(3, 1)]))
-    assert hoisting(whole) is whole
+    assert preamble(whole) is whole
 
 
 def test_transformed_filters_of_a_convolution(device: str) -> None:
@@ -169,12 +169,12 @@ def test_transformed_filters_of_a_convolution(device: str) -> None:
     whole = Graph(device, draft.buffers, (convolution,), (0,), (convolution.result,))
     expected = Execution(whole, dict(enumerate(arrays)))
     expected.run()
-    hoisted = hoisting(whole)
-    execution = Execution(hoisted, dict(enumerate(arrays)))
-    execution.run(hoisted.preamble)
+    moved = preamble(whole)
+    execution = Execution(moved, dict(enumerate(arrays)))
+    execution.run(moved.preamble)
     for _ in range(2):
-        execution.run(hoisted.nodes)
+        execution.run(moved.nodes)
         np.testing.assert_array_equal(execution.contents(result), expected.contents(result))
     if device == "vulkan:0":
-        assert len(hoisted.preamble) == 1
-        assert len(hoisted.nodes[0].commands) < len(convolution.commands)
+        assert len(moved.preamble) == 1
+        assert len(moved.nodes[0].commands) < len(convolution.commands)

@@ -1,4 +1,4 @@
-"""Lowering: nodes of a graph to programs that the interpreter runs.
+"""Translates nodes of a graph to programs that the interpreter runs.
 
 Nodes that have instructions, and follow each other, become one node, whose commands are a few dispatches of
 the interpreter. The others stay as they are.

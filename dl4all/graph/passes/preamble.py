@@ -27,12 +27,12 @@ from dl4all.ops.core.host_work import HostWork
 from dl4all.ops.core.op import REGISTRY
 
 
-def hoisting(graph: Graph) -> Graph:
+def preamble(graph: Graph) -> Graph:
     """The graph with a preamble, of all that need not be computed in each call."""
-    preamble, rest = split(graph)
-    if not preamble:
+    moved, rest = split(graph)
+    if not moved:
         return graph
-    derived = {buffer for node in preamble for buffer in buffers_of(node)}
+    derived = {buffer for node in moved for buffer in buffers_of(node)}
     derived &= {buffer for node in rest.nodes for buffer in buffers_of(node)}
     buffers = {
         number: replace(buffer, kind="derived")
@@ -40,7 +40,7 @@ def hoisting(graph: Graph) -> Graph:
         else buffer
         for number, buffer in graph.buffers.items()
     }
-    whole = replace(rest, buffers=buffers, preamble=(*graph.preamble, *preamble))
+    whole = replace(rest, buffers=buffers, preamble=(*graph.preamble, *moved))
     return whole.with_nodes(rest.nodes)
 
 
