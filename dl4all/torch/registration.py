@@ -19,6 +19,7 @@ from dl4all.ops.core.op import Op, primitives
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import copy_into, fresh_copy
 from dl4all.torch import fallback, memory
+from dl4all.torch.launch_plans import planned
 from dl4all.torch.layout import computed_layout
 from dl4all.torch.memory import NotNative, deliver, tensor, wrap
 from dl4all.torch.promotion import promoted_operands
@@ -107,7 +108,7 @@ def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False)
     op = overload(name)
     functional = _pointwise(op, function) if pointwise else _functional(op, function)
     convert = promoted_operands if pointwise else _convert
-    register(name, functional)
+    register(name, planned(name, functional))
     for other in _siblings(op):
         overloaded = f"{other._opname}" + (
             "" if other._overloadname == "default" else f".{other._overloadname}"
@@ -118,7 +119,7 @@ def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False)
         if written[0].kwarg_only:
             register(overloaded, _out_form(other, function, tuple(a.name for a in written), convert))
         else:
-            register(overloaded, _in_place_form(other, function, convert))
+            register(overloaded, planned(overloaded, _in_place_form(other, function, convert)))
 
 
 def _siblings(op: Any) -> Iterator[Any]:

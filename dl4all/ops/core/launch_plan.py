@@ -133,42 +133,34 @@ class Step(NamedTuple):
     last_used: tuple[int, ...]  # memory that no later launch uses
 
 
-class Plan:
-    """All launches of a call with these arguments."""
+class Launches:
+    """Launches that are run again, with memory of their own and for the storages of other operands."""
 
-    __slots__ = ("_blank", "_dtype", "_guards", "_offset", "_place", "_shape", "_steps", "_strides")
+    __slots__ = ("_blank", "_guards", "_steps", "_written")
 
     def __init__(
         self,
         steps: Sequence[Step],
         guards: Sequence[tuple[int, Callable[[Storage], bool]]],
-        result: TensorBase,
-        place: int,
+        written: Sequence[int],
     ) -> None:
         """
         Args:
             steps: what is launched.
             guards: places of operands, and what must hold for their storages.
-            result: a result of the call.
-            place: of its storage.
+            written: places of the operands that are changed.
         """
-        count = sum(len(step.allocations) for step in steps)
-        self._blank: list[Any] = [None] * count
+        self._blank: list[Any] = [None] * sum(len(step.allocations) for step in steps)
         # Tuples of what each launch needs, as they are gone through in each call.
         self._steps = tuple((s.allocations, *s.command, s.binds, s.last_used) for s in steps)
         self._guards = tuple(guards)
-        self._place = place
-        self._shape, self._strides, self._offset = result.shape, result.strides, result.offset
-        self._dtype = result.dtype
+        self._written = tuple(written)
 
-    def run(self, call: Call) -> Any:
-        """The result for other operands like those of the plan; None, before anything ran, if it is void."""
-        storages = call.storages
+    def run(self, device: Device, storages: Sequence[Storage]) -> list[Any] | None:
+        """All storages, by their places; None, before anything ran, where the launches do not hold."""
         for place, holds in self._guards:
             if not holds(storages[place]):
                 return None
-        first = call.first
-        device = first.device
         allocate, launch = device.pool.storage, device.launch_again
         memory: list[Any] = [*storages, *self._blank]
         for allocations, program, _, groups, push, seconds, binds, last_used in self._steps:
@@ -177,8 +169,71 @@ class Plan:
             launch(program, groups, push, seconds, [memory[place] for place in binds])
             for place in last_used:
                 memory[place] = None
+        for place in self._written:
+            memory[place].version += 1
+        return memory
+
+
+def launches_of(
+    log: launch_log.LaunchLog, storages: Sequence[Storage], results: Sequence[Storage]
+) -> tuple[Launches, list[int]] | None:
+    """What was logged, and the places of the results; None if launches alone do not repeat it.
+
+    Args:
+        log: of a call.
+        storages: of its operands.
+        results: storages that it made.
+    """
+    if log.refused:
+        return None
+    count = len(storages)
+    places = {id(storage): place for place, storage in reversed(list(enumerate(storages)))}
+    numbers = itertools.count(count)
+    waiting: list[tuple[int, int, str]] = []
+    steps: list[Step] = []
+    written: dict[int, None] = {}
+    for event in log.events:
+        if isinstance(event, launch_log.Allocated):
+            place = places[id(event.storage)] = next(numbers)
+            waiting.append((place, event.storage.nbytes, event.tag))
+            continue
+        if not all(id(storage) in places for storage in event.storages):
+            return None  # memory that somebody keeps
+        binds = tuple(places[id(storage)] for storage in event.storages)
+        steps.append(Step(tuple(waiting), event.command._replace(spans=()), binds, ()))
+        waiting = []
+        writes = event.command.program.writes
+        written.update((p, None) for p, writing in zip(binds, writes, strict=True) if writing and p < count)
+    made = [places.get(id(storage), -1) for storage in results]
+    guards = [(places.get(id(guard.storage), count), guard.holds) for guard in log.guards]
+    if waiting or not steps or any(p < count for p in made) or any(p >= count for p, _ in guards):
+        return None
+    used = {*made, *range(count)}
+    for number, step in reversed(list(enumerate(steps))):
+        steps[number] = step._replace(last_used=tuple({*step.binds} - used))
+        used.update(step.binds)
+    return Launches(steps, guards, tuple(written)), made
+
+
+class Plan:
+    """All launches of a call with these arguments."""
+
+    __slots__ = ("_dtype", "_launches", "_offset", "_place", "_shape", "_strides")
+
+    def __init__(self, launches: Launches, result: TensorBase, place: int) -> None:
+        self._launches = launches
+        self._place = place  # of the result's storage
+        self._shape, self._strides, self._offset = result.shape, result.strides, result.offset
+        self._dtype = result.dtype
+
+    def run(self, call: Call) -> Any:
+        """The result for other operands like those of the plan; None, before anything ran, if it is void."""
+        first = call.first
+        memory = self._launches.run(first.device, call.storages)
+        if memory is None:
+            return None
         return first.result_class(
-            memory[self._place], self._shape, self._dtype, device, self._strides, self._offset
+            memory[self._place], self._shape, self._dtype, first.device, self._strides, self._offset
         )
 
 
@@ -205,16 +260,21 @@ def _full_key(call: Call, values: Sequence[Any]) -> tuple[Any, ...] | None:
     if call.numbers and any(number is not None for number in call.numbers):
         return None
     try:
-        key = (*call.key, *map(_frozen, values))
+        key = (*call.key, *map(frozen, values))
     except TypeError:
         return None
-    storages = call.storages
-    if len(storages) > 1 and len(set(map(id, storages))) < len(storages):
-        return (*key, *(next(i for i, other in enumerate(storages) if other is one) for one in storages))
-    return key
+    shared = sharing(call.storages)
+    return (*key, *shared) if shared else key
 
 
-def _frozen(value: Any) -> Any:
+def sharing(storages: Sequence[Storage]) -> tuple[int, ...]:
+    """For each storage the place of the first one that is the same; () if all differ."""
+    if len(storages) < 2 or len(set(map(id, storages))) == len(storages):
+        return ()
+    return tuple(next(place for place, other in enumerate(storages) if other is one) for one in storages)
+
+
+def frozen(value: Any) -> Any:
     """An argument as a part of a key: what is equal, but of another type or sign, is told apart.
 
     Raises:
@@ -228,52 +288,28 @@ def _frozen(value: Any) -> Any:
     if kind is float:
         return kind, value, math.copysign(1.0, value)
     if kind is tuple or kind is list:
-        return (kind, *map(_frozen, value))
+        return (kind, *map(frozen, value))
     raise TypeError(kind)
+
+
+def logged(device: Device, run: Callable[[], Any]) -> tuple[Any, launch_log.LaunchLog | None]:
+    """The result of `run` and what it had a device do; None for that if another thread began a log."""
+    log = launch_log.LaunchLog(device)
+    try:
+        launch_log.active = log
+        result = run()
+        complete = launch_log.active is log
+    finally:
+        if launch_log.active is log:
+            launch_log.active = None
+    return result, log if complete else None
 
 
 def _logged(call: Call, key: Any, run: Callable[[], Any]) -> Any:
     """The result of `run`, and a plan made of what it launches."""
     device = call.first.device
-    log = launch_log.LaunchLog(device)
-    try:
-        launch_log.active = log
-        result = run()
-        complete = launch_log.active is log  # another thread may have begun one
-    finally:
-        if launch_log.active is log:
-            launch_log.active = None
-    if complete:
-        device.keep_plan(key, _plan(call.storages, log, result) or REFUSED)
+    result, log = logged(device, run)
+    if log is not None:
+        found = launches_of(log, call.storages, [result.storage])
+        device.keep_plan(key, REFUSED if found is None else Plan(found[0], result, found[1][0]))
     return result
-
-
-def _plan(storages: Sequence[Storage], log: launch_log.LaunchLog, result: Any) -> Plan | None:
-    """The plan for what was logged; None if other memory takes part."""
-    if log.refused:
-        return None
-    places = {id(storage): place for place, storage in reversed(list(enumerate(storages)))}
-    numbers = itertools.count(len(storages))
-    waiting: list[tuple[int, int, str]] = []
-    steps: list[Step] = []
-    for event in log.events:
-        if isinstance(event, launch_log.Allocated):
-            place = places[id(event.storage)] = next(numbers)
-            waiting.append((place, event.storage.nbytes, event.tag))
-            continue
-        if not all(id(storage) in places for storage in event.storages):
-            return None
-        binds = tuple(places[id(storage)] for storage in event.storages)
-        steps.append(Step(tuple(waiting), event.command._replace(spans=()), binds, ()))
-        waiting = []
-    place = places.get(id(result.storage), -1)
-    if waiting or place < len(storages):
-        return None
-    used = {place}
-    for number, step in reversed(list(enumerate(steps))):
-        steps[number] = step._replace(last_used=tuple({*step.binds} - used - {*range(len(storages))}))
-        used.update(step.binds)
-    guards = [(places[id(guard.storage)], guard.holds) for guard in log.guards if id(guard.storage) in places]
-    if len(guards) < len(log.guards) or any(place >= len(storages) for place, _ in guards):
-        return None
-    return Plan(steps, guards, result, place)
