@@ -7,7 +7,6 @@ from typing import Any
 
 from dl4all import ops
 from dl4all.ops.indexing.padding import pad_backward
-from dl4all.torch.memory import NotNative
 from dl4all.torch.registration import declare
 
 
@@ -23,12 +22,6 @@ def roll(input: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
 
 def repeat(input: Any, repeats: Sequence[int]) -> Any:
     return ops.repeat(input, tuple(repeats))
-
-
-def trace(input: Any) -> Any:
-    if input.dtype.name != "float32":
-        raise NotNative(f"sums of {input.dtype}")
-    return ops.trace(input)
 
 
 def constant_pad(input: Any, pad: Sequence[int], value: Any = 0) -> Any:
@@ -56,7 +49,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "flip": flip,
     "roll": roll,
     "repeat": repeat,
-    "trace": trace,
     "tril": ops.tril,
     "triu": ops.triu,
 }

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dl4all import autograd, ops
-from dl4all.ops.indexing.gather_scatter import expanded_number
+from dl4all import ops
 from dl4all.torch.registration import declare
 
 Sizes = Sequence[int]
@@ -23,18 +22,9 @@ def col2im(
     return ops.fold(input, tuple(output_size), *window)
 
 
-def unfold_backward(grad: Any, input_sizes: Sizes, dim: int, size: int, step: int) -> Any:
-    """The gradient of a view of windows: only the shape of its base counts."""
-    if not input_sizes:  # a window of the only element, or of none
-        return ops.sum(grad)
-    base = expanded_number(grad, 0, tuple(input_sizes))
-    return autograd.vjp(lambda x: ops.window(x, dim, size, step), base, grad)[1]
-
-
 WINDOWS: dict[str, Callable[..., Any]] = {
     "im2col": im2col,
     "col2im": col2im,
-    "unfold_backward": unfold_backward,
     "channel_shuffle": ops.channel_shuffle,
 }
 
