@@ -41,11 +41,12 @@ class Made(NamedTuple):
 
 
 class KernelPlan(NamedTuple):
-    """The launches of a kernel, and its results; None for one that changes its first operand."""
+    """The launches of a kernel, and its results."""
 
     launches: Launches
-    results: tuple[Made, ...] | None
+    results: tuple[Made, ...]
     single: bool  # one result, not a tuple of them
+    operand: int  # the position of the one that is the result, in the place of a new tensor; -1 without one
 
 
 class _Unplanned(Exception):
@@ -57,7 +58,7 @@ def planned(name: str, kernel: Kernel) -> Kernel:
 
     Args:
         name: of the overload.
-        kernel: returns new tensors, or its first operand, which it changes.
+        kernel: returns new tensors, or one of its operands, which it changes; shapes of operands stay.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -89,8 +90,8 @@ def planned(name: str, kernel: Kernel) -> Kernel:
         elif plan is not REFUSED:
             memory = plan.launches.run(device, storages)
             if memory is not None:
-                if plan.results is None:
-                    return args[0]
+                if plan.operand >= 0:
+                    return args[plan.operand]
                 results = [
                     over(torch_storage(memory[place], index, nbytes), index, dtype, shape, strides)
                     for place, nbytes, dtype, shape, strides in plan.results
@@ -155,9 +156,10 @@ def _plan(
     log: launch_log.LaunchLog, storages: list[Storage], result: Any, args: tuple[Any, ...]
 ) -> KernelPlan | None:
     """The plan for what was logged; None if launches alone do not repeat it."""
-    if result is args[0]:
+    operand = next((place for place, value in enumerate(args) if value is result), -1)
+    if operand >= 0:
         found = launches_of(log, storages, [])
-        return None if found is None else KernelPlan(found[0], None, True)
+        return None if found is None else KernelPlan(found[0], (), True, operand)
     single = not isinstance(result, tuple)
     tensors = (result,) if single else result
     if not all(isinstance(one, torch.Tensor) and one.layout == torch.strided for one in tensors):
@@ -172,4 +174,4 @@ def _plan(
         Made(place, one.untyped_storage().nbytes(), one.dtype, tuple(one.shape), one.stride())
         for place, one in zip(found[1], tensors, strict=True)
     )
-    return KernelPlan(found[0], results, single)
+    return KernelPlan(found[0], results, single, -1)

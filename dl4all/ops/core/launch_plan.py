@@ -269,7 +269,8 @@ def _full_key(call: Call, values: Sequence[Any]) -> tuple[Any, ...] | None:
 
 def sharing(storages: Sequence[Storage]) -> tuple[int, ...]:
     """For each storage the place of the first one that is the same; () if all differ."""
-    if len(storages) < 2 or len(set(map(id, storages))) == len(storages):
+    count = len(storages)
+    if count < 2 or (storages[0] is not storages[1] if count == 2 else len(set(map(id, storages))) == count):
         return ()
     return tuple(next(place for place, other in enumerate(storages) if other is one) for one in storages)
 
