@@ -44,7 +44,7 @@ class KernelPlan(NamedTuple):
     """The launches of a kernel, and its results."""
 
     launches: Launches
-    results: tuple[Made, ...]
+    results: tuple[Made | None, ...]
     single: bool  # one result, not a tuple of them
     operand: int  # the position of the one that is the result, in the place of a new tensor; -1 without one
 
@@ -92,14 +92,24 @@ def planned(name: str, kernel: Kernel) -> Kernel:
             if memory is not None:
                 if plan.operand >= 0:
                     return args[plan.operand]
-                results = [
-                    over(torch_storage(memory[place], index, nbytes), index, dtype, shape, strides)
-                    for place, nbytes, dtype, shape, strides in plan.results
-                ]
-                return results[0] if plan.single else tuple(results)
+                if plan.single:
+                    return _made(memory, index, *plan.results[0])
+                return tuple([None if one is None else _made(memory, index, *one) for one in plan.results])
         return kernel(*args, **kwargs)
 
     return call
+
+
+def _made(
+    memory: list[Any],
+    index: int,
+    place: int,
+    nbytes: int,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+) -> torch.Tensor:
+    return over(torch_storage(memory[place], index, nbytes), index, dtype, shape, strides)
 
 
 def _describe(values: Iterable[Any], key: list[Any], storages: list[Storage]) -> int:
@@ -161,17 +171,21 @@ def _plan(
         found = launches_of(log, storages, [])
         return None if found is None else KernelPlan(found[0], (), True, operand)
     single = not isinstance(result, tuple)
-    tensors = (result,) if single else result
-    if not all(isinstance(one, torch.Tensor) and one.layout == torch.strided for one in tensors):
+    returned = (result,) if single else result
+    tensors = [one for one in returned if one is not None]
+    if not all(isinstance(one, torch.Tensor) and not one.storage_offset() for one in tensors):
         return None
     memories = [getattr(one.untyped_storage(), "memory", None) for one in tensors]
     if None in memories or sharing(memories):
         return None
     found = launches_of(log, storages, memories)
-    if found is None or any(one.storage_offset() for one in tensors):
+    if found is None:
         return None
-    results = tuple(
-        Made(place, one.untyped_storage().nbytes(), one.dtype, tuple(one.shape), one.stride())
-        for place, one in zip(found[1], tensors, strict=True)
-    )
+    places = iter(found[1])
+    results = tuple(None if one is None else _made_as(one, next(places)) for one in returned)
     return KernelPlan(found[0], results, single, -1)
+
+
+def _made_as(result: torch.Tensor, place: int) -> Made:
+    nbytes = result.untyped_storage().nbytes()
+    return Made(place, nbytes, result.dtype, tuple(result.shape), result.stride())

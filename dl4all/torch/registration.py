@@ -59,15 +59,21 @@ def register(name: str, kernel: Callable[..., Any]) -> None:
     LIBRARY.impl(name, kernel, "PrivateUse1")
 
 
-def native(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def native(*names: str, plans: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a function of PyTorch tensors as the kernel of these overloads.
 
     It raises :class:`NotNative`, before it changes anything, for what the CPU is to compute.
+
+    Args:
+        names: of the overloads.
+        plans: whether its launches are kept for calls like earlier ones, see
+            :func:`dl4all.torch.launch_plans.planned`.
     """
 
     def declare_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
-            register(name, _with_fallback(name, function))
+            kernel = _with_fallback(name, function)
+            register(name, planned(name, kernel) if plans else kernel)
         return function
 
     return declare_kernel

@@ -161,7 +161,7 @@ class Launches:
         for place, holds in self._guards:
             if not holds(storages[place]):
                 return None
-        allocate, launch = device.pool.storage, device.launch_again
+        allocate, launch = device.allocate, device.launch_again
         memory: list[Any] = [*storages, *self._blank]
         for allocations, program, _, groups, push, seconds, binds, last_used in self._steps:
             for place, nbytes, tag in allocations:

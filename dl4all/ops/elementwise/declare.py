@@ -296,7 +296,7 @@ class Elementwise(Op[P]):
             plan: ElementwisePlan | None = device.plan(key)
             if plan is not None:
                 out = first.result_class(
-                    device.pool.storage(plan.nbytes, self.name), plan.shape, plan.dtype, device, plan.strides
+                    device.allocate(plan.nbytes, self.name), plan.shape, plan.dtype, device, plan.strides
                 )
                 if plan.launch(device, storages, out.storage, numbers):
                     return out

@@ -14,6 +14,7 @@ import torch
 
 from dl4all import ops
 from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.torch.launch_plans import planned
 from dl4all.torch.memory import NotNative, tensor, wrap
 from dl4all.torch.registration import REFUSALS, overload, refuse, register
 
@@ -130,8 +131,10 @@ def _with_fallback(
     return kernel
 
 
-register("convolution_overrideable", _with_fallback(convolution, overload("convolution"), lambda *args: args))
-register(
-    "convolution_backward_overrideable",
+_NAMES = ("convolution_overrideable", "convolution_backward_overrideable")
+_KERNELS = (
+    _with_fallback(convolution, overload("convolution"), lambda *args: args),
     _with_fallback(convolution_backward, overload("convolution_backward"), _backward_on_cpu),
 )
+for _name, _kernel in zip(_NAMES, _KERNELS, strict=True):
+    register(_name, planned(_name, _kernel))

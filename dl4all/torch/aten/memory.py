@@ -55,7 +55,7 @@ def empty_strided(
     return memory.allocate(shape, dtype or torch.get_default_dtype(), index_of(device), strides)
 
 
-@native("_copy_from")
+@native("_copy_from", plans=True)
 def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """Copy between devices, dtypes and strides; one of the two is on the device."""
     if source.device.type == "cpu":

@@ -231,7 +231,7 @@ def _optional(value: torch.Tensor | None) -> Any:
     return None if value is None else tensor(value)
 
 
-@native("native_batch_norm", "_native_batch_norm_legit")
+@native("native_batch_norm", "_native_batch_norm_legit", plans=True)
 def native_batch_norm(
     x: torch.Tensor,
     weight: torch.Tensor | None,
