@@ -167,7 +167,8 @@ def test_in_place_results_keep_their_memory_and_count_as_changes() -> None:
         x.mul_(1.5).add_(x, alpha=turn)
         expected = expected * np.float32(1.5)
         expected = expected + np.float32(turn) * expected
-        assert x.storage is storage and storage.version == version + 2
+        assert x.storage is storage
+        assert storage.version == version + 2
     np.testing.assert_allclose(x.numpy(), expected, rtol=1e-6)
 
 

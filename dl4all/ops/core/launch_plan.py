@@ -206,8 +206,9 @@ def launches_of(
         written.update((p, None) for p, writing in zip(binds, writes, strict=True) if writing and p < count)
     made = [places.get(id(storage), -1) for storage in results]
     guards = [(places.get(id(guard.storage), count), guard.holds) for guard in log.guards]
-    if waiting or not steps or any(p < count for p in made) or any(p >= count for p, _ in guards):
+    if not steps or any(p < count for p in made) or any(p >= count for p, _ in guards):
         return None
+    steps[-1] = steps[-1]._replace(allocations=(*steps[-1].allocations, *waiting))  # of no elements
     used = {*made, *range(count)}
     for number, step in reversed(list(enumerate(steps))):
         steps[number] = step._replace(last_used=tuple({*step.binds} - used))

@@ -37,8 +37,8 @@ def empty(
     pin_memory: bool | None = None,
     memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:
-    shape = tuple(map(int, size))
-    strides = _strides(shape, memory_format)
+    shape = tuple(size)
+    strides = None if memory_format is None else _strides(shape, memory_format)
     return memory.allocate(shape, dtype or torch.get_default_dtype(), index_of(device), strides)
 
 
