@@ -19,6 +19,7 @@ import torch
 from dl4all import config
 from dl4all.config import FallbackMode
 from dl4all.errors import FallbackError
+from dl4all.scheduler import capture
 from dl4all.torch import memory
 from dl4all.torch.devices import NAME, is_here
 
@@ -119,6 +120,8 @@ def because(reason: str, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         raise FallbackError(
             f"[{name}] runs on the CPU ({reason}), and DL4ALL_TORCH_FALLBACK=error forbids it"
         )
+    if capture.active is not None:
+        capture.active.refused(f"runs {name} on the CPU, as {reason}")
     start = time.perf_counter()
     result = _compute(op, args, kwargs)
     count = COUNTS[name]

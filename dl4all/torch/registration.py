@@ -56,7 +56,15 @@ def register(name: str, kernel: Callable[..., Any]) -> None:
     if name in KERNELS:
         raise ValueError(f"[{name}] is registered twice")
     KERNELS[name] = kernel
-    LIBRARY.impl(name, kernel, "PrivateUse1")
+    LIBRARY.impl(name, hidden_from_dynamo(kernel), "PrivateUse1")
+
+
+def hidden_from_dynamo(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep ``torch.compile`` from tracing into a kernel, and what it calls, between two of its graphs."""
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(kernel.__code__, frames._FrameExecStrategy(skip, skip))
+    return kernel
 
 
 def native(*names: str, plans: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

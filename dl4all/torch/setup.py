@@ -8,6 +8,7 @@ from torch.utils import backend_registration
 from dl4all.torch import fallback
 from dl4all.torch.device_module import DeviceModule
 from dl4all.torch.devices import NAME
+from dl4all.torch.registration import hidden_from_dynamo
 
 _LIBRARY = torch.library.Library("_", "IMPL")
 
@@ -15,5 +16,5 @@ _LIBRARY = torch.library.Library("_", "IMPL")
 def setup() -> None:
     """Register everything, once for each process."""
     backend_registration._setup_privateuseone_for_python_backend(NAME, DeviceModule())
-    _LIBRARY.fallback(fallback.on_cpu, "PrivateUse1")
+    _LIBRARY.fallback(hidden_from_dynamo(fallback.on_cpu), "PrivateUse1")
     import dl4all.torch.aten  # noqa: F401 - registers the kernels
