@@ -119,7 +119,8 @@ def index_of(device: torch.device | int | str | None) -> int:
         return _current.index
     if isinstance(device, int):
         return device
-    device = torch.device(device)
+    if not isinstance(device, torch.device):
+        device = torch.device(device)
     if device.type != NAME:
         raise UnknownDeviceError(f"[{NAME}] expected a {NAME} device, got {device}")
     return _current.index if device.index is None else device.index

@@ -11,6 +11,7 @@ faults instead of computing with garbage.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -120,8 +121,11 @@ def allocate(shape: Shape, dtype: torch.dtype, index: int, strides: Shape | None
     Raises:
         OutOfMemoryError
     """
-    strides = contiguous_strides(shape) if strides is None else strides
-    nbytes = extent(shape, strides) * dtype.itemsize
+    if strides is None:
+        strides, elements = contiguous_strides(shape), math.prod(shape)
+    else:
+        elements = extent(shape, strides)
+    nbytes = elements * dtype.itemsize
     return over(new_storage(nbytes, index), index, dtype, shape, strides)
 
 

@@ -20,6 +20,7 @@ from dl4all.ops.core.op import Op, primitives
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import copy_into, fresh_copy
 from dl4all.torch import bfloat16, fallback, memory
+from dl4all.torch.launch_plans import planned
 from dl4all.torch.layout import computed_layout
 from dl4all.torch.memory import NotNative, deliver, tensor, wrap
 from dl4all.torch.promotion import promoted_operands
@@ -67,15 +68,21 @@ def hidden_from_dynamo(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
-def native(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def native(*names: str, plans: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a function of PyTorch tensors as the kernel of these overloads.
 
     It raises :class:`NotNative`, before it changes anything, for what the CPU is to compute.
+
+    Args:
+        names: of the overloads.
+        plans: whether its launches are kept for calls like earlier ones, see
+            :func:`dl4all.torch.launch_plans.planned`.
     """
 
     def declare_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
-            register(name, _with_fallback(name, function))
+            kernel = _with_fallback(name, function)
+            register(name, planned(name, kernel) if plans else kernel)
         return function
 
     return declare_kernel
@@ -119,7 +126,7 @@ def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False)
     op = overload(name)
     functional = _pointwise(op, function) if pointwise else _functional(op, function)
     convert = promoted_operands if pointwise else _convert
-    register(name, functional)
+    register(name, planned(name, functional))
     for other in _siblings(op):
         overloaded = f"{other._opname}" + (
             "" if other._overloadname == "default" else f".{other._overloadname}"
@@ -130,7 +137,7 @@ def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False)
         if written[0].kwarg_only:
             register(overloaded, _out_form(other, function, tuple(a.name for a in written), convert))
         else:
-            register(overloaded, _in_place_form(other, function, convert))
+            register(overloaded, planned(overloaded, _in_place_form(other, function, convert)))
 
 
 def _siblings(op: Any) -> Iterator[Any]:

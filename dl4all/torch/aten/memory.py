@@ -40,8 +40,8 @@ def empty(
     pin_memory: bool | None = None,
     memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:
-    shape = tuple(map(int, size))
-    strides = _strides(shape, memory_format)
+    shape = tuple(size)
+    strides = None if memory_format is None else _strides(shape, memory_format)
     return memory.allocate(shape, dtype or torch.get_default_dtype(), index_of(device), strides)
 
 
@@ -58,7 +58,7 @@ def empty_strided(
     return memory.allocate(shape, dtype or torch.get_default_dtype(), index_of(device), strides)
 
 
-@native("_copy_from")
+@native("_copy_from", plans=True)
 def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """Copy between devices, dtypes and strides; one of the two is on the device."""
     if source.device.type == "cpu":
