@@ -99,7 +99,7 @@ class Variants(NamedTuple):
     contiguous: Variant  # every operand is contiguous from its offset on
     strided: tuple[Variant, ...]  # any strides, by ascending rank
     vec4: Variant | None  # any strides with rows of aligned vectors of four; None for int64
-    transpose: Shader | None  # copies 4 by 4 tiles of a transposed operand; only for clone
+    transpose: Shader | None  # copies 4 by 4 tiles of words of a transposed operand; only for clone
 
     @property
     def shaders(self) -> tuple[Shader, ...]:
@@ -166,7 +166,7 @@ def build_variants(
         variant(0, elements),
         tuple(variant(rank, elements) for rank in ranks),
         None if int64 else variant(max(ranks), 4, VEC4=1),
-        TRANSPOSE if transposes and not result.packed else None,
+        TRANSPOSE if transposes and not (result.packed or int64) else None,
     )
 
 
