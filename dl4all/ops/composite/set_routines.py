@@ -1,4 +1,4 @@
-"""Set routines: unique elements and membership, by the kernels of ``ops/sorting``; slices on the host."""
+"""Set routines, by the kernels of ``ops/sorting``; unique slices on the host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.composite.host import to_device_of
-from dl4all.ops.composite.sort_and_search import sort
+from dl4all.ops.composite.sort_and_search import searchsorted, sort
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import NoKernel
@@ -17,16 +17,18 @@ from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import logical_not
 from dl4all.ops.indexing.concatenation import cat
-from dl4all.ops.indexing.gather_scatter import index_select, take
+from dl4all.ops.indexing.gather_scatter import index_select
 from dl4all.ops.indexing.indices import NDArray
 from dl4all.ops.memory.views import contiguous, flatten, narrow, reshape, unsqueeze
-from dl4all.ops.reduce.any_all import any as any_true
+from dl4all.ops.reduce.any_all import any
 from dl4all.ops.sorting.along_axis import axis_order
 from dl4all.ops.sorting.compaction import Runs, runs_of
 from dl4all.ops.sorting.keys import keys_of
 from dl4all.ops.sorting.placement import by_kernels_or_host
-from dl4all.ops.sorting.search import insertion_points
 from dl4all.ops.sorting.selection import select_in_rows
+
+MOST_COMPARED = 32
+"""Candidates with which each element is compared; more of them are sorted first."""
 
 
 @overload
@@ -205,48 +207,35 @@ def isin(
     tensors = [x for x in (elements, test_elements) if isinstance(x, TensorBase)]
     if not tensors:
         raise DTypeError("[isin] expected a tensor and numbers, got numbers only")
-    return by_kernels_or_host(
-        "isin",
-        tensors[0],
-        lambda: _membership(elements, test_elements, invert),
-        lambda: _host_membership(tensors[0], elements, test_elements, invert),
-    )
+
+    def kernels() -> Array:
+        found = _found(elements, test_elements)
+        return logical_not(found) if invert else found
+
+    def host() -> Array:
+        searched, candidates = (
+            x.on_host() if isinstance(x, TensorBase) else np.asarray(x) for x in (elements, test_elements)
+        )
+        return to_device_of(tensors[0], np.asarray(np.isin(searched, candidates, invert=invert)))
+
+    return by_kernels_or_host("isin", tensors[0], kernels, host)
 
 
-MOST_COMPARISONS = 2**20
-"""Fewer pairs than these are compared; where there are more, the test elements are sorted."""
-
-
-def _membership(elements: Array | Scalar, test_elements: Array | Scalar, invert: bool) -> Array:
-    """:func:`isin` by the kernels of other ops.
+def _found(elements: Array | Scalar, test_elements: Array | Scalar) -> Array:
+    """Whether each element is among the others, by kernels.
 
     Raises:
-        NoKernel: the operands have different dtypes, or live on different devices.
+        NoKernel: they are of two dtypes or devices.
     """
-    if not isinstance(elements, TensorBase):
-        found = any_true(eq(test_elements, elements))
-    elif not isinstance(test_elements, TensorBase):
-        found = eq(elements, test_elements)
-    elif elements.dtype != test_elements.dtype or elements.device is not test_elements.device:
-        raise NoKernel(f"the operands are {elements.dtype} and {test_elements.dtype}")
-    elif 0 < elements.numel() * test_elements.numel() <= MOST_COMPARISONS:
-        axes = len(elements.shape)
-        found = any_true(eq(unsqueeze(elements, axes), flatten(test_elements)), axes)
-    elif not elements.numel() or not test_elements.numel():
-        raise NoKernel("there is nothing to compare")
-    else:
-        rising = sort(flatten(test_elements)).values
-        places = insertion_points(rising, contiguous(tape.alias(elements)), right=False)
-        # What is larger than all of them is compared with the last one.
-        rising = cat([rising, narrow(rising, 0, rising.shape[0] - 1, 1)])
-        found = eq(take(rising, places), elements)
-    return logical_not(found) if invert else found
-
-
-def _host_membership(
-    like: Array, elements: Array | Scalar, test_elements: Array | Scalar, invert: bool
-) -> Array:
-    searched, candidates = (
-        x.on_host() if isinstance(x, TensorBase) else np.asarray(x) for x in (elements, test_elements)
-    )
-    return to_device_of(like, np.asarray(np.isin(searched, candidates, invert=invert)))
+    if not isinstance(elements, TensorBase) or not isinstance(test_elements, TensorBase):
+        result = eq(elements, test_elements)
+        return result if isinstance(elements, TensorBase) else any(result)
+    if elements.dtype != test_elements.dtype or elements.device is not test_elements.device:
+        raise NoKernel("the elements are of two dtypes or devices")
+    candidates = flatten(test_elements)
+    if candidates.numel() <= MOST_COMPARED:
+        return any(eq(unsqueeze(elements, -1), candidates), -1)
+    ascending = sort(candidates).values
+    places = searchsorted(ascending, elements)
+    padded = cat([ascending, narrow(ascending, 0, candidates.numel() - 1, 1)])
+    return eq(reshape(index_select(padded, 0, flatten(places)), elements.shape), elements)
