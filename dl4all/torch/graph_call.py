@@ -120,8 +120,8 @@ class GraphCall:
     ) -> None:
         self.module, self._host = module, host
         self._runner = _Runner(module)
-        constants = [carrier(one) for one in _constants(module) if is_here(one)]
-        self._function = _Function(name, self._runner, constants)
+        own = [carrier(one) for one in constants(module).values() if is_here(one)]
+        self._function = _Function(name, self._runner, own)
         self._fixed = tuple(fixed)
         self._sizes: set[tuple[Any, ...]] = set()
         self.compiled = Compiled(self._function, mode)
@@ -217,11 +217,11 @@ def _carriers(given: list[Any]) -> list[Any] | None:
         return None
 
 
-def _constants(module: torch.fx.GraphModule) -> list[Any]:
-    """The tensors that a graph has by itself."""
-    names = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
-    values = [getattr(module, name) for name in sorted(names) if "." not in name]
-    return [value for value in values if isinstance(value, torch.Tensor)]
+def constants(module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
+    """The tensors that a graph has by itself, by their names."""
+    names = sorted({str(node.target) for node in module.graph.nodes if node.op == "get_attr"})
+    values = {name: getattr(module, name, None) for name in names}
+    return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
 
 
 def _same(one: TensorBase, other: Any) -> bool:
