@@ -869,6 +869,8 @@ def rms_norm(
     eps: float | None = None,
 ) -> Tensor: ...
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor: ...
+def normalized_backward(grad: Tensor, input: Tensor, statistics: Tensor, groups: int = 1) -> Tensor: ...
+def normalized_sums(grad: Tensor, input: Tensor, statistics: Tensor, groups: int = 1) -> Tensor: ...
 def grouped_norm(
     input: Tensor,
     weight: Tensor | None = None,
@@ -1433,6 +1435,8 @@ __all__ = [
     "norm",
     "normal_",
     "normalize",
+    "normalized_backward",
+    "normalized_sums",
     "not_equal",
     "one_hot",
     "outer",

@@ -160,21 +160,36 @@ def tensor(value: torch.Tensor) -> Tensor:
     dtype = NUMPY_DTYPES.get(value.dtype)
     if dtype is None:
         raise NotNative(f"there are no kernels for {value.dtype}")
+    if value.is_neg():
+        raise NotNative("an operand is a view with its sign changed")
     return _view(value, dtype)
 
 
 def carrier(value: torch.Tensor) -> Tensor:
     """As :func:`tensor`, of any dtype: elements that dl4all does not know look like integers of their size.
 
+    Elements of 16 bytes are pairs of integers, along one more axis.
+
     Raises:
-        NotNative: the tensor is elsewhere, or its elements are longer than 8 bytes.
+        NotNative: the tensor is elsewhere.
     """
-    size: int = value.dtype.itemsize
     dtype: np.dtype[Any] | None = NUMPY_DTYPES.get(value.dtype)
-    dtype = CARRIERS.get(size) if dtype is None else dtype
-    if dtype is None:
-        raise NotNative(f"elements of {value.dtype} are too long for a kernel")
-    return _view(value, dtype)
+    if dtype is not None:
+        return _view(value, dtype)
+    if value.dtype.itemsize in CARRIERS:
+        return _view(value, CARRIERS[value.dtype.itemsize])
+    return parts(value, CARRIERS[8])
+
+
+def parts(value: torch.Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """A tensor of complex numbers as one of their parts in memory, with one more axis of size 2.
+
+    Raises:
+        NotNative: the tensor is elsewhere.
+    """
+    own = _view(value, dtype)
+    strides = (*(2 * stride for stride in own.strides), 1)
+    return Tensor(own.storage, (*own.shape, 2), dtype, own.device, strides, 2 * own.offset)
 
 
 def _view(value: torch.Tensor, dtype: np.dtype[Any]) -> Tensor:
@@ -186,8 +201,6 @@ def _view(value: torch.Tensor, dtype: np.dtype[Any]) -> Tensor:
         if value.device.type != NAME:
             raise NotNative(f"an operand is on {value.device}")
         memory = memory_of(value.untyped_storage())
-    if value.is_neg():
-        raise NotNative("an operand is a view with its sign changed")
     device = device_at(value.get_device())
     return Tensor(memory, tuple(value.shape), dtype, device, value.stride(), int(value.storage_offset()))
 
@@ -274,6 +287,10 @@ def upload(host: torch.Tensor, index: int) -> torch.Tensor:
 def write(target: torch.Tensor, host: torch.Tensor) -> None:
     """Copy a tensor on the CPU, broadcast and converted, into one on the device."""
     host = host.detach()
+    if target.is_conj():
+        host = host.conj()
+    if target.is_neg():
+        host = -host
     if host.dtype != target.dtype:
         host = host.to(target.dtype)
     copy_into(carrier(target), carrier(upload(host, target.get_device())))

@@ -361,7 +361,9 @@ class Elementwise(Op[P]):
         plan = launch_elementwise(variants, out, converted, [arguments[name] for name in self.arguments])
         if plan is None or call is None or any(c is not o for c, o in zip(converted, operands, strict=True)):
             return
-        if not (call.numbers and ELEMENT_TYPES[dtype.name].packed):  # whether those fit is looked at each time
+        if not (
+            call.numbers and ELEMENT_TYPES[dtype.name].packed
+        ):  # whether those fit is looked at each time
             out.device.keep_plan(call.key, plan)
 
 

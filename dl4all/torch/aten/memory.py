@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
+from dl4all import ops
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 from dl4all.ops.memory.copy import copy_into, fill_with
+from dl4all.tensor.creation import from_numpy
 from dl4all.torch import memory
 from dl4all.torch.devices import index_of
-from dl4all.torch.memory import CPU_KEYS, carrier, tensor
+from dl4all.torch.memory import CPU_KEYS, NotNative, carrier, tensor
 from dl4all.torch.registration import LIBRARY, native
 
 _set_storage = torch.ops.aten.set_.source_Storage_storage_offset._handle.redispatch_boxed
@@ -63,12 +66,29 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
     elif target.device.type == "cpu":
         target.detach().copy_(memory.download(source))
     elif source.dtype == target.dtype:
+        _copy_elements(target, source)
+    elif {source.dtype, target.dtype} <= memory.NUMPY_DTYPES.keys() and source.is_neg() == target.is_neg():
         copy_into(carrier(target), carrier(source))
-    elif source.dtype in memory.NUMPY_DTYPES and target.dtype in memory.NUMPY_DTYPES:
-        copy_into(tensor(target), tensor(source))
     else:
         memory.write(target, memory.download(source))
     return target
+
+
+def _copy_elements(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy between tensors of one dtype, of which one may be a view of conjugates or with another sign."""
+    conjugated, negated = source.is_conj() != target.is_conj(), source.is_neg() != target.is_neg()
+    if not conjugated and not negated:
+        copy_into(carrier(target), carrier(source))
+        return
+    if source.dtype.is_complex:
+        real = memory.NUMPY_DTYPES[source.dtype.to_real()]
+        to, numbers = memory.parts(target, real), memory.parts(source, real)
+        factors = [-1 if negated else 1, -1 if negated != conjugated else 1]
+        changed = ops.mul(numbers, from_numpy(np.array(factors, real), numbers.device))
+    else:
+        to, numbers = carrier(target), carrier(source)
+        changed = ops.neg(numbers)
+    copy_into(to, changed)
 
 
 # copy_ runs below these keys with their bits still set; without the two lines resolving a conjugate view
@@ -93,13 +113,18 @@ def local_scalar_dense(value: torch.Tensor) -> Any:
 
 @native("fill_.Scalar")
 def fill(target: torch.Tensor, value: Any) -> torch.Tensor:
-    fill_with(tensor(target), value)
+    if target.dtype in memory.NUMPY_DTYPES and not target.is_neg():
+        fill_with(tensor(target), value)
+    else:
+        memory.write(target, torch.tensor(value, dtype=target.dtype))
     return target
 
 
 @native("fill_.Tensor")
 def fill_tensor(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    copy_into(tensor(target), tensor(value.to(target.device)))
+    if value.dim():
+        raise NotNative("only a tensor without axes fills another one")
+    target.copy_(value)
     return target
 
 
