@@ -11,6 +11,7 @@ faults instead of computing with garbage.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 
 from dl4all.allocator.storage import Storage
+from dl4all.errors import DeviceError
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.memory.copy import copy_into, fresh_copy
 from dl4all.scheduler.device import Device
@@ -119,8 +121,11 @@ def allocate(shape: Shape, dtype: torch.dtype, index: int, strides: Shape | None
     Raises:
         OutOfMemoryError
     """
-    strides = contiguous_strides(shape) if strides is None else strides
-    nbytes = extent(shape, strides) * dtype.itemsize
+    if strides is None:
+        strides, elements = contiguous_strides(shape), math.prod(shape)
+    else:
+        elements = extent(shape, strides)
+    nbytes = elements * dtype.itemsize
     return over(new_storage(nbytes, index), index, dtype, shape, strides)
 
 
@@ -229,8 +234,11 @@ def deliver(result: TensorBase, out: torch.Tensor) -> torch.Tensor:
 
     Raises:
         RuntimeError: its dtype cannot hold the result.
+        DeviceError: it is on another device.
     """
     dtype = TORCH_DTYPES[result.dtype]
+    if result.device is not device_of(out):
+        raise DeviceError(f"[out=] expected a tensor on {result.device}, got {out.device}; move it first")
     if not torch.can_cast(dtype, out.dtype):
         raise RuntimeError(f"result type {dtype} can't be cast to the desired output type {out.dtype}")
     if tuple(out.shape) != result.shape:
@@ -278,7 +286,12 @@ def upload(host: torch.Tensor, index: int) -> torch.Tensor:
     host = host.detach().resolve_conj().resolve_neg()
     if not is_dense(host.shape, host.stride()):
         host = host.contiguous()
-    data = host.as_strided((host.numel(),), (1,)).view(torch.uint8).numpy()
+    pinned = getattr(host.untyped_storage(), "pinned", None)
+    if pinned is None:
+        data = host.as_strided((host.numel(),), (1,)).view(torch.uint8).numpy()
+    else:
+        start = host.storage_offset() * host.dtype.itemsize
+        data = pinned[start : start + host.nbytes]
     own = from_host(Tensor, data, device_at(index), copy=True)
     storage = torch_storage(own.storage, index, host.nbytes)
     return over(storage, index, host.dtype, tuple(host.shape), host.stride())

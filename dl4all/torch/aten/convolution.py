@@ -48,7 +48,7 @@ def transposed_size(
     )
 
 
-@native("convolution_overrideable")
+@native("convolution_overrideable", plans=True)
 def convolution(
     input: torch.Tensor,
     weight: torch.Tensor,
@@ -73,7 +73,7 @@ def convolution(
     return wrap(result)
 
 
-@native("convolution_backward_overrideable")
+@native("convolution_backward_overrideable", plans=True)
 def convolution_backward(
     grad: torch.Tensor,
     input: torch.Tensor,

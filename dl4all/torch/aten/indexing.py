@@ -191,10 +191,6 @@ def where(condition: Any, input: Any, other: Any) -> Any:
     return ops.where(condition, input, other)
 
 
-def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
-    return ops.isin(elements, test_elements, invert=invert)
-
-
 def nonzero_static(input: Any, *, size: int, fill_value: int = -1) -> Any:
     found = ops.nonzero(input)
     result = new_like(found, (size, found.shape[1]))
@@ -268,9 +264,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "index.Tensor": index,
     "_unsafe_index.Tensor": index,
     "gather": gather,
-    "isin.Scalar_Tensor": isin,
-    "isin.Tensor_Scalar": isin,
-    "isin.Tensor_Tensor": isin,
     "repeat_interleave.Tensor": repeat_interleave,
     "take": ops.take,
     "put": put,

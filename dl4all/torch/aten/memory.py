@@ -12,7 +12,7 @@ from dl4all import ops
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.tensor.creation import from_numpy
-from dl4all.torch import memory
+from dl4all.torch import bfloat16, memory
 from dl4all.torch.devices import index_of
 from dl4all.torch.memory import CPU_KEYS, NotNative, carrier, tensor
 from dl4all.torch.registration import LIBRARY, native
@@ -40,8 +40,8 @@ def empty(
     pin_memory: bool | None = None,
     memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:
-    shape = tuple(map(int, size))
-    strides = _strides(shape, memory_format)
+    shape = tuple(size)
+    strides = None if memory_format is None else _strides(shape, memory_format)
     return memory.allocate(shape, dtype or torch.get_default_dtype(), index_of(device), strides)
 
 
@@ -58,7 +58,7 @@ def empty_strided(
     return memory.allocate(shape, dtype or torch.get_default_dtype(), index_of(device), strides)
 
 
-@native("_copy_from")
+@native("_copy_from", plans=True)
 def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """Copy between devices, dtypes and strides; one of the two is on the device."""
     if source.device.type == "cpu":
@@ -69,9 +69,26 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
         _copy_elements(target, source)
     elif {source.dtype, target.dtype} <= memory.NUMPY_DTYPES.keys() and source.is_neg() == target.is_neg():
         copy_into(carrier(target), carrier(source))
+    elif (
+        source.dtype == torch.bfloat16
+        and target.dtype in memory.NUMPY_DTYPES
+        and not _negative(source, target)
+    ):
+        copy_into(tensor(target), bfloat16.widened(source))
+    elif (
+        target.dtype == torch.bfloat16
+        and source.dtype in memory.NUMPY_DTYPES
+        and not _negative(source, target)
+    ):
+        bfloat16.write(target, ops.cast(tensor(source), "float32"))
     else:
         memory.write(target, memory.download(source))
     return target
+
+
+def _negative(source: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether one of two tensors is a view with another sign."""
+    return source.is_neg() or target.is_neg()
 
 
 def _copy_elements(target: torch.Tensor, source: torch.Tensor) -> None:
