@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dl4all.optim import foreign as foreign
+from dl4all.optim import gradient_scale as gradient_scale
 from dl4all.optim import lr_scheduler
 from dl4all.optim.adadelta import Adadelta
 from dl4all.optim.adagrad import Adagrad

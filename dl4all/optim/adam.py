@@ -96,28 +96,33 @@ class Adam(Optimizer):
         return AMSGRAD if group["amsgrad"] else ADAM
 
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-        sign, weight_decay, shrink, *rates, step_size, root_correction2, eps = c
-        one_minus_beta1, beta2, one_minus_beta2 = rates
-        mean, square = states[:2]
-        if shrink != 1:
-            p *= shrink
-        g = descent_gradient(g, p, sign, weight_decay)
-        change = g - mean
-        change *= one_minus_beta1
-        mean += change
-        square *= beta2
-        np.multiply(g, one_minus_beta2, out=change)  # first, as the square of g alone may overflow
-        change *= g
-        square += change
-        if len(states) > 2:
-            np.maximum(states[2], square, out=states[2])
-            square = states[2]
-        divisor = np.sqrt(square, out=g)
-        divisor /= root_correction2
-        divisor += eps
-        np.divide(mean, divisor, out=divisor)
-        divisor *= step_size
-        p -= divisor
+        update_on_host(p, g, states, *c)
+
+
+def update_on_host(p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
+    """Update the parameter `p` and its state in place; `c` are the constants of a step."""
+    sign, weight_decay, shrink, *rates, step_size, root_correction2, eps = c
+    one_minus_beta1, beta2, one_minus_beta2 = rates
+    mean, square = states[:2]
+    if shrink != 1:
+        p *= shrink
+    g = descent_gradient(g, p, sign, weight_decay)
+    change = g - mean
+    change *= one_minus_beta1
+    mean += change
+    square *= beta2
+    np.multiply(g, one_minus_beta2, out=change)  # first, as the square of g alone may overflow
+    change *= g
+    square += change
+    if len(states) > 2:
+        np.maximum(states[2], square, out=states[2])
+        square = states[2]
+    divisor = np.sqrt(square, out=g)
+    divisor /= root_correction2
+    divisor += eps
+    np.divide(mean, divisor, out=divisor)
+    divisor *= step_size
+    p -= divisor
 
 
 class AdamW(Adam):

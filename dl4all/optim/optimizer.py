@@ -51,10 +51,10 @@ class Kernels:
     """The shaders of an optimizer with `states` values for each element: for one parameter, and for many."""
 
     def __init__(self, name: str, states: int, **defines: Any) -> None:
-        self._single, self._multi = (
+        self._single, self.of_many = (
             shader(f"optim/{name}.comp", STATES=states, MULTI_TENSOR=multi, **defines) for multi in (0, 1)
         )
-        SHARED.extend((self._single, self._multi))
+        SHARED.extend((self._single, self.of_many))
         state = [Role(written=True, width=states)] if states else []
         self._roles = (Role(written=False), *state, Role(written=True))
 
@@ -71,7 +71,7 @@ class Kernels:
         for batch in plan.batches:
             push = pack(*batch.rows, *constants)
             try:
-                device.launch(Launch(self._multi, (batch.groups, 1, 1), push), batch.table, *batch.spans)
+                device.launch(Launch(self.of_many, (batch.groups, 1, 1), push), batch.table, *batch.spans)
             except PipelineError:
                 alone += batch.jobs
         refused: dict[int, PipelineError] = {}

@@ -87,13 +87,18 @@ class SGD(Optimizer):
         return MOMENTUM if group["momentum"] else PLAIN
 
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-        sign, weight_decay, lr, momentum, gradient_weight, nesterov = c
-        g = g if sign == 1 else -g
-        if weight_decay:
-            g = g + weight_decay * p
-        if states:
-            buffer = states[0]
-            buffer *= momentum
-            buffer += g if gradient_weight == 1 else gradient_weight * g
-            g = g + momentum * buffer if nesterov else buffer
-        p -= lr * g
+        update_on_host(p, g, states, *c)
+
+
+def update_on_host(p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
+    """Update the parameter `p` and its momentum, if any, in place; `c` are the constants of a step."""
+    sign, weight_decay, lr, momentum, gradient_weight, nesterov = c
+    g = g if sign == 1 else -g
+    if weight_decay:
+        g = g + weight_decay * p
+    if states:
+        buffer = states[0]
+        buffer *= momentum
+        buffer += g if gradient_weight == 1 else gradient_weight * g
+        g = g + momentum * buffer if nesterov else buffer
+    p -= lr * g

@@ -121,7 +121,7 @@ uint extract_byte(uint word, uint index) {
 // INT64: operands are int64, which the expression sees as ivec2(low word, high word). Numbers are passed as ints.
 #ifdef INT64
 #define SCALAR(type) int
-#define FROM_SCALAR(type, number) type(number, (number) >> 31)
+#define FROM_SCALAR(type, number) type(ivec2(number, (number) >> 31))
 #else
 #define SCALAR(type) type
 #define FROM_SCALAR(type, number) type(number)

@@ -16,9 +16,9 @@ layout(push_constant) uniform Push {
     uint a_offset;
     uint b_offset;
     uint c_offset;
-    A_TYPE a;
-    B_TYPE b;
-    C_TYPE c;
+    SCALAR(A_TYPE) a;
+    SCALAR(B_TYPE) b;
+    SCALAR(C_TYPE) c;
 #if RANK > 0
     uint sizes[RANK];
     uint a_strides[RANK];
@@ -54,9 +54,9 @@ Y_VALUE result4(uint i) {
 }
 #else
 Y_TYPE result(uint i) {
-    const A_TYPE a = (SCALARS & 1) != 0 ? A_TYPE(p.a) : LOAD_A(INDEX(i, a));
-    const B_TYPE b = (SCALARS & 2) != 0 ? B_TYPE(p.b) : LOAD_B(INDEX(i, b));
-    const C_TYPE c = (SCALARS & 4) != 0 ? C_TYPE(p.c) : LOAD_C(INDEX(i, c));
+    const A_TYPE a = (SCALARS & 1) != 0 ? FROM_SCALAR(A_TYPE, p.a) : LOAD_A(INDEX(i, a));
+    const B_TYPE b = (SCALARS & 2) != 0 ? FROM_SCALAR(B_TYPE, p.b) : LOAD_B(INDEX(i, b));
+    const C_TYPE c = (SCALARS & 4) != 0 ? FROM_SCALAR(C_TYPE, p.c) : LOAD_C(INDEX(i, c));
     return Y_TYPE(OP(a, b, c));
 }
 #endif

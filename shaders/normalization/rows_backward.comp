@@ -7,7 +7,7 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 // The gradient of rows.comp with respect to x. Mean and deviation are computed again: a buffer for them would exceed the
-// four that some devices bind.
+// four that some devices bind. With GIVEN, without a weight, they are read: means, then scales.
 layout(push_constant) uniform Push {
     uint rows, size, inner, lanes, columns;
     uint channels, channel_elements;
@@ -20,7 +20,7 @@ layout(push_constant) uniform Push {
     PROLOGUE_PUSH
 #endif
 } p;
-#define FIRST_OPERAND (WEIGHT + 3)
+#define FIRST_OPERAND (WEIGHT + GIVEN + 3)
 #include "epilogue.glsl"
 #include "rows.glsl"
 #include "channels.glsl"
@@ -30,7 +30,10 @@ layout(binding = 1) readonly buffer X { VALUE x[]; };
 #if WEIGHT
 layout(binding = 2) readonly buffer Weight { VALUE weight[]; };
 #endif
-layout(binding = WEIGHT + 2) writeonly buffer Y { VALUE y[]; };
+#if GIVEN
+layout(binding = 2) readonly buffer Statistics { float statistics[]; };
+#endif
+layout(binding = WEIGHT + GIVEN + 2) writeonly buffer Y { VALUE y[]; };
 
 #define SOURCE(i) g[p.g_offset + i]
 #define SOURCE_FOURS FOURS
@@ -51,22 +54,34 @@ void main() {
     KEEP_ROW(kept_x, LOAD_X)
     KEEP_ROW(kept_g, LOAD_G)
     float mean = 0.0;
-#if CENTER
+#if GIVEN
+    float scale = 0.0;
+    if (row() < p.rows) {
+        mean = statistics[row()];
+        scale = statistics[p.rows + row()];
+    }
+#elif CENTER
     VALUE sum = VALUE(0.0);
     EACH(k, i) sum += in_row(i, KEPT(kept_x, LOAD_X, k, i));
     mean = total(sum) / count;
 #endif
+#if !GIVEN
     VALUE squares = VALUE(0.0);
+#endif
     VALUE gradients = VALUE(0.0);
     VALUE products = VALUE(0.0);
     EACH(k, i) {
         const VALUE d = in_row(i, KEPT(kept_x, LOAD_X, k, i) - mean);
         const VALUE gradient = in_row(i, KEPT(kept_g, LOAD_G, k, i));
+#if !GIVEN
         squares += d * d;
+#endif
         gradients += gradient;
         products += gradient * d;
     }
+#if !GIVEN
     const float scale = 1.0 / sqrt(total(squares) / count + p.eps);
+#endif
 #if CENTER
     const float mean_term = total(gradients) / count;
 #else

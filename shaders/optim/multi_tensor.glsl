@@ -3,7 +3,7 @@
 const uint SIZE = 128;
 layout(local_size_x = SIZE) in;
 struct Row {
-    uint first_workgroup, n, offsets[3];
+    uint first_workgroup, n, offsets[6];
 };
 layout(binding = 0) readonly buffer Table { Row table[]; };
 

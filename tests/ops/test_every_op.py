@@ -286,7 +286,7 @@ def test_float_ops_refuse_mixed_dtypes(op: Op[...], device: str) -> None:
 
 def test_a_missing_kernel_is_logged_once(device: str, caplog: pytest.LogCaptureFixture) -> None:
     fallback.reset()
-    x = dl.tensor([1, 2], device=device)
+    x = dl.tensor([1, 2], dtype="int16", device=device)
     with caplog.at_level(logging.WARNING, logger="dl4all"):
         assert (x + x).tolist() == [2, 4]
         assert (x + x).tolist() == [2, 4]
@@ -295,7 +295,7 @@ def test_a_missing_kernel_is_logged_once(device: str, caplog: pytest.LogCaptureF
         []
         if device == "cpu"
         else [
-            f"[add] has no int64 kernel for {device} and runs on the CPU; convert with .float() to stay there"
+            f"[add] has no int16 kernel for {device} and runs on the CPU; convert with .float() to stay there"
         ]
     )
 

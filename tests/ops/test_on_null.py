@@ -104,11 +104,18 @@ LARGE: list[tuple[str, tuple[tuple[int, ...] | None, ...], dict[str, Any]]] = [
         (name, (*((2**22, 6),) * count, *((6,),) * weights), {"groups": groups})
         for name, count, weights in (
             ("grouped_norm", 1, 2), ("grouped_norm_backward", 2, 1), ("grouped_norm_sums", 2, 0),
+            ("grouped_norm_statistics", 1, 0),
         )
         for groups in (1, 2)
     ),
     ("grouped_norm", ((3, 2**23), (2**23,), (2**23,)), {}),
     ("grouped_norm_sums", ((3, 2**23), (3, 2**23)), {}),
+    *(
+        (name, ((2**22, 6), (2**22, 6), (2, 2**22 * groups)), {"groups": groups})
+        for name in ("normalized_backward", "normalized_sums")
+        for groups in (1, 2)
+    ),
+    ("normalized_sums", ((3, 2**23), (3, 2**23), (2, 3)), {}),
     ("cross_entropy_each", ((2**19, 3, 2), (3,)), {"target": np.zeros(2**20)}),
     ("cross_entropy_each", ((1, 2**24, 1), None), {"target": (5,)}),
     ("cross_entropy_backward", ((2**19, 2), (2**19, 3, 2), (3,)), {"target": np.zeros(2**20)}),

@@ -166,7 +166,7 @@ def _by_dtype(op: Op[...]) -> Iterator[Call]:
                 array = numbers(generator(source), shape, source)
                 yield functools.partial(_uncompared, op, layout, [array], target)
     if op.name == "clone":
-        for any_layout, case, dtype in itertools.product(LAYOUTS.values(), op.examples, ("int32", "uint8")):
+        for any_layout, case, dtype in itertools.product(LAYOUTS.values(), op.examples, ("int32", "int64", "uint8")):
             yield functools.partial(_uncompared, op, any_layout, arrays(op, case, dtype))
 
 

@@ -1,4 +1,4 @@
-"""Order statistics and the mode: by the kernels of ``ops/sorting`` on devices, the mode on the host."""
+"""Order statistics and the mode, by the kernels of ``ops/sorting`` on devices."""
 
 from __future__ import annotations
 
@@ -7,27 +7,33 @@ from typing import Literal, get_args, overload
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops.composite.host import computed_on_host, to_device_of
+from dl4all.ops.composite.cumulative import last_extremes
+from dl4all.ops.composite.host import to_device_of
 from dl4all.ops.composite.sort_and_search import Sorted, sort
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.elementwise.arithmetic import lerp
-from dl4all.ops.elementwise.comparison import isnan
+from dl4all.ops.elementwise.arithmetic import lerp, sub
+from dl4all.ops.elementwise.comparison import isnan, ne
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.gather_scatter import gather, index_select
 from dl4all.ops.indexing.indices import NDArray
+from dl4all.ops.indexing.padding import pad
 from dl4all.ops.memory.views import contiguous, flatten, movedim, narrow, reshape, squeeze, unsqueeze
 from dl4all.ops.reduce.any_all import any
+from dl4all.ops.reduce.extrema import argmax
 from dl4all.ops.reduce.reduction_kernel import one_axis
 from dl4all.ops.sorting.along_axis import as_rows, axis_order, selected_along
 from dl4all.ops.sorting.placement import by_kernels_or_host
 from dl4all.ops.sorting.search import median_indices
+from dl4all.ops.sorting.selection import select_in_rows, wide_indices
 
 Interpolation = Literal["linear", "lower", "higher", "midpoint", "nearest"]
 INTERPOLATIONS = get_args(Interpolation)
+EXACT_FLOATS = 2**24  # the number up to which each one is a float32
 
 
 def _axis_with_elements(name: str, input: Array, dim: int) -> int:
@@ -179,7 +185,6 @@ def kthvalue(input: Array, k: int, dim: int = -1, keepdim: bool = False) -> Sort
 
 @export("dl", "Tensor")
 @reads("input")
-@computed_on_host("mode")
 def mode(input: Array, dim: int = -1, keepdim: bool = False) -> Sorted:
     """The most frequent element along an axis, the smallest if several are, and its last index.
 
@@ -195,15 +200,41 @@ def mode(input: Array, dim: int = -1, keepdim: bool = False) -> Sorted:
         3
     """
     axis = _axis_with_elements("mode", input, dim)
-    array = _on_host(input, axis)
-    order = np.argsort(array, -1, kind="stable")
-    ascending = np.take_along_axis(array, order, -1)
-    positions = np.arange(array.shape[-1])
-    starts_run = np.ones(array.shape, bool)
-    starts_run[..., 1:] = ascending[..., 1:] != ascending[..., :-1]
-    run_starts = np.maximum.accumulate(np.where(starts_run, positions, 0), -1)
-    run_end = np.argmax(positions - run_starts, -1)  # of the first of the longest runs
-    return _gather_one(input, np.take_along_axis(order, run_end[..., None], -1)[..., 0], axis, keepdim)
+
+    def kernels() -> Sorted:
+        x = as_rows(input, axis)
+        order = axis_order(x, x.shape[1], descending=False)
+        if x.shape[0]:
+            ascending = select_in_rows(tape.alias(x), order)
+            order = gather(order, 1, _ends_of_longest_runs(ascending))
+        return _select_one(input, x, order, axis, keepdim)
+
+    def host() -> Sorted:
+        array = _on_host(input, axis)
+        order = np.argsort(array, -1, kind="stable")
+        ascending = np.take_along_axis(array, order, -1)
+        positions = np.arange(array.shape[-1])
+        starts_run = np.ones(array.shape, bool)
+        starts_run[..., 1:] = ascending[..., 1:] != ascending[..., :-1]
+        run_starts = np.maximum.accumulate(np.where(starts_run, positions, 0), -1)
+        run_end = np.argmax(positions - run_starts, -1)  # of the first of the longest runs
+        return _gather_one(input, np.take_along_axis(order, run_end[..., None], -1)[..., 0], axis, keepdim)
+
+    return by_kernels_or_host("mode", input, kernels, host)
+
+
+def _ends_of_longest_runs(ascending: Array) -> Array:
+    """For each row, the last index of the first of the longest runs of equal elements, of shape (rows, 1)."""
+    size = ascending.shape[1]
+    if size > EXACT_FLOATS:
+        raise NoKernel(f"positions beyond {EXACT_FLOATS} are no exact floats")
+    positions = to_device_of(ascending, np.arange(size, dtype=np.float32))
+    later = where(
+        ne(narrow(ascending, 1, 1, size - 1), narrow(ascending, 1, 0, size - 1)), positions[1:], 0.0
+    )
+    starts = pad(later, (1, 0))
+    run_starts = gather(starts, 1, wide_indices(last_extremes(starts, largest=True)))
+    return argmax(sub(positions, run_starts), 1, True)
 
 
 @export("dl", "Tensor")

@@ -1,4 +1,4 @@
-"""Set routines: unique elements by the kernels of ``ops/sorting``; slices and membership on the host."""
+"""Set routines, by the kernels of ``ops/sorting``; unique slices on the host."""
 
 from __future__ import annotations
 
@@ -7,20 +7,28 @@ from typing import overload
 import numpy as np
 
 from dl4all.errors import DTypeError
-from dl4all.ops.composite.host import computed_on_host, to_device_of
+from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.composite.sort_and_search import searchsorted, sort
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.core.vmap_hook import reads
+from dl4all.ops.elementwise.comparison import eq
+from dl4all.ops.elementwise.logic import logical_not
+from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.indexing.gather_scatter import index_select
 from dl4all.ops.indexing.indices import NDArray
-from dl4all.ops.memory.views import contiguous, flatten, reshape
+from dl4all.ops.memory.views import contiguous, flatten, narrow, reshape, unsqueeze
+from dl4all.ops.reduce.any_all import any
 from dl4all.ops.sorting.along_axis import axis_order
 from dl4all.ops.sorting.compaction import Runs, runs_of
 from dl4all.ops.sorting.keys import keys_of
 from dl4all.ops.sorting.placement import by_kernels_or_host
 from dl4all.ops.sorting.selection import select_in_rows
+
+MOST_COMPARED = 32
+"""Candidates with which each element is compared; more of them are sorted first."""
 
 
 @overload
@@ -171,7 +179,6 @@ def _with_inverse_and_counts(
 
 @export("dl")
 @reads("elements", "test_elements")
-@computed_on_host("isin")
 def isin(
     elements: Array | Scalar,
     test_elements: Array | Scalar,
@@ -200,7 +207,35 @@ def isin(
     tensors = [x for x in (elements, test_elements) if isinstance(x, TensorBase)]
     if not tensors:
         raise DTypeError("[isin] expected a tensor and numbers, got numbers only")
-    searched, candidates = (
-        x.on_host() if isinstance(x, TensorBase) else np.asarray(x) for x in (elements, test_elements)
-    )
-    return to_device_of(tensors[0], np.asarray(np.isin(searched, candidates, invert=invert)))
+
+    def kernels() -> Array:
+        found = _found(elements, test_elements)
+        return logical_not(found) if invert else found
+
+    def host() -> Array:
+        searched, candidates = (
+            x.on_host() if isinstance(x, TensorBase) else np.asarray(x) for x in (elements, test_elements)
+        )
+        return to_device_of(tensors[0], np.asarray(np.isin(searched, candidates, invert=invert)))
+
+    return by_kernels_or_host("isin", tensors[0], kernels, host)
+
+
+def _found(elements: Array | Scalar, test_elements: Array | Scalar) -> Array:
+    """Whether each element is among the others, by kernels.
+
+    Raises:
+        NoKernel: they are of two dtypes or devices.
+    """
+    if not isinstance(elements, TensorBase) or not isinstance(test_elements, TensorBase):
+        result = eq(elements, test_elements)
+        return result if isinstance(elements, TensorBase) else any(result)
+    if elements.dtype != test_elements.dtype or elements.device is not test_elements.device:
+        raise NoKernel("the elements are of two dtypes or devices")
+    candidates = flatten(test_elements)
+    if candidates.numel() <= MOST_COMPARED:
+        return any(eq(unsqueeze(elements, -1), candidates), -1)
+    ascending = sort(candidates).values
+    places = searchsorted(ascending, elements)
+    padded = cat([ascending, narrow(ascending, 0, candidates.numel() - 1, 1)])
+    return eq(reshape(index_select(padded, 0, flatten(places)), elements.shape), elements)

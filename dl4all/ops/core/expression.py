@@ -295,6 +295,20 @@ def _mapped(function: Callable[[float], float]) -> Callable[[Array], Array]:
     return mapped
 
 
+def power(base: Array, exponent: Array) -> Array:
+    """Powers, of integers with negative exponents too: the quotient's whole part, 0 for a division by 0.
+
+    >>> import numpy as np
+    >>> power(np.array([2, -1, 3]), np.array([3, -3, -1])).tolist()
+    [8, -1, 0]
+    """
+    if np.result_type(base, exponent).kind == "f":
+        return np.asarray(np.power(base, exponent))
+    positive = np.power(base, np.maximum(exponent, 0))  # NumPy refuses negative exponents of integers
+    inverse = np.where(np.abs(base) == 1, np.where(exponent % 2 == 0, 1, base), 0)
+    return np.where(exponent < 0, inverse, positive)
+
+
 UNARY_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "-": np.negative,
     "!": np.logical_not,
@@ -357,10 +371,18 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "sigmoidf": lambda x: logistic(np.asarray(x)),
     "erff": _mapped(math.erf),
     "erfcf": _mapped(math.erfc),
-    "powf": np.power,
+    "powf": power,
     "fmodf": np.fmod,
     "remainderf": np.remainder,
     "floor_dividef": np.floor_divide,
+    "widened": lambda x: np.asarray(x, np.int64),
+    "is_true": lambda x: np.not_equal(x, 0),
+    "plus": np.add,
+    "minus": np.subtract,
+    "times": np.multiply,
+    "opposite": np.negative,
+    "magnitude": np.abs,
+    "signum": np.sign,
 }
 """What the functions in expressions compute; no expression calls others."""
 

@@ -9,6 +9,7 @@ another dispatch. Plans are cached: a training loop often finds its tensors at t
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,12 +25,13 @@ from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
 
 Job = tuple[TensorBase, ...]
-"""The tensors of one job, one for each role: contiguous, float32, with equal numbers of elements."""
+"""The tensors of one job, one for each role: contiguous, float32, as many elements as their roles say."""
 
 ELEMENTS_PER_GROUP = 1024  # computed by a workgroup
 MAX_ROWS = MAX_GRID_SIZE // 2  # large tensors always fit into the grid with more elements per group
 MIN_SAVED_DISPATCHES = 8  # planning and writing a table takes as long as this many dispatches
-ROW_WORDS = 5  # of the table: first workgroup, elements, and an offset for each of 3 roles
+MAX_SLOTS = 64  # lists of tensors whose plans a device keeps
+ROW_WORDS = 8  # of the table: first workgroup, elements, and an offset for each of 6 roles
 
 Window = tuple[int, int]
 """First byte and end of a range of a buffer."""
@@ -38,11 +40,17 @@ Window = tuple[int, int]
 class Role(NamedTuple):
     """How a kernel uses one tensor of each job.
 
-    ``width`` is the number of values per element; the first values of all elements come first.
+    ``width`` is the number of values per element; the first values of all elements come first. With
+    ``single`` the tensor has one element, whatever the others of its job have.
     """
 
     written: bool
     width: int = 1
+    single: bool = False
+
+    def values(self, elements: int) -> int:
+        """How many values the tensor of a job with so many elements has."""
+        return 1 if self.single else self.width * elements
 
 
 class Batch(NamedTuple):
@@ -81,26 +89,30 @@ class MultiTensor(capture.Untracked):
     def __reduce__(self) -> tuple[type[MultiTensor], tuple[()]]:
         return MultiTensor, ()
 
-    def plan(self, jobs: Sequence[Job], roles: Sequence[Role], slot: Hashable = None) -> Plan:
+    def plan(
+        self, jobs: Sequence[Job], roles: Sequence[Role], slot: Hashable = None, *, every: bool = False
+    ) -> Plan:
         """Group jobs into dispatches.
 
         Args:
             jobs: all on one device, each with at least one element.
             roles: the role of each tensor of a job.
             slot: tells lists of jobs apart, if there are several.
+            every: leave no job alone, even if that saves no dispatch, unless calls are captured.
         """
         for job in jobs:
             for tensor in job:
                 tensor.storage.settle()  # a dispatch on their span would not wait for each of them
         # What is captured gets other memory, so that a table of these offsets would be wrong there.
-        if capture.active is not None or len(jobs) == 1 or not jobs[0][0].device.alignment:
+        few = len(jobs) == 1 or not jobs[0][0].device.alignment
+        if capture.active is not None or (few and not every):
             return Plan((), tuple(range(len(jobs))))
         key: list[Any] = [*roles, *[job[-1].shape for job in jobs]]
         key += [part for job in jobs for tensor in job for part in (tensor.storage.span, tensor.offset)]
         cached = self._plans.get(slot)
         if cached is not None and cached[0] == key:
             return cached[1]
-        plan = self._make_plan(jobs, roles, slot)
+        plan = Plan(self.batches(jobs, roles, slot), ()) if every else self._make_plan(jobs, roles, slot)
         self._plans[slot] = key, plan
         return plan
 
@@ -160,6 +172,34 @@ class MultiTensor(capture.Untracked):
             start += len(group.jobs)
         device.write(table, rows)
         return tuple(batches)
+
+
+class RecentPlans:
+    """The plans of a device for the lists of tensors that were used last, as many as optimizers have."""
+
+    def __init__(self) -> None:
+        self._plans = MultiTensor()
+        self._slots: OrderedDict[Hashable, int] = OrderedDict()
+
+    def plan(
+        self, name: Hashable, jobs: Sequence[Job], roles: Sequence[Role], *, every: bool = False
+    ) -> Plan:
+        """As :meth:`MultiTensor.plan`, in a slot for this name and the place of the first tensor."""
+        span = jobs[0][0].storage.span
+        key = (name, id(span.buffer), span.offset, len(jobs))
+        if key in self._slots:
+            self._slots.move_to_end(key)
+        elif len(self._slots) < MAX_SLOTS:
+            self._slots[key] = len(self._slots)
+        else:
+            self._slots[key] = self._slots.popitem(last=False)[1]
+        return self._plans.plan(jobs, roles, self._slots[key], every=every)
+
+
+def recent_plans(device: Device) -> RecentPlans:
+    """The recent plans of a device."""
+    plans: RecentPlans = device.tables.setdefault("recent plans", RecentPlans())
+    return plans
 
 
 def side_by_side(device: Device, sizes: Sequence[int]) -> list[Storage]:
@@ -240,9 +280,9 @@ def _group_jobs(
 
 def _windows(job: Job, roles: Sequence[Role]) -> list[Window]:
     """The ranges that the tensors of a job occupy in their buffers."""
-    nbytes = 4 * job[-1].numel()
+    elements = job[-1].numel()
     starts = [tensor.storage.span.offset + 4 * tensor.offset for tensor in job]
-    return [(start, start + role.width * nbytes) for start, role in zip(starts, roles, strict=True)]
+    return [(start, start + 4 * role.values(elements)) for start, role in zip(starts, roles, strict=True)]
 
 
 def _overlap(jobs: Sequence[Job], roles: Sequence[Role], job_windows: Sequence[Sequence[Window]]) -> bool:
@@ -286,7 +326,9 @@ def _make_batch(
         rows[row, : 2 + len(offsets)] = (workgroups, n, *offsets)
         workgroups += ceil_div(n, per_group)
     spans = tuple(
-        Storage(Span(tensor.storage.buffer, low, high - low), min(4 * role.width * sum(sizes), high - low))
+        Storage(
+            Span(tensor.storage.buffer, low, high - low), min(4 * sum(map(role.values, sizes)), high - low)
+        )
         for tensor, role, (low, high) in zip(jobs[group.jobs[0]], roles, group.windows, strict=True)
     )
     return Batch(tuple(group.jobs), table, (start, start + len(sizes), per_group), spans, workgroups)

@@ -20,7 +20,8 @@ def _scale(value: Any, factor: Any) -> Any:
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl=same_for_dtypes("a + p.alpha * b"),
+    glsl=same_for_dtypes("a + p.alpha * b")
+    | {"int64": "plus(a, times(widened(p.alpha), b))", "bool": "a | (p.alpha * b != 0 ? 1 : 0)"},
     grad=(lambda g: g, lambda g, alpha: _scale(g, alpha)),
 )
 def add(input: Array, other: Array, *, alpha: Number = 1) -> Array:
@@ -36,7 +37,7 @@ def add(input: Array, other: Array, *, alpha: Number = 1) -> Array:
 
 @export("dl", "Tensor", "Tensor_", aliases=("subtract",))
 @elementwise(
-    glsl=same_for_dtypes("a - p.alpha * b"),
+    glsl=same_for_dtypes("a - p.alpha * b") | {"int64": "minus(a, times(widened(p.alpha), b))"},
     kinds="iuf",
     grad=(lambda g: g, lambda g, alpha: _scale(-g, alpha)),
 )
@@ -52,7 +53,10 @@ def sub(input: Array, other: Array, *, alpha: Number = 1) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("multiply",))
-@elementwise(glsl=same_for_dtypes("a * b"), grad=(lambda g, other: g * other, lambda g, input: g * input))
+@elementwise(
+    glsl=same_for_dtypes("a * b") | {"int64": "times(a, b)", "bool": "a & b"},
+    grad=(lambda g, other: g * other, lambda g, input: g * input),
+)
 def mul(input: Array, other: Array) -> Array:
     """Product of each pair of elements; shapes broadcast, and one operand may be a number.
 
@@ -88,7 +92,7 @@ true_divide.define_result_gradient(
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("negative",))
-@elementwise(glsl=same_for_dtypes("-x"), kinds="iuf", grad=lambda g: -g)
+@elementwise(glsl=same_for_dtypes("-x") | {"int64": "opposite(x)"}, kinds="iuf", grad=lambda g: -g)
 def neg(input: Array) -> Array:
     """Each element with the opposite sign.
 
@@ -102,7 +106,7 @@ def neg(input: Array) -> Array:
 
 @export("dl", "Tensor")
 @elementwise(
-    glsl=same_for_dtypes("x", "uint8", "bool"),
+    glsl=same_for_dtypes("x", "uint8", "bool", "int64"),
     ranks=CLONE_RANKS,
     transposes=True,
     examples=(example((8, 12)), example((4, 5, 3, 8)), example((2, 3, 2, 5, 3)), example((2, 3, 2, 3, 4))),

@@ -97,7 +97,9 @@ def ge(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor")
-@elementwise(glsl={"float32": "is_nan(x)"} | dict.fromkeys(("int32", *BYTE_DTYPES), "false"), result="bool")
+@elementwise(
+    glsl={"float32": "is_nan(x)"} | dict.fromkeys(("int32", "int64", *BYTE_DTYPES), "false"), result="bool"
+)
 def isnan(input: Array) -> Array:
     """Whether elements are nan.
 
@@ -110,7 +112,9 @@ def isnan(input: Array) -> Array:
 
 
 @export("dl", "Tensor")
-@elementwise(glsl={"float32": "is_inf(x)"} | dict.fromkeys(("int32", *BYTE_DTYPES), "false"), result="bool")
+@elementwise(
+    glsl={"float32": "is_inf(x)"} | dict.fromkeys(("int32", "int64", *BYTE_DTYPES), "false"), result="bool"
+)
 def isinf(input: Array) -> Array:
     """Whether elements are infinite.
 
@@ -123,7 +127,9 @@ def isinf(input: Array) -> Array:
 
 
 @export("dl", "Tensor")
-@elementwise(glsl={"float32": "is_finite(x)"} | dict.fromkeys(("int32", *BYTE_DTYPES), "true"), result="bool")
+@elementwise(
+    glsl={"float32": "is_finite(x)"} | dict.fromkeys(("int32", "int64", *BYTE_DTYPES), "true"), result="bool"
+)
 def isfinite(input: Array) -> Array:
     """Whether elements are neither infinite nor nan.
 
@@ -139,7 +145,7 @@ def isfinite(input: Array) -> Array:
 
 
 @export("dl", "Tensor")
-@elementwise(glsl=same_for_dtypes("larger(a, b)", *BYTE_DTYPES))
+@elementwise(glsl=same_for_dtypes("larger(a, b)", *BYTE_DTYPES, "int64"))
 def maximum(input: Array, other: Array) -> Array:
     """The larger of each pair of elements; nan if one of them is nan.
 
@@ -152,7 +158,7 @@ def maximum(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor")
-@elementwise(glsl=same_for_dtypes("smaller(a, b)", *BYTE_DTYPES))
+@elementwise(glsl=same_for_dtypes("smaller(a, b)", *BYTE_DTYPES, "int64"))
 def minimum(input: Array, other: Array) -> Array:
     """The smaller of each pair of elements; nan if one of them is nan.
 
@@ -191,7 +197,10 @@ maximum_backward.defgrad(lambda g, input, other: maximum_backward(g, input, othe
 
 
 @export()
-@elementwise(glsl=same_for_dtypes("a >= b && a <= c", *BYTE_DTYPES), result="bool")
+@elementwise(
+    glsl=same_for_dtypes("a >= b && a <= c", *BYTE_DTYPES) | {"int64": "!less(a, b) && !less(c, a)"},
+    result="bool",
+)
 def in_range(input: Array, min: Array, max: Array) -> Array:
     """Whether elements lie between two limits, which are included.
 
@@ -213,7 +222,7 @@ def _clamp_max_gradient(g: Any, input: Any, min: Any, max: Any) -> Any:
 
 @export()
 @elementwise(
-    glsl=same_for_dtypes("smaller(larger(a, b), c)", *BYTE_DTYPES),
+    glsl=same_for_dtypes("smaller(larger(a, b), c)", *BYTE_DTYPES, "int64"),
     grad=(
         lambda g, input, min, max: where(in_range(input, min, max), g, 0.0),
         _clamp_min_gradient,
@@ -233,7 +242,7 @@ def clamp_unchecked(input: Array, min: Array, max: Array) -> Array:
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl=same_for_dtypes("larger(a, b)", *BYTE_DTYPES),
+    glsl=same_for_dtypes("larger(a, b)", *BYTE_DTYPES, "int64"),
     grad=(
         lambda g, input, min: where(input >= min, g, 0.0),
         lambda g, input, min: where(input < min, g, 0.0),
@@ -252,7 +261,7 @@ def clamp_min(input: Array, min: Array) -> Array:
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl=same_for_dtypes("smaller(a, b)", *BYTE_DTYPES),
+    glsl=same_for_dtypes("smaller(a, b)", *BYTE_DTYPES, "int64"),
     grad=(
         lambda g, input, max: where(input <= max, g, 0.0),
         lambda g, input, max: where(input > max, g, 0.0),

@@ -99,7 +99,7 @@ class Variants(NamedTuple):
     contiguous: Variant  # every operand is contiguous from its offset on
     strided: tuple[Variant, ...]  # any strides, by ascending rank
     vec4: Variant | None  # any strides with rows of aligned vectors of four; None for int64
-    transpose: Shader | None  # copies 4 by 4 tiles of a transposed operand; only for clone
+    transpose: Shader | None  # copies 4 by 4 tiles of words of a transposed operand; only for clone
 
     @property
     def shaders(self) -> tuple[Shader, ...]:
@@ -166,7 +166,7 @@ def build_variants(
         variant(0, elements),
         tuple(variant(rank, elements) for rank in ranks),
         None if int64 else variant(max(ranks), 4, VEC4=1),
-        TRANSPOSE if transposes and not result.packed else None,
+        TRANSPOSE if transposes and not (result.packed or int64) else None,
     )
 
 
@@ -210,9 +210,7 @@ def launch_elementwise(
     own = [operand.storage for operand in operands if isinstance(operand, TensorBase)]
     if not out.device.plannable or not all(any(s is o for o in own) for s in storages[:-1]):
         return None
-    places = [
-        len(before) + position for position, o in enumerate(operands) if not isinstance(o, TensorBase)
-    ]
+    places = [len(before) + position for position, o in enumerate(operands) if not isinstance(o, TensorBase)]
     first = len(before) + len(numbers) + len(axes)
     places += range(first, first + len(arguments))
     binds = _positions(operands)

@@ -14,7 +14,8 @@ def _logical_expressions(expression: str) -> dict[str, str]:
     """GLSL by dtype for an expression in ``A`` and ``B``, the truth of a and b: not 0; nan is true."""
     floats = expression.replace("A", "!(a == 0.0)").replace("B", "!(b == 0.0)")
     ints = expression.replace("A", "(a != 0)").replace("B", "(b != 0)")
-    return {"float32": floats, **dict.fromkeys(("int32", "uint8", "bool"), ints)}
+    longs = expression.replace("A", "is_true(a)").replace("B", "is_true(b)")
+    return {"float32": floats, **dict.fromkeys(("int32", "uint8", "bool"), ints), "int64": longs}
 
 
 @export("dl", "Tensor", "Tensor_")
@@ -58,7 +59,12 @@ def logical_xor(input: Array, other: Array) -> Array:
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl={"float32": "x == 0.0", **dict.fromkeys(("int32", "uint8", "bool"), "x == 0")}, result="bool"
+    glsl={
+        "float32": "x == 0.0",
+        **dict.fromkeys(("int32", "uint8", "bool"), "x == 0"),
+        "int64": "!is_true(x)",
+    },
+    result="bool",
 )
 def logical_not(input: Array) -> Array:
     """Whether elements are false, that is, 0.
@@ -71,7 +77,7 @@ def logical_not(input: Array) -> Array:
     return np.logical_not(input)
 
 
-BITWISE_DTYPES = ("int32", "uint8", "bool")
+BITWISE_DTYPES = ("int32", "int64", "uint8", "bool")
 
 
 @export("dl", "Tensor", "Tensor_")
@@ -114,7 +120,7 @@ def bitwise_xor(input: Array, other: Array) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_")
-@elementwise(glsl={"int32": "~x", "uint8": "~x", "bool": "x == 0"}, kinds="biu")
+@elementwise(glsl={"int32": "~x", "int64": "~x", "uint8": "~x", "bool": "x == 0"}, kinds="biu")
 def bitwise_not(input: Array) -> Array:
     """Each element with all bits inverted, as ``~``; for bools, the logical negation.
 
@@ -128,7 +134,7 @@ def bitwise_not(input: Array) -> Array:
 
 @export("dl")
 @elementwise(
-    glsl=same_for_dtypes("a != 0 ? b : c", "uint8", "bool"),
+    glsl=same_for_dtypes("a != 0 ? b : c", "uint8", "bool", "int64"),
     conditions=("condition",),
 )
 def where(condition: Array, input: Array, other: Array) -> Array:

@@ -32,7 +32,7 @@ zero.defgrad(lambda g: zero(g))
 
 @export("dl", "Tensor", "Tensor_", aliases=("absolute",))
 @elementwise(
-    glsl={"float32": "abs(x)", "int32": "abs(x)", "uint8": "x"},
+    glsl={"float32": "abs(x)", "int32": "abs(x)", "int64": "magnitude(x)", "uint8": "x"},
     kinds="iuf",
 )
 def abs(input: Array) -> Array:
@@ -51,6 +51,7 @@ def abs(input: Array) -> Array:
     glsl={
         "float32": "x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : 0.0",
         "int32": "sign(x)",
+        "int64": "signum(x)",
         "uint8": "x != 0",
         "bool": "x",
     },
@@ -69,7 +70,7 @@ def sign(input: Array) -> Array:
 
 abs.defgrad(lambda g, input: g * sign(input))
 
-UNCHANGED_INTEGERS = {"int32": "x", "uint8": "x"}  # of functions that round
+UNCHANGED_INTEGERS = {"int32": "x", "int64": "x", "uint8": "x"}  # of functions that round
 
 
 @export("dl", "Tensor", "Tensor_")
@@ -149,7 +150,7 @@ def round(input: Array, *, decimals: int = 0) -> Array:
 
 def _call_for_dtypes(function: str) -> dict[str, str]:
     """A call of a function that include/math/remainder.glsl has for floats and for ints."""
-    return dict.fromkeys(("float32", "int32", "uint8"), f"{function}(a, b)")
+    return dict.fromkeys(("float32", "int32", "int64", "uint8"), f"{function}(a, b)")
 
 
 @export("dl", "Tensor", "Tensor_")

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.expression import power
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul
@@ -431,7 +432,7 @@ def _exponent_gradient(g: Any, input: Any, other: Any, result: Any) -> Any:
 
 @export("dl", "Tensor", "Tensor_")
 @elementwise(
-    glsl="powf(a, b)",
+    glsl=dict.fromkeys(("float32", "int32", "int64"), "powf(a, b)"),
     kinds="iuf",
     domain={"input": (0.2, 3)},
 )
@@ -443,11 +444,7 @@ def pow(input: Array, other: Array) -> Array:
         >>> (dl.tensor([2.0, 3.0]) ** 2).tolist()
         [4.0, 9.0]
     """
-    if input.dtype.kind != "i":
-        return np.power(input, other)
-    power = np.power(input, np.maximum(other, 0))  # NumPy refuses negative exponents of integers
-    inverse = np.where(np.abs(input) == 1, np.where(other % 2 == 0, 1, input), 0)
-    return np.where(other < 0, inverse, power)
+    return power(input, other)
 
 
 pow.defgrad(_base_gradient, _exponent_gradient)

@@ -73,8 +73,8 @@ def cross_entropy(
     if _in_vmap(input, target, weight):
         scores = log_softmax(input, _class_axis(input))
         return _loss_in_vmap(name, scores, target, weight, ignore_index, reduction, label_smoothing)
-    indices = _class_indices(name, target, shape, input, classes, ignore_index)
-    rows = reshape(input, *_three_axes(input.shape))
+    indices = class_indices(name, target, shape, input, classes, ignore_index)
+    rows = reshape(input, *three_axes(input.shape))
     losses = cross_entropy_each(rows, weight, target=indices, label_smoothing=label_smoothing)
     return _reduced_by_class(reshape(losses, shape), weight, indices, reduction)
 
@@ -113,8 +113,8 @@ def nll_loss(
     classes, shape = _check_scores("nll_loss", input, weight)
     if _in_vmap(input, target, weight):
         return _loss_in_vmap("nll_loss", input, target, weight, ignore_index, reduction, 0.0)
-    indices = _class_indices("nll_loss", target, shape, input, classes, ignore_index)
-    losses = nll_each(reshape(input, *_three_axes(input.shape)), weight, target=indices)
+    indices = class_indices("nll_loss", target, shape, input, classes, ignore_index)
+    losses = nll_each(reshape(input, *three_axes(input.shape)), weight, target=indices)
     return _reduced_by_class(reshape(losses, shape), weight, indices, reduction)
 
 
@@ -137,7 +137,7 @@ def _check_scores(name: str, input: Array, weight: Any) -> tuple[int, Shape]:
     return classes, input.shape[:axis] + input.shape[axis + 1 :]
 
 
-def _three_axes(shape: Shape) -> Shape:
+def three_axes(shape: Shape) -> Shape:
     """The shape as (N, C, inner)."""
     return (1, shape[0], 1) if len(shape) == 1 else (shape[0], shape[1], math.prod(shape[2:]))
 
@@ -146,7 +146,7 @@ def _class_axis(input: Array) -> int:
     return 1 if len(input.shape) > 1 else 0
 
 
-def _class_indices(
+def class_indices(
     name: str, target: Array, shape: Shape, input: Array, classes: int, ignore_index: int
 ) -> Indices:
     """The class of each target, -1 for ignored ones.
@@ -231,15 +231,23 @@ def _reduced_by_class(losses: Any, weight: Any, classes: Indices, reduction: str
     """Reduces the losses of targets; the mean is divided by the weights of their classes."""
     if reduction != "mean":
         return reduced(losses, reduction)
-    if weight is None:
-        total = sum(losses)
-        count = _count_on_device(classes, total)
-        if count is None:
-            return total / int(np.count_nonzero(classes.array >= 0))
-        if total.dtype == np.float32:
-            return total / count
-        return cast(cast(total, "float32") / count, total.dtype.name)
-    return sum(losses) / sum(take_rows(reshape(weight.detach(), 1, -1, 1), classes))
+    total = sum(losses)
+    divisor = total_weight(classes, weight, total)
+    if isinstance(divisor, int) or total.dtype == divisor.dtype:
+        return total / divisor
+    return cast(cast(total, "float32") / divisor, total.dtype.name)
+
+
+def total_weight(classes: Indices, weight: Any, like: Any) -> Any:
+    """The sum of the weights of the targets that count, or their number.
+
+    Returns:
+        A number, or a tensor of shape () where a device finds it: a number of targets is a float32 one.
+    """
+    if weight is not None:
+        return sum(take_rows(reshape(weight.detach(), 1, -1, 1), classes))
+    count = _count_on_device(classes, like)
+    return int(np.count_nonzero(classes.array >= 0)) if count is None else count
 
 
 def _count_on_device(classes: Indices, like: Any) -> Any:

@@ -14,6 +14,8 @@ from dl4all.ops.normalization.functional import instance_norm as instance_norm
 from dl4all.ops.normalization.functional import layer_norm as layer_norm
 from dl4all.ops.normalization.functional import normalize as normalize
 from dl4all.ops.normalization.functional import rms_norm as rms_norm
+from dl4all.ops.normalization.given_statistics import normalized_backward as normalized_backward
+from dl4all.ops.normalization.given_statistics import normalized_sums as normalized_sums
 from dl4all.ops.normalization.group_normalization import grouped_norm as grouped_norm
 from dl4all.ops.normalization.group_normalization import grouped_norm_backward as grouped_norm_backward
 from dl4all.ops.normalization.group_normalization import grouped_norm_statistics as grouped_norm_statistics
@@ -33,5 +35,7 @@ __all__ = [
     "instance_norm",
     "layer_norm",
     "normalize",
+    "normalized_backward",
+    "normalized_sums",
     "rms_norm",
 ]

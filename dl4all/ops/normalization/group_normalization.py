@@ -37,7 +37,7 @@ ROWS_FOLD = {
 }
 ROWS_BACKWARD = {
     (weight, center): row_shaders(
-        "normalization/rows_backward.comp", FORMS, WEIGHT=int(weight), CENTER=int(center)
+        "normalization/rows_backward.comp", FORMS, WEIGHT=int(weight), CENTER=int(center), GIVEN=0
     )
     for weight in (False, True)
     for center in (False, True)
@@ -54,7 +54,7 @@ def check_groups(name: str, channels: int, groups: int) -> None:
         raise ArgumentError(f"[{name}] {channels} channels do not split into {groups!r} groups")
 
 
-def _rows_shape(shape: Shape, groups: int) -> tuple[int, int]:
+def rows_shape(shape: Shape, groups: int) -> tuple[int, int]:
     """The number of rows to normalise, and their length."""
     count = shape[0] * groups
     return count, math.prod(shape) // count if count else 0
@@ -62,24 +62,29 @@ def _rows_shape(shape: Shape, groups: int) -> tuple[int, int]:
 
 def _normalised_rows(x: Any, groups: int, eps: float, center: bool) -> tuple[Any, Any]:
     """NumPy: `x` with its rows normalised, and 1 / deviation of each row."""
-    rows = x.reshape(_rows_shape(x.shape, groups))
+    rows = x.reshape(rows_shape(x.shape, groups))
     length = rows.shape[1]
     centered = rows - row_sums(rows) / length if center else rows
     scale = 1 / np.sqrt(row_sums(centered * centered) / length + np.asarray(eps, x.dtype))
     return np.multiply(centered, scale, out=centered if center else None).reshape(x.shape), scale
 
 
-def _launch_rows(
+def launch_rows(
     shaders: RowShaders,
     out: TensorBase,
     operands: Sequence[TensorBase],
     of_channels: Sequence[TensorBase | None],
     groups: int,
     eps: float,
+    *,
+    of_rows: Sequence[TensorBase] = (),
 ) -> None:
-    """Launches a row kernel on operands of one shape, and on operands with one element for each channel."""
+    """Launches a row kernel on operands of one shape, and on operands with one element for each channel.
+
+    Those `of_rows` are bound as they are.
+    """
     shape = operands[0].shape
-    count, length = _rows_shape(shape, groups)
+    count, length = rows_shape(shape, groups)
     channels, inner = shape[1], math.prod(shape[2:])
     sources = [contiguous(t) for t in operands]
     optional = [None if t is None else contiguous(t) for t in of_channels]
@@ -95,7 +100,7 @@ def _launch_rows(
     )  # fmt: skip
     constants = (int(adjacent), *rows.constants) if present or rows.constants else ()
     launch = Launch(rows.code, rows.groups, push, constants)
-    out.device.launch(launch, *(t.storage for t in (*sources, *present, out)))
+    out.device.launch(launch, *(t.storage for t in (*sources, *present, *of_rows, out)))
 
 
 def _infer_grouped_norm(
@@ -123,7 +128,7 @@ def _run_grouped_norm(
     center: bool,
 ) -> None:
     shaders = ROWS[weight is not None, bias is not None, center]
-    _launch_rows(shaders, out, [input], [weight, bias], groups, eps)
+    launch_rows(shaders, out, [input], [weight, bias], groups, eps)
 
 
 def _grouped_norm_gradient(
@@ -222,12 +227,12 @@ def _infer_statistics(input: TensorBase, *, groups: int, eps: float, center: boo
 def _run_statistics(out: TensorBase, input: TensorBase, *, groups: int, eps: float, center: bool) -> None:
     if not input.numel():
         raise NoKernel("rows without elements have no mean")
-    _launch_rows(ROWS_FOLD[center], out, [input], [None, None], groups, eps)
+    launch_rows(ROWS_FOLD[center], out, [input], [None, None], groups, eps)
 
 
 def _statistics_gradient(v: Any, input: Any, result: Any, groups: int, center: bool) -> Any:
     """The derivative of ``1 / deviation`` by an element is ``-centered / n / deviation**3``."""
-    count, length = _rows_shape(input.shape, groups)
+    count, length = rows_shape(input.shape, groups)
     rows = reshape(input, count, length)
     mean_share, scale = reshape(v[0] / max(length, 1), count, 1), reshape(result[1], count, 1)
     centered = rows - reshape(result[0], count, 1) if center else rows
@@ -268,7 +273,7 @@ def grouped_norm_statistics(input: Array, groups: int = 1, eps: float = 1e-5, ce
         >>> dl.ops.grouped_norm_statistics(dl.tensor([[1.0, 5.0]]), eps=0.0).tolist()
         [[3.0], [0.5]]
     """
-    rows = input.reshape(_rows_shape(input.shape, groups))
+    rows = input.reshape(rows_shape(input.shape, groups))
     count, length = rows.shape
     mean = row_sums(rows) / length if center else np.zeros((count, 1), input.dtype)
     centered = rows - mean
@@ -298,7 +303,7 @@ def _run_backward(
     eps: float,
     center: bool,
 ) -> None:
-    _launch_rows(ROWS_BACKWARD[weight is not None, center], out, [grad, input], [weight], groups, eps)
+    launch_rows(ROWS_BACKWARD[weight is not None, center], out, [grad, input], [weight], groups, eps)
 
 
 def _backward_gradient(
@@ -328,7 +333,7 @@ def _backward_gradient(
     if not needs[1]:
         return grad_gradient, None, weight_gradient
 
-    count, length = _rows_shape(shape, groups)
+    count, length = rows_shape(shape, groups)
 
     def mean(tensor: Any) -> Any:
         return sum_to(reshape(tensor, count, length), (count, 1)) * (1 / max(length, 1))
@@ -394,15 +399,15 @@ def grouped_norm_backward(
         >>> dl.ops.grouped_norm_backward(dl.ones(2, 3), dl.tensor([[1.0, 2.0, 3.0]] * 2)).tolist()
         [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
-    rows_shape = _rows_shape(input.shape, groups)
+    in_rows = rows_shape(input.shape, groups)
     normalised, scale = _normalised_rows(input, groups, eps, center)
-    y = normalised.reshape(rows_shape)
-    h = (grad if weight is None else grad * along_channels(weight, input.ndim)).reshape(rows_shape)
+    y = normalised.reshape(in_rows)
+    h = (grad if weight is None else grad * along_channels(weight, input.ndim)).reshape(in_rows)
     result = h * y
-    np.multiply(y, row_sums(result) / rows_shape[1], out=y)
+    np.multiply(y, row_sums(result) / in_rows[1], out=y)
     np.subtract(h, y, out=result)
     if center:
-        result -= row_sums(h) / rows_shape[1]
+        result -= row_sums(h) / in_rows[1]
     result *= scale
     return result.reshape(input.shape)
 
@@ -418,10 +423,10 @@ def _run_sums(
     out: TensorBase, grad: TensorBase, input: TensorBase, *, groups: int, eps: float, center: bool
 ) -> None:
     x = contiguous(input)
-    rows, length = _rows_shape(x.shape, groups)
+    rows, length = rows_shape(x.shape, groups)
     mean_and_scale = empty(type(out), (2, rows), out.dtype, out.device)
     if rows and length:
-        _launch_rows(ROWS_FOLD[center], mean_and_scale, [x], [None, None], groups, eps)
+        launch_rows(ROWS_FOLD[center], mean_and_scale, [x], [None, None], groups, eps)
     launch_sums(out, grad, x, mean_and_scale, max(length, 1))
 
 

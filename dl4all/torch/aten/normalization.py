@@ -1,7 +1,7 @@
 """Batch, group and layer normalisation, and their gradients.
 
-PyTorch keeps ``1 / sqrt(var + eps)`` between forward and backward, where dl4all keeps the variance. Operands of
-several dtypes, which AMP gives, are computed with in the widest.
+PyTorch keeps ``1 / sqrt(var + eps)`` between forward and backward, where dl4all keeps the variance. Operands
+of several dtypes, which AMP gives, are computed with in the widest.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from dl4all import ops
-from dl4all.ops.core.tensor_base import Shape, TensorBase
-from dl4all.ops.memory.copy import copy_into
-from dl4all.torch.memory import NotNative, tensor, wrap
-from dl4all.torch.registration import declare, native
+from dl4all.ops.core.tensor_base import Shape
+from dl4all.ops.memory.copy import copy_into, new_like
+from dl4all.tensor.tensor import Tensor
+from dl4all.torch.memory import NotNative
+from dl4all.torch.registration import declare
 
-Optional = TensorBase | None
+Optional = Tensor | None
 
 
 def _widened(*operands: Any) -> list[Any]:
@@ -38,7 +38,7 @@ def _cast(x: Any, dtype: Any) -> Any:
 # Over the last axes, and over groups of channels
 
 
-def _rows(x: TensorBase, normalized_shape: Sequence[int]) -> tuple[Any, Shape]:
+def _rows(x: Tensor, normalized_shape: Sequence[int]) -> tuple[Any, Shape]:
     """The operand as a matrix, and the shape that the statistics of its rows have in PyTorch.
 
     Raises:
@@ -46,7 +46,7 @@ def _rows(x: TensorBase, normalized_shape: Sequence[int]) -> tuple[Any, Shape]:
     """
     sizes = tuple(normalized_shape)
     kept = x.shape[: len(x.shape) - len(sizes)]
-    if not sizes or x.shape != kept + sizes or 0 in x.shape:
+    if not sizes or x.shape != kept + sizes or 0 in sizes:
         raise NotNative(f"a normalization of {sizes} in {x.shape}")
     return ops.reshape(x, math.prod(kept), math.prod(sizes)), kept + (1,) * len(sizes)
 
@@ -56,7 +56,7 @@ def _flat(x: Optional) -> Any:
 
 
 def layer_norm(
-    x: TensorBase, normalized_shape: Sequence[int], weight: Optional, bias: Optional, eps: float
+    x: Tensor, normalized_shape: Sequence[int], weight: Optional, bias: Optional, eps: float
 ) -> Any:
     dtype = x.dtype
     x, weight, bias = _widened(x, weight, bias)
@@ -67,7 +67,7 @@ def layer_norm(
 
 
 def group_norm(
-    x: TensorBase,
+    x: Tensor,
     weight: Optional,
     bias: Optional,
     count: int,
@@ -76,8 +76,8 @@ def group_norm(
     groups: int,
     eps: float,
 ) -> Any:
-    if 0 in x.shape:
-        raise NotNative("a normalization of no elements")
+    if 0 in x.shape[1:]:
+        raise NotNative("a normalization of rows without elements")
     dtype = x.dtype
     x, weight, bias = _widened(x, weight, bias)
     result = ops.grouped_norm(x, weight, bias, groups=groups, eps=eps)
@@ -85,65 +85,37 @@ def group_norm(
     return _cast(result, dtype), ops.reshape(mean, count, groups), ops.reshape(scale, count, groups)
 
 
-def _rows_backward(
-    grad: Any, x: Any, mean: Any, scale: Any, weight: Any, needed: Sequence[bool]
-) -> tuple[Any, Any]:
-    """The gradients of rows by their given statistics, and of the elements by which they were multiplied.
-
-    Rows are to batch normalisation what channels are: it takes the statistics as they are.
-
-    Args:
-        grad, x: shape (1, rows, columns).
-        mean, scale: one for each row.
-        weight: broadcasts to the gradient.
-        needed: whether the gradient of x is, and that of the weight.
-
-    Returns:
-        The gradient of x, and the gradient times the normalised rows.
-    """
-    mean, scale = _flat(mean), _flat(scale)
-    var = ops.pow(scale, -2.0)
-    input_gradient = products = None
-    if needed[0]:
-        scaled = grad if weight is None else ops.mul(grad, weight)
-        sums = ops.batch_norm_sums(scaled, x, mean, var, eps=0.0)
-        input_gradient = ops.batch_norm_backward(scaled, x, mean, var, sums, eps=0.0)
-    if needed[1]:
-        products = ops.mul(grad, ops.batch_norm_apply(x, mean, var, eps=0.0))
-    return input_gradient, products
-
-
 def layer_norm_backward(
-    grad: TensorBase,
-    x: TensorBase,
+    grad: Tensor,
+    x: Tensor,
     normalized_shape: Sequence[int],
-    mean: TensorBase,
-    scale: TensorBase,
+    mean: Tensor,
+    scale: Tensor,
     weight: Optional,
     bias: Optional,
     needed: Sequence[bool],
 ) -> Any:
-    dtypes = x.dtype, None if weight is None else weight.dtype
+    dtypes = x.dtype, x.dtype if weight is None else weight.dtype
     shape = tuple(normalized_shape)
     grad, x, mean, scale, weight = _widened(grad, x, mean, scale, weight)
-    rows = ops.unsqueeze(_rows(x, normalized_shape)[0], 0)
+    rows, _ = _rows(x, normalized_shape)
     grads = ops.reshape(grad, rows.shape)
-    input_gradient, products = _rows_backward(
-        grads, rows, mean, scale, _flat(weight), (needed[0], needed[1] and weight is not None)
-    )
-    columns = rows.shape[2:]
-    return (
-        None if input_gradient is None else _cast(ops.reshape(input_gradient, x.shape), dtypes[0]),
-        None if products is None else _cast(ops.reshape(ops.sum_to(products, columns), shape), dtypes[1]),
-        _cast(ops.reshape(ops.sum_to(grads, columns), shape), dtypes[1] or dtypes[0]) if needed[2] else None,
-    )
+    statistics = _statistics(mean, scale)
+    input_gradient = sums = None
+    if needed[0]:
+        scaled = grads if weight is None else ops.mul(grads, _flat(weight))
+        input_gradient = ops.normalized_backward(scaled, rows, statistics)
+        input_gradient = _cast(ops.reshape(input_gradient, x.shape), dtypes[0])
+    if any(needed[1:]):
+        sums = _cast(ops.reshape(ops.normalized_sums(grads, rows, statistics), 2, *shape), dtypes[1])
+    return input_gradient, *_of_sums(sums, needed)
 
 
 def group_norm_backward(
-    grad: TensorBase,
-    x: TensorBase,
-    mean: TensorBase,
-    scale: TensorBase,
+    grad: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    scale: Tensor,
     weight: Optional,
     count: int,
     channels: int,
@@ -151,30 +123,31 @@ def group_norm_backward(
     groups: int,
     needed: Sequence[bool],
 ) -> Any:
-    if 0 in x.shape:
-        raise NotNative("a normalization of no elements")
-    shape, dtypes = x.shape, (x.dtype, None if weight is None else weight.dtype)
+    if 0 in x.shape[1:]:
+        raise NotNative("a normalization of rows without elements")
+    dtypes = x.dtype, x.dtype if weight is None else weight.dtype
     grad, x, mean, scale, weight = _widened(grad, x, mean, scale, weight)
-    grads = ops.reshape(grad, count, channels, inner)
-    scaled = grads if weight is None else ops.mul(grads, ops.reshape(weight, channels, 1))
-    rows = (1, count * groups, channels // groups * inner)
-    input_gradient, _ = _rows_backward(
-        ops.reshape(scaled, rows), ops.reshape(x, rows), mean, scale, None, (needed[0], False)
-    )
-    _, products = _rows_backward(
-        ops.reshape(grads, rows), ops.reshape(x, rows), mean, scale, None, (False, needed[1])
-    )
-    channel_shape = (1, channels, 1)
+    statistics = _statistics(mean, scale)
+    input_gradient = sums = None
+    if needed[0]:
+        scaled = grad if weight is None else ops.mul(grad, _along_channels(weight, x))
+        input_gradient = _cast(ops.normalized_backward(scaled, x, statistics, groups=groups), dtypes[0])
+    if any(needed[1:]):
+        sums = _cast(ops.normalized_sums(grad, x, statistics, groups=groups), dtypes[1])
+    return input_gradient, *_of_sums(sums, needed)
 
-    def of_channels(values: Any) -> Any:
-        sums = ops.sum_to(ops.reshape(values, count, channels, inner), channel_shape)
-        return _cast(ops.reshape(sums, channels), dtypes[1] or dtypes[0])
 
-    return (
-        None if input_gradient is None else _cast(ops.reshape(input_gradient, shape), dtypes[0]),
-        None if products is None else of_channels(products),
-        of_channels(grads) if needed[2] else None,
-    )
+def _statistics(mean: Any, scale: Any) -> Any:
+    return ops.stack([_flat(mean), _flat(scale)])
+
+
+def _along_channels(values: Any, x: Any) -> Any:
+    return ops.reshape(values, -1, *(1,) * (len(x.shape) - 2))
+
+
+def _of_sums(sums: Any, needed: Sequence[bool]) -> tuple[Any, Any]:
+    """The gradients of weight and bias."""
+    return sums[1] if needed[1] else None, sums[0] if needed[2] else None
 
 
 declare("native_layer_norm", layer_norm)
@@ -186,7 +159,7 @@ declare("native_group_norm_backward", group_norm_backward)
 
 
 def batch_norm(
-    x: TensorBase,
+    x: Tensor,
     weight: Optional,
     bias: Optional,
     running_mean: Optional,
@@ -227,25 +200,23 @@ def _move(target: Any, running: Any, value: Any, momentum: float) -> None:
     copy_into(target, ops.lerp(running, value, momentum))
 
 
-def _optional(value: torch.Tensor | None) -> Any:
-    return None if value is None else tensor(value)
-
-
-@native("native_batch_norm", "_native_batch_norm_legit")
-def native_batch_norm(
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    running_mean: torch.Tensor | None,
-    running_var: torch.Tensor | None,
-    training: bool,
+def batch_norm_in_training(
+    x: Tensor,
+    weight: Optional,
+    bias: Optional,
+    running_mean: Optional,
+    running_var: Optional,
     momentum: float,
     eps: float,
-) -> tuple[torch.Tensor, ...]:
-    operands = (tensor(x), *map(_optional, (weight, bias, running_mean, running_var)))
-    return tuple(map(wrap, batch_norm(*operands, training, momentum, eps)))
+) -> Any:
+    """As :func:`batch_norm`, and room for what a vendor's library keeps: nothing."""
+    results = batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
+    return (*results, new_like(x, (0,), np.dtype(np.uint8)))
 
 
+declare("native_batch_norm", batch_norm)
+declare("_native_batch_norm_legit", batch_norm)
+declare("_batch_norm_with_update", batch_norm_in_training)
 declare(
     "_native_batch_norm_legit.no_stats",
     lambda x, weight, bias, training, momentum, eps: batch_norm(
@@ -261,8 +232,8 @@ declare(
 
 
 def batch_norm_backward(
-    grad: TensorBase,
-    x: TensorBase,
+    grad: Tensor,
+    x: Tensor,
     weight: Optional,
     running_mean: Optional,
     running_var: Optional,
@@ -280,14 +251,16 @@ def batch_norm_backward(
         var, eps = ops.pow(scale, -2.0), 0.0
     else:
         grad, x, weight, mean, var = _widened(grad, x, weight, running_mean, running_var)
-    sums = ops.batch_norm_sums(grad, x, mean, var, eps=eps) if training or any(needed[1:]) else None
+    sums: Any = None
+    if training or any(needed[1:]):
+        sums = ops.batch_norm_sums(grad, x, mean, var, eps=eps)
     input_gradient = None
     if needed[0] and training:
         input_gradient = ops.batch_norm_backward(grad, x, mean, var, sums, weight, eps=eps)
     elif needed[0]:
         factor = ops.rsqrt(ops.add(var, eps))
         factor = factor if weight is None else ops.mul(factor, weight)
-        input_gradient = ops.mul(grad, ops.reshape(factor, -1, *(1,) * (len(x.shape) - 2)))
+        input_gradient = ops.mul(grad, _along_channels(factor, x))
     return (
         None if input_gradient is None else _cast(input_gradient, dtype),
         _cast(sums[1], of_channels) if needed[1] else None,
@@ -296,3 +269,4 @@ def batch_norm_backward(
 
 
 declare("native_batch_norm_backward", batch_norm_backward)
+declare("batch_norm_backward", lambda *operands: batch_norm_backward(*operands[:-1]))

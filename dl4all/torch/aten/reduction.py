@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dl4all import ops
-from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.tensor.tensor import Tensor
 from dl4all.torch.memory import NotNative, dtype_name, tensor
 from dl4all.torch.registration import declare, native
 
@@ -20,23 +20,23 @@ Dims = list[int] | int | None
 def _with_dtype(function: Callable[..., Any], *, floating: bool = False) -> dict[str, Callable[..., Any]]:
     """A reduction with an argument `dtype`, of all elements and over axes."""
 
-    def whole(x: TensorBase, *, dtype: Any = None) -> Any:
+    def whole(x: Tensor, *, dtype: Any = None) -> Any:
         return function(_numbers(x, dtype, floating), dtype=dtype_name(dtype))
 
-    def over(x: TensorBase, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    def over(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
         return function(_numbers(x, dtype, floating), dim, keepdim, dtype=dtype_name(dtype))
 
     return {"whole": whole, "over": over}
 
 
-def _numbers(x: TensorBase, dtype: Any, floating: bool) -> TensorBase:
+def _numbers(x: Tensor, dtype: Any, floating: bool) -> Tensor:
     """The operand; integers where the reduction needs floats are for the CPU to refuse."""
     if floating and dtype is None and x.dtype.kind != "f":
         raise NotNative(f"a mean of {x.dtype}")
     return x
 
 
-def count_nonzero(x: TensorBase, dim: Dims = None) -> Any:
+def count_nonzero(x: Tensor, dim: Dims = None) -> Any:
     return ops.count_nonzero(x, dim)
 
 
@@ -83,7 +83,7 @@ AXES: dict[str, Callable[..., Any]] = {
 
 
 def _over_dims(function: Callable[..., Any]) -> Callable[..., Any]:
-    def over(x: TensorBase, dim: Dims = None, keepdim: bool = False) -> Any:
+    def over(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Any:
         if dim == []:  # no axes, unlike for other reductions
             return x if x.dtype == np.uint8 else ops.ne(x, 0)
         return function(x, dim, keepdim)
@@ -97,7 +97,7 @@ declare("all.dims", _over_dims(ops.all))
 declare("any.dims", _over_dims(ops.any))
 
 
-def aminmax(x: TensorBase, *, dim: int | None = None, keepdim: bool = False) -> Any:
+def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
     return tuple(ops.aminmax(x, dim=dim, keepdim=keepdim))
 
 
@@ -109,9 +109,7 @@ declare("_aminmax.dim", lambda x, dim, keepdim=False: aminmax(x, dim=dim, keepdi
 
 
 def _moments(function: Callable[..., Any]) -> Callable[..., Any]:
-    def over(
-        x: TensorBase, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
-    ) -> Any:
+    def over(x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
         return function(x, dim, correction=1 if correction is None else correction, keepdim=keepdim)
 
     return over
@@ -129,7 +127,7 @@ for _name, _function in {
 
 
 def vector_norm(
-    x: TensorBase, ord: float | None = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+    x: Tensor, ord: float | None = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
     return ops.norm(x, 2 if ord is None else ord, dim, keepdim, dtype=dtype_name(dtype))
 
@@ -144,7 +142,7 @@ for _name in (
     declare(_name, vector_norm)
 
 
-def renorm(x: TensorBase, p: float, dim: int, maxnorm: float) -> Any:
+def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Any:
     """Slices along an axis, scaled down to a norm where theirs is larger."""
     axis = dim % max(len(x.shape), 1)
     others = tuple(i for i in range(len(x.shape)) if i != axis)
@@ -160,7 +158,7 @@ declare("renorm", renorm)
 # Of matrices, and of two tensors
 
 
-def trace(x: TensorBase) -> Any:
+def trace(x: Tensor) -> Any:
     if len(x.shape) != 2:
         raise NotNative("no matrix")
     return ops.sum(ops.diagonal(x))
@@ -168,6 +166,7 @@ def trace(x: TensorBase) -> Any:
 
 declare("trace", trace)
 declare("dist", lambda x, other, p=2: ops.dist(x, other, p))
+declare("_euclidean_dist", lambda x1, x2: ops.cdist(x1, x2))
 
 
 @native("equal")

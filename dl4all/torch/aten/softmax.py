@@ -7,30 +7,30 @@ from collections.abc import Callable
 from typing import Any
 
 from dl4all import ops
-from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.tensor.tensor import Tensor
 from dl4all.torch.memory import dtype_name
 from dl4all.torch.registration import declare
 
 
-def _as(x: TensorBase, dtype: str | None) -> Any:
+def _as(x: Tensor, dtype: str | None) -> Any:
     return x if dtype is None or x.dtype == dtype else ops.cast(x, dtype)
 
 
 def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
-    def softmax(x: TensorBase, dim: int, half_to_float: bool) -> Any:
+    def softmax(x: Tensor, dim: int, half_to_float: bool) -> Any:
         return function(_as(x, "float32" if half_to_float else None), dim)
 
     return softmax
 
 
 def _backward(function: Callable[..., Any]) -> Callable[..., Any]:
-    def gradient(grad: TensorBase, result: TensorBase, dim: int, input_dtype: Any) -> Any:
+    def gradient(grad: Tensor, result: Tensor, dim: int, input_dtype: Any) -> Any:
         return _as(function(grad, result, dim), dtype_name(input_dtype))
 
     return gradient
 
 
-def safe_softmax(x: TensorBase, dim: int, dtype: Any = None) -> Any:
+def safe_softmax(x: Tensor, dim: int, dtype: Any = None) -> Any:
     """Softmax, but 0 instead of nan where all elements are -inf."""
     x = _as(x, dtype_name(dtype))
     if 0 in x.shape:

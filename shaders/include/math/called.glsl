@@ -18,3 +18,6 @@
 #include "remainder.glsl"
 #endif
 #include "special.glsl"
+#ifdef INT64
+#include "int64.glsl"
+#endif

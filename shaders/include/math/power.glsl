@@ -92,4 +92,14 @@ float powf(float x, float y) {
     fraction = fraction + rest;
     return sign * scale_by_power_of_2(small_expm1(fraction * 0.69314718056) + 1.0, int(n));
 }
+
+// Powers of integers wrap around; a negative exponent gives the whole part of the quotient, 0 for a division by 0.
+int powf(int base, int exponent) {
+    if (exponent < 0) return abs(base) != 1 ? 0 : (exponent & 1) == 0 ? 1 : base;
+    int result = 1;
+    for (; exponent != 0; exponent >>= 1, base *= base) {
+        if ((exponent & 1) != 0) result *= base;
+    }
+    return result;
+}
 #endif

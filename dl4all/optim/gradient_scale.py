@@ -1,0 +1,54 @@
+"""Dividing gradients by their scale, where training in float16 multiplied the loss by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dl4all.errors import ArgumentError
+from dl4all.ops.core.launch import pack, shader
+from dl4all.ops.core.multi_tensor import Role, recent_plans
+from dl4all.ops.core.op import SHARED
+from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.scheduler.programs import Launch
+
+UNSCALE = shader("optim/unscale.comp")
+SHARED.append(UNSCALE)
+
+
+def unscale(gradients: Sequence[TensorBase], factor: TensorBase, found: TensorBase) -> None:
+    """Multiply gradients by a number in place, and find out whether one was infinite or nan.
+
+    Args:
+        gradients: contiguous tensors of float32 on one device, not empty.
+        factor: a tensor of float32 with one element.
+        found: as `factor`; becomes 1 if an element of a gradient is infinite or nan.
+
+    Raises:
+        ArgumentError: calls are captured.
+
+    >>> import dl4all as dl
+    >>> g, found = dl.tensor([1.0, float("inf")], device="cpu"), dl.tensor(0.0, device="cpu")
+    >>> unscale([g], dl.tensor(0.5, device="cpu"), found)
+    >>> g.tolist(), found.item()
+    ([0.5, inf], 1.0)
+    """
+    device = found.device
+    if device.is_host:
+        number = factor.on_host().item()
+        for gradient in gradients:
+            array = gradient.on_host()
+            if not np.isfinite(array).all():
+                found.on_host()[...] = 1.0
+            array *= number
+    else:
+        plan = recent_plans(device).plan("unscale", [(one,) for one in gradients], [Role(True)], every=True)
+        if plan.alone:
+            raise ArgumentError("[unscale] gradients cannot be unscaled while calls are captured")
+        for batch in plan.batches:
+            push = pack(*batch.rows, factor.offset, found.offset)
+            code = Launch(UNSCALE, (batch.groups, 1, 1), push)
+            device.launch(code, batch.table, factor.storage, found.storage, *batch.spans)
+    for changed in (*gradients, found):
+        changed.storage.version += 1
