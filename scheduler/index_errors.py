@@ -22,7 +22,7 @@ from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError
 from dl4all.runtime import fork
 from dl4all.runtime.protocols import Backend, Span
-from dl4all.scheduler import capture
+from dl4all.scheduler import capture, launch_log
 
 SLOTS = 64
 """Workgroups of a launch that looks for indices out of range: each has a slot of its own."""
@@ -30,6 +30,7 @@ SLOTS = 64
 SLOT_WORDS = 4  # the number of the launch, 0 while there is none; the position; the index, low word first
 KEPT = 1024  # launches whose errors are kept after somebody has looked: others may be about to start
 PACKAGE, STANDARD_LIBRARY = (f"{Path(str(module.__file__)).parent}{os.sep}" for module in (errors, os))
+PYTORCH, PYTORCH_GRAPH = f"-packages{os.sep}torch{os.sep}", "<eval_with_key>"  # its files, and its made code
 
 MakeError = Callable[[int], ArgumentError]
 """Makes the error of an op from the index that is out of range."""
@@ -79,6 +80,7 @@ class IndexErrors:
             storage = self._storage
         if error is None:
             return 0, storage
+        launch_log.refuse()  # each launch has a number of its own
         number = next(self._numbers)
         self._launches[number] = _Launch(error, calling_line())
         self.count = number
@@ -152,14 +154,18 @@ class IndexErrors:
 def calling_line() -> str:
     """Where the library was called, for the end of a message; empty where no other code runs.
 
+    PyTorch, which may be between the library and its caller, counts as the library.
+
     >>> calling_line().endswith(">:1)")
     True
     """
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(PACKAGE) and (
-            not file.startswith(STANDARD_LIBRARY) or "site-packages" in file or "dist-packages" in file
+        if (
+            not file.startswith((PACKAGE, PYTORCH_GRAPH))
+            and PYTORCH not in file
+            and (not file.startswith(STANDARD_LIBRARY) or "site-packages" in file or "dist-packages" in file)
         ):
             return f" (called at {file}:{frame.f_lineno})"
         frame = frame.f_back  # type: ignore[assignment]
