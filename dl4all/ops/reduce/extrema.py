@@ -12,7 +12,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import shader
-from dl4all.ops.core.op import Kernel, Result, example, op
+from dl4all.ops.core.op import Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.comparison import eq, maximum, minimum
 from dl4all.ops.indexing.gather_scatter import gather
@@ -81,10 +81,16 @@ def _extreme_kernel(name: Literal["amax", "amin"], reduction: Reduction) -> Kern
         axes = axes_of(name, dim, len(input.shape))
         if out.dtype == np.float32:
             reduction(out, input, axes)
-        else:
+        elif out.dtype.itemsize >= 4:
             reduce_integers(out, input, axes, name)
+        else:
+            extremes = empty(type(out).result_class, out.shape, np.dtype(np.int32), out.device)
+            reduce_integers(extremes, input, axes, name)
+            conversion = primitives.cast.kernel
+            assert conversion is not None
+            conversion.run(out, extremes, dtype=out.dtype.name)
 
-    return Kernel(run, reduction.shaders, ("float32", "int64", "int32"))
+    return Kernel(run, reduction.shaders, ("float32", "int64", "int32", "uint8", "bool"))
 
 
 def _extreme_gradient(g: Any, input: Any, result: Any, dim: Any, keepdim: bool) -> Any:

@@ -34,7 +34,7 @@ SHADERS = {
     if dtype.kind != "f"
     for kind, number in KINDS.items()
     for wide in (True, False)
-    if wide or (dtype.itemsize in (4, 8) and kind in ("amax", "amin"))
+    if wide or kind in ("amax", "amin")
 }
 """By the dtype of the elements, the reduction, and whether the result is an int64."""
 
@@ -42,7 +42,7 @@ SHARED.extend(dict.fromkeys(SHADERS.values()))
 
 
 def reduce_integers(out: TensorBase, input: TensorBase, axes: tuple[int, ...], kind: Kind) -> None:
-    """Fill a tensor, which is an int64 or of the dtype of int32 elements, with a reduction over axes.
+    """Fill a tensor of int64, or of int32 with an extreme that fits, with a reduction over axes.
 
     Raises:
         NoKernel: other dtypes, or the host computes faster.
