@@ -88,3 +88,15 @@ def test_margin_losses(place: str) -> None:
     )  # fmt: skip
     labels = torch.tensor([[3, 0, -1, 2], [-1, 1, 1, 1], [2, 1, 0, 3]])
     _check(F.multilabel_margin_loss, place, torch.randn(3, 4), labels)
+
+
+@pytest.mark.parametrize("zero_infinity", [True, False])
+def test_ctc_loss(zero_infinity: bool, place: str) -> None:
+    targets, lengths = torch.randint(1, 6, (4, 4)), (torch.tensor([9, 7, 3, 9]), torch.tensor([4, 2, 4, 0]))
+    if not zero_infinity:
+        lengths[0][2] = 9  # long enough for its labels
+
+    def loss(x: Any, targets: Any, **options: Any) -> Any:
+        return F.ctc_loss(x.log_softmax(-1), targets, *lengths, zero_infinity=zero_infinity, **options)
+
+    _check(loss, place, torch.randn(9, 4, 6), targets)
