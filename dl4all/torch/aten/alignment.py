@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: the loss over all alignments of labels with time, and its gradient."""
+"""Connectionist temporal classification: the loss over alignments of labels with time, and its gradient."""
 
 from __future__ import annotations
 
