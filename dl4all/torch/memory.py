@@ -225,6 +225,17 @@ def wrap(result: TensorBase, shape: Shape | None = None, strides: Shape | None =
     return over(storage, index, TORCH_DTYPES[result.dtype], shape or result.shape, strides or result.strides)
 
 
+def wrap_parts(flat: TensorBase, *shapes: Shape) -> list[torch.Tensor]:
+    """PyTorch tensors of these shapes that follow one another in a new result, all in its memory."""
+    index, dtype = index_of_opened(flat.device), TORCH_DTYPES[flat.dtype]
+    storage = torch_storage(flat.storage, index, flat.numel() * dtype.itemsize)
+    tensors, start = [], 0
+    for shape in shapes:
+        tensors.append(over(storage, index, dtype, shape, contiguous_strides(shape), start))
+        start += math.prod(shape)
+    return tensors
+
+
 def deliver(result: TensorBase, out: torch.Tensor) -> torch.Tensor:
     """Write a result of dl4all into the PyTorch tensor that a caller gave for it, which gets its shape.
 
