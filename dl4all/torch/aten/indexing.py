@@ -11,7 +11,7 @@ import torch
 
 from dl4all import ops
 from dl4all.ops.indexing.gather_scatter import expanded_number
-from dl4all.ops.indexing.indices import Indices, indices_into, untracked_view
+from dl4all.ops.indexing.indices import Indices, untracked_view
 from dl4all.ops.indexing.rows import take_rows_backward
 from dl4all.ops.memory.copy import copy_into, fill_with, new_like
 from dl4all.tensor.creation import from_numpy
@@ -200,29 +200,6 @@ def nonzero_static(input: Any, *, size: int, fill_value: int = -1) -> Any:
     return result
 
 
-# Tables
-
-
-def embedding(
-    weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
-) -> Any:
-    return ops.embedding(indices, weight)
-
-
-def embedding_dense_backward(
-    grad_output: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
-) -> Any:
-    """The sums of the rows of the gradient that each row of the table was read for."""
-    if scale_grad_by_freq:
-        raise NotNative("gradients scaled by frequency")
-    columns = grad_output.shape[-1]
-    places, _ = indices_into("embedding", indices, num_weights, grad_output)
-    if padding_idx >= 0:
-        places = places.without(padding_idx)
-    rows = ops.reshape(grad_output, 1, len(places), columns)
-    return ops.reshape(take_rows_backward(rows, places, num_weights), num_weights, columns)
-
-
 # Gradients of views
 
 
@@ -273,8 +250,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "masked_scatter": masked_scatter,
     "nonzero": ops.nonzero,
     "nonzero_static": nonzero_static,
-    "embedding": embedding,
-    "embedding_dense_backward": embedding_dense_backward,
     "slice_backward": slice_backward,
     "select_backward": select_backward,
     "unfold_backward": unfold_backward,

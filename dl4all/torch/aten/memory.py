@@ -17,6 +17,7 @@ from dl4all.torch.devices import index_of
 from dl4all.torch.memory import CPU_KEYS, NotNative, carrier, tensor
 from dl4all.torch.registration import LIBRARY, native
 
+_to_copy = torch.ops.aten._to_copy.default._handle.redispatch_boxed
 _set_storage = torch.ops.aten.set_.source_Storage_storage_offset._handle.redispatch_boxed
 
 
@@ -112,6 +113,13 @@ def _copy_elements(target: torch.Tensor, source: torch.Tensor) -> None:
 # calls clone, copy_, _copy_from and resolves again, until the stack overflows.
 LIBRARY.impl("_copy_from", torch.library.fallthrough_kernel, "Conjugate")
 LIBRARY.impl("_copy_from", torch.library.fallthrough_kernel, "Negative")
+
+
+@native("_to_copy")
+def to_copy(value: torch.Tensor, *, non_blocking: bool = False, **options: Any) -> torch.Tensor:
+    """ATen's own kernel, which would allocate pinned memory for a copy to the CPU that does not block."""
+    result: torch.Tensor = _to_copy(CPU_KEYS, value, non_blocking=False, **options)
+    return result
 
 
 @native("_copy_from_and_resize")
