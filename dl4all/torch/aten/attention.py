@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from dl4all import ops
 from dl4all.ops.attention.scaled_dot_product import additive_mask, flatten_mask
@@ -62,7 +61,7 @@ def is_supported(
     operands = (query, key, value)
     return (
         torch._C._get_overrideable_sdp_enabled()
-        and not any(isinstance(one, FakeTensor) or torch._is_functional_tensor(one) for one in operands)
+        and all(type(one) in (torch.Tensor, torch.nn.Parameter) for one in operands)
         and all(one.dim() == 4 and one.device == query.device for one in operands)
         and query.dtype in FLOATS
         and query.dtype == key.dtype == value.dtype

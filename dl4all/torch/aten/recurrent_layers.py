@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from dl4all.nn import recurrence
 from dl4all.nn.recurrence import Steps, Weights
@@ -169,7 +168,7 @@ def _check(x: torch.Tensor, others: Tensors) -> None:
     Raises:
         NotNative
     """
-    if any(isinstance(one, FakeTensor) or torch._is_functional_tensor(one) for one in (x, *others)):
+    if any(type(one) not in (torch.Tensor, torch.nn.Parameter) for one in (x, *others)):
         raise NotNative("a traced call")
     if x.dtype not in FLOATS or any(one.dtype != x.dtype or one.device.type != NAME for one in others):
         raise NotNative("operands of other or of several dtypes")
@@ -227,7 +226,7 @@ def _of_packed_rows(name: str) -> Callable[..., Any]:
         options = has_biases, num_layers, dropout, train, bidirectional
         states = hx if mode == "lstm" else [hx]
         try:
-            if batch_sizes.device.type != "cpu" or isinstance(batch_sizes, FakeTensor) or not data.numel():
+            if type(batch_sizes) is not torch.Tensor or batch_sizes.device.type != "cpu" or not data.numel():
                 raise NotNative("no rows of sequences")
             return layers(mode, data, tuple(batch_sizes.tolist()), states, params, *options)
         except REFUSALS:
