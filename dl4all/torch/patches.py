@@ -26,6 +26,9 @@ def patch() -> None:
     """Put everything in place, once for each process."""
     # Without this `module.to("dlall")` makes new parameters, and tied ones come apart silently.
     torch.__future__.set_swap_module_params_on_conversion(True)
+    torch.nn.Module._load_from_state_dict = _copying(  # type: ignore[method-assign]
+        torch.nn.Module._load_from_state_dict
+    )
     backend_registration._generate_storage_methods_for_privateuse1_backend(NAME)
     storages.patch()
     substitutes.patch()
@@ -40,6 +43,24 @@ def patch() -> None:
         torch.nn.DataParallel.forward
     )
     devices.when_not_first = _name_current_device
+
+
+def _copying(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Loading of parameters by copies into them, which is PyTorch's default.
+
+    Swapping serves conversions only, and cannot load what recurrent layers refer to weakly.
+    """
+
+    @functools.wraps(own)
+    def load(*args: Any, **options: Any) -> Any:
+        swaps = torch.__future__.get_swap_module_params_on_conversion()
+        torch.__future__.set_swap_module_params_on_conversion(False)
+        try:
+            return own(*args, **options)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(swaps)
+
+    return load
 
 
 # Memory of the host
