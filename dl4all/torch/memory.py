@@ -11,6 +11,7 @@ faults instead of computing with garbage.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Sequence
@@ -52,11 +53,17 @@ class NotNative(Exception):
     """dl4all cannot compute this call; the message says why."""
 
 
-class _Addresses:
-    """Where PyTorch believes the next storage to be: beyond what 64-bit processors can map."""
+PAGE = 1 << 20
+"""Bytes of a storage whose address takes no lock to choose."""
 
-    next = 1 << 56
-    step = 1 << 8
+_pages = itertools.count(1 << 56, PAGE)
+"""Where PyTorch believes the next storage of up to a page to be: beyond what 64-bit processors can map."""
+
+
+class _Ranges:
+    """The same of longer ones, above all pages that a process can come to use."""
+
+    next = 1 << 62
     lock = threading.Lock()
 
 
@@ -77,12 +84,15 @@ def torch_device(index: int) -> torch.device:
 
 def torch_storage(memory: Any, index: int, nbytes: int) -> Any:
     """PyTorch's storage of `nbytes` bytes over dl4all's; None only for no bytes."""
-    address = 0
-    if nbytes:
-        with _Addresses.lock:
-            address = _Addresses.next
-            _Addresses.next = address + (nbytes // _Addresses.step + 1) * _Addresses.step
-    storage: Any = _construct_storage(address, torch_device(index), nbytes)
+    if 0 < nbytes <= PAGE:
+        address = next(_pages)
+    elif nbytes:
+        with _Ranges.lock:
+            address = _Ranges.next
+            _Ranges.next = address + (nbytes // PAGE + 1) * PAGE
+    else:
+        address = 0
+    storage: Any = _construct_storage(address, _torch_devices.get(index) or torch_device(index), nbytes)
     storage.memory = memory
     return storage
 
