@@ -102,7 +102,13 @@ def _with_fallback(name: str, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
-    """Compute on the CPU what dl4all refused; with bfloat16, as float32 on the device if that goes."""
+    """Compute on the CPU what dl4all refused; with bfloat16, as float32 on the device if that goes.
+
+    Raises:
+        ArgumentError: a kernel found an index out of range, in this call or an earlier one.
+    """
+    if isinstance(error, ArgumentError) and error.deferred:
+        raise error
     if bfloat16.is_meant(args, kwargs):
         with contextlib.suppress(NotNative):
             return bfloat16.compute(op, args, kwargs)
