@@ -17,6 +17,7 @@ from torch.utils import backend_registration
 
 from dl4all.runtime import fork
 from dl4all.torch import accelerator, devices, distributed, interchange, storages, substitutes
+from dl4all.torch.device_guard import with_error_put_aside
 from dl4all.torch.devices import NAME, device_at, is_here
 
 LIBRARY = torch.library.Library("aten", "IMPL")
@@ -100,7 +101,7 @@ def _in_this_thread(own: Callable[..., Any]) -> Callable[..., Any]:
         if not any(is_here(one) or not isinstance(one, torch.Tensor) for one in outputs):
             return own(outputs, *args, **options)
         with torch.autograd.grad_mode.set_multithreading_enabled(False), distributed.backward_mode():
-            return own(outputs, *args, **options)
+            return with_error_put_aside(own, outputs, *args, **options)
 
     return run_backward
 
