@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from dl4all.allocator.storage import Storage
+from dl4all.errors import DeviceError
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.memory.copy import copy_into, fresh_copy
 from dl4all.scheduler.device import Device
@@ -174,21 +175,36 @@ def tensor(value: torch.Tensor) -> Tensor:
     dtype = NUMPY_DTYPES.get(value.dtype)
     if dtype is None:
         raise NotNative(f"there are no kernels for {value.dtype}")
+    if value.is_neg():
+        raise NotNative("an operand is a view with its sign changed")
     return _view(value, dtype)
 
 
 def carrier(value: torch.Tensor) -> Tensor:
     """As :func:`tensor`, of any dtype: elements that dl4all does not know look like integers of their size.
 
+    Elements of 16 bytes are pairs of integers, along one more axis.
+
     Raises:
-        NotNative: the tensor is elsewhere, or its elements are longer than 8 bytes.
+        NotNative: the tensor is elsewhere.
     """
-    size: int = value.dtype.itemsize
     dtype: np.dtype[Any] | None = NUMPY_DTYPES.get(value.dtype)
-    dtype = CARRIERS.get(size) if dtype is None else dtype
-    if dtype is None:
-        raise NotNative(f"elements of {value.dtype} are too long for a kernel")
-    return _view(value, dtype)
+    if dtype is not None:
+        return _view(value, dtype)
+    if value.dtype.itemsize in CARRIERS:
+        return _view(value, CARRIERS[value.dtype.itemsize])
+    return parts(value, CARRIERS[8])
+
+
+def parts(value: torch.Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """A tensor of complex numbers as one of their parts in memory, with one more axis of size 2.
+
+    Raises:
+        NotNative: the tensor is elsewhere.
+    """
+    own = _view(value, dtype)
+    strides = (*(2 * stride for stride in own.strides), 1)
+    return Tensor(own.storage, (*own.shape, 2), dtype, own.device, strides, 2 * own.offset)
 
 
 def _view(value: torch.Tensor, dtype: np.dtype[Any]) -> Tensor:
@@ -200,8 +216,6 @@ def _view(value: torch.Tensor, dtype: np.dtype[Any]) -> Tensor:
         if value.device.type != NAME:
             raise NotNative(f"an operand is on {value.device}")
         memory = memory_of(value.untyped_storage())
-    if value.is_neg():
-        raise NotNative("an operand is a view with its sign changed")
     device = device_at(value.get_device())
     return Tensor(memory, tuple(value.shape), dtype, device, value.stride(), int(value.storage_offset()))
 
@@ -230,8 +244,11 @@ def deliver(result: TensorBase, out: torch.Tensor) -> torch.Tensor:
 
     Raises:
         RuntimeError: its dtype cannot hold the result.
+        DeviceError: it is on another device.
     """
     dtype = TORCH_DTYPES[result.dtype]
+    if result.device is not device_of(out):
+        raise DeviceError(f"[out=] expected a tensor on {result.device}, got {out.device}; move it first")
     if not torch.can_cast(dtype, out.dtype):
         raise RuntimeError(f"result type {dtype} can't be cast to the desired output type {out.dtype}")
     if tuple(out.shape) != result.shape:
@@ -279,7 +296,12 @@ def upload(host: torch.Tensor, index: int) -> torch.Tensor:
     host = host.detach().resolve_conj().resolve_neg()
     if not is_dense(host.shape, host.stride()):
         host = host.contiguous()
-    data = host.as_strided((host.numel(),), (1,)).view(torch.uint8).numpy()
+    pinned = getattr(host.untyped_storage(), "pinned", None)
+    if pinned is None:
+        data = host.as_strided((host.numel(),), (1,)).view(torch.uint8).numpy()
+    else:
+        start = host.storage_offset() * host.dtype.itemsize
+        data = pinned[start : start + host.nbytes]
     own = from_host(Tensor, data, device_at(index), copy=True)
     storage = torch_storage(own.storage, index, host.nbytes)
     return over(storage, index, host.dtype, tuple(host.shape), host.stride())
@@ -288,6 +310,10 @@ def upload(host: torch.Tensor, index: int) -> torch.Tensor:
 def write(target: torch.Tensor, host: torch.Tensor) -> None:
     """Copy a tensor on the CPU, broadcast and converted, into one on the device."""
     host = host.detach()
+    if target.is_conj():
+        host = host.conj()
+    if target.is_neg():
+        host = -host
     if host.dtype != target.dtype:
         host = host.to(target.dtype)
     copy_into(carrier(target), carrier(upload(host, target.get_device())))

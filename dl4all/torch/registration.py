@@ -8,6 +8,7 @@ wrong.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +19,7 @@ from dl4all.errors import ArgumentError, DTypeError, FallbackError, ShapeError
 from dl4all.ops.core.op import Op, primitives
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import copy_into, fresh_copy
-from dl4all.torch import fallback, memory
+from dl4all.torch import bfloat16, fallback, memory
 from dl4all.torch.launch_plans import planned
 from dl4all.torch.layout import computed_layout
 from dl4all.torch.memory import NotNative, deliver, tensor, wrap
@@ -101,7 +102,10 @@ def _with_fallback(name: str, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
-    """Compute on the CPU what dl4all refused."""
+    """Compute on the CPU what dl4all refused; with bfloat16, as float32 on the device if that goes."""
+    if bfloat16.is_meant(args, kwargs):
+        with contextlib.suppress(NotNative):
+            return bfloat16.compute(op, args, kwargs)
     try:
         return fallback.because(str(error), op, args, kwargs)
     except FallbackError as forbidden:
