@@ -58,7 +58,7 @@ def check_command(backend: Owner, command: Command) -> None:
         DeviceError: something was freed.
     """
     if isinstance(command, Dispatch):
-        _check_dispatch(backend, command)
+        check_dispatch(backend, command)
         return
     check_span(backend, command.target)
     if isinstance(command, Copy):
@@ -153,7 +153,8 @@ def _check_place(backend: Owner, span: Span) -> None:
         )
 
 
-def _check_dispatch(backend: Owner, command: Dispatch) -> None:
+def check_dispatch(backend: Owner, command: Dispatch) -> None:
+    """As :func:`check_command`."""
     program, spans, groups, push, _ = command
     if program not in backend.programs:
         raise DeviceError(f"[{backend.name}] the program was freed, or belongs to another device")
@@ -164,18 +165,19 @@ def _check_dispatch(backend: Owner, command: Dispatch) -> None:
             f"{interface.push_bytes} bytes of push constants, got {len(spans)} and {len(push)}"
         )
     limits, alignment = backend.info.limits, backend.capabilities.offset_alignment
+    buffers, most = backend.buffers, limits.storage_buffer_range
     for span in spans:
-        check_span(backend, span)
-        if span.offset and (not alignment or span.offset % alignment):
-            raise ArgumentError(
-                f"[{backend.name}] {program.module.name} is given a span from byte {span.offset} on, "
-                f"the device binds at multiples of {alignment}"
-            )
-        if span.nbytes > limits.storage_buffer_range:
-            raise ArgumentError(
-                f"[{backend.name}] {program.module.name} binds {span.nbytes} bytes, the device allows "
-                f"{limits.storage_buffer_range}"
-            )
+        buffer, offset, nbytes = span
+        end = offset + nbytes
+        if not (  # in one look, as every dispatch of every op comes here
+            buffer in buffers
+            and offset >= 0
+            and 0 <= nbytes <= most
+            and end <= buffer.nbytes
+            and (not offset or (alignment and not offset % alignment and not offset % 4))
+            and (not nbytes % 4 or end == buffer.nbytes)
+        ):
+            _refuse_span(backend, program, span)
     x, y, z = groups
     most_x, most_y, most_z = limits.workgroup_count
     if not (0 <= x <= most_x and 0 <= y <= most_y and 0 <= z <= most_z):
@@ -183,3 +185,18 @@ def _check_dispatch(backend: Owner, command: Dispatch) -> None:
             f"[{backend.name}] {program.module.name}: {groups} workgroups do not fit into "
             f"{limits.workgroup_count}"
         )
+
+
+def _refuse_span(backend: Owner, program: Any, span: Span) -> None:
+    """Say what is wrong with a span that a dispatch is to bind."""
+    check_span(backend, span)
+    limits, alignment = backend.info.limits, backend.capabilities.offset_alignment
+    if span.offset and (not alignment or span.offset % alignment):
+        raise ArgumentError(
+            f"[{backend.name}] {program.module.name} is given a span from byte {span.offset} on, "
+            f"the device binds at multiples of {alignment}"
+        )
+    raise ArgumentError(
+        f"[{backend.name}] {program.module.name} binds {span.nbytes} bytes, the device allows "
+        f"{limits.storage_buffer_range}"
+    )

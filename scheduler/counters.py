@@ -32,3 +32,9 @@ streams: weakref.WeakSet[Stream] = weakref.WeakSet()
 
 groups: weakref.WeakSet[DeviceGroup] = weakref.WeakSet()
 """All that are alive."""
+
+
+def forget_plans() -> None:
+    """Have ops look again at which kernels they launch, on every device."""
+    for device in tuple(devices):
+        device.forget_plans()

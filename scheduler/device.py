@@ -40,7 +40,7 @@ from dl4all.runtime.protocols import (
     Stream,
 )
 from dl4all.runtime.simulated.backend import SimulatedBackend
-from dl4all.scheduler import capture, link, profile_events
+from dl4all.scheduler import capture, launch_log, link, profile_events
 from dl4all.scheduler.cost_model import rates
 from dl4all.scheduler.counters import Counters, devices
 from dl4all.scheduler.download import Download, arrived
@@ -134,6 +134,8 @@ class Device:
                 set_guard(self._stream, storage)
         if capture.active is not None:
             capture.active.born(self, storage)
+        if launch_log.active is not None:
+            launch_log.active.allocated(self, storage, tag)
         return storage
 
     def make_room(self, sizes: Iterable[int]) -> None:
@@ -223,6 +225,8 @@ class Device:
                 except PipelineError as error:  # of backends that build pipelines when they first run
                     self._programs.refuse(launch, error)
                     raise
+                if launch_log.active is not None:
+                    launch_log.active.launched(self, command, storages)
                 if self._debug:
                     for storage in storages:
                         check_guard(self._stream, storage, launch.shader.name)
@@ -230,6 +234,15 @@ class Device:
     def plan(self, key: Any) -> Any:
         """The launch plan (:mod:`dl4all.ops.core.launch_plan`) of calls with this key; None without one."""
         return self._programs.plans.get(key)
+
+    def recurs(self, key: Any) -> bool:
+        """Whether there was a call with this key before, not long ago; only such calls are worth a plan."""
+        with self._lock:
+            seen = self._programs.seen
+            if key in seen:
+                return True
+            seen[key] = None
+            return False
 
     def keep_plan(self, key: Any, plan: Any) -> None:
         """Keep a launch plan until programs are freed, :meth:`forget_plans`, or there are too many."""
@@ -240,6 +253,7 @@ class Device:
         """Have ops look again at which kernels they launch: something that decides on it has changed."""
         with self._lock:
             self._programs.plans.clear()
+            self._programs.seen.clear()
 
     def launch_again(
         self, program: Program, groups: Grid, push: bytes, seconds: float, storages: Sequence[Storage]
@@ -260,6 +274,7 @@ class Device:
 
     def upload(self, array: npt.NDArray[Any]) -> Storage:
         """Copy a host array to the device; the array may be changed at once afterwards."""
+        launch_log.refuse()
         self.counters.uploaded += array.nbytes
         if capture.active is not None:
             return self._upload_captured(capture.active, array)
@@ -321,6 +336,7 @@ class Device:
 
     def replay(self, recording: Recording, changes: Mapping[int, Dispatch]) -> None:
         """Run what was recorded, with some dispatches replaced, as one submission where the backend can."""
+        launch_log.refuse()
         with self._lock:
             self._transfers.device_busy = True
             self.counters.launches += len(recording.commands)
@@ -328,6 +344,7 @@ class Device:
 
     def run_commands(self, commands: Iterable[Dispatch | Fill]) -> None:
         """Run commands one by one, where nothing is recorded."""
+        launch_log.refuse()
         with self._lock:
             self._transfers.device_busy = True
             for command in commands:
@@ -351,6 +368,7 @@ class Device:
         Raises:
             ArgumentError: an index that an earlier op took was out of range.
         """
+        launch_log.refuse()
         self.counters.downloaded += out.nbytes
         if capture.active is not None:
             capture.active.refused("reads elements of a tensor on the host")
@@ -371,6 +389,7 @@ class Device:
         Raises:
             OutOfMemoryError
         """
+        launch_log.refuse()
         if (recorder.active is not None or capture.active is not None) and not self.is_host:
             return self.upload(array)
         storage = self.reserve(array.nbytes)
@@ -436,6 +455,7 @@ class Device:
             OutOfMemoryError: there is no host memory for them.
             DeviceLostError
         """
+        launch_log.refuse()
         if capture.active is not None:
             capture.active.refused("reads elements of a tensor on the host")
         storage.settle()
@@ -466,6 +486,7 @@ class Device:
 
     def write(self, storage: Storage, array: npt.NDArray[Any]) -> None:
         """Copy a host array over the start of a storage, when what uses that is done."""
+        launch_log.refuse()
         self.counters.uploaded += array.nbytes
         if capture.active is not None:
             capture.active.refused("writes to a tensor from the host")
@@ -481,6 +502,7 @@ class Device:
 
     def host_view(self, storage: Storage) -> Bytes | None:
         """The memory of a storage itself, where the host sees it, when everything has been computed."""
+        launch_log.refuse()
         if capture.active is not None:
             capture.active.refused("shows a tensor's memory to the host")
         self.check()
@@ -493,6 +515,7 @@ class Device:
 
     def fill(self, storage: Storage, word: int, first: int = 0, count: int | None = None) -> None:
         """Fill a storage, or `count` of its words from the first on, with a 32-bit pattern."""
+        launch_log.refuse()
         if storage.nbytes:
             storage.settle()
             words = -(-storage.nbytes // 4) - first if count is None else count
@@ -534,6 +557,7 @@ class Device:
             self._synchronize()
 
     def _synchronize(self) -> None:
+        launch_log.refuse()
         if capture.active is not None:
             capture.active.refused("waits for a device")
         count = self.index_errors.count

@@ -26,6 +26,7 @@ from dl4all.errors import ArgumentError, FallbackError, PipelineError, TooLargeE
 from dl4all.runtime import fork
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.scopes import Undo
+from dl4all.scheduler import launch_log
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.transfers import traffic
 
@@ -217,6 +218,7 @@ def is_forbidden() -> bool:
     Raises:
         ConfigError: the setting of the policy is unusable.
     """
+    launch_log.refuse()  # another policy, other kernels
     return _current_mode() == "error"
 
 
@@ -232,6 +234,7 @@ def on_host(op: str, device: Device, cause: Cause) -> AbstractContextManager[Non
 
 @contextlib.contextmanager
 def _counted(op: str, device: Device, cause: Cause) -> Iterator[None]:
+    launch_log.refuse()
     mode, (reason, dtype, problem, rest) = _current_mode(), cause
     if mode == "error":
         raise FallbackError(

@@ -22,7 +22,7 @@ from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError
 from dl4all.runtime import fork
 from dl4all.runtime.protocols import Backend, Span
-from dl4all.scheduler import capture
+from dl4all.scheduler import capture, launch_log
 
 SLOTS = 64
 """Workgroups of a launch that looks for indices out of range: each has a slot of its own."""
@@ -80,6 +80,7 @@ class IndexErrors:
             storage = self._storage
         if error is None:
             return 0, storage
+        launch_log.refuse()  # each launch has a number of its own
         number = next(self._numbers)
         self._launches[number] = _Launch(error, calling_line())
         self.count = number

@@ -37,6 +37,9 @@ users choose."""
 MOST_PLANS = 4096
 """Launch plans (:mod:`dl4all.ops.core.launch_plan`) that a device keeps."""
 
+MOST_SEEN = 1024
+"""Calls without a plan that are remembered: at the second one like it a plan is made."""
+
 
 class Programs:
     """Compiled programs by shader and constants, each made at its first launch.
@@ -49,6 +52,7 @@ class Programs:
         self._backend = backend
         # What ops launched before, by what decides on that: these hold programs.
         self.plans = BoundedDict[Any, Any](MOST_PLANS)
+        self.seen = BoundedDict[Any, None](MOST_SEEN)  # calls that have no plan yet
         self._most = most
         self._compiled: dict[Key, Program] = {}
         self._refused = BoundedDict[Key, str](most)  # what the driver said

@@ -21,6 +21,7 @@ from dl4all import Dl4allError, manual_seed
 from dl4all.allocator.guard import set_guard
 from dl4all.allocator.storage import Storage
 from dl4all.runtime.simulated import clock
+from dl4all.scheduler.counters import forget_plans
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from tests.support.deadline import deadline as deadline
@@ -116,6 +117,12 @@ def device(request: pytest.FixtureRequest) -> str:
 def seeded(request: pytest.FixtureRequest) -> None:
     """The same random numbers for a test whichever ran before it, in this process or in another one."""
     manual_seed(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture(autouse=True)
+def planless() -> None:
+    """No launch plans of other tests: kernels are chosen anew, by what a test may have put in their place."""
+    forget_plans()
 
 
 @pytest.fixture(autouse=True)

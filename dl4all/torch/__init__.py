@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from dl4all.torch.fallback import COUNTS as fallbacks
 from dl4all.torch.fallback import set_mode as set_fallback
+from dl4all.torch.interchange import from_dl4all, to_dl4all
 from dl4all.torch.setup import setup as _setup
 
 _setup()
 
-__all__ = ["fallbacks", "set_fallback"]
+__all__ = ["fallbacks", "from_dl4all", "set_fallback", "to_dl4all"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -57,24 +59,54 @@ def device_at(index: int) -> Device:
     return device
 
 
+def index_of_device(device: Device) -> int:
+    """The index of any dl4all device.
+
+    Raises:
+        UnknownDeviceError: it has none.
+    """
+    if device not in _indices:
+        if device.name not in names():
+            raise UnknownDeviceError(f"[{NAME}] {device} is none of {', '.join(names())}")
+        device_at(names().index(device.name))
+    return _indices[device]
+
+
 def index_of_opened(device: Device) -> int:
     """The index of a device that :func:`device_at` has opened."""
     return _indices[device]
 
 
-_current = 0
+class _Current(threading.local):
+    """The index that is meant where none is given, of each thread, as PyTorch has it for CUDA."""
+
+    index = 0
+
+
+_current = _Current()
+when_not_first: Callable[[], None] | None = None
+"""Called when another index than 0 becomes the current one for the first time."""
 
 
 def current() -> int:
     """The index that is meant where none is given."""
-    return _current
+    return _current.index
 
 
 def set_current(index: int) -> None:
-    """Make an index the one that is meant where none is given."""
-    global _current
+    """Make an index the one that is meant where none is given, in this thread.
+
+    Raises:
+        UnknownDeviceError: there are not so many devices.
+    """
+    global when_not_first
+    if index == _current.index:
+        return
     device_at(index)
-    _current = index
+    if when_not_first is not None:
+        tell, when_not_first = when_not_first, None
+        tell()
+    _current.index = index
 
 
 def index_of(device: torch.device | int | str | None) -> int:
@@ -84,13 +116,14 @@ def index_of(device: torch.device | int | str | None) -> int:
         UnknownDeviceError: it is of another type.
     """
     if device is None:
-        return _current
+        return _current.index
     if isinstance(device, int):
         return device
-    device = torch.device(device)
+    if not isinstance(device, torch.device):
+        device = torch.device(device)
     if device.type != NAME:
         raise UnknownDeviceError(f"[{NAME}] expected a {NAME} device, got {device}")
-    return _current if device.index is None else device.index
+    return _current.index if device.index is None else device.index
 
 
 def is_here(value: Any) -> bool:

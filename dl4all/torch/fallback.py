@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import logging
 import time
 from typing import Any
@@ -18,10 +17,11 @@ import torch
 
 from dl4all import config
 from dl4all.config import FallbackMode
-from dl4all.errors import FallbackError
+from dl4all.errors import DeviceError, FallbackError
 from dl4all.scheduler import capture
 from dl4all.torch import memory
 from dl4all.torch.devices import NAME, is_here
+from dl4all.torch.schemas import plan, tensors_in
 
 logger = logging.getLogger("dl4all")
 
@@ -54,47 +54,16 @@ def set_mode(new: FallbackMode | None) -> None:
     _mode = new
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """What of an op's schema matters to a fallback."""
-
-    view: bool
-    arguments: tuple[str, ...]
-    positional: int
-    written: tuple[str, ...]
-    """The operands that the op changes."""
-    returned: tuple[str | None, ...]
-    """For each result, the operand that it is; None for a new tensor."""
-    tensors: frozenset[str]
-    """Arguments that the schema calls tensors; Python numbers may come in their places."""
-
-
-HIDDEN_WRITES = {"aten::native_batch_norm": ("running_mean", "running_var")}
-"""Operands that an op changes although its schema does not say so."""
-
-
-@functools.cache
-def plan(op: Any) -> Plan:
-    """The plan of an overload."""
-    schema = op._schema
-    arguments = schema.arguments
-    aliases = {a.name: a.alias_info for a in arguments if a.alias_info is not None}
-    written = tuple(name for name, alias in aliases.items() if alias.is_write)
-    returned = []
-    for result in schema.returns:
-        alias = result.alias_info
-        source = None
-        if alias is not None and alias.is_write:
-            source = next(name for name, a in aliases.items() if a.before_set & alias.before_set)
-        returned.append(source)
-    return Plan(
-        view=any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns),
-        arguments=tuple(a.name for a in arguments),
-        positional=sum(not a.kwarg_only for a in arguments),
-        written=written + HIDDEN_WRITES.get(schema.name, ()),
-        returned=tuple(returned),
-        tensors=frozenset(a.name for a in arguments if "Tensor" in str(a.type) and "List" not in str(a.type)),
+HOST_OPERANDS = frozenset(
+    f"aten::{name}"
+    for name in (
+        "_copy_from", "_copy_from_and_resize", "_ctc_loss", "_ctc_loss.Tensor", "_foreach_copy_",
+        "_index_put_impl_", "_pack_padded_sequence", "_unsafe_index.Tensor", "copy_", "index.Tensor",
+        "index.Tensor_out", "index_put", "index_put.out", "index_put_",
+        "tensor_split.tensor_indices_or_sections",
     )
+)  # fmt: skip
+"""Ops that take tensors on the CPU, such as indices, beside tensors on the device."""
 
 
 def on_cpu(op: Any, *args: Any, **kwargs: Any) -> Any:
@@ -113,8 +82,10 @@ def because(reason: str, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
     Raises:
         FallbackError: fallbacks are errors.
+        DeviceError: operands are on several devices, or results are sparse or quantized.
     """
     name = str(op._schema.name) + (f".{op._overloadname}" if op._overloadname != "default" else "")
+    _check_devices(name, args, kwargs)
     policy = mode()
     if policy == "error":
         raise FallbackError(
@@ -123,7 +94,10 @@ def because(reason: str, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     if capture.active is not None:
         capture.active.refused(f"runs {name} on the CPU, as {reason}")
     start = time.perf_counter()
-    result = _compute(op, args, kwargs)
+    try:
+        result = _compute(op, args, kwargs)
+    except memory.NotNative as error:  # of a result that no tensor on the device can hold
+        raise DeviceError(f"[{name}] {error}; call .cpu() first") from None
     count = COUNTS[name]
     if not count.calls:
         count.reason = reason
@@ -134,10 +108,29 @@ def because(reason: str, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     return result
 
 
+def _check_devices(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """
+    Raises:
+        DeviceError: operands are on several devices, numbers without axes on the CPU aside.
+    """
+    if name in HOST_OPERANDS:
+        return
+    found = dict.fromkeys(
+        value.device
+        for value in tensors_in((*args, *kwargs.values()))
+        if value.dim() or value.device.type != "cpu"
+    )
+    if len(found) > 1:
+        raise DeviceError(
+            f"[{name}] expected all tensors to be on the same device, got {', '.join(map(str, found))}; "
+            "move them with .to(...)"
+        )
+
+
 def _compute(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     known = plan(op)
     bound = dict(zip(known.arguments, args, strict=False)) | kwargs
-    index = next((t.get_device() for t in _tensors(bound.values()) if is_here(t)), None)
+    index = next((t.get_device() for t in tensors_in(bound.values()) if is_here(t)), None)
     if index is None:
         device = bound.get("device")
         index = 0 if device is None or device.index is None else device.index
@@ -158,14 +151,7 @@ def _compute(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for name in known.tensors & given.keys():
         if isinstance(given[name], (bool, int, float, complex)):
             given[name] = torch.tensor(given[name])
-    positional = []
-    for name in known.arguments[: known.positional]:
-        if name not in given:
-            break
-        positional.append(given[name])
-    keywords = {
-        name: value for name, value in given.items() if name not in known.arguments[: len(positional)]
-    }
+    positional, keywords = known.call(given)
     result = op(*positional, **keywords)
     for name in known.written:
         if bound.get(name) is not None:
@@ -178,14 +164,6 @@ def _compute(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for one, source in zip(results, known.returned, strict=True)
     ]
     return moved[0] if len(moved) == 1 else tuple(moved)
-
-
-def _tensors(values: Any) -> Any:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
 
 
 def _write_back(target: Any, host: Any) -> None:

@@ -11,18 +11,19 @@ import torch
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.random.generator import Generator
-from dl4all.torch.devices import names
 
 STATE_BYTES = 16
 
 _of_device: dict[int, Generator] = {}
+_common_seed: int | None = None  # of all that come later; None means PyTorch's own
 
 
 def generator_of(index: int) -> Generator:
-    """The generator of ``dlall:index``, which starts from PyTorch's own seed."""
+    """The generator of ``dlall:index``, which starts from that of all devices, else from PyTorch's."""
     generator = _of_device.get(index)
     if generator is None:
-        generator = _of_device.setdefault(index, Generator(torch.initial_seed() % 2**64))
+        seed = torch.initial_seed() if _common_seed is None else _common_seed
+        generator = _of_device.setdefault(index, Generator(seed % 2**64))
     return generator
 
 
@@ -33,7 +34,7 @@ def chosen(generator: torch.Generator | None, index: int) -> Generator:
     """
     if generator is None:
         return generator_of(index)
-    seed = torch.empty((), dtype=torch.int64).random_(generator=generator)
+    seed = torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator)
     return Generator(int(seed.item()))
 
 
@@ -43,8 +44,10 @@ def manual_seed(seed: int, index: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Restart the generators of all devices."""
-    for index in range(len(names())):
+    """Restart the generators of all devices. No device is opened for it."""
+    global _common_seed
+    _common_seed = int(seed)
+    for index in tuple(_of_device):
         manual_seed(seed, index)
 
 

@@ -11,6 +11,8 @@ faults instead of computing with garbage.
 
 from __future__ import annotations
 
+import itertools
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +21,7 @@ import numpy as np
 import torch
 
 from dl4all.allocator.storage import Storage
+from dl4all.errors import DeviceError
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.memory.copy import copy_into, fresh_copy
 from dl4all.scheduler.device import Device
@@ -50,11 +53,17 @@ class NotNative(Exception):
     """dl4all cannot compute this call; the message says why."""
 
 
-class _Addresses:
-    """Where PyTorch believes the next storage to be: beyond what 64-bit processors can map."""
+PAGE = 1 << 20
+"""Bytes of a storage whose address takes no lock to choose."""
 
-    next = 1 << 56
-    step = 1 << 8
+_pages = itertools.count(1 << 56, PAGE)
+"""Where PyTorch believes the next storage of up to a page to be: beyond what 64-bit processors can map."""
+
+
+class _Ranges:
+    """The same of longer ones, above all pages that a process can come to use."""
+
+    next = 1 << 62
     lock = threading.Lock()
 
 
@@ -75,12 +84,15 @@ def torch_device(index: int) -> torch.device:
 
 def torch_storage(memory: Any, index: int, nbytes: int) -> Any:
     """PyTorch's storage of `nbytes` bytes over dl4all's; None only for no bytes."""
-    address = 0
-    if nbytes:
-        with _Addresses.lock:
-            address = _Addresses.next
-            _Addresses.next = address + (nbytes // _Addresses.step + 1) * _Addresses.step
-    storage: Any = _construct_storage(address, torch_device(index), nbytes)
+    if 0 < nbytes <= PAGE:
+        address = next(_pages)
+    elif nbytes:
+        with _Ranges.lock:
+            address = _Ranges.next
+            _Ranges.next = address + (nbytes // PAGE + 1) * PAGE
+    else:
+        address = 0
+    storage: Any = _construct_storage(address, _torch_devices.get(index) or torch_device(index), nbytes)
     storage.memory = memory
     return storage
 
@@ -119,8 +131,11 @@ def allocate(shape: Shape, dtype: torch.dtype, index: int, strides: Shape | None
     Raises:
         OutOfMemoryError
     """
-    strides = contiguous_strides(shape) if strides is None else strides
-    nbytes = extent(shape, strides) * dtype.itemsize
+    if strides is None:
+        strides, elements = contiguous_strides(shape), math.prod(shape)
+    else:
+        elements = extent(shape, strides)
+    nbytes = elements * dtype.itemsize
     return over(new_storage(nbytes, index), index, dtype, shape, strides)
 
 
@@ -160,21 +175,36 @@ def tensor(value: torch.Tensor) -> Tensor:
     dtype = NUMPY_DTYPES.get(value.dtype)
     if dtype is None:
         raise NotNative(f"there are no kernels for {value.dtype}")
+    if value.is_neg():
+        raise NotNative("an operand is a view with its sign changed")
     return _view(value, dtype)
 
 
 def carrier(value: torch.Tensor) -> Tensor:
     """As :func:`tensor`, of any dtype: elements that dl4all does not know look like integers of their size.
 
+    Elements of 16 bytes are pairs of integers, along one more axis.
+
     Raises:
-        NotNative: the tensor is elsewhere, or its elements are longer than 8 bytes.
+        NotNative: the tensor is elsewhere.
     """
-    size: int = value.dtype.itemsize
     dtype: np.dtype[Any] | None = NUMPY_DTYPES.get(value.dtype)
-    dtype = CARRIERS.get(size) if dtype is None else dtype
-    if dtype is None:
-        raise NotNative(f"elements of {value.dtype} are too long for a kernel")
-    return _view(value, dtype)
+    if dtype is not None:
+        return _view(value, dtype)
+    if value.dtype.itemsize in CARRIERS:
+        return _view(value, CARRIERS[value.dtype.itemsize])
+    return parts(value, CARRIERS[8])
+
+
+def parts(value: torch.Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """A tensor of complex numbers as one of their parts in memory, with one more axis of size 2.
+
+    Raises:
+        NotNative: the tensor is elsewhere.
+    """
+    own = _view(value, dtype)
+    strides = (*(2 * stride for stride in own.strides), 1)
+    return Tensor(own.storage, (*own.shape, 2), dtype, own.device, strides, 2 * own.offset)
 
 
 def _view(value: torch.Tensor, dtype: np.dtype[Any]) -> Tensor:
@@ -186,8 +216,6 @@ def _view(value: torch.Tensor, dtype: np.dtype[Any]) -> Tensor:
         if value.device.type != NAME:
             raise NotNative(f"an operand is on {value.device}")
         memory = memory_of(value.untyped_storage())
-    if value.is_neg():
-        raise NotNative("an operand is a view with its sign changed")
     device = device_at(value.get_device())
     return Tensor(memory, tuple(value.shape), dtype, device, value.stride(), int(value.storage_offset()))
 
@@ -216,8 +244,11 @@ def deliver(result: TensorBase, out: torch.Tensor) -> torch.Tensor:
 
     Raises:
         RuntimeError: its dtype cannot hold the result.
+        DeviceError: it is on another device.
     """
     dtype = TORCH_DTYPES[result.dtype]
+    if result.device is not device_of(out):
+        raise DeviceError(f"[out=] expected a tensor on {result.device}, got {out.device}; move it first")
     if not torch.can_cast(dtype, out.dtype):
         raise RuntimeError(f"result type {dtype} can't be cast to the desired output type {out.dtype}")
     if tuple(out.shape) != result.shape:
@@ -265,7 +296,12 @@ def upload(host: torch.Tensor, index: int) -> torch.Tensor:
     host = host.detach().resolve_conj().resolve_neg()
     if not is_dense(host.shape, host.stride()):
         host = host.contiguous()
-    data = host.as_strided((host.numel(),), (1,)).view(torch.uint8).numpy()
+    pinned = getattr(host.untyped_storage(), "pinned", None)
+    if pinned is None:
+        data = host.as_strided((host.numel(),), (1,)).view(torch.uint8).numpy()
+    else:
+        start = host.storage_offset() * host.dtype.itemsize
+        data = pinned[start : start + host.nbytes]
     own = from_host(Tensor, data, device_at(index), copy=True)
     storage = torch_storage(own.storage, index, host.nbytes)
     return over(storage, index, host.dtype, tuple(host.shape), host.stride())
@@ -274,6 +310,10 @@ def upload(host: torch.Tensor, index: int) -> torch.Tensor:
 def write(target: torch.Tensor, host: torch.Tensor) -> None:
     """Copy a tensor on the CPU, broadcast and converted, into one on the device."""
     host = host.detach()
+    if target.is_conj():
+        host = host.conj()
+    if target.is_neg():
+        host = -host
     if host.dtype != target.dtype:
         host = host.to(target.dtype)
     copy_into(carrier(target), carrier(upload(host, target.get_device())))

@@ -8,6 +8,7 @@ wrong.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +19,8 @@ from dl4all.errors import ArgumentError, DTypeError, FallbackError, ShapeError
 from dl4all.ops.core.op import Op, primitives
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import copy_into, fresh_copy
-from dl4all.torch import fallback, memory
+from dl4all.torch import bfloat16, fallback, memory
+from dl4all.torch.launch_plans import planned
 from dl4all.torch.layout import computed_layout
 from dl4all.torch.memory import NotNative, deliver, tensor, wrap
 from dl4all.torch.promotion import promoted_operands
@@ -66,15 +68,21 @@ def hidden_from_dynamo(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
-def native(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def native(*names: str, plans: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a function of PyTorch tensors as the kernel of these overloads.
 
     It raises :class:`NotNative`, before it changes anything, for what the CPU is to compute.
+
+    Args:
+        names: of the overloads.
+        plans: whether its launches are kept for calls like earlier ones, see
+            :func:`dl4all.torch.launch_plans.planned`.
     """
 
     def declare_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
-            register(name, _with_fallback(name, function))
+            kernel = _with_fallback(name, function)
+            register(name, planned(name, kernel) if plans else kernel)
         return function
 
     return declare_kernel
@@ -94,7 +102,10 @@ def _with_fallback(name: str, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
-    """Compute on the CPU what dl4all refused."""
+    """Compute on the CPU what dl4all refused; with bfloat16, as float32 on the device if that goes."""
+    if bfloat16.is_meant(args, kwargs):
+        with contextlib.suppress(NotNative):
+            return bfloat16.compute(op, args, kwargs)
     try:
         return fallback.because(str(error), op, args, kwargs)
     except FallbackError as forbidden:
@@ -115,7 +126,7 @@ def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False)
     op = overload(name)
     functional = _pointwise(op, function) if pointwise else _functional(op, function)
     convert = promoted_operands if pointwise else _convert
-    register(name, functional)
+    register(name, planned(name, functional))
     for other in _siblings(op):
         overloaded = f"{other._opname}" + (
             "" if other._overloadname == "default" else f".{other._overloadname}"
@@ -126,7 +137,7 @@ def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False)
         if written[0].kwarg_only:
             register(overloaded, _out_form(other, function, tuple(a.name for a in written), convert))
         else:
-            register(overloaded, _in_place_form(other, function, convert))
+            register(overloaded, planned(overloaded, _in_place_form(other, function, convert)))
 
 
 def _siblings(op: Any) -> Iterator[Any]:

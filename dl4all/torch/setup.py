@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils import backend_registration
 
-from dl4all.torch import fallback
-from dl4all.torch.device_module import DeviceModule
+from dl4all.torch import autocast, device_module, distributed, fallback, patches, versions
 from dl4all.torch.devices import NAME
 from dl4all.torch.registration import hidden_from_dynamo
 
@@ -14,7 +13,16 @@ _LIBRARY = torch.library.Library("_", "IMPL")
 
 
 def setup() -> None:
-    """Register everything, once for each process."""
-    backend_registration._setup_privateuseone_for_python_backend(NAME, DeviceModule())
+    """Register everything, once for each process.
+
+    Raises:
+        BackendMissingError: this version of PyTorch lacks something that is needed.
+    """
+    versions.check()
+    backend_registration._setup_privateuseone_for_python_backend(NAME, device_module)
     _LIBRARY.fallback(hidden_from_dynamo(fallback.on_cpu), "PrivateUse1")
     import dl4all.torch.aten  # noqa: F401 - registers the kernels
+
+    patches.patch()
+    autocast.register()
+    distributed.register()

@@ -88,7 +88,7 @@ def scaled_dot_product_attention(
         raise ShapeError(
             f"[{name}] a key of shape {key.shape} does not fit query {query.shape} and value {value.shape}"
         )
-    mask = None if attn_mask is None else _additive_mask(name, query, attn_mask, (*lead, queries, keys))
+    mask = None if attn_mask is None else additive_mask(name, query, attn_mask, (*lead, queries, keys))
     factor = 1 / math.sqrt(max(features, 1)) if scale is None else real(name, "scale", scale)
     q, k, v = [
         reshape(expand(t, (*lead, *t.shape[-2:])), math.prod(lead), *t.shape[-2:])
@@ -97,14 +97,14 @@ def scaled_dot_product_attention(
     if dropout_p or tape.wants_gradient(mask):
         output = _materialized(q, k, v, mask, lead, dropout_p, is_causal, factor)
     else:
-        flat_mask, repeats = (None, 1) if mask is None else _flatten_mask(mask, lead)
+        flat_mask, repeats = (None, 1) if mask is None else flatten_mask(mask, lead)
         options = {"scale": factor, "causal": bool(is_causal), "repeats": repeats}
         output = _flash(q, k, v, flat_mask, options)
     result: T = reshape(output, *lead, queries, columns)
     return result
 
 
-def _additive_mask(name: str, like: Any, mask: Any, shape: Shape) -> Any:
+def additive_mask(name: str, like: Any, mask: Any, shape: Shape) -> Any:
     """A mask as numbers to add to the scores.
 
     Raises:
@@ -124,7 +124,7 @@ def _additive_mask(name: str, like: Any, mask: Any, shape: Shape) -> Any:
     return mask
 
 
-def _flatten_mask(mask: Any, lead: Shape) -> tuple[Any, int]:
+def flatten_mask(mask: Any, lead: Shape) -> tuple[Any, int]:
     """A mask with one axis in place of the leading ones, and how many neighbouring batches share an entry."""
     shape = (1,) * (len(lead) + 2 - len(mask.shape)) + mask.shape
     mask_lead, matrix = shape[:-2], shape[-2:]

@@ -20,6 +20,8 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.scopes import Setting, assigned
 from dl4all.runtime.spirv import Shader
+from dl4all.scheduler import launch_log
+from dl4all.scheduler.counters import forget_plans
 from dl4all.scheduler.device import Device
 
 ALGORITHMS = (
@@ -93,6 +95,8 @@ def cheapest(info: DeviceInfo, problem: Problem, direction: Direction) -> Algori
 
 def choose(device: Device, problem: Problem, direction: Direction) -> Algorithm:
     """The algorithm to use: the one of :func:`forced` where it fits, what was tuned, or the cheapest."""
+    if _forced or _one_kernel.value:
+        launch_log.refuse()
     if _forced and _forced[-1].supports(device.info, problem, direction):
         return _forced[-1]
     if _one_kernel.value and device.info.type != "software":  # there it would compute for much longer
@@ -106,6 +110,7 @@ def choose(device: Device, problem: Problem, direction: Direction) -> Algorithm:
 def forced(name: str) -> Iterator[None]:
     """Within, use this algorithm for all convolutions that it supports."""
     _forced.append(BY_NAME[name])
+    forget_plans()
     try:
         yield
     finally:

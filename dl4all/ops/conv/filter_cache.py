@@ -7,6 +7,7 @@ memory of its source lives and is not changed, and until memory runs out.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable
@@ -14,7 +15,7 @@ from collections.abc import Callable, Hashable
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.scheduler import capture
+from dl4all.scheduler import capture, launch_log
 
 MIN_USES = 3
 """How often a tensor is derived from unchanged filters until it is kept. A step of training may convolve
@@ -53,12 +54,29 @@ class DerivedCache:
             entry.tensors.clear()
         cached = None if storage.shown else entry.tensors.get(key)
         if cached is not None:
+            launch_log.refuse()
             return cached
         tensor = derive()
         entry.uses[key] += 1
         if entry.uses[key] >= self.min_uses and not storage.shown:
             entry.tensors[key] = tensor
+            launch_log.refuse()
+        elif launch_log.active is not None:
+            launch_log.active.guard(storage, functools.partial(self._derives_again, key))
         return tensor
+
+    def _derives_again(self, key: Hashable, storage: Storage) -> bool:
+        """Count one more use; False, and it is not counted, where a tensor is kept or is to be kept now."""
+        entry = self._entries.get(storage)
+        if entry is None or entry.version != storage.version:
+            if self.min_uses <= 1:
+                return False
+            entry = self._entries[storage] = _Entry(storage.version)
+        full = len(entry.uses) >= MOST_KEYS and key not in entry.uses
+        if full or (not storage.shown and entry.uses[key] + 1 >= self.min_uses):
+            return False
+        entry.uses[key] += 1
+        return True
 
     def clear(self) -> None:
         """Free all tensors, and keep new ones only after four times as many uses."""

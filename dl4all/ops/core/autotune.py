@@ -36,7 +36,7 @@ from dl4all.runtime import device_records, file_cache, fork
 from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.profiler import recorder
-from dl4all.scheduler import capture
+from dl4all.scheduler import capture, launch_log
 from dl4all.scheduler.device import Device
 
 Q = TypeVar("Q")  # a problem
@@ -184,7 +184,9 @@ def _decide(space: Space[Q, C], device: Device, problem: Q, key: Key) -> C:
             if state.mode == "lazy" and state.seconds > 0:
                 name, final = _tune_lazily(space, device, problem, state)
         candidate = space.candidates[space.usual(device, key) if name is None else name]
-        if final:
+        if not final:
+            launch_log.refuse()
+        else:
             state.chosen[space.name, key] = candidate
             state.unknown.pop((space.name, key), None)
         return candidate
@@ -198,6 +200,7 @@ def tuning(device: Device, seconds: float = TUNING_SECONDS) -> Iterator[None]:
         before = state.mode, state.seconds
         state.mode, state.seconds = "lazy", seconds
         state.chosen.clear()  # what the rule chose is looked at again
+        device.forget_plans()
     try:
         yield
     finally:
@@ -246,6 +249,7 @@ def tune(space: Space[Q, C], device: Device, problem: Q, seconds: float) -> Outc
             device_records.write(device_records.file(_folder(device, space.name), words), words, content)
             if state.mode != "off":
                 state.chosen[space.name, key] = space.candidates[outcome.chosen]
+                device.forget_plans()
         return outcome
 
 
@@ -373,6 +377,7 @@ def forget(device: Device, name: str) -> int:
     count = len(list(folder.glob("*.json")))
     shutil.rmtree(folder, ignore_errors=True)
     device.tables.pop("tuning", None)
+    device.forget_plans()
     return count
 
 

@@ -11,8 +11,10 @@ Where somebody follows each step (a capture, a profile, ``vmap``), no plan is us
 
 from __future__ import annotations
 
+import itertools
+import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +24,7 @@ from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import active_levels
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.protocols import Dispatch, Grid
-from dl4all.scheduler import capture
+from dl4all.scheduler import capture, launch_log
 from dl4all.scheduler.device import Device
 
 
@@ -37,7 +39,12 @@ class Call(NamedTuple):
 
 def call_of(op: Any, operands: Sequence[Any]) -> Call | None:
     """What a plan is looked up by; None for calls that no plan serves."""
-    if capture.active is not None or recorder.active is not None or active_levels:
+    if (
+        capture.active is not None
+        or recorder.active is not None
+        or active_levels
+        or launch_log.active is not None  # all that an op within another one launches is noted
+    ):
         return None
     key: list[Any] = [op]
     storages: list[Storage] = []
@@ -115,3 +122,204 @@ class ElementwisePlan:
         bound.append(out)
         device.launch_again(self._program, self._groups, push, self._seconds, bound)
         return True
+
+
+class Step(NamedTuple):
+    """One launch of a plan. Storages are named by their places: the operands' come first."""
+
+    allocations: tuple[tuple[int, int, str], ...]  # before it: place, bytes and tag
+    command: Dispatch
+    binds: tuple[int, ...]
+    last_used: tuple[int, ...]  # memory that no later launch uses
+
+
+class Launches:
+    """Launches that are run again, with memory of their own and for the storages of other operands."""
+
+    __slots__ = ("_blank", "_guards", "_single", "_steps", "_written")
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        guards: Sequence[tuple[int, Callable[[Storage], bool]]],
+        written: Sequence[int],
+    ) -> None:
+        """
+        Args:
+            steps: what is launched.
+            guards: places of operands, and what must hold for their storages.
+            written: places of the operands that are changed.
+        """
+        self._blank: list[Any] = [None] * sum(len(step.allocations) for step in steps)
+        # Tuples of what each launch needs, as they are gone through in each call.
+        self._steps = tuple((s.allocations, *s.command, s.binds, s.last_used) for s in steps)
+        self._guards = tuple(guards)
+        self._written = tuple(written)
+        # Most ops launch once, into one new storage.
+        is_single = len(steps) == 1 and len(steps[0].allocations) == 1 and not guards and not written
+        self._single = self._steps[0] if is_single else None
+
+    def run(self, device: Device, storages: Sequence[Storage]) -> list[Any] | None:
+        """All storages, by their places; None, before anything ran, where the launches do not hold."""
+        if self._single is not None:
+            ((_, nbytes, tag),), program, _, groups, push, seconds, binds, _ = self._single
+            memory: list[Any] = [*storages, device.allocate(nbytes, tag)]
+            device.launch_again(program, groups, push, seconds, [memory[place] for place in binds])
+            return memory
+        for place, holds in self._guards:
+            if not holds(storages[place]):
+                return None
+        allocate, launch = device.allocate, device.launch_again
+        memory = [*storages, *self._blank]
+        for allocations, program, _, groups, push, seconds, binds, last_used in self._steps:
+            for place, nbytes, tag in allocations:
+                memory[place] = allocate(nbytes, tag)
+            launch(program, groups, push, seconds, [memory[place] for place in binds])
+            for place in last_used:
+                memory[place] = None
+        for place in self._written:
+            memory[place].version += 1
+        return memory
+
+
+def launches_of(
+    log: launch_log.LaunchLog, storages: Sequence[Storage], results: Sequence[Storage]
+) -> tuple[Launches, list[int]] | None:
+    """What was logged, and the places of the results; None if launches alone do not repeat it.
+
+    Args:
+        log: of a call.
+        storages: of its operands.
+        results: storages that it made.
+    """
+    if log.refused:
+        return None
+    count = len(storages)
+    places = {id(storage): place for place, storage in reversed(list(enumerate(storages)))}
+    numbers = itertools.count(count)
+    waiting: list[tuple[int, int, str]] = []
+    steps: list[Step] = []
+    written: dict[int, None] = {}
+    for event in log.events:
+        if isinstance(event, launch_log.Allocated):
+            place = places[id(event.storage)] = next(numbers)
+            waiting.append((place, event.storage.nbytes, event.tag))
+            continue
+        if not all(id(storage) in places for storage in event.storages):
+            return None  # memory that somebody keeps
+        binds = tuple(places[id(storage)] for storage in event.storages)
+        steps.append(Step(tuple(waiting), event.command._replace(spans=()), binds, ()))
+        waiting = []
+        writes = event.command.program.writes
+        written.update((p, None) for p, writing in zip(binds, writes, strict=True) if writing and p < count)
+    made = [places.get(id(storage), -1) for storage in results]
+    guards = [(places.get(id(guard.storage), count), guard.holds) for guard in log.guards]
+    if not steps or any(p < count for p in made) or any(p >= count for p, _ in guards):
+        return None
+    steps[-1] = steps[-1]._replace(allocations=(*steps[-1].allocations, *waiting))  # of no elements
+    used = {*made, *range(count)}
+    for number, step in reversed(list(enumerate(steps))):
+        steps[number] = step._replace(last_used=tuple({*step.binds} - used))
+        used.update(step.binds)
+    return Launches(steps, guards, tuple(written)), made
+
+
+class Plan:
+    """All launches of a call with these arguments."""
+
+    __slots__ = ("_dtype", "_launches", "_offset", "_place", "_shape", "_strides")
+
+    def __init__(self, launches: Launches, result: TensorBase, place: int) -> None:
+        self._launches = launches
+        self._place = place  # of the result's storage
+        self._shape, self._strides, self._offset = result.shape, result.strides, result.offset
+        self._dtype = result.dtype
+
+    def run(self, call: Call) -> Any:
+        """The result for other operands like those of the plan; None, before anything ran, if it is void."""
+        first = call.first
+        memory = self._launches.run(first.device, call.storages)
+        if memory is None:
+            return None
+        return first.result_class(
+            memory[self._place], self._shape, self._dtype, first.device, self._strides, self._offset
+        )
+
+
+REFUSED = object()
+"""In the place of a plan: calls like it cannot have one."""
+
+
+def compute(call: Call, names: Iterable[str], arguments: dict[str, Any], run: Callable[[], Any]) -> Any:
+    """The result of a call: by its plan, or by `run`, of which a plan is made at the second such call."""
+    key = _full_key(call, [arguments[name] for name in names])
+    device = call.first.device
+    plan = None if key is None else device.plan(key)
+    if isinstance(plan, Plan):
+        result = plan.run(call)
+        if result is not None:
+            return result
+    elif plan is None and key is not None and device.recurs(key):
+        return _logged(call, key, run)
+    return run()
+
+
+def _full_key(call: Call, values: Sequence[Any]) -> tuple[Any, ...] | None:
+    """The key with the values of all arguments, and which operands share memory; None without a plan."""
+    if call.numbers and any(number is not None for number in call.numbers):
+        return None
+    try:
+        key = (*call.key, *map(frozen, values))
+    except TypeError:
+        return None
+    shared = sharing(call.storages)
+    return (*key, *shared) if shared else key
+
+
+def sharing(storages: Sequence[Storage]) -> tuple[int, ...]:
+    """For each storage the place of the first one that is the same; () if all differ."""
+    count = len(storages)
+    if count < 2 or (storages[0] is not storages[1] if count == 2 else len(set(map(id, storages))) == count):
+        return ()
+    return tuple(next(place for place, other in enumerate(storages) if other is one) for one in storages)
+
+
+def frozen(value: Any) -> Any:
+    """An argument as a part of a key: what is equal, but of another type or sign, is told apart.
+
+    Raises:
+        TypeError: it may change, or nothing is known of it.
+    """
+    kind = type(value)
+    if value is None or kind is str:
+        return value
+    if kind is int or kind is bool:
+        return kind, value
+    if kind is float:
+        return kind, value, math.copysign(1.0, value)
+    if kind is tuple or kind is list:
+        return (kind, *map(frozen, value))
+    raise TypeError(kind)
+
+
+def logged(device: Device, run: Callable[[], Any]) -> tuple[Any, launch_log.LaunchLog | None]:
+    """The result of `run` and what it had a device do; None for that if another thread began a log."""
+    log = launch_log.LaunchLog(device)
+    try:
+        launch_log.active = log
+        result = run()
+        complete = launch_log.active is log
+    finally:
+        if launch_log.active is log:
+            launch_log.active = None
+    return result, log if complete else None
+
+
+def _logged(call: Call, key: Any, run: Callable[[], Any]) -> Any:
+    """The result of `run`, and a plan made of what it launches."""
+    device = call.first.device
+    result, log = logged(device, run)
+    if log is not None:
+        found = launches_of(log, call.storages, [result.storage])
+        device.keep_plan(key, REFUSED if found is None else Plan(found[0], result, found[1][0]))
+    return result

@@ -18,7 +18,7 @@ from typing import Any, Generic, ParamSpec
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, PipelineError, TooLargeError
-from dl4all.ops.core import tape
+from dl4all.ops.core import launch_plan, tape
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
 from dl4all.ops.core.host_work import body_call, host_work
 from dl4all.ops.core.launch import NoKernel
@@ -262,6 +262,13 @@ class Op(Generic[P]):
 
     def compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
         """The result, without a history."""
+        call = launch_plan.call_of(self, operands)
+        if call is None:
+            return self._compute(operands, arguments)
+        run = functools.partial(self._compute, operands, arguments)
+        return launch_plan.compute(call, self.arguments, arguments, run)
+
+    def _compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
         first = self.check_operands(operands)
         shape, dtype = self.infer(*operands, **arguments)
         kernel, device = self.kernel, first.device

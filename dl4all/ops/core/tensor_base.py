@@ -42,6 +42,7 @@ COMPUTED_ELEMENTS = 2**31
 """What cannot fold the repeated elements of a view computes with fewer: kernels count in 32 bits."""
 
 
+@functools.lru_cache(maxsize=4096)
 def contiguous_strides(shape: Shape) -> Shape:
     """The strides of a row-major array, in elements.
 
@@ -52,7 +53,7 @@ def contiguous_strides(shape: Shape) -> Shape:
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= size
+        step *= int(size)  # the result is shared: no NumPy number may come into it
     return tuple(reversed(strides))
 
 
@@ -92,6 +93,8 @@ class TensorBase:
     def is_contiguous(self) -> bool:
         """Whether elements lie in row-major order without gaps; strides of axes of size 1 do not matter."""
         expected = contiguous_strides(self.shape)
+        if self.strides == expected:
+            return True
         return 0 in self.shape or all(
             size == 1 or stride == contiguous
             for size, stride, contiguous in zip(self.shape, self.strides, expected, strict=True)

@@ -296,7 +296,7 @@ class Elementwise(Op[P]):
             plan: ElementwisePlan | None = device.plan(key)
             if plan is not None:
                 out = first.result_class(
-                    device.pool.storage(plan.nbytes, self.name), plan.shape, plan.dtype, device, plan.strides
+                    device.allocate(plan.nbytes, self.name), plan.shape, plan.dtype, device, plan.strides
                 )
                 if plan.launch(device, storages, out.storage, numbers):
                     return out
@@ -361,9 +361,7 @@ class Elementwise(Op[P]):
         plan = launch_elementwise(variants, out, converted, [arguments[name] for name in self.arguments])
         if plan is None or call is None or any(c is not o for c, o in zip(converted, operands, strict=True)):
             return
-        if not (
-            call.numbers and ELEMENT_TYPES[dtype.name].packed
-        ):  # whether those fit is looked at each time
+        if not (call.numbers and ELEMENT_TYPES[dtype.name].packed):  # does each fit? infer looks
             out.device.keep_plan(call.key, plan)
 
 

@@ -17,7 +17,14 @@ from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.indexing.device_indices import group_plan, sorted_pairs
 from dl4all.ops.indexing.indices import Indices, out_of_range
-from dl4all.ops.memory.copy import MAX_WORD_BYTES, MOVABLE_DTYPES, copy_into, word_shaders
+from dl4all.ops.memory.copy import (
+    MAX_WORD_BYTES,
+    MOVABLE_DTYPES,
+    SHORT_DTYPES,
+    as_words,
+    copy_into,
+    word_shaders,
+)
 from dl4all.ops.memory.views import contiguous, expand, reshape
 
 T = TypeVar("T", bound=TensorBase)
@@ -26,24 +33,38 @@ WORKGROUP = 128
 MAX_SEQUENTIAL_TERMS = 1024
 """Terms of a sum that one invocation adds up; a longer sum is one of partial sums."""
 
-VALUES = {1: "float", 4: "vec4"}
+VALUES = {
+    ("float32", 1): "float",
+    ("float32", 4): "vec4",
+    ("int32", 1): "int",
+    ("int32", 4): "ivec4",
+    ("int64", 1): "uvec2",
+}
+"""What an invocation adds up, by dtype and the number of elements."""
 TAKE_ROWS = {
     **word_shaders("indexing/take_rows.comp"),
     MAX_WORD_BYTES: shader("indexing/take_rows.comp", WORD="uvec4"),
 }
 TAKE_ROWS_BACKWARD = {
-    (width, heads): shader("indexing/take_rows_backward.comp", VALUE=value, HEADS=int(heads))
-    for width, value in VALUES.items()
+    (dtype, width, heads): shader(
+        "indexing/take_rows_backward.comp", VALUE=value, INT64=int(dtype == "int64"), HEADS=int(heads)
+    )
+    for (dtype, width), value in VALUES.items()
     for heads in (False, True)
 }
-"""By the elements that an invocation adds at once, and whether sums are cut into chunks."""
+"""By dtype, the elements that an invocation adds at once, and whether sums are cut into chunks."""
 TAKE_ROWS_HEADS = {
-    width: shader("indexing/take_rows_heads.comp", VALUE=value) for width, value in VALUES.items()
+    (dtype, width): shader("indexing/take_rows_heads.comp", VALUE=value, INT64=int(dtype == "int64"))
+    for (dtype, width), value in VALUES.items()
 }
 PUT_ROWS = word_shaders("indexing/put_rows.comp")
 
 # Launched for indices that stay on the device alone.
-SHARED.extend((*TAKE_ROWS_HEADS.values(), *(TAKE_ROWS_BACKWARD[width, True] for width in VALUES)))
+SHARED.extend(
+    (*TAKE_ROWS_HEADS.values(), *(TAKE_ROWS_BACKWARD[dtype, width, True] for dtype, width in VALUES))
+)
+
+SUMMED_DTYPES = ("float32", "int64", "int32", *SHORT_DTYPES)
 
 
 def _check_three_axes(name: str, shape: Shape) -> Shape:
@@ -61,6 +82,10 @@ def _vector_width(inner: int, x: TensorBase, width: int) -> int:
     return 1 if inner % width or x.offset % width else width
 
 
+def _summed_width(x: TensorBase) -> int:
+    return 1 if x.dtype.itemsize > 4 else _vector_width(x.shape[2], x, 4)
+
+
 # Gather
 
 
@@ -72,6 +97,9 @@ def _infer_take_rows(input: TensorBase, index: Any) -> Result:
 
 
 def _run_take_rows(out: TensorBase, input: TensorBase, index: Any) -> None:
+    if out.dtype.itemsize < 4:
+        as_words(_run_take_rows, out, [input], index)
+        return
     x, indices = contiguous(input), Indices.of(index).on(input)
     _, size, inner = x.shape
     width = _vector_width(inner, x, MAX_WORD_BYTES // out.dtype.itemsize)
@@ -83,7 +111,9 @@ def _run_take_rows(out: TensorBase, input: TensorBase, index: Any) -> None:
 @export()
 @op(
     infer=_infer_take_rows,
-    kernel=Kernel(_run_take_rows, (TAKE_ROWS[4], TAKE_ROWS[MAX_WORD_BYTES]), MOVABLE_DTYPES),
+    kernel=Kernel(
+        _run_take_rows, (TAKE_ROWS[4], TAKE_ROWS[MAX_WORD_BYTES]), (*MOVABLE_DTYPES, *SHORT_DTYPES)
+    ),
     examples=(
         example((3, 7, 5), index=(0, 6, 2, 2, -1, 3)),
         example((1, 5, 1), index=(4,)),
@@ -150,6 +180,9 @@ def _infer_take_rows_backward(input: TensorBase, index: Any, size: int) -> Resul
 
 
 def _run_take_rows_backward(out: TensorBase, input: TensorBase, index: Any, size: int) -> None:
+    if out.dtype.itemsize < 4:
+        as_words(_run_take_rows_backward, out, [input], index, size)
+        return
     x, indices = contiguous(input), Indices.of(index)
     on_device = indices.stays_on(x)
     if on_device is not None:
@@ -168,10 +201,10 @@ def _run_take_rows_backward(out: TensorBase, input: TensorBase, index: Any, size
         return
     plan_words = np.concatenate((starts + np.int32(size + 1), order)).astype(np.int32)
     plan = from_host(type(input).result_class, plan_words, input.device, copy=False)
-    width = _vector_width(x.shape[2], x, 4)
+    dtype, width = x.dtype.name, _summed_width(x)
     words = out.numel() // width
     push = pack(words, x.offset // width, size, x.shape[1], x.shape[2] // width)
-    run(TAKE_ROWS_BACKWARD[width, False], strided_grid(words, WORKGROUP), push, x, plan, out)
+    run(TAKE_ROWS_BACKWARD[dtype, width, False], strided_grid(words, WORKGROUP), push, x, plan, out)
 
 
 def _add_rows_on_device(out: TensorBase, x: TensorBase, indices: TensorBase, size: int) -> None:
@@ -179,26 +212,30 @@ def _add_rows_on_device(out: TensorBase, x: TensorBase, indices: TensorBase, siz
     outer, count, inner = x.shape
     pairs = sorted_pairs(indices)
     plan = group_plan(pairs, size)
-    width = _vector_width(inner, x, 4)
+    dtype, width = x.dtype.name, _summed_width(x)
     words = out.numel() // width
     push = pack(words, x.offset // width, size, count, inner // width)
     grid = strided_grid(words, WORKGROUP)
     if count <= MAX_SEQUENTIAL_TERMS:
-        run(TAKE_ROWS_BACKWARD[width, False], grid, push, x, plan, out)
+        run(TAKE_ROWS_BACKWARD[dtype, width, False], grid, push, x, plan, out)
         return
     chunk = MAX_SEQUENTIAL_TERMS
     chunks = -(-count // chunk)
     heads: TensorBase = empty(type(out).result_class, (outer, chunks, inner), out.dtype, out.device)
     head_words = heads.numel() // width
     head_push = pack(head_words, x.offset // width, chunk, count, inner // width, chunks)
-    run(TAKE_ROWS_HEADS[width], strided_grid(head_words, WORKGROUP), head_push, x, pairs, heads)
-    run(TAKE_ROWS_BACKWARD[width, True], grid, push + pack(chunk, chunks), x, plan, heads, out)
+    run(TAKE_ROWS_HEADS[dtype, width], strided_grid(head_words, WORKGROUP), head_push, x, pairs, heads)
+    run(TAKE_ROWS_BACKWARD[dtype, width, True], grid, push + pack(chunk, chunks), x, plan, heads, out)
 
 
 @export()
 @op(
     infer=_infer_take_rows_backward,
-    kernel=Kernel(_run_take_rows_backward, tuple(TAKE_ROWS_BACKWARD[width, False] for width in VALUES)),
+    kernel=Kernel(
+        _run_take_rows_backward,
+        tuple(TAKE_ROWS_BACKWARD[dtype, width, False] for dtype, width in VALUES),
+        SUMMED_DTYPES,
+    ),
     examples=(
         example((3, 6, 5), index=(0, 6, 2, 2, -1, 2), size=7),
         example((1, 7, 1), index=(4, 4, 4, 4, 4, 4, 4), size=5),
@@ -261,6 +298,9 @@ def _infer_put_rows(input: TensorBase, source: TensorBase, index: Any) -> Result
 
 
 def _run_put_rows(out: TensorBase, input: TensorBase, source: TensorBase, index: Any) -> None:
+    if out.dtype.itemsize < 4:
+        as_words(_run_put_rows, out, [input, source], index)
+        return
     copy_into(out, input)
     write_rows(out, source, Indices.of(index).last_occurrences(input.shape[0]))
 
@@ -280,7 +320,7 @@ def write_rows(target: TensorBase, source: TensorBase, indices: Indices) -> None
 @export()
 @op(
     infer=_infer_put_rows,
-    kernel=Kernel(_run_put_rows, (PUT_ROWS[4],), MOVABLE_DTYPES),
+    kernel=Kernel(_run_put_rows, (PUT_ROWS[4],), (*MOVABLE_DTYPES, *SHORT_DTYPES)),
     examples=(
         example((7, 5), (3, 5), index=(6, 0, 3)),
         example((5, 3), (4, 3), index=(1, 4, 1, -1)),

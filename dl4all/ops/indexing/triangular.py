@@ -13,7 +13,7 @@ from dl4all.ops.core.launch import pack, run, strided_grid
 from dl4all.ops.core.limits import check_shape, integer
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides
-from dl4all.ops.memory.copy import MOVABLE_DTYPES, word_shaders
+from dl4all.ops.memory.copy import MOVABLE_DTYPES, SHORT_DTYPES, as_words, word_shaders
 from dl4all.ops.memory.views import contiguous, put_region
 from dl4all.ops.memory.views import diagonal as diagonal_view
 
@@ -40,6 +40,9 @@ def _nearest(diagonal: int, shape: Shape) -> int:
 
 def _run_triangle(upper: bool) -> Any:
     def launch(out: TensorBase, input: TensorBase, diagonal: int) -> None:
+        if out.dtype.itemsize < 4:
+            as_words(launch, out, [input], diagonal)
+            return
         x = contiguous(input)
         rows, columns = x.shape[-2:]
         push = pack(x.numel(), x.offset, rows, columns, _nearest(diagonal, x.shape))
@@ -57,7 +60,7 @@ EXAMPLES = (
 @export("dl", "Tensor", "Tensor_")
 @op(
     infer=_infer_triangle("tril"),
-    kernel=Kernel(_run_triangle(False), (TRIANGLE[False][4],), MOVABLE_DTYPES),
+    kernel=Kernel(_run_triangle(False), (TRIANGLE[False][4],), (*MOVABLE_DTYPES, *SHORT_DTYPES)),
     examples=EXAMPLES,
 )
 def tril(input: Array, diagonal: int = 0) -> Array:
@@ -87,7 +90,7 @@ tril.defgrad(lambda g, diagonal: tril(g, diagonal))
 @export("dl", "Tensor", "Tensor_")
 @op(
     infer=_infer_triangle("triu"),
-    kernel=Kernel(_run_triangle(True), (TRIANGLE[True][4],), MOVABLE_DTYPES),
+    kernel=Kernel(_run_triangle(True), (TRIANGLE[True][4],), (*MOVABLE_DTYPES, *SHORT_DTYPES)),
     examples=EXAMPLES,
 )
 def triu(input: Array, diagonal: int = 0) -> Array:

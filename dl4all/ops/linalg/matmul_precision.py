@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from dl4all.errors import ArgumentError
+from dl4all.scheduler.counters import forget_plans
 
 Precision = Literal["highest", "high", "medium"]
 
@@ -36,6 +37,7 @@ def set_float32_matmul_precision(precision: Precision) -> None:
     for known in get_args(Precision):
         if precision == known:
             _current = known
+            forget_plans()
             return
     raise ArgumentError(
         f"[set_float32_matmul_precision] expected 'highest', 'high' or 'medium', got {precision!r}"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core import float16
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.expression import Expression, parse
+from dl4all.ops.core.launch import NoKernel, ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
-from dl4all.ops.core.tensor_base import DTYPES, Array, TensorBase, from_host
+from dl4all.ops.core.tensor_base import DTYPES, Array, TensorBase
 from dl4all.ops.elementwise.kernels import (
     ELEMENT_TYPES,
     GLSL_INT64,
@@ -18,7 +21,8 @@ from dl4all.ops.elementwise.kernels import (
     launch_elementwise,
 )
 from dl4all.ops.memory.views import contiguous
-from dl4all.scheduler import fallback
+
+WORKGROUP = 128
 
 # The result for floats out of int32's range, and for nan, is that of x86's conversion instruction, as in C.
 FLOAT_TO_INT = "x >= -2147483648.0 && x < 2147483648.0 ? int(x) : int(0x80000000u)"
@@ -42,6 +46,21 @@ CASTS: dict[tuple[str, str], Variants] = {
 }
 """Kernels by the dtypes that they read and write."""
 
+KINDS = {"u": 0, "i": 1, "f": 2, "b": 3}  # memory/convert.comp's numbers for NumPy's letters
+CONVERTED_DTYPES = ("int64", "int32", "int16", "int8", "uint8", "bool", "float32", "float64")
+CONVERSIONS = {
+    (source.name, target.name): shader(
+        "memory/convert.comp",
+        X_BYTES=source.itemsize,
+        X_KIND=KINDS[source.kind],
+        Y_BYTES=target.itemsize,
+        Y_KIND=KINDS[target.kind],
+    )
+    for source, target in itertools.permutations(map(np.dtype, CONVERTED_DTYPES), 2)
+    if (source.name, target.name) not in CASTS
+}
+"""Kernels for the other pairs of dtypes, which work on bits."""
+
 
 def conversion_expression(source: str, target: str) -> Expression:
     """What cast computes of an element ``x``, before the result is stored as an element of `target`."""
@@ -61,21 +80,29 @@ def _infer_cast(input: TensorBase, dtype: str) -> Result:
 
 
 def _run_cast(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
-    target = out.dtype.name
-    if input.dtype == float16.HALF:
-        input = float16.unpacked(input)
-    if input.dtype.name not in CASTABLE_DTYPES:
-        cause = fallback.no_dtype(out.device, input.dtype.name)
-        with fallback.on_host("cast", out.device, cause), np.errstate(all="ignore"):
-            array = input.on_host().astype(target)
-            if out.dtype == float16.HALF:
-                out.device.write(out.storage, array)
-                return
-            input = from_host(type(out), array, out.device, copy=False)
-    if out.dtype == float16.HALF:
-        float16.pack_into(out, contiguous(input if input.dtype == float16.FLOAT else cast(input, "float32")))
+    source, target = input.dtype.name, out.dtype.name
+    if (source, target) in CASTS:
+        launch_elementwise(CASTS[source, target], out, [input])
+    elif (source, target) in CONVERSIONS:
+        _convert(out, contiguous(input))
+    elif input.dtype == float16.HALF:
+        wide = float16.unpacked(input)
+        if out.dtype == float16.HALF:
+            float16.pack_into(out, wide)
+        else:
+            _run_cast(out, wide, dtype=dtype)
+    elif source == "float64":  # rounding twice, by way of float32, would round wrongly
+        raise NoKernel("no kernel rounds float64 to float16")
     else:
-        launch_elementwise(CASTS[input.dtype.name, target], out, [input])
+        float16.pack_into(out, contiguous(cast(input, "float32")))
+
+
+def _convert(out: TensorBase, x: TensorBase) -> None:
+    """Convert by bits; both tensors are contiguous, and the result begins its storage."""
+    count = out.numel()
+    words = ceil_div(count, max(4 // out.dtype.itemsize, 1))
+    code = CONVERSIONS[x.dtype.name, out.dtype.name]
+    run(code, strided_grid(words, WORKGROUP, out.device), pack(count, x.offset), x, out)
 
 
 @export()
@@ -85,9 +112,10 @@ def _run_cast(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
         _run_cast,
         (
             *dict.fromkeys(shader for variants in CASTS.values() for shader in variants.shaders),
+            *CONVERSIONS.values(),
             *float16.SHADERS,
         ),
-        (*CASTABLE_DTYPES, "float16"),
+        (*CONVERTED_DTYPES, "float16"),
     ),
     examples=(
         example((13, 7), dtype="int32"),

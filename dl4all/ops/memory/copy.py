@@ -15,7 +15,7 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.host_work import host_work
 from dl4all.ops.core.launch import pack, shader, strided_grid
-from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, Kernel, primitives
+from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, primitives
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.promotion import check_fits
 from dl4all.ops.core.strides import merge_axes
@@ -33,7 +33,10 @@ WORD_TYPES = {4: "uint", 8: "uvec2"}
 """GLSL types by an element's size in bytes, for kernels that move elements and do not compute with them."""
 
 MOVABLE_DTYPES = ("float32", "int32", "float64", "int64")
-"""The dtypes that kernels move; others are copied through the host."""
+"""The dtypes whose elements are one or two words."""
+
+SHORT_DTYPES = ("int16", "int8", "uint8", "bool")
+"""Those of less than a word, but for float16, which ops widen to float32."""
 
 COPY_RANKS = (1, 4, 8)  # numbers of axes for which there is a kernel
 
@@ -57,8 +60,15 @@ COPY = {
     for rank in COPY_RANKS
 }
 """Shaders that copy between strided tensors, by number of axes and size of a word in bytes."""
+COPY_BYTES = {
+    (rank, nbytes, whole): shader("memory/copy_bytes.comp", RANK=rank, BYTES=nbytes, WHOLE=int(whole))
+    for rank in COPY_RANKS
+    for nbytes in (1, 2)
+    for whole in (False, True)
+}
+"""The same for elements of fewer bytes than a word has; the last key says whether whole words are written."""
 
-SHARED.extend((TRANSPOSE, *(by_size[MAX_WORD_BYTES] for by_size in COPY.values())))
+SHARED.extend((TRANSPOSE, *(by_size[MAX_WORD_BYTES] for by_size in COPY.values()), *COPY_BYTES.values()))
 
 
 def copy_into(target: TensorBase, source: TensorBase) -> None:
@@ -91,22 +101,12 @@ def _copy_on_device(target: TensorBase, source: TensorBase) -> fallback.Cause | 
         return fallback.too_large(device, dtype)
     shape, strides = merge_axes(target.shape, [source.strides, target.strides])
     try:
-        if dtype in MOVABLE_DTYPES and len(shape) <= max(COPY_RANKS):
+        if len(shape) <= max(COPY_RANKS):
             _launch_copy(target, source, shape, strides)
-            return None
-        if owns_words(target) and dtype in _cast_kernel().dtypes and min(source.strides, default=0) >= 0:
-            _cast_kernel().run(target, source, dtype=dtype)
             return None
     except KERNEL_REFUSALS as error:
         return fallback.refused(device, error, dtype)
     return fallback.no_layout(device, dtype)
-
-
-def _cast_kernel() -> Kernel:
-    """The kernel of cast, which also writes dtypes smaller than a word."""
-    kernel: Kernel | None = primitives.cast.kernel
-    assert kernel is not None
-    return kernel
 
 
 def fresh_copy(source: TensorBase, dtype: np.dtype[Any] | None = None) -> TensorBase:
@@ -114,6 +114,15 @@ def fresh_copy(source: TensorBase, dtype: np.dtype[Any] | None = None) -> Tensor
     copy: TensorBase = new_like(source, source.shape, dtype)
     copy_into(copy, source)
     return copy
+
+
+def as_words(launch: Callable[..., None], out: TensorBase, arrays: Sequence[TensorBase], *args: Any) -> None:
+    """Launch a kernel that moves words for operands and a result of shorter elements, by way of int32."""
+    wide = empty_tensor(type(out).result_class, out.shape, np.dtype(np.int32), out.device)
+    launch(wide, *(_cast_without_gradient(array, wide.dtype) for array in arrays), *args)
+    kernel = primitives.cast.kernel
+    assert kernel is not None
+    kernel.run(out, wide, dtype=out.dtype.name)
 
 
 def new_like(tensor: TensorBase, shape: Shape, dtype: np.dtype[Any] | None = None) -> Any:
@@ -200,24 +209,29 @@ def _launch_copy(target: TensorBase, source: TensorBase, shape: Shape, strides: 
         if transpose:
             target.device.launch(transpose, source.storage, target.storage)
             return
-    per_word = MAX_WORD_BYTES // itemsize
-    if shape and all(
-        s[-1] == 1 and not any(n % per_word for n in (shape[-1], offset, *s[:-1]))
-        for s, offset in zip(strides, offsets, strict=True)
-    ):
-        shape = (*shape[:-1], shape[-1] // per_word)
-        strides = [(*(stride // per_word for stride in s[:-1]), 1) for s in strides]
-        offsets, itemsize = (source.offset // per_word, target.offset // per_word), MAX_WORD_BYTES
+    for word in (MAX_WORD_BYTES, 4) if itemsize < 4 else (MAX_WORD_BYTES,):
+        per_word = word // itemsize
+        if shape and all(
+            s[-1] == 1 and not any(n % per_word for n in (shape[-1], offset, *s[:-1]))
+            for s, offset in zip(strides, offsets, strict=True)
+        ):
+            shape = (*shape[:-1], shape[-1] // per_word)
+            strides = [(*(stride // per_word for stride in s[:-1]), 1) for s in strides]
+            offsets, itemsize = (source.offset // per_word, target.offset // per_word), word
+            break
     rank = min(r for r in COPY_RANKS if r >= len(shape))
     missing = rank - len(shape)
     axes = [*(1,) * missing, *shape]
     for s in strides:
         axes += [*(0,) * missing, *s]
-    words = math.prod(shape)
-    push = pack(words, *offsets, *axes)
-    launch = Launch(
-        COPY[rank][itemsize], strided_grid(words, WORKGROUP_SIZE, target.device), push, (max(len(shape), 1),)
-    )
+    count = math.prod(shape)
+    if itemsize >= 4:
+        code, invocations = COPY[rank][itemsize], count
+    else:
+        whole = owns_words(target)
+        code, invocations = COPY_BYTES[rank, itemsize, whole], -(-count * itemsize // 4) if whole else count
+    grid = strided_grid(invocations, WORKGROUP_SIZE, target.device)
+    launch = Launch(code, grid, pack(count, *offsets, *axes), (max(len(shape), 1),))
     target.device.launch(launch, source.storage, target.storage)
 
 

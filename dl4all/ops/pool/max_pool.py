@@ -86,6 +86,12 @@ def _device_indices(x: TensorBase, pooling: Pooling) -> TensorBase:
 
 def max_pool_indices(input: TensorBase, pooling: Pooling) -> TensorBase:
     """The index of each window's largest element in its image, as int64: row * W + column."""
+    indices = kernel_indices(input, pooling)
+    return indices if indices.dtype == np.int64 else wide_indices(indices)
+
+
+def kernel_indices(input: TensorBase, pooling: Pooling) -> TensorBase:
+    """As :func:`max_pool_indices`, as int32 where a kernel computes them."""
     device, dtype, result_class = input.device, input.dtype.name, type(input).result_class
     result: TensorBase
     if device.is_host and device.simulated is None:
@@ -94,8 +100,7 @@ def max_pool_indices(input: TensorBase, pooling: Pooling) -> TensorBase:
         return result
     try:
         if input.dtype == np.float32 and not device.is_host:
-            result = wide_indices(_device_indices(contiguous(input), pooling))
-            return result
+            return _device_indices(contiguous(input), pooling)
         cause = fallback.no_dtype(device, dtype)
     except KERNEL_REFUSALS as error:
         cause = fallback.refused(device, error, dtype)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.conv.window import sizes
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import true_divide
 from dl4all.ops.indexing.gather_scatter import gather
-from dl4all.ops.memory.views import reshape
+from dl4all.ops.memory.views import contiguous, reshape
 from dl4all.ops.pool.avg_pool import adaptive_avg_pool2d, avg_pool2d
-from dl4all.ops.pool.max_pool import adaptive_max_pool2d, max_pool2d
-from dl4all.ops.pool.pool2d import adaptive_max_pool2d_with_indices, max_pool2d_with_indices
-from dl4all.ops.pool.windows import OutputSizes, Sizes
+from dl4all.ops.pool.max_pool import adaptive_max_pool2d, kernel_indices, max_pool2d, max_pooling
+from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes, adaptive
+from dl4all.ops.sorting.selection import wide_indices
 
 Arguments: TypeAlias = tuple[Any, ...]
 
@@ -87,19 +91,16 @@ def max_pool3d(
         >>> dl.nn.functional.max_pool3d(dl.ones(1, 1, 4, 4, 4), 2).shape
         (1, 1, 2, 2, 2)
     """
-    name = "max_pool3d"
-    x, is_single = _with_batch(name, input)
-    kernel, pad = sizes(name, "kernel_size", kernel_size, 1, 3), sizes(name, "padding", padding, 0, 3)
-    step = kernel if stride in (None, ()) else sizes(name, "stride", stride, 1, 3)
-    spacing = sizes(name, "dilation", dilation, 1, 3)
-    of_layers = kernel[1:], step[1:], pad[1:], spacing[1:], ceil_mode
-    of_columns = (kernel[0], 1), (step[0], 1), (pad[0], 0), (spacing[0], 1), ceil_mode
     if return_indices:
-        return _pool_with_indices(max_pool2d_with_indices, x, is_single, of_layers, of_columns)
-    return _pool(max_pool2d, x, is_single, of_layers, of_columns)
+        return max_pool3d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
+    x, is_single = _with_batch("max_pool3d", input)
+    return _pool(
+        max_pool2d, x, is_single, *_max_pool_arguments(kernel_size, stride, padding, dilation, ceil_mode)
+    )
 
 
 @export("F")
+@reads("input")
 def max_pool3d_with_indices(
     input: Array,
     kernel_size: Sizes,
@@ -109,7 +110,23 @@ def max_pool3d_with_indices(
     ceil_mode: bool = False,
 ) -> tuple[Array, Array]:
     """:func:`max_pool3d` with ``return_indices=True``."""
-    return max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode, True)  # type: ignore[no-any-return]
+    of_layers, of_columns = _max_pool_arguments(kernel_size, stride, padding, dilation, ceil_mode)
+    x, is_single = _with_batch("max_pool3d", input)
+    return _pool_with_indices(max_pool2d, max_pooling, x, is_single, of_layers, of_columns)
+
+
+def _max_pool_arguments(
+    kernel_size: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool
+) -> tuple[Arguments, Arguments]:
+    """The arguments of :func:`max_pool2d` for layers, and for columns."""
+    name = "max_pool3d"
+    kernel, pad = sizes(name, "kernel_size", kernel_size, 1, 3), sizes(name, "padding", padding, 0, 3)
+    step = kernel if stride in (None, ()) else sizes(name, "stride", stride, 1, 3)
+    spacing = sizes(name, "dilation", dilation, 1, 3)
+    return (
+        (kernel[1:], step[1:], pad[1:], spacing[1:], ceil_mode),
+        ((kernel[0], 1), (step[0], 1), (pad[0], 0), (spacing[0], 1), ceil_mode),
+    )
 
 
 @export("F")
@@ -150,18 +167,21 @@ def adaptive_max_pool3d(input: Array, output_size: OutputSizes, return_indices: 
         >>> dl.nn.functional.adaptive_max_pool3d(dl.ones(1, 1, 5, 4, 3), (2, None, 1)).shape
         (1, 1, 2, 4, 1)
     """
+    if return_indices:
+        return adaptive_max_pool3d_with_indices(input, output_size)
     x, is_single = _with_batch("adaptive_max_pool3d", input)
     size = _three_sizes("adaptive_max_pool3d", output_size)
-    of_layers, of_columns = (size[1:],), ((size[0], None),)
-    if return_indices:
-        return _pool_with_indices(adaptive_max_pool2d_with_indices, x, is_single, of_layers, of_columns)
-    return _pool(adaptive_max_pool2d, x, is_single, of_layers, of_columns)
+    return _pool(adaptive_max_pool2d, x, is_single, (size[1:],), ((size[0], None),))
 
 
 @export("F")
+@reads("input")
 def adaptive_max_pool3d_with_indices(input: Array, output_size: OutputSizes) -> tuple[Array, Array]:
     """:func:`adaptive_max_pool3d` with ``return_indices=True``."""
-    return adaptive_max_pool3d(input, output_size, True)  # type: ignore[no-any-return]
+    x, is_single = _with_batch("adaptive_max_pool3d", input)
+    size = _three_sizes("adaptive_max_pool3d", output_size)
+    windows = partial(adaptive, "adaptive_max_pool3d")
+    return _pool_with_indices(adaptive_max_pool2d, windows, x, is_single, (size[1:],), ((size[0], None),))
 
 
 # Volumes as images
@@ -187,12 +207,27 @@ def _pool(
 
 
 def _pool_with_indices(
-    pool2d: Callable[..., Any], x: Any, is_single: bool, of_layers: Arguments, of_columns: Arguments
+    pool2d: Callable[..., Any],
+    windows: Callable[..., Pooling],
+    x: Any,
+    is_single: bool,
+    of_layers: Arguments,
+    of_columns: Arguments,
 ) -> tuple[Any, Any]:
-    """As :func:`_pool`, and the row-major indices of the maxima in their volumes."""
-    layers, layer_indices = pool2d(_layers(x), *of_layers)
-    columns, column_indices = pool2d(_columns(layers, x.shape[1]), *of_columns)
+    """As :func:`_pool`, and the row-major indices of the maxima in their volumes, as int64.
+
+    Args:
+        windows: the windows of `pool2d`, for images of a shape.
+    """
+    images = _layers(x)
+    layers = pool2d(images, *of_layers)
+    pillars = _columns(layers, x.shape[1])
+    columns = pool2d(pillars, *of_columns)
+    layer_indices = kernel_indices(images, windows(images.shape, *of_layers))
+    column_indices = kernel_indices(pillars, windows(pillars.shape, *of_columns))
     indices = _volume_indices(x, layer_indices, column_indices)
+    if indices.dtype != np.int64:
+        indices = wide_indices(contiguous(indices))
     return _volumes(columns, layers, is_single), _volumes(indices, layers, is_single)
 
 

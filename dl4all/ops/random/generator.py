@@ -18,7 +18,7 @@ from dl4all.ops.core.launch import ceil_div
 from dl4all.ops.vmap.batched_tensor import PerSampleFallback
 from dl4all.runtime import fork
 from dl4all.runtime.scopes import Setting, assigned
-from dl4all.scheduler import capture
+from dl4all.scheduler import capture, launch_log
 
 State = tuple[int, int]
 """Seed and counter of a generator."""
@@ -100,6 +100,7 @@ class Generator:
         """
         if tape.state.in_vmap and not every_sample:
             raise PerSampleFallback("draws random numbers for a tensor that all samples share")
+        launch_log.refuse()
         with self._lock:
             offset = self._offset
             self._offset = (offset + ceil_div(words, 4)) % 2**64

@@ -67,6 +67,13 @@ def shrink_backward(grad: Any, input: Any, lambd: Any = 0.5) -> Any:
     return ops.where(ops.in_range(input, -lambd, lambd), 0.0, grad)
 
 
+def hardtanh(input: Any, min_val: Any = -1, max_val: Any = 1) -> Any:
+    """The elements clamped, integers to integers."""
+    if input.dtype.kind == "f":
+        return ops.hardtanh(input, min_val, max_val)
+    return ops.clamp(input, int(min_val), int(max_val))
+
+
 def hardsigmoid(input: Any) -> Any:
     return ops.hardsigmoid(input)
 
@@ -125,7 +132,7 @@ POINTWISE: dict[str, Callable[..., Any]] = {
     "mish_backward": mish_backward,
     "leaky_relu": ops.leaky_relu,
     "leaky_relu_backward": leaky_relu_backward,
-    "hardtanh": ops.hardtanh,
+    "hardtanh": hardtanh,
     "hardtanh_backward": ops.hardtanh_backward,
     "hardswish": ops.hardswish,
     "hardswish_backward": ops.hardswish_backward,
@@ -139,7 +146,6 @@ POINTWISE: dict[str, Callable[..., Any]] = {
     "softshrink_backward": shrink_backward,
     "hardshrink": ops.hardshrink,
     "hardshrink_backward": shrink_backward,
-    "log_sigmoid_backward": log_sigmoid_backward,
     "_prelu_kernel": prelu,
 }
 
@@ -147,6 +153,7 @@ OF_WHOLE_TENSORS: dict[str, Callable[..., Any]] = {
     "glu": glu,
     "glu_backward": glu_backward,
     "log_sigmoid_forward": log_sigmoid_forward,
+    "log_sigmoid_backward": log_sigmoid_backward,
     "_prelu_kernel_backward": prelu_backward,
 }
 

@@ -1,12 +1,10 @@
 """Convolutions, transposed ones too, and their gradients.
 
-PyTorch calls the two ``overrideable`` ops for devices other than its own. They have no kernel for the CPU, so
-what dl4all refuses is computed there by the ops of which they are the last step.
+PyTorch calls the two ``overrideable`` ops for devices other than its own.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +13,7 @@ import torch
 from dl4all import ops
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.torch.memory import NotNative, tensor, wrap
-from dl4all.torch.registration import REFUSALS, overload, refuse, register
+from dl4all.torch.registration import LIBRARY, native
 
 CONVOLUTIONS: dict[int, Callable[..., Any]] = {3: ops.conv1d, 4: ops.conv2d, 5: ops.conv3d}
 """By the number of the input's axes."""
@@ -31,8 +29,8 @@ def convolve(input: TensorBase, weight: TensorBase, bias: TensorBase | None, win
     return CONVOLUTIONS[len(input.shape)](input, weight, bias, *window)
 
 
-def extended(input: TensorBase, output_padding: Sequence[int], stride: Sequence[int]) -> Any:
-    """The input of a transposed convolution with zeros behind it, where its result is padded by whole steps."""
+def extended(input: Any, output_padding: Sequence[int], stride: Sequence[int]) -> Any:
+    """The input of a transposed convolution with zeros behind it for output padding of whole steps."""
     behind = [extra // step for extra, step in zip(output_padding, stride, strict=True)]
     if not any(behind):
         return input
@@ -50,6 +48,7 @@ def transposed_size(
     )
 
 
+@native("convolution_overrideable", plans=True)
 def convolution(
     input: torch.Tensor,
     weight: torch.Tensor,
@@ -74,6 +73,7 @@ def convolution(
     return wrap(result)
 
 
+@native("convolution_backward_overrideable", plans=True)
 def convolution_backward(
     grad: torch.Tensor,
     input: torch.Tensor,
@@ -105,33 +105,19 @@ def convolution_backward(
     return tuple(None if one is None else wrap(one) for one in (of_input, of_weight, of_bias))
 
 
-def _backward_on_cpu(
+def convolution_on_cpu(*args: Any) -> Any:
+    return torch.ops.aten.convolution.default(*args)
+
+
+def convolution_backward_on_cpu(
     grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, *args: Any
-) -> tuple[Any, ...]:
-    """The arguments of ``convolution_backward``, which takes the sizes of the bias too."""
+) -> Any:
     *window, output_mask = args
     transposed, groups = window[3], window[5]
     filters = weight.shape[1] * groups if transposed else weight.shape[0]
-    return (grad, input, weight, [filters], *window, output_mask)
+    return torch.ops.aten.convolution_backward.default(grad, input, weight, [filters], *window, output_mask)
 
 
-def _with_fallback(
-    function: Callable[..., Any], on_cpu: Any, arguments: Callable[..., tuple[Any, ...]]
-) -> Callable[..., Any]:
-    """The kernel that computes with another op on the CPU what the function refuses."""
-
-    @functools.wraps(function)
-    def kernel(*args: Any) -> Any:
-        try:
-            return function(*args)
-        except REFUSALS as error:
-            return refuse(on_cpu, arguments(*args), {}, error)
-
-    return kernel
-
-
-register("convolution_overrideable", _with_fallback(convolution, overload("convolution"), lambda *args: args))
-register(
-    "convolution_backward_overrideable",
-    _with_fallback(convolution_backward, overload("convolution_backward"), _backward_on_cpu),
-)
+# ATen has no kernels of these for the CPU, on which the fallback calls them.
+LIBRARY.impl("convolution_overrideable", convolution_on_cpu, "CPU")
+LIBRARY.impl("convolution_backward_overrideable", convolution_backward_on_cpu, "CPU")

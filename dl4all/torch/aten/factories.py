@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from dl4all.tensor import ranges
+from dl4all.tensor.creation import from_numpy
 from dl4all.torch import memory
 from dl4all.torch.devices import device_at, index_of
 from dl4all.torch.memory import NotNative, deliver, device_of, wrap
@@ -43,7 +44,7 @@ def inclusive_range(start: Any, end: Any, step: Any = 1, *, out: torch.Tensor) -
         raise NotNative(f"a range from {start} to {end} by {step}")
     count = math.floor((end - start) / step) + 1
     numbers = start + np.arange(max(count, 0)) * step
-    return deliver(ranges.from_numpy(numbers.astype(_dtype(out.dtype)), device_of(out)), out)
+    return deliver(from_numpy(numbers.astype(_dtype(out.dtype)), device_of(out)), out)
 
 
 @native("linspace.out")

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from dl4all import ops
-from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.indexing.gather_scatter import expanded_number
-from dl4all.ops.indexing.indices import Indices, indices_into, untracked_view
+from dl4all.ops.indexing.indices import Indices, untracked_view
 from dl4all.ops.indexing.rows import take_rows_backward
 from dl4all.ops.memory.copy import copy_into, fill_with, new_like
+from dl4all.tensor.creation import from_numpy
+from dl4all.tensor.tensor import Tensor
 from dl4all.torch.memory import NotNative, tensor
 from dl4all.torch.registration import declare, native, operand
 
@@ -33,10 +34,6 @@ def index(input: Any, indices: Sequence[Any]) -> Any:
     return ops.getitem(input, key_of(indices))
 
 
-def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
-    return ops.index_put(input, key_of(indices), values, accumulate)
-
-
 @native("_index_put_impl_")
 def index_put_in_place(
     target: torch.Tensor,
@@ -47,10 +44,10 @@ def index_put_in_place(
 ) -> torch.Tensor:
     own, value = tensor(target), operand(values)
     key = key_of([None if one is None else tensor(one) for one in indices])
-    if isinstance(value, TensorBase) and value.dtype != own.dtype:
+    if isinstance(value, Tensor) and value.dtype != own.dtype:
         raise NotNative(f"values of {value.dtype} for a tensor of {own.dtype}")
     if accumulate:
-        if not isinstance(value, TensorBase):
+        if not isinstance(value, Tensor):
             value = expanded_number(own, value, ())
         copy_into(own, ops.index_put(own, key, value, accumulate=True))
     else:
@@ -61,11 +58,12 @@ def index_put_in_place(
 # Along an axis
 
 
-def _with_axis(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_axis(function: Callable[..., Any], dtypes: tuple[str, ...]) -> Callable[..., Any]:
     """The same for tensors without axes, which count as vectors of one element."""
 
     def kernel(input: Any, dim: int, index: Any, *rest: Any, **options: Any) -> Any:
-        _check_index(index)
+        if index.dtype.name not in dtypes:
+            raise NotNative(f"indices of {index.dtype}")
         if input.shape:
             return function(input, dim, _vector(index), *rest, **options)
         lifted = [_vector(one) for one in rest]
@@ -74,17 +72,12 @@ def _with_axis(function: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
-def _check_index(index: Any) -> None:
-    if index.dtype.name not in ("int64", "int32"):
-        raise NotNative(f"indices of {index.dtype}")
-
-
 def _vector(value: Any) -> Any:
-    return ops.reshape(value, 1) if isinstance(value, TensorBase) and not value.shape else value
+    return ops.reshape(value, 1) if isinstance(value, Tensor) and not value.shape else value
 
 
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
-    if isinstance(value, TensorBase) and value.shape:
+    if isinstance(value, Tensor) and value.shape:
         value = ops.reshape(value, ())
     return ops.index_fill(input, dim, index, value)
 
@@ -99,7 +92,6 @@ def index_reduce(
 
 
 def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
-    _check_index(index)
     if not index.numel():
         return new_like(input, index.shape)
     return ops.reshape(ops.gather(_vector(input), dim, _vector(index)), index.shape)
@@ -110,7 +102,7 @@ def scatter(input: Any, dim: int, index: Any, value: Any) -> Any:
 
 
 def scatter_with(input: Any, dim: int, index: Any, value: Any, *, reduce: str) -> Any:
-    if not isinstance(value, TensorBase):
+    if not isinstance(value, Tensor):
         value = expanded_number(input, value, index.shape)
     if reduce == "add":
         return scatter_add(input, dim, index, value)
@@ -122,7 +114,7 @@ def scatter_add(input: Any, dim: int, index: Any, value: Any) -> Any:
 
 
 def scatter_reduce(
-    input: Any, dim: int, index: Any, value: Any, reduce: str, *, include_self: bool = True
+    input: Any, dim: int, index: Any, value: Any, reduce: Any, *, include_self: bool = True
 ) -> Any:
     if input.dtype.kind != "f":
         raise NotNative(f"reductions of {input.dtype}")
@@ -131,13 +123,16 @@ def scatter_reduce(
     return ops.scatter_reduce(input, dim, index, value, reduce, include_self=include_self)
 
 
-ALONG_AXIS: dict[str, Callable[..., Any]] = {
+INDEX = ("int64", "int32")
+SLICES: dict[str, Callable[..., Any]] = {
     "index_select": ops.index_select,
     "index_add": ops.index_add,
     "index_copy": ops.index_copy,
     "index_fill.int_Scalar": index_fill,
     "index_fill.int_Tensor": index_fill,
     "index_reduce": index_reduce,
+}
+ELEMENTS: dict[str, Callable[..., Any]] = {
     "scatter.src": scatter,
     "scatter.value": scatter,
     "scatter.reduce": scatter_with,
@@ -147,6 +142,17 @@ ALONG_AXIS: dict[str, Callable[..., Any]] = {
 }
 
 # Of the flattened tensor, and by masks
+
+
+def repeat_interleave(repeats: Any, *, output_size: int | None = None) -> Any:
+    """Which element of a sequence each element of the repeated sequence is."""
+    counts = repeats.on_host()
+    if counts.dtype.name not in INDEX or counts.ndim != 1 or (counts < 0).any():
+        raise NotNative(f"repeats of {counts.dtype} and shape {counts.shape}, which may not be negative")
+    places = np.repeat(np.arange(len(counts), dtype=counts.dtype), counts)
+    if output_size not in (None, len(places)):
+        raise NotNative(f"{len(places)} elements, not the {output_size} that were promised")
+    return from_numpy(places, repeats.device)
 
 
 def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
@@ -163,7 +169,7 @@ def _check_mask(mask: Any) -> None:
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     _check_mask(mask)
-    if isinstance(value, TensorBase) and value.dtype != input.dtype:
+    if isinstance(value, Tensor) and value.dtype != input.dtype:
         if value.dtype.kind > input.dtype.kind if input.dtype.kind != "b" else True:
             raise NotNative(f"a value of {value.dtype} for a tensor of {input.dtype}")
         value = ops.cast(value, input.dtype.name)
@@ -194,29 +200,6 @@ def nonzero_static(input: Any, *, size: int, fill_value: int = -1) -> Any:
     return result
 
 
-# Tables
-
-
-def embedding(
-    weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
-) -> Any:
-    return ops.embedding(indices, weight)
-
-
-def embedding_dense_backward(
-    grad_output: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
-) -> Any:
-    """The sums of the rows of the gradient that each row of the table was read for."""
-    if scale_grad_by_freq:
-        raise NotNative("gradients scaled by frequency")
-    columns = grad_output.shape[-1]
-    places, _ = indices_into("embedding", indices, num_weights, grad_output)
-    if padding_idx >= 0:
-        places = places.without(padding_idx)
-    rows = ops.reshape(grad_output, 1, len(places), columns)
-    return ops.reshape(take_rows_backward(rows, places, num_weights), num_weights, columns)
-
-
 # Gradients of views
 
 
@@ -243,14 +226,13 @@ def select_backward(grad_output: Any, input_sizes: Sequence[int], dim: int, inde
 
 def unfold_backward(grad_in: Any, input_sizes: Sequence[int], dim: int, size: int, step: int) -> Any:
     """The sums over all windows that an element is in; windows are along `dim`, their elements last."""
-    sizes: Shape = tuple(input_sizes)
+    sizes = tuple(input_sizes)
     if not sizes:
         return ops.reshape(grad_in, ())
     axis = dim % len(sizes)
     windows = grad_in.shape[axis]
-    rows = ops.movedim(grad_in, -1, axis + 1)
     outer, inner = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
-    rows = ops.reshape(rows, outer, windows * size, inner)
+    rows = ops.reshape(ops.movedim(grad_in, -1, axis + 1), outer, windows * size, inner)
     places = Indices(np.add.outer(np.arange(windows) * step, np.arange(size)))
     return ops.reshape(take_rows_backward(rows, places, sizes[axis]), sizes)
 
@@ -258,9 +240,8 @@ def unfold_backward(grad_in: Any, input_sizes: Sequence[int], dim: int, size: in
 KERNELS: dict[str, Callable[..., Any]] = {
     "index.Tensor": index,
     "_unsafe_index.Tensor": index,
-    "index_put": index_put,
-    "_unsafe_index_put": index_put,
     "gather": gather,
+    "repeat_interleave.Tensor": repeat_interleave,
     "take": ops.take,
     "put": put,
     "masked_fill.Scalar": masked_fill,
@@ -269,15 +250,15 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "masked_scatter": masked_scatter,
     "nonzero": ops.nonzero,
     "nonzero_static": nonzero_static,
-    "embedding": embedding,
-    "embedding_dense_backward": embedding_dense_backward,
     "slice_backward": slice_backward,
     "select_backward": select_backward,
     "unfold_backward": unfold_backward,
 }
 
-for _name, _function in ALONG_AXIS.items():
-    declare(_name, _with_axis(_function))
+for _name, _function in SLICES.items():
+    declare(_name, _with_axis(_function, INDEX))
+for _name, _function in ELEMENTS.items():
+    declare(_name, _with_axis(_function, (*INDEX, "uint8")))
 for _name, _function in KERNELS.items():
     declare(_name, _function)
 declare("where.self", where, pointwise=True)

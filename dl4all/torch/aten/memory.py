@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
+from dl4all import ops
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 from dl4all.ops.memory.copy import copy_into, fill_with
-from dl4all.torch import memory
+from dl4all.tensor.creation import from_numpy
+from dl4all.torch import bfloat16, memory
 from dl4all.torch.devices import index_of
-from dl4all.torch.memory import CPU_KEYS, carrier, tensor
+from dl4all.torch.memory import CPU_KEYS, NotNative, carrier, tensor
 from dl4all.torch.registration import LIBRARY, native
 
+_to_copy = torch.ops.aten._to_copy.default._handle.redispatch_boxed
 _set_storage = torch.ops.aten.set_.source_Storage_storage_offset._handle.redispatch_boxed
 
 
@@ -37,8 +41,8 @@ def empty(
     pin_memory: bool | None = None,
     memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:
-    shape = tuple(map(int, size))
-    strides = _strides(shape, memory_format)
+    shape = tuple(size)
+    strides = None if memory_format is None else _strides(shape, memory_format)
     return memory.allocate(shape, dtype or torch.get_default_dtype(), index_of(device), strides)
 
 
@@ -55,7 +59,7 @@ def empty_strided(
     return memory.allocate(shape, dtype or torch.get_default_dtype(), index_of(device), strides)
 
 
-@native("_copy_from")
+@native("_copy_from", plans=True)
 def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """Copy between devices, dtypes and strides; one of the two is on the device."""
     if source.device.type == "cpu":
@@ -63,18 +67,59 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
     elif target.device.type == "cpu":
         target.detach().copy_(memory.download(source))
     elif source.dtype == target.dtype:
+        _copy_elements(target, source)
+    elif {source.dtype, target.dtype} <= memory.NUMPY_DTYPES.keys() and source.is_neg() == target.is_neg():
         copy_into(carrier(target), carrier(source))
-    elif source.dtype in memory.NUMPY_DTYPES and target.dtype in memory.NUMPY_DTYPES:
-        copy_into(tensor(target), tensor(source))
+    elif (
+        source.dtype == torch.bfloat16
+        and target.dtype in memory.NUMPY_DTYPES
+        and not _negative(source, target)
+    ):
+        copy_into(tensor(target), bfloat16.widened(source))
+    elif (
+        target.dtype == torch.bfloat16
+        and source.dtype in memory.NUMPY_DTYPES
+        and not _negative(source, target)
+    ):
+        bfloat16.write(target, ops.cast(tensor(source), "float32"))
     else:
         memory.write(target, memory.download(source))
     return target
+
+
+def _negative(source: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether one of two tensors is a view with another sign."""
+    return source.is_neg() or target.is_neg()
+
+
+def _copy_elements(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy between tensors of one dtype, of which one may be a view of conjugates or with another sign."""
+    conjugated, negated = source.is_conj() != target.is_conj(), source.is_neg() != target.is_neg()
+    if not conjugated and not negated:
+        copy_into(carrier(target), carrier(source))
+        return
+    if source.dtype.is_complex:
+        real = memory.NUMPY_DTYPES[source.dtype.to_real()]
+        to, numbers = memory.parts(target, real), memory.parts(source, real)
+        factors = [-1 if negated else 1, -1 if negated != conjugated else 1]
+        changed = ops.mul(numbers, from_numpy(np.array(factors, real), numbers.device))
+    else:
+        to, numbers = carrier(target), carrier(source)
+        changed = ops.neg(numbers)
+    copy_into(to, changed)
 
 
 # copy_ runs below these keys with their bits still set; without the two lines resolving a conjugate view
 # calls clone, copy_, _copy_from and resolves again, until the stack overflows.
 LIBRARY.impl("_copy_from", torch.library.fallthrough_kernel, "Conjugate")
 LIBRARY.impl("_copy_from", torch.library.fallthrough_kernel, "Negative")
+
+
+@native("_to_copy")
+def to_copy(value: torch.Tensor, *, non_blocking: bool = False, **options: Any) -> torch.Tensor:
+    """ATen's own kernel, which would allocate pinned memory for a copy to the CPU that does not block."""
+    result: torch.Tensor = _to_copy(CPU_KEYS, value, non_blocking=False, **options)
+    return result
 
 
 @native("_copy_from_and_resize")
@@ -93,13 +138,18 @@ def local_scalar_dense(value: torch.Tensor) -> Any:
 
 @native("fill_.Scalar")
 def fill(target: torch.Tensor, value: Any) -> torch.Tensor:
-    fill_with(tensor(target), value)
+    if target.dtype in memory.NUMPY_DTYPES and not target.is_neg():
+        fill_with(tensor(target), value)
+    else:
+        memory.write(target, torch.tensor(value, dtype=target.dtype))
     return target
 
 
 @native("fill_.Tensor")
 def fill_tensor(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    copy_into(tensor(target), tensor(value.to(target.device)))
+    if value.dim():
+        raise NotNative("only a tensor without axes fills another one")
+    target.copy_(value)
     return target
 
 

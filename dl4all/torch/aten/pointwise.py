@@ -38,6 +38,8 @@ def power(base: Any, exponent: Any) -> Any:
         floating = base.dtype.kind == "f"
         if not floating and isinstance(exponent, int) and exponent < 0:
             raise NotNative("integers to negative integer powers are an error")
+        if base.dtype.kind == "b" and isinstance(exponent, int):
+            base = ops.cast(base, "int64")
         if exponent == 2 and (floating or isinstance(exponent, int)):
             return ops.mul(base, base)
         if floating and exponent in SIMPLE_POWERS:

@@ -104,17 +104,6 @@ def _generator(like: TensorBase, generator: torch.Generator | None) -> Generator
     return generators.chosen(generator, index_of_opened(like.device))
 
 
-def bernoulli_of(input: Any, *, generator: torch.Generator | None = None) -> Any:
-    """Zeros and ones with the input's elements as probabilities."""
-    result = new_like(input, input.shape)
-    return result.bernoulli_(input, generator=_generator(input, generator))
-
-
-def bernoulli_at(input: Any, p: float, *, generator: torch.Generator | None = None) -> Any:
-    result = new_like(input, input.shape)
-    return result.bernoulli_(p, generator=_generator(input, generator))
-
-
 def normal_around(mean: Any, std: Any = 1.0, *, generator: torch.Generator | None = None) -> Any:
     """Normal numbers, with a mean or a deviation for each element."""
     like = mean if isinstance(mean, TensorBase) else std
@@ -155,8 +144,6 @@ def multinomial(
     return places
 
 
-declare("bernoulli", bernoulli_of)
-declare("bernoulli.p", bernoulli_at)
 declare("multinomial", multinomial)
 for _name in ("normal.Tensor_float", "normal.float_Tensor", "normal.Tensor_Tensor"):
     declare(_name, normal_around)

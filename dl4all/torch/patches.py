@@ -1,0 +1,132 @@
+"""What PyTorch's Python layer does that a backend in Python needs otherwise.
+
+Each function below replaces one of PyTorch's, and calls that for everything that is not on ``dlall``.
+:mod:`dl4all.torch.versions` looks first whether this version of PyTorch has what is replaced.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd import graph as autograd_graph
+from torch.utils import backend_registration
+
+from dl4all.runtime import fork
+from dl4all.torch import accelerator, devices, distributed, interchange, storages, substitutes
+from dl4all.torch.devices import NAME, device_at, is_here
+
+LIBRARY = torch.library.Library("aten", "IMPL")
+
+
+def patch() -> None:
+    """Put everything in place, once for each process."""
+    # Without this `module.to("dlall")` makes new parameters, and tied ones come apart silently.
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    backend_registration._generate_storage_methods_for_privateuse1_backend(NAME)
+    storages.patch()
+    substitutes.patch()
+    accelerator.patch()
+    interchange.patch()
+    LIBRARY.impl("_pin_memory", pin_memory, "CPU", allow_override=True)
+    LIBRARY.impl("is_pinned", is_pinned, "CPU", allow_override=True)
+    run_backward = _in_this_thread(autograd_graph._engine_run_backward)
+    for module in (autograd_graph, torch.autograd):
+        module._engine_run_backward = run_backward  # type: ignore[attr-defined]
+    torch.nn.DataParallel.forward = _on_one_device(  # type: ignore[method-assign]
+        torch.nn.DataParallel.forward
+    )
+    devices.when_not_first = _name_current_device
+
+
+# Memory of the host
+
+
+def pin_memory(host: torch.Tensor, device: Any = None) -> torch.Tensor:
+    """A copy of a tensor on the CPU in memory that the current device copies from by itself.
+
+    A plain copy where that device is the CPU, or cannot be used as this process was forked.
+    """
+    target = None if fork.refused else device_at(devices.current())
+    if target is None or target.is_host or host.layout != torch.strided or not host.numel():
+        return host.clone()
+    pinned = target.pin(host.detach().contiguous().view(-1).view(torch.uint8).numpy())
+    copy = torch.from_numpy(pinned).view(host.dtype).view(host.shape)
+    copy.untyped_storage().pinned = pinned  # type: ignore[attr-defined]
+    return copy
+
+
+def is_pinned(host: torch.Tensor, device: Any = None) -> bool:
+    """Whether a tensor on the CPU lies in such memory."""
+    return hasattr(host.untyped_storage(), "pinned")
+
+
+# Autograd
+
+
+def _in_this_thread(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Backward of tensors on ``dlall`` in the caller's thread.
+
+    PyTorch has a thread for each device, and would make one for index 0 only. Work that is written in Python
+    gains nothing from it, Ctrl-C reaches the main thread, and whatever belongs to a thread stays in force.
+    """
+
+    @functools.wraps(own)
+    def run_backward(outputs: Any, *args: Any, **options: Any) -> Any:
+        if not any(is_here(one) or not isinstance(one, torch.Tensor) for one in outputs):
+            return own(outputs, *args, **options)
+        with torch.autograd.grad_mode.set_multithreading_enabled(False), distributed.backward_mode():
+            return own(outputs, *args, **options)
+
+    return run_backward
+
+
+# Several devices
+
+
+def _on_one_device(own: Callable[..., Any]) -> Callable[..., Any]:
+    """``DataParallel`` on ``dlall``: PyTorch scatters with CUDA only, so the module runs where it is."""
+
+    @functools.wraps(own)
+    def forward(module: Any, *args: Any, **options: Any) -> Any:
+        first = next(module.module.parameters(), None)
+        if first is None or not is_here(first):
+            return own(module, *args, **options)
+        if len(module.device_ids) > 1:
+            warnings.warn(
+                f"DataParallel runs on {first.device} alone; use DistributedDataParallel for several devices",
+                stacklevel=2,
+            )
+        return module.module(*args, **options)
+
+    return forward
+
+
+def _name_current_device() -> None:
+    """Have ``"dlall"`` mean the current device where PyTorch's extension takes index 0.
+
+    Called when another device than the first becomes the current one: until then the two are the same, and
+    nothing costs more.
+    """
+    for owner, name in ((torch.Tensor, "to"), (torch, "tensor"), (torch, "as_tensor")):
+        setattr(owner, name, _naming(getattr(owner, name)))
+
+
+def _naming(own: Callable[..., Any]) -> Callable[..., Any]:
+    def indexed(value: Any) -> Any:
+        if value == NAME and isinstance(value, str):
+            return torch.device(NAME, devices.current())
+        if isinstance(value, torch.device) and value.type == NAME and value.index is None:
+            return torch.device(NAME, devices.current())
+        return value
+
+    @functools.wraps(own)
+    def call(first: Any, *args: Any, **options: Any) -> Any:
+        if "device" in options:
+            options["device"] = indexed(options["device"])
+        return own(first, *map(indexed, args), **options)
+
+    return call

@@ -1,0 +1,132 @@
+"""What PyTorch's storages do with bytes in place, for storages on ``dlall``.
+
+PyTorch's extension asks its C++ allocator for memory, which a backend in Python cannot have, and reads and
+writes bytes at the storage's address, where no memory is. Without the functions below each of these ends the
+process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dl4all.errors import ArgumentError, DeviceError
+from dl4all.torch import memory
+from dl4all.torch.devices import NAME, index_of
+
+_Base: Any = torch._C.StorageBase
+_own_new = _Base.__new__
+_own_get = torch.UntypedStorage.__getitem__
+
+ON_CPU_ONLY = {
+    "_byteswap": "call storage.cpu()",
+    "_resize_with_addr_": "make another one",
+    "_set_from_file": "read into a storage on the CPU",
+    "_share_fd_cpu_": "send the tensor's .cpu() to another process",
+    "_share_filename_cpu_": "send the tensor's .cpu() to another process",
+    "_swap_data_ptr_": "use the other storage",
+    "_write_file": "call storage.cpu()",
+}
+"""Methods that would touch the bytes, and what to do instead."""
+
+
+def on_device(storage: Any) -> bool:
+    """Whether a storage is on ``dlall``."""
+    return bool(storage.device.type == NAME)
+
+
+def new_storage(cls: type, *args: Any, **options: Any) -> Any:
+    """``UntypedStorage(nbytes, device=...)``: for ``dlall`` with memory of dl4all.
+
+    Raises:
+        ArgumentError: a storage on ``dlall`` is made from something else than a size.
+    """
+    device = options.get("device")
+    if device is None or torch.device(device).type != NAME:
+        return _own_new(cls, *args, **options)
+    nbytes = args[0] if args else options.get("size", 0)
+    if not isinstance(nbytes, int) or len(args) > 1:
+        raise ArgumentError(f"[UntypedStorage] expected a number of bytes on {device}, got {args}")
+    return memory.new_storage(nbytes, index_of(device))
+
+
+def get(storage: Any, where: Any) -> Any:
+    """``storage[i]``: a byte, or a slice of them on the CPU."""
+    return storage.cpu()[where] if on_device(storage) else _own_get(storage, where)
+
+
+def put(storage: Any, where: Any, value: Any) -> None:
+    """``storage[i] = byte``."""
+    if not on_device(storage):
+        _Base.__setitem__(storage, where, value)
+        return
+    host = storage.cpu()
+    host[where] = value
+    storage.copy_(host)
+
+
+def fill(storage: Any, value: int) -> Any:
+    """Set all bytes."""
+    if not on_device(storage):
+        return _Base.fill_(storage, value)
+    memory.over(storage, storage.device.index, torch.uint8, (storage.nbytes(),), (1,)).fill_(value)
+    return storage
+
+
+def resize(storage: Any, nbytes: int) -> Any:
+    """``storage.resize_``.
+
+    Raises:
+        DeviceError: it is on ``dlall``, and its size would change, which PyTorch allows its extension only.
+    """
+    if not on_device(storage):
+        return _Base.resize_(storage, nbytes)
+    if nbytes != storage.nbytes():
+        raise DeviceError(
+            f"[resize_] a storage on {storage.device} of {storage.nbytes()} bytes cannot become one of "
+            f"{nbytes}; resize the tensor (tensor.resize_), or make another one"
+        )
+    return storage
+
+
+def share(storage: Any, *args: Any, **options: Any) -> Any:
+    """``storage.share_memory_``.
+
+    Raises:
+        DeviceError: it is on ``dlall``: processes do not share a driver's memory.
+    """
+    if on_device(storage):
+        raise DeviceError(
+            f"[share_memory_] processes cannot share memory on {storage.device}; share the tensor's .cpu(), "
+            "or move the model to the device in each process"
+        )
+    return _own_share(storage, *args, **options)
+
+
+_own_share = torch.UntypedStorage.share_memory_
+
+
+def _refusing(name: str, instead: str) -> Callable[..., Any]:
+    own = getattr(torch.UntypedStorage, name)
+
+    def method(storage: Any, *args: Any, **options: Any) -> Any:
+        if on_device(storage):
+            raise DeviceError(f"[UntypedStorage.{name}] the bytes are on {storage.device}; {instead}")
+        return own(storage, *args, **options)
+
+    return method
+
+
+def patch() -> None:
+    """Put them in place. All of them do on other devices what they did before."""
+    storage: Any = torch.UntypedStorage
+    storage.__new__ = staticmethod(new_storage)
+    storage.__getitem__ = get
+    storage.__setitem__ = put
+    storage.fill_ = fill
+    storage.resize_ = resize
+    storage.share_memory_ = share
+    for name, instead in ON_CPU_ONLY.items():
+        setattr(storage, name, _refusing(name, instead))
