@@ -32,7 +32,9 @@ DATABASES = ("ops", "modules", "optimizers")
 @click.option("--database", "databases", multiple=True, type=click.Choice(DATABASES), help="Only this one.")
 @click.option("--device", default="cpu", help="The dl4all device that dlall:0 is.")
 @click.option("--dtype", default="float32", help="Of the samples of ops and modules.")
-@click.option("--mode", default="native", type=click.Choice(["native", "fallback"]), help="With the CPU's help?")
+@click.option(
+    "--mode", default="native", type=click.Choice(["native", "fallback"]), help="With the CPU's help?"
+)
 @click.option("--ops", "pattern", default=".*", help="Only entries whose whole name this expression matches.")
 @click.option("--plain", is_flag=True, help="Leave out other layouts, in place and out=.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write the outcomes to this file.")

@@ -96,9 +96,7 @@ def same_strides(expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) 
         if one.layout != torch.strided or not one.numel():
             continue
         sizes = one.shape
-        pairs = [
-            (a, b) for a, b, size in zip(one.stride(), other.stride(), sizes, strict=True) if size > 1
-        ]
+        pairs = [(a, b) for a, b, size in zip(one.stride(), other.stride(), sizes, strict=True) if size > 1]
         if any(a != b for a, b in pairs):
             return f"{tuple(sizes)}: strides {one.stride()} expected, got {other.stride()}"
     return ""

@@ -60,9 +60,7 @@ def _check_sample(outcome: Outcome, module: Any, sample: Any, dtype: torch.dtype
             return
         precise_operands = (widened(operands[0]), widened(operands[1]))
         wide = wide.double()
-        compare(
-            tensors(expected), tensors(got), "result", lambda: tensors(_call(wide, precise_operands))
-        )
+        compare(tensors(expected), tensors(got), "result", lambda: tensors(_call(wide, precise_operands)))
         gradients = _gradients(own, given, expected)
         if gradients is None:
             return

@@ -87,6 +87,8 @@ def _steps(
             one.grad = gradient.to_sparse() if sparse else gradient.clone()
         # LBFGS calls this several times; the gradient depends on the parameters for its line search
         made.step(lambda: _loss(parameters, step, sparse) if not differentiable else None)
+    if optimizer is torch.optim.LBFGS:
+        return parameters  # its states are directions of the length of rounding errors, once it is there
     states = [made.state[one] for one in parameters if one in made.state]
     return [*parameters, *tensors(states)]
 

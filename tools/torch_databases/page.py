@@ -80,9 +80,7 @@ def _cell(value: str) -> str:
 
 def _reasons(rows: Rows) -> str:
     """The ATen ops that entries were refused for, the most frequent first."""
-    counts = collections.Counter(
-        row["why"].split(": ")[0] for row in rows if row["status"] == "refused"
-    )
+    counts = collections.Counter(row["why"].split(": ")[0] for row in rows if row["status"] == "refused")
     lines = ["## What entries were refused for\n", "| op | entries |", "|---|---|"]
     lines += [f"| {op} | {count} |" for op, count in counts.most_common()]
     return "\n".join(lines) + "\n"

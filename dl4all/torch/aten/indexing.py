@@ -169,6 +169,8 @@ def _check_mask(mask: Any) -> None:
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     _check_mask(mask)
+    if isinstance(value, Tensor) and value.shape:
+        raise NotNative("a value with axes")
     if isinstance(value, Tensor) and value.dtype != input.dtype:
         if value.dtype.kind > input.dtype.kind if input.dtype.kind != "b" else True:
             raise NotNative(f"a value of {value.dtype} for a tensor of {input.dtype}")
