@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch.autograd import graph as autograd_graph
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import is_lazy
 from torch.utils import backend_registration
 
 from dl4all.runtime import fork
@@ -43,6 +45,7 @@ def patch() -> None:
     torch.nn.DataParallel.forward = _on_one_device(  # type: ignore[method-assign]
         torch.nn.DataParallel.forward
     )
+    LazyModuleMixin._apply = _move_lazily  # type: ignore[attr-defined]
     devices.when_not_first = _name_current_device
 
 
@@ -104,6 +107,20 @@ def _in_this_thread(own: Callable[..., Any]) -> Callable[..., Any]:
             return with_error_put_aside(own, outputs, *args, **options)
 
     return run_backward
+
+
+# Modules
+
+
+def _move_lazily(self: Any, function: Callable[..., Any], recurse: bool = True) -> Any:
+    """``Module._apply`` of a lazy module, whose parameters stay without a shape on ``dlall``, too."""
+    owned = (self._parameters.values(), self._buffers.values())
+    lazy = [(one, type(one)) for values in owned for one in values if is_lazy(one)]
+    torch.nn.Module._apply(self, function, recurse)
+    for one, kind in lazy:
+        if not is_lazy(one):
+            torch.utils.swap_tensors(one, kind(one.requires_grad, device=one.device, dtype=one.dtype))
+    return self
 
 
 # Several devices

@@ -292,9 +292,12 @@ def _out_form(
             rest = {name: value for name, value in kwargs.items() if name not in names}
             operands = convert(args)
             result = function(*operands, **dict(zip(rest, _convert(rest.values()), strict=True)))
+            results = result if isinstance(result, tuple) else (result,)
+            for one, out in zip(results, outs, strict=True):
+                if memory.TORCH_DTYPES[one.dtype] != out.dtype:  # some ops compute in it, some refuse
+                    raise NotNative(f"out= of {out.dtype} for a result of {one.dtype}")
         except REFUSALS as error:
             return refuse(op, args, kwargs, error)
-        results = result if isinstance(result, tuple) else (result,)
         for one, out in zip(results, outs, strict=True):
             deliver(_own(one, operands), out)
         return outs[0] if len(outs) == 1 else tuple(outs)

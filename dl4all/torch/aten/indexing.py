@@ -178,6 +178,8 @@ def _widened(function: Callable[..., Any], like: Any, *operands: Any) -> Any:
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     _check_mask(mask)
+    if isinstance(value, Tensor) and value.shape:
+        raise NotNative("a value with axes")
     if isinstance(value, Tensor) and value.dtype != input.dtype:
         if not torch.can_cast(TORCH_DTYPES[value.dtype], TORCH_DTYPES[input.dtype]):
             raise NotNative(f"a value of {value.dtype} for a tensor of {input.dtype}")

@@ -197,6 +197,8 @@ def resize(
     PyTorch's own storage cannot grow from Python, so views of the old one do not see the new elements.
     """
     shape = tuple(map(int, size))
+    if shape == tuple(target.shape) and memory_format is None:
+        return target  # with the strides that it has
     strides = _strides(shape, memory_format)
     offset, itemsize = target.storage_offset(), target.dtype.itemsize
     needed = (offset + memory.extent(shape, strides)) * itemsize if 0 not in shape else 0
