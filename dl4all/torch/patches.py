@@ -26,6 +26,9 @@ def patch() -> None:
     """Put everything in place, once for each process."""
     # Without this `module.to("dlall")` makes new parameters, and tied ones come apart silently.
     torch.__future__.set_swap_module_params_on_conversion(True)
+    torch.nn.Module.load_state_dict = _in_place(  # type: ignore[method-assign]
+        torch.nn.Module.load_state_dict
+    )
     backend_registration._generate_storage_methods_for_privateuse1_backend(NAME)
     storages.patch()
     substitutes.patch()
@@ -40,6 +43,23 @@ def patch() -> None:
         torch.nn.DataParallel.forward
     )
     devices.when_not_first = _name_current_device
+
+
+# Modules
+
+
+def _in_place(own: Callable[..., Any]) -> Callable[..., Any]:
+    """``load_state_dict`` that copies, as ``torch.compile`` holds references that forbid to swap."""
+
+    @functools.wraps(own)
+    def load_state_dict(*args: Any, **options: Any) -> Any:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+        try:
+            return own(*args, **options)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(True)
+
+    return load_state_dict
 
 
 # Memory of the host
