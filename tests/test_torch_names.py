@@ -28,7 +28,7 @@ PATTERNS: dict[str, str] = {
         r"|q_.*|qscheme|empty_quantized|is_quantized"
     ),
     "devices that are named otherwise": (
-        r"is_(cuda|cpu|ipu|maia|meta|mps|mtia|vulkan|xla|xpu|vulkan_available)|cuda|ipu|mtia|xpu|get_device.*"
+        r"is_(cuda|cpu|dlall|ipu|maia|meta|mps|mtia|vulkan|xla|xpu|vulkan_available)|cuda|dlall|ipu|mtia|xpu|get_device.*"
         r"|record_stream|(is_pinned|pin_memory)|compiled_with_cxx11_abi|get_default_device"
     ),
     "mixed precision, which dl4all does not have yet": r".*autocast.*",
