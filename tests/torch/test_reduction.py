@@ -122,3 +122,15 @@ def test_gradients(name: str, place: str) -> None:
         (GRADIENTS[name](leaf) * weight.to(device)).sum().backward()
         gradients.append(leaf.grad.cpu())
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
+
+
+def test_unique_elements_and_slices(place: str) -> None:
+    x = torch.randint(0, 2, (9, 3))
+    for axis in (None, 0, 1):
+        _check(lambda x: torch.unique(x, True, True, True, dim=axis), place, x)  # noqa: B023
+        _check(lambda x: torch.unique_consecutive(x, True, True, axis), place, x)  # noqa: B023
+
+
+def test_histograms(place: str) -> None:
+    x = torch.randn(3, 47)
+    _check(lambda x: (x.histc(17), x.histc(5, -1, 2)), place, x)

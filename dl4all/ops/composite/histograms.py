@@ -1,4 +1,4 @@
-"""Histograms, which are counted on the host."""
+"""Histograms; integers are counted on the host."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.composite.host import computed_on_host, to_device_of
+from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import check_shape, integer, real
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.core.vmap_hook import reads
+from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
+from dl4all.ops.elementwise.comparison import clamp, ge, le
+from dl4all.ops.elementwise.logic import logical_and, where
+from dl4all.ops.indexing.gather_scatter import index_add
 from dl4all.ops.indexing.indices import integer_indices
+from dl4all.ops.memory.conversion import cast
+from dl4all.ops.memory.copy import fill_with, new_like
+from dl4all.ops.memory.views import flatten
+from dl4all.ops.reduce.extrema import amax, amin
+from dl4all.ops.sorting.placement import by_kernels_or_host
 
 
 @export("dl", "Tensor")
@@ -43,7 +53,6 @@ def bincount(input: Array, weights: Array | None = None, minlength: int = 0) -> 
 
 @export("dl", "Tensor")
 @reads("input")
-@computed_on_host("histc")
 def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
     """The number of elements in each of equally wide bins; elements outside of them are not counted.
 
@@ -66,14 +75,28 @@ def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Arra
     """
     if input.dtype.kind != "f":
         raise DTypeError(f"[histc] expected floats, got {input.dtype}; convert with .float()")
-    array = input.on_host().astype(np.float64).reshape(-1)
     check_shape("histc", (integer("histc", "bins", bins),))
-    min, max = real("histc", "min", min), real("histc", "max", max)
-    low, high = (min, max) if (min, max) != (0, 0) or not array.size else (array.min(), array.max())
+    low, high = real("histc", "min", min), real("histc", "max", max)
+    if (low, high) == (0, 0) and input.numel():
+        low, high = (float(limit.on_host()) for limit in (amin(tape.alias(input)), amax(tape.alias(input))))
     if bins < 1 or not low <= high or not np.isfinite([low, high]).all():
         raise ArgumentError(f"[histc] expected bins, and finite limits that rise, not {bins}, {low}, {high}")
     if low == high:
         low, high = low - 1, high + 1
-    inside = array[(array >= low) & (array <= high)]
-    bin_indices = np.minimum(((inside - low) * bins / (high - low)).astype(np.int64), bins - 1)
-    return to_device_of(input, np.bincount(bin_indices, minlength=bins).astype(input.dtype))
+
+    def kernels() -> Array:
+        x = flatten(tape.alias(input))
+        inside = logical_and(ge(x, low), le(x, high))
+        places = clamp(true_divide(mul(sub(x, low), bins), high - low), 0, bins - 1)
+        indices = cast(where(inside, places, 0.0), "int32")
+        counts = new_like(x, (bins,))
+        fill_with(counts, 0)
+        return index_add(counts, 0, indices, cast(inside, x.dtype.name))
+
+    def host() -> Array:
+        array = input.on_host().astype(np.float64).reshape(-1)
+        inside = array[(array >= low) & (array <= high)]
+        bin_indices = np.minimum(((inside - low) * bins / (high - low)).astype(np.int64), bins - 1)
+        return to_device_of(input, np.bincount(bin_indices, minlength=bins).astype(input.dtype))
+
+    return by_kernels_or_host("histc", input, kernels, host)

@@ -1,4 +1,4 @@
-"""Set routines, by the kernels of ``ops/sorting``; unique slices on the host."""
+"""Set routines, by the kernels of ``ops/sorting``."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.composite.host import to_device_of
-from dl4all.ops.composite.sort_and_search import searchsorted, sort
+from dl4all.ops.composite.sort_and_search import argsort, searchsorted, sort
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.elementwise.comparison import eq
+from dl4all.ops.elementwise.arithmetic import sub
+from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.ops.elementwise.logic import logical_not
 from dl4all.ops.indexing.concatenation import cat
-from dl4all.ops.indexing.gather_scatter import index_select
+from dl4all.ops.indexing.gather_scatter import index_select, nonzero, scatter
 from dl4all.ops.indexing.indices import NDArray
-from dl4all.ops.memory.views import contiguous, flatten, narrow, reshape, unsqueeze
+from dl4all.ops.memory.views import contiguous, flatten, movedim, narrow, reshape, select, unsqueeze
 from dl4all.ops.reduce.any_all import any
+from dl4all.ops.reduce.scan import cumsum
 from dl4all.ops.sorting.along_axis import axis_order
 from dl4all.ops.sorting.compaction import Runs, runs_of
 from dl4all.ops.sorting.keys import keys_of
 from dl4all.ops.sorting.placement import by_kernels_or_host
 from dl4all.ops.sorting.selection import select_in_rows
 
+MOST_SORTS = 256
+"""Elements of slices that are sorted, by one sort for each."""
 MOST_COMPARED = 32
 """Candidates with which each element is compared; more of them are sorted first."""
 
@@ -66,7 +70,10 @@ def unique(
     axis = None if dim is None else strides.axis("unique", dim, len(input.shape))
 
     def kernels() -> Array | tuple[Array, ...]:
-        x = _one_row("unique", input, axis)
+        if axis is not None:
+            order = _order_of_slices(_slices(input, axis)) if input.shape[axis] else None
+            return _unique_slices(input, axis, order, return_inverse, return_counts)
+        x = _one_row(input)
         order = axis_order(x, x.shape[1], descending=False)
         runs = runs_of(keys_of(tape.alias(x)), x.dtype, x.shape[1], order)
         first = select_in_rows(order, runs.starts)
@@ -92,15 +99,61 @@ def unique(
     return by_kernels_or_host("unique", input, kernels, host, waits=True)
 
 
-def _one_row(name: str, input: Array, axis: int | None) -> Array:
-    """All elements as one row.
+def _one_row(input: Array) -> Array:
+    """All elements as one row."""
+    return contiguous(reshape(input, 1, -1 if input.numel() else 0))
+
+
+def _slices(input: Array, axis: int) -> Array:
+    """The slices along an axis as rows.
 
     Raises:
-        NoKernel: slices along an axis are to be compared.
+        NoKernel: there are none, or they have no elements.
     """
-    if axis is not None:
-        raise NoKernel(f"{name} has none that compares slices along an axis")
-    return contiguous(reshape(input, 1, -1 if input.numel() else 0))
+    if not input.numel():
+        raise NoKernel("there are no elements to compare")
+    return contiguous(reshape(movedim(tape.alias(input), axis, 0), input.shape[axis], -1))
+
+
+def _order_of_slices(slices: Array) -> Array:
+    """The order of rows by their first elements, then by their second ones, and so on.
+
+    Raises:
+        NoKernel: the rows are long, and each element takes a sort.
+    """
+    count, size = slices.shape
+    if size > MOST_SORTS:
+        raise NoKernel(f"slices of {size} elements would take as many sorts")
+    order = to_device_of(slices, np.arange(count))
+    for column in reversed(range(size)):
+        keys = index_select(select(slices, 1, column), 0, order)
+        order = index_select(order, 0, argsort(keys, stable=True))
+    return order
+
+
+def _unique_slices(
+    input: Array, axis: int, order: Array | None, return_inverse: bool, return_counts: bool
+) -> Array | tuple[Array, ...]:
+    """The slices that differ from the one before them, in an order or as they are."""
+    if not input.shape[axis]:
+        nothing = [
+            to_device_of(input, np.zeros(0, np.int64)) for one in (return_inverse, return_counts) if one
+        ]
+        return (input, *nothing) if nothing else input
+    slices = _slices(input, axis)
+    slices = slices if order is None else index_select(slices, 0, order)
+    count = slices.shape[0]
+    differs = any(ne(narrow(slices, 0, 1, count - 1), narrow(slices, 0, 0, count - 1)), 1)
+    starts_run = cat([to_device_of(slices, np.ones(1, bool)), differs])
+    starts = flatten(nonzero(starts_run))
+    results = [index_select(input, axis, starts if order is None else index_select(order, 0, starts))]
+    if return_inverse:
+        places = sub(cumsum(starts_run, 0), 1)
+        results.append(places if order is None else scatter(places, 0, order, places))
+    if return_counts:
+        ends = cat([narrow(starts, 0, 1, len(starts) - 1), to_device_of(starts, np.full(1, count))])
+        results.append(sub(ends, starts))
+    return tuple(results) if len(results) > 1 else results[0]
 
 
 def _runs(
@@ -148,7 +201,9 @@ def unique_consecutive(
     axis = strides.axis("unique_consecutive", 0 if dim is None else dim, len(source.shape))
 
     def kernels() -> Array | tuple[Array, ...]:
-        x = _one_row("unique_consecutive", input, dim)
+        if dim is not None:
+            return _unique_slices(input, axis, None, return_inverse, return_counts)
+        x = _one_row(input)
         runs = runs_of(keys_of(tape.alias(x)), x.dtype, x.shape[1], None)
         return _runs(select_in_rows(x, runs.starts), input, runs, return_inverse, return_counts)
 
