@@ -117,7 +117,7 @@ def test_interrupted_backward(place: str) -> None:
     loss = middle.exp().sum()
     with pytest.raises(KeyboardInterrupt):
         loss.backward(retain_graph=True)
-    assert weight.grad is None
+    assert weight.grad is None, weight.grad
     handle.remove()
     loss.backward()
     torch.testing.assert_close(weight.grad.cpu(), 2 * (2 * weight.detach().cpu()).exp())
