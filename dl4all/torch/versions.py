@@ -12,7 +12,7 @@ import torch.utils.backend_registration
 from dl4all.errors import BackendMissingError
 
 TESTED = ("2.11", "2.12", "2.13")
-"""The minor releases that tools/torch_versions.py runs the tests with."""
+"""The minor releases that are meant to work."""
 
 PRIVATE = (
     "_C.DispatchKeySet",
