@@ -86,7 +86,7 @@ def test_backward_on_a_second_device(second: Any) -> None:
 def test_unknown_device_is_refused() -> None:
     for attempt in (lambda: torch.empty(2, device="dlall:77"), lambda: dlall.set_device(77)):
         with pytest.raises(UnknownDeviceError, match="no dlall:77"):
-            attempt()
+            attempt()  # type: ignore[no-untyped-call]
 
 
 def test_streams_and_events(place: str) -> None:
@@ -137,5 +137,5 @@ def test_generator_of_a_user(place: str) -> None:
 def test_missing_private_names_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert versions.missing() == []
     monkeypatch.setattr(versions, "PRIVATE", ("_C.no_such_name",))
-    with pytest.raises(BackendMissingError, match=r"lacks torch\._C\.no_such_name.*tested"):
+    with pytest.raises(BackendMissingError, match=r"lacks torch\._C\.no_such_name.*releases"):
         versions.check()
