@@ -101,7 +101,7 @@ def names(space: Any) -> set[str]:
 def missing(space: str) -> set[str]:
     """What PyTorch has there and dl4all does not."""
     theirs, ours = SPACES[space]
-    found = names(theirs) - names(ours)
+    found = names(theirs) - names(ours) - {"dlall", "is_dlall"}  # dl4all.torch adds those to PyTorch
     if space == "torch":
         functions = names(dl.nn.functional)
         found = {

@@ -14,10 +14,14 @@ no extension is compiled. docs/pytorch.md says what runs natively and what falls
 
 from __future__ import annotations
 
-from dl4all.torch.fallback import COUNTS as fallbacks
-from dl4all.torch.fallback import set_mode as set_fallback
-from dl4all.torch.interchange import from_dl4all, to_dl4all
-from dl4all.torch.setup import setup as _setup
+from dl4all.torch.versions import check as _check
+
+_check()  # what follows uses what it looks for
+
+from dl4all.torch.fallback import COUNTS as fallbacks  # noqa: E402
+from dl4all.torch.fallback import set_mode as set_fallback  # noqa: E402
+from dl4all.torch.interchange import from_dl4all, to_dl4all  # noqa: E402
+from dl4all.torch.setup import setup as _setup  # noqa: E402
 
 _setup()
 

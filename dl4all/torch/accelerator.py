@@ -1,5 +1,7 @@
-"""``torch.accelerator``, whose functions ask private ones of PyTorch's extension. Those know nothing of a
-backend in Python, and are replaced by functions of ``torch.dlall``.
+"""``torch.accelerator`` on ``dlall``.
+
+Its functions ask private ones of PyTorch's extension, which know nothing of a backend in Python. Those are
+replaced by functions of ``torch.dlall``.
 """
 
 from __future__ import annotations

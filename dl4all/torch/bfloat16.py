@@ -106,6 +106,8 @@ def _of_dtype(value: Any, dtype: torch.dtype | None) -> Any:
         return type(value)(_of_dtype(one, dtype) for one in value)
     if not isinstance(value, torch.Tensor) or dtype is None or value.dtype == dtype:
         return value
+    if not value.is_floating_point():
+        return value
     return narrowed(value) if dtype == BFLOAT16 and value.dtype == torch.float32 else value.to(dtype)
 
 
@@ -121,8 +123,12 @@ def _dtypes_of_results(op: Any, known: Plan, bound: dict[str, Any]) -> tuple[tor
         positional, keywords = known.call(given)
         try:
             result = op(*positional, **keywords)
-        except (NotImplementedError, RuntimeError) as error:
-            raise memory.NotNative(f"the dtype of a result with bfloat16 is not known: {error}") from None
+        except (NotImplementedError, RuntimeError) as error:  # not all ops have that
+            floats = {one.dtype for one in tensors_in(bound.values()) if one.is_floating_point()}
+            if floats != {BFLOAT16}:
+                raise memory.NotNative(f"the dtype of a result is not known: {error}") from None
+            _result_dtypes[key] = (BFLOAT16,) * len(known.returned)
+            return _result_dtypes[key]
         results = (result,) if len(known.returned) == 1 else result
         _result_dtypes[key] = tuple(next((t.dtype for t in tensors_in([one])), None) for one in results)
     return _result_dtypes[key]

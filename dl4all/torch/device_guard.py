@@ -52,7 +52,7 @@ class Hooks(torch._C._acc.PrivateUse1Hooks):
 
 
 def with_error_put_aside(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call a function of PyTorch's extension, and raise what was put aside meanwhile in place of its error."""
+    """Call a function of PyTorch's extension; raise what was put aside meanwhile in place of its error."""
     try:
         return function(*args, **options)
     except BaseException:

@@ -65,7 +65,8 @@ def patch() -> None:
     from_dlpack: Any = _importing(torch.utils.dlpack.from_dlpack)
     for module in (torch, torch.utils.dlpack):
         module.from_dlpack = from_dlpack  # type: ignore[attr-defined]
-    torch.utils.dlpack.to_dlpack = _refusing(torch.utils.dlpack.to_dlpack)
+    module = torch.utils.dlpack
+    setattr(module, "to_dlpack", _refusing(getattr(module, "to_dlpack")))  # noqa: B009, B010 - untyped there
 
 
 def _exporting(own: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils import backend_registration
 
-from dl4all.torch import autocast, device_guard, device_module, distributed, fallback, patches, versions
+from dl4all.torch import autocast, device_guard, device_module, distributed, fallback, patches
 from dl4all.torch.devices import NAME
 from dl4all.torch.registration import hidden_from_dynamo
 
@@ -13,12 +13,7 @@ _LIBRARY = torch.library.Library("_", "IMPL")
 
 
 def setup() -> None:
-    """Register everything, once for each process.
-
-    Raises:
-        BackendMissingError: this version of PyTorch lacks something that is needed.
-    """
-    versions.check()
+    """Register everything, once for each process."""
     backend_registration._setup_privateuseone_for_python_backend(
         NAME, device_module, device_guard.Hooks(), device_guard.DeviceGuard()
     )

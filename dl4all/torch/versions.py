@@ -11,8 +11,8 @@ import torch.utils.backend_registration
 
 from dl4all.errors import BackendMissingError
 
-TESTED = ("2.11", "2.12", "2.13")
-"""The minor releases that tools/torch_versions.py runs the tests with."""
+RELEASES = ("2.11", "2.12", "2.13")
+"""The minor releases that are meant to work."""
 
 PRIVATE = (
     "_C.DispatchKeySet",
@@ -66,7 +66,7 @@ def check() -> None:
     if lacking:
         raise BackendMissingError(
             f"[dl4all.torch] PyTorch {torch.__version__} lacks torch.{', torch.'.join(lacking)}; "
-            f"use one of the tested versions: {', '.join(TESTED)}"
+            f"use one of the releases {', '.join(RELEASES)}"
         )
     taken = torch._C._get_privateuse1_backend_name()
     if taken not in ("privateuseone", "dlall"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import threading
 from typing import Any
@@ -12,6 +13,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import dl4all as dl  # noqa: E402
 import dl4all.torch  # noqa: E402
+from dl4all.errors import DeviceError, OutOfMemoryError  # noqa: E402
 from tests.conftest import run_python  # noqa: E402
 
 Variable = torch.autograd.Variable
@@ -40,7 +42,7 @@ def test_operands_of_two_devices_are_refused(place: str) -> None:
             for pair in ((x, other), (other, x)):
                 with pytest.raises(RuntimeError, match="same device"):
                     call(*pair)
-        with pytest.raises(RuntimeError, match="got dlall|same device"):
+        with pytest.raises(RuntimeError, match="dlall"):
             torch.add(x, x, out=other)
     torch.testing.assert_close((x + torch.tensor(2.0)).cpu(), x.cpu() + 2)
     torch.testing.assert_close(x[torch.tensor([2, 0])].cpu(), x.cpu()[[2, 0]])
@@ -50,10 +52,12 @@ def test_operands_of_two_devices_are_refused(place: str) -> None:
 def test_bytes_of_storages(place: str) -> None:
     x = torch.arange(5, dtype=torch.int16).to(place)
     storage = x.untyped_storage()
-    assert storage.tolist() == x.cpu().untyped_storage().tolist() and storage[2] == 1
+    assert storage.tolist() == x.cpu().untyped_storage().tolist()
+    assert storage[2] == 1
     storage[0] = 7
     assert x.tolist() == [7, 1, 2, 3, 4]
-    assert storage.clone().device == storage.device and storage.cpu().device.type == "cpu"
+    assert storage.clone().device == storage.device
+    assert storage.cpu().device.type == "cpu"
     assert torch.UntypedStorage(6, device=place).fill_(3).tolist() == [3] * 6
     for refused in (
         lambda: storage.resize_(100),
@@ -61,7 +65,7 @@ def test_bytes_of_storages(place: str) -> None:
         lambda: storage.byteswap(torch.int16),
         lambda: torch.multiprocessing.reductions.reduce_storage(storage),
     ):
-        with pytest.raises(dl.DeviceError, match="dlall"):
+        with pytest.raises(DeviceError, match="dlall"):
             refused()
     with pytest.raises(RuntimeError):
         x.set_(storage, 0, (100,), (1,))
@@ -83,9 +87,9 @@ def test_sparse_and_quantized_tensors_are_refused(place: str) -> None:
 
 def test_too_large_tensors_are_refused(place: str) -> None:
     for shape in ((2**50,), (2**40, 2**40), (2**62,)):
-        with pytest.raises(dl.OutOfMemoryError):
+        with pytest.raises(OutOfMemoryError):
             torch.empty(shape, device=place)
-    with pytest.raises(dl.OutOfMemoryError):
+    with pytest.raises(OutOfMemoryError):
         torch.ones(1, device=place).expand(2**47).contiguous()
     works(place)
 
@@ -97,11 +101,8 @@ def test_memory_is_usable_again_after_it_ran_out() -> None:
     weight = torch.randn(1000, 1000, device=place, requires_grad=True)
     dl.memory.limit("vulkan:0", dl.memory.stats("vulkan:0").reserved + 2**23)
     try:
-        with pytest.raises(dl.OutOfMemoryError):
-            result = weight
-            for _ in range(50):
-                result = (result * 1.5).tanh()
-        del result
+        with pytest.raises(OutOfMemoryError):
+            functools.reduce(lambda result, _: (result * 1.5).tanh(), range(50), weight)
         (weight[:10] * 2).sum().backward()
         assert weight.grad is not None
     finally:
@@ -116,10 +117,10 @@ def test_interrupted_backward(place: str) -> None:
     loss = middle.exp().sum()
     with pytest.raises(KeyboardInterrupt):
         loss.backward(retain_graph=True)
-    assert weight.grad is None
+    assert weight.grad is None, weight.grad
     handle.remove()
     loss.backward()
-    torch.testing.assert_close(weight.grad.cpu(), 2 * (2 * weight.detach().cpu()).exp())
+    torch.testing.assert_close(weight.grad.cpu(), 2 * (2 * weight.detach().cpu()).exp())  # type: ignore[attr-defined]
 
 
 def test_threads_compute_at_once(place: str) -> None:
@@ -168,10 +169,11 @@ def test_backward_in_a_thread_of_autograd() -> None:
 PROCESSES = """
 import os, sys
 import torch, dl4all.torch
-from dl4all import ForkError
+from dl4all.errors import ForkError
 
 x = torch.ones(3, device="dlall", requires_grad=True)
-kept = (x * 2, torch.nn.Linear(3, 3).to("dlall:1"), torch.dlall.Event().record(), torch.Stream(device="dlall"))
+kept = (x * 2, torch.nn.Linear(3, 3).to("dlall:1"), torch.dlall.Event(), torch.Stream(device="dlall"))
+kept[2].record()
 assert kept[0].sum().item() == 6
 
 
@@ -245,6 +247,23 @@ if child:
 """
 
 
+def test_collectives_stage_through_the_cpu(place: str) -> None:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        x = torch.randn(3, 2).to(place).t()
+        expected = x.cpu()
+        parts = [torch.empty(2, 3, device=place)]
+        torch.distributed.all_reduce(x, async_op=True).wait()
+        torch.distributed.all_gather(parts, x)
+        torch.distributed.barrier()
+        assert torch.equal(x.cpu(), expected)
+        assert torch.equal(parts[0].cpu(), expected)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.full
 def test_gradients_of_two_processes_are_those_of_the_batch() -> None:
     done = run_python(TWO_PROCESSES, DL4ALL_DEVICE="cpu", DL4ALL_TORCH_FALLBACK="silent", OMP_NUM_THREADS="1")
-    assert done.returncode == 0 and "equal" in done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "equal" in done.stdout, done.stderr

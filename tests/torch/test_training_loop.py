@@ -1,4 +1,4 @@
-"""What training loops use besides ops: files, mixed precision, loaders, checkpoints, functional transforms."""
+"""What training loops use besides ops: files, mixed precision, loaders, checkpoints, transforms."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-import torch.utils.checkpoint  # noqa: E402
-
 import dl4all as dl  # noqa: E402
 import dl4all.torch  # noqa: E402
+from dl4all.errors import DTypeError  # noqa: E402
 
-nn, F = torch.nn, torch.nn.functional
+nn, F, checkpoint = torch.nn, torch.nn.functional, torch.utils.checkpoint.checkpoint
 
 
 def network() -> Any:
@@ -37,7 +36,8 @@ class Tied(nn.Module):  # type: ignore[name-defined, misc]
 def test_tied_weights_stay_tied(place: str) -> None:
     host = Tied()
     module = copy.deepcopy(host).to(place)
-    assert module.last.weight is module.first.weight and module.last.weight.device == torch.device(place)
+    assert module.last.weight is module.first.weight
+    assert module.last.weight.device == torch.device(place)
     words = torch.randint(0, 11, (2, 3))
     for one, at in ((host, "cpu"), (module, place)):
         one(words.to(at)).square().mean().backward()
@@ -57,7 +57,8 @@ def test_copies_and_files_keep_elements_and_sharing(place: str) -> None:
         assert other["whole"].device == x.device
         assert torch.equal(other["part"].cpu(), x[2:5, 1:].cpu())
         other["whole"][2, 1] = 100.0
-        assert other["part"][0, 0].item() == 100.0 and x[2, 1].item() != 100.0
+        assert other["part"][0, 0].item() == 100.0
+        assert x[2, 1].item() != 100.0
     new.seek(0)
     assert torch.equal(torch.load(new, map_location="cpu")["whole"], x.cpu())
     host = io.BytesIO()
@@ -77,7 +78,8 @@ def test_autocast_trains_as_on_the_cpu(place: str, dtype: Any, natively: None) -
         with torch.autocast(at, dtype=dtype):
             out = one(x.to(one[0].weight.device))
             loss = F.mse_loss(out, y.to(out.device))
-        assert out.dtype == dtype and loss.dtype == torch.float32
+        assert out.dtype == dtype
+        assert loss.dtype == torch.float32
         loss.backward()
         losses.append(loss.detach().cpu())
     torch.testing.assert_close(losses[1], losses[0], rtol=3e-3, atol=0)
@@ -117,7 +119,8 @@ def test_grad_scaler_skips_steps_with_infinite_gradients(place: str) -> None:
     scaler.scale(module(torch.full((2, 7), float("inf"), device=place)).sum()).backward()
     scaler.step(optimizer)
     scaler.update()
-    assert scaler.get_scale() == 512.0 and torch.equal(module[0].weight.cpu(), before)
+    assert scaler.get_scale() == 512.0
+    assert torch.equal(module[0].weight.cpu(), before)
     optimizer.zero_grad()
     scaler.scale(module(torch.randn(2, 7, device=place)).sum()).backward()
     scaler.step(optimizer)
@@ -145,7 +148,7 @@ def test_checkpoints_repeat_dropout(place: str, reentrant: bool) -> None:
     module(x).square().sum().backward()
     plain, x.grad = x.grad, None
     torch.manual_seed(7)
-    checkpointed = torch.utils.checkpoint.checkpoint(module, x, use_reentrant=reentrant)
+    checkpointed = checkpoint(module, x, use_reentrant=reentrant)
     checkpointed.square().sum().backward()
     torch.testing.assert_close(x.grad.cpu(), plain.cpu())
 
@@ -196,7 +199,8 @@ def test_bfloat16_computes_on_the_device(place: str, natively: None) -> None:
         ]
 
     for ours, theirs in zip(results(x.to(place), w.to(place)), results(x, w), strict=True):
-        assert ours.dtype == theirs.dtype and ours.stride() == theirs.stride()
+        assert ours.dtype == theirs.dtype
+        assert ours.stride() == theirs.stride()
         torch.testing.assert_close(ours.cpu(), theirs)
     y = torch.randn(5, 3, device=place)
     assert torch.equal(y.t().bfloat16().cpu(), y.cpu().t().bfloat16())
@@ -208,11 +212,13 @@ def test_tensors_are_shared_with_dl4all(place: str) -> None:
     np.testing.assert_array_equal(own.numpy(), x.cpu().numpy())
     back = dl.torch.from_dl4all(own)
     back.mul_(2)
-    assert torch.equal(back.cpu(), x.cpu()) and back.stride() == x.stride()
+    assert torch.equal(back.cpu(), x.cpu())
+    assert back.stride() == x.stride()
     shared = torch.from_dlpack(x)
     shared.add_(1)
-    assert torch.equal(shared.cpu(), x.cpu()) and torch.from_dlpack(x, device="cpu").device.type == "cpu"
-    with pytest.raises(BufferError, match="export the tensor's .cpu"):
+    assert torch.equal(shared.cpu(), x.cpu())
+    assert torch.from_dlpack(x, device="cpu").device.type == "cpu"
+    with pytest.raises(BufferError, match=r"export the tensor's \.cpu"):
         torch.utils.dlpack.to_dlpack(x)
-    with pytest.raises(dl.DTypeError, match="expected a tensor on dlall"):
+    with pytest.raises(DTypeError, match="expected a tensor on dlall"):
         dl.torch.to_dl4all(x.cpu())
