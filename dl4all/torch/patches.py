@@ -7,6 +7,7 @@ Each function below replaces one of PyTorch's, and calls that for everything tha
 from __future__ import annotations
 
 import functools
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,7 @@ def patch() -> None:
     """Put everything in place, once for each process."""
     # Without this `module.to("dlall")` makes new parameters, and tied ones come apart silently.
     torch.__future__.set_swap_module_params_on_conversion(True)
+    torch.utils.swap_tensors = _despite_weak_references(torch.utils.swap_tensors)
     torch.nn.Module._load_from_state_dict = _copying(  # type: ignore[method-assign]
         torch.nn.Module._load_from_state_dict
     )
@@ -110,6 +112,17 @@ def _in_this_thread(own: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # Modules
+
+
+def _despite_weak_references(own: Any) -> Any:
+    """``swap_tensors`` of parameters that ``torch.compile`` holds weak references to.
+
+    PyTorch refuses that. But what Dynamo asks such a reference for, device and strides, it compares before
+    each call, so a model may be moved after it was compiled, as it may be without swaps.
+    """
+    none = types.SimpleNamespace(getweakrefs=lambda tensor: [])
+    names = own.__globals__ | {"weakref": none}
+    return types.FunctionType(own.__code__, names, own.__name__, own.__defaults__, own.__closure__)
 
 
 def _move_lazily(self: Any, function: Callable[..., Any], recurse: bool = True) -> Any:

@@ -148,6 +148,20 @@ def test_parameters_that_change(place: str) -> None:
                 torch.testing.assert_close(compiled(x.to(place)).cpu(), own(x))
 
 
+def test_a_compiled_model_can_be_moved() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
+    own = copy.deepcopy(model)
+    compiled = compile_function(model)
+    for place in ("cpu", devices.NAME, "cpu"):
+        model.to(place)
+        for _ in range(CALLS):
+            x = torch.randn(2, 4)
+            result = compiled(x.to(place))
+            assert result.device.type == place
+            torch.testing.assert_close(result.cpu(), own(x))
+            result.sum().backward()
+
+
 def test_layers_that_share_a_graph() -> None:
     class Layer(nn.Module):
         def __init__(self) -> None:
