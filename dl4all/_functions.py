@@ -196,7 +196,6 @@ from dl4all.ops import pdist as pdist
 from dl4all.ops import permute as permute
 from dl4all.ops import pixel_shuffle as pixel_shuffle
 from dl4all.ops import pixel_unshuffle as pixel_unshuffle
-from dl4all.ops import polygamma as polygamma
 from dl4all.ops import positive as positive
 from dl4all.ops import pow as pow
 from dl4all.ops import prelu as prelu
@@ -472,7 +471,6 @@ __all__ = [
     "permute",
     "pixel_shuffle",
     "pixel_unshuffle",
-    "polygamma",
     "positive",
     "pow",
     "prelu",

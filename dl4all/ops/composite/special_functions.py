@@ -19,7 +19,7 @@ MOST_DERIVATIVES = 170
 """Of higher orders the factorial is no float64."""
 
 
-@export("dl")
+@export()
 def polygamma(n: int, input: Array) -> Array:
     """The derivative of order `n` of :func:`digamma`.
 
@@ -32,7 +32,7 @@ def polygamma(n: int, input: Array) -> Array:
 
     Example:
         >>> import dl4all as dl
-        >>> dl.polygamma(1, dl.tensor([1.0])).round(decimals=4).tolist()
+        >>> dl.ops.polygamma(1, dl.tensor([1.0])).round(decimals=4).tolist()
         [1.6448999643325806]
     """
     integer("polygamma", "n", n, 0, MOST_DERIVATIVES)

@@ -84,7 +84,7 @@ def zeta(exponent: NDArray, offset: NDArray) -> NDArray:
     undefined = (q <= 0) & ((s != np.floor(s)) | (q < -ZETA_TERMS))
     result = np.where(pole, np.inf, np.where(undefined, np.nan, result))
     result = np.where(s == 1, np.inf, np.where(s > 1, result, np.nan))
-    return np.asarray(np.where(np.isnan(q), np.nan, result), np.result_type(exponent, offset))
+    return np.asarray(np.where(np.isnan(q) | np.isinf(s), np.nan, result), np.result_type(exponent, offset))
 
 
 def inverse_erf(x: NDArray) -> NDArray:

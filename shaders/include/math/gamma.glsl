@@ -94,7 +94,7 @@ const int ZETA_TERMS = 10000;
 
 // The sum of (q + k)^-s over k >= 0: some terms one by one, the others by the formula of Euler and Maclaurin.
 float zetaf(float s, float q) {
-    if (is_nan(s) || is_nan(q) || s < 1.0) return not_a_number();
+    if (!is_finite(s) || is_nan(q) || s < 1.0) return not_a_number();
     if (s == 1.0) return infinity();
     if (q <= 0.0) {
         if (q == floor(q)) return infinity();
@@ -107,7 +107,7 @@ float zetaf(float s, float q) {
         const float term = powf(at, -s);
         sum += term;
         at += 1.0;
-        if (abs(term) <= 1e-9 * abs(sum)) return sum;
+        if (at > 1.0 && abs(term) <= 1e-9 * abs(sum)) return sum;
     }
     float power = powf(at, -s);
     sum += power * at / (s - 1.0) + 0.5 * power;
