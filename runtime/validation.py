@@ -58,7 +58,7 @@ def check_command(backend: Owner, command: Command) -> None:
         DeviceError: something was freed.
     """
     if isinstance(command, Dispatch):
-        _check_dispatch(backend, command)
+        check_dispatch(backend, command)
         return
     check_span(backend, command.target)
     if isinstance(command, Copy):
@@ -153,7 +153,8 @@ def _check_place(backend: Owner, span: Span) -> None:
         )
 
 
-def _check_dispatch(backend: Owner, command: Dispatch) -> None:
+def check_dispatch(backend: Owner, command: Dispatch) -> None:
+    """As :func:`check_command`."""
     program, spans, groups, push, _ = command
     if program not in backend.programs:
         raise DeviceError(f"[{backend.name}] the program was freed, or belongs to another device")

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple, overload
 
 import numpy.typing as npt
 
-from dl4all.ops.composite.grid_sampler import PaddingMode
+from dl4all.ops.composite.grid_sampler import PaddingMode, SamplingMode
 from dl4all.ops.composite.order_statistics import Interpolation
 from dl4all.ops.composite.scatter import Reduction
 from dl4all.ops.core.op import REGISTRY as REGISTRY
@@ -171,7 +171,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
 def grid_sample(
     input: Tensor,
     grid: Tensor,
-    mode: Literal["bilinear", "nearest"] = "bilinear",
+    mode: SamplingMode = "bilinear",
     padding_mode: PaddingMode = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor: ...

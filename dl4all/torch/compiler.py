@@ -18,15 +18,16 @@ from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.export.passes import move_to_device_pass
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import dl4all.torch  # noqa: F401 - the device, for programs that import nothing but torch
 from dl4all.errors import ArgumentError
 from dl4all.graph.compiled import Mode
-from dl4all.torch import devices
+from dl4all.torch import devices, memory
 from dl4all.torch.devices import NAME
-from dl4all.torch.graph_call import GraphCall
+from dl4all.torch.graph_call import GraphCall, constants
 from dl4all.torch.host_operands import HostOperands
 from dl4all.torch.memory import torch_device
 from dl4all.torch.registration import KERNELS
@@ -117,8 +118,7 @@ def compile_exported(
         torch.Size([3, 2])
     """
     moved = move_to_device_pass(program, torch.device(device))
-    options = {} if mode is None else {"mode": mode}
-    compiled: Callable[..., Any] = torch.compile(moved.module(), backend=backend, **options)
+    compiled: Callable[..., Any] = torch.compile(moved.module(), backend=backend, mode=mode)
     return compiled
 
 
@@ -214,7 +214,14 @@ def _is_changed(node: torch.fx.Node) -> bool:
 
 
 def _move(module: torch.fx.GraphModule, index: int) -> None:
-    """Let ops that name the CPU name the device instead: all of a graph's arguments are there."""
+    """Let ops that name the CPU name the device instead: all of a graph's arguments are there.
+
+    Its own tensors go there, too, but for those without axes, which are read as numbers.
+    """
+    for name, value in constants(module).items():
+        if value.device.type == "cpu" and value.dim():
+            with unset_fake_temporarily():
+                setattr(module, name, memory.upload(value, index))
     for node in module.graph.nodes:
         for name, value in node.kwargs.items():
             if isinstance(value, torch.device) and value.type == "cpu":

@@ -11,23 +11,28 @@ is a view of an argument, or the argument itself, shows the memory of this call'
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from dl4all.graph.compiled import Compiled, Mode
+from dl4all.graph.compiled import Compiled, CompileWarning, Mode
 from dl4all.graph.trace import Tracer
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import fresh_copy
 from dl4all.scheduler import capture
-from dl4all.torch import memory
-from dl4all.torch.devices import is_here
+from dl4all.torch import graph_parts, memory
+from dl4all.torch.devices import device_at, is_here
+from dl4all.torch.graph_parts import Part
 from dl4all.torch.host_operands import HostOperands
 from dl4all.torch.memory import NotNative, carrier
 
 MOST_SIZES = 4096
 """Sizes that a graph remembers to have been called with."""
+
+MOST_PARTS = 32
+"""A graph of more parts runs op by op: they would cost more than recording them saves."""
 
 
 class _Runner(capture.Untracked):
@@ -108,6 +113,7 @@ class GraphCall:
         host: how arguments and results of the CPU get onto the device and back.
         fixed: positions of arguments that are the same tensors in each call, such as parameters in inference:
             what follows from them alone is computed once.
+        observed: whether it is known that all of the graph runs on the device.
     """
 
     def __init__(
@@ -117,12 +123,16 @@ class GraphCall:
         mode: Mode,
         host: HostOperands,
         fixed: Sequence[int] = (),
+        observed: bool = False,
     ) -> None:
-        self.module, self._host = module, host
+        self.module, self.name, self._host, self._observed = module, name, host, observed
         self._runner = _Runner(module)
-        constants = [carrier(one) for one in _constants(module) if is_here(one)]
-        self._function = _Function(name, self._runner, constants)
+        own = [carrier(one) for one in constants(module).values() if is_here(one)]
+        self._function = _Function(name, self._runner, own)
         self._fixed = tuple(fixed)
+        self._arguments = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+        self._fixed_names = {self._arguments[position] for position in fixed}
+        self._parts: list[tuple[Part, Callable[[list[Any]], Any]]] = []
         self._sizes: set[tuple[Any, ...]] = set()
         self.compiled = Compiled(self._function, mode)
 
@@ -138,9 +148,46 @@ class GraphCall:
         original = list(arguments)
         arguments.clear()
         given = self._host.arrive(original)
-        tensors = None if self._is_new_size(given) else _carriers(given)
-        results = list(self.module(*given)) if tensors is None else self._run(given, tensors)
+        if self._is_new_size(given):
+            results = list(self.module(*given))
+        elif self._parts:
+            results = self._run_parts(given)
+        elif self._observed:
+            results = self._run(given)
+        else:
+            results = self._observe(given)
         return self._host.leave(results, given, original)
+
+    def _observe(self, given: list[Any]) -> list[Any]:
+        """Run the first call, and cut the graph into parts if some of its nodes run on the CPU."""
+        observed = graph_parts.observe(self.module, given, device_at(self._host.index))
+        if observed is None:
+            return list(self.module(*given))
+        self._observed = True
+        reasons = observed.reasons
+        if reasons:
+            parts = graph_parts.cut(self.module, reasons)
+            if len(parts) <= MOST_PARTS:
+                self._parts = [(part, self._part_call(part)) for part in parts]
+                recorded = sum(not part.on_host for part in parts)
+                what = f"is recorded in {recorded} parts, as it {next(iter(reasons.values()))}"
+                warnings.warn(f"[torch.compile] the {self.name} {what}", CompileWarning, stacklevel=2)
+        return observed.results
+
+    def _part_call(self, part: Part) -> Callable[[list[Any]], Any]:
+        if part.on_host:
+            return lambda arguments: part.module(*arguments)
+        positions = [at for at, name in enumerate(part.inputs) if name in self._fixed_names]
+        host = HostOperands(self._host.index)
+        return GraphCall(part.module, self.name, self.compiled.mode, host, positions, observed=True)
+
+    def _run_parts(self, given: list[Any]) -> list[Any]:
+        values = dict(zip(self._arguments, given, strict=True))
+        for part, call in self._parts:
+            values.update(zip(part.outputs, call([values[name] for name in part.inputs]), strict=True))
+            for name in part.last_uses:
+                del values[name]
+        return list(graph_parts.returned_by(self.module, values))
 
     def _is_new_size(self, given: list[Any]) -> bool:
         """Whether a graph of varying sizes is called with these for the first time.
@@ -155,11 +202,23 @@ class GraphCall:
             self._sizes.add(sizes)
         return True
 
+    def recordings(self) -> int:
+        """How many recordings there are, of all its parts and kinds of arguments."""
+        parts = [call for _, call in self._parts if isinstance(call, GraphCall)]
+        own = sum(map(len, self.compiled.specializations.values()))
+        return own + sum(part.recordings() for part in parts)
+
     def reset(self) -> None:
         """Forget what was traced, and free its memory."""
         self.compiled.reset()
+        for _, call in self._parts:
+            if isinstance(call, GraphCall):
+                call.reset()
 
-    def _run(self, given: list[Any], tensors: list[Any]) -> list[Any]:
+    def _run(self, given: list[Any]) -> list[Any]:
+        tensors = _carriers(given)
+        if tensors is None:
+            return list(self.module(*given))
         varying = self._without_fixed(tensors)
         self._runner.begin(given)
         try:
@@ -217,11 +276,11 @@ def _carriers(given: list[Any]) -> list[Any] | None:
         return None
 
 
-def _constants(module: torch.fx.GraphModule) -> list[Any]:
-    """The tensors that a graph has by itself."""
-    names = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
-    values = [getattr(module, name) for name in sorted(names) if "." not in name]
-    return [value for value in values if isinstance(value, torch.Tensor)]
+def constants(module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
+    """The tensors that a graph has by itself, by their names."""
+    names = sorted({str(node.target) for node in module.graph.nodes if node.op == "get_attr"})
+    values = {name: getattr(module, name, None) for name in names}
+    return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
 
 
 def _same(one: TensorBase, other: Any) -> bool:

@@ -21,7 +21,7 @@ from dl4all.runtime.profiler import recorder
 from dl4all.scheduler import capture, launch_log
 from dl4all.scheduler.device import Device
 from dl4all.torch.devices import device_at
-from dl4all.torch.memory import over, torch_storage
+from dl4all.torch.memory import memory_of, over, torch_storage
 
 CONSTANTS = (torch.dtype, torch.layout, torch.memory_format)
 """Types of arguments that stay as they are."""
@@ -82,7 +82,9 @@ def planned(name: str, kernel: Kernel) -> Kernel:
         if index < 0:
             return kernel(*args, **kwargs)
         device = device_at(index)
-        found = (*key, sharing(storages)) if len(storages) > 1 else tuple(key)
+        if len(storages) > 1:
+            key.append(sharing(storages))
+        found = tuple(key)
         plan = device.plan(found)
         if plan is None:
             if device.plannable and device.recurs(found):
@@ -175,8 +177,8 @@ def _plan(
     tensors = [one for one in returned if one is not None]
     if not all(isinstance(one, torch.Tensor) and not one.storage_offset() for one in tensors):
         return None
-    memories = [getattr(one.untyped_storage(), "memory", None) for one in tensors]
-    if None in memories or sharing(memories):
+    memories = [memory_of(one.untyped_storage()) for one in tensors]
+    if sharing(memories):
         return None
     found = launches_of(log, storages, memories)
     if found is None:

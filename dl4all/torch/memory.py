@@ -11,6 +11,7 @@ faults instead of computing with garbage.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._prims_common import suggest_memory_format
 
 from dl4all.allocator.storage import Storage
 from dl4all.errors import DeviceError
@@ -52,11 +54,17 @@ class NotNative(Exception):
     """dl4all cannot compute this call; the message says why."""
 
 
-class _Addresses:
-    """Where PyTorch believes the next storage to be: beyond what 64-bit processors can map."""
+PAGE = 1 << 20
+"""Bytes of a storage whose address takes no lock to choose."""
 
-    next = 1 << 56
-    step = 1 << 8
+_pages = itertools.count(1 << 56, PAGE)
+"""Where PyTorch believes the next storage of up to a page to be: beyond what 64-bit processors can map."""
+
+
+class _Ranges:
+    """The same of longer ones, above all pages that a process can come to use."""
+
+    next = 1 << 62
     lock = threading.Lock()
 
 
@@ -77,12 +85,15 @@ def torch_device(index: int) -> torch.device:
 
 def torch_storage(memory: Any, index: int, nbytes: int) -> Any:
     """PyTorch's storage of `nbytes` bytes over dl4all's; None only for no bytes."""
-    address = 0
-    if nbytes:
-        with _Addresses.lock:
-            address = _Addresses.next
-            _Addresses.next = address + (nbytes // _Addresses.step + 1) * _Addresses.step
-    storage: Any = _construct_storage(address, torch_device(index), nbytes)
+    if 0 < nbytes <= PAGE:
+        address = next(_pages)
+    elif nbytes:
+        with _Ranges.lock:
+            address = _Ranges.next
+            _Ranges.next = address + (nbytes // PAGE + 1) * PAGE
+    else:
+        address = 0
+    storage: Any = _construct_storage(address, _torch_devices.get(index) or torch_device(index), nbytes)
     storage.memory = memory
     return storage
 
@@ -223,6 +234,34 @@ def wrap(result: TensorBase, shape: Shape | None = None, strides: Shape | None =
     nbytes = result.numel() * result.dtype.itemsize
     storage = torch_storage(result.storage, index, nbytes)
     return over(storage, index, TORCH_DTYPES[result.dtype], shape or result.shape, strides or result.strides)
+
+
+def is_channels_last(value: torch.Tensor) -> bool:
+    """Whether PyTorch suggests for a tensor of images or volumes to have channels last in memory."""
+    if value.is_contiguous():
+        return False
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return bool(suggest_memory_format(value) == formats.get(value.dim()))
+
+
+def wrap_channels_last(result: TensorBase) -> torch.Tensor:
+    """A PyTorch tensor of a result of four or five axes, copied to have its channels last in memory."""
+    order = (0, *range(2, len(result.shape)), 1)
+    shape, strides = (tuple(one[axis] for axis in order) for one in (result.shape, result.strides))
+    permuted = fresh_copy(result.as_strided(shape, strides, result.offset))
+    by_axis = dict(zip(order, permuted.strides, strict=True))
+    return wrap(permuted, result.shape, tuple(by_axis[axis] for axis in range(len(order))))
+
+
+def wrap_parts(flat: TensorBase, *shapes: Shape) -> list[torch.Tensor]:
+    """PyTorch tensors of these shapes that follow one another in a new result, all in its memory."""
+    index, dtype = index_of_opened(flat.device), TORCH_DTYPES[flat.dtype]
+    storage = torch_storage(flat.storage, index, flat.numel() * dtype.itemsize)
+    tensors, start = [], 0
+    for shape in shapes:
+        tensors.append(over(storage, index, dtype, shape, contiguous_strides(shape), start))
+        start += math.prod(shape)
+    return tensors
 
 
 def deliver(result: TensorBase, out: torch.Tensor) -> torch.Tensor:

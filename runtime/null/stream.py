@@ -9,7 +9,7 @@ from dl4all.errors import DeviceError
 from dl4all.runtime.completed_event import FINISHED, Finished
 from dl4all.runtime.null.recording import NullRecording
 from dl4all.runtime.protocols import Bytes, Copy, Dispatch, Fill, Ran, Span
-from dl4all.runtime.validation import check_command, check_transfer
+from dl4all.runtime.validation import check_command, check_dispatch, check_transfer
 
 if TYPE_CHECKING:
     from dl4all.runtime.null.backend import NullBackend
@@ -22,7 +22,7 @@ class NullStream:
 
     def dispatch(self, command: Dispatch, ran: Ran | None = None) -> None:
         self._enter("dispatch")
-        check_command(self._backend, command)
+        check_dispatch(self._backend, command)
         self._backend.count("dispatch")
 
     def copy(self, command: Copy) -> None:

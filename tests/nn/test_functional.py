@@ -145,6 +145,9 @@ CASES: dict[str, tuple[Call, tuple[NDArray, ...]]] = {
     "grid_sample, border": (sampled("bilinear", "border", False), (shuffled(2, 3, 5, 4), GRID)),
     "grid_sample, mirror": (sampled("bilinear", "reflection", False), (shuffled(2, 3, 5, 4), GRID)),
     "grid_sample, corners, mirror": (sampled("bilinear", "reflection", True), (shuffled(2, 3, 5, 4), GRID)),
+    "grid_sample, bicubic": (sampled("bicubic", "zeros", False), (shuffled(2, 3, 5, 4), GRID)),
+    "grid_sample, bicubic, border": (sampled("bicubic", "border", True), (shuffled(2, 3, 5, 4), GRID)),
+    "grid_sample, bicubic, mirror": (sampled("bicubic", "reflection", False), (shuffled(2, 3, 5, 4), GRID)),
     "grid_sample nearest": (
         lambda F, i, x: F.grid_sample(x, i(GRID), "nearest", "reflection", False),
         (shuffled(2, 3, 5, 4),),
@@ -436,6 +439,7 @@ REFUSED: tuple[tuple[type[Exception], str, Callable[[Any, Any], Any]], ...] = (
     (ArgumentError, r"\[grid_sample\] the mode", lambda F, x: F.grid_sample(x, x, "cubic")),
     (ArgumentError, r"\[grid_sample\] padding", lambda F, x: F.grid_sample(x, x, padding_mode="no")),
     (ShapeError, r"\[grid_sample\]", lambda F, x: F.grid_sample(x, x)),
+    (ShapeError, r"bicubic", lambda F, x: F.grid_sample(x[None, None, None], x[None, None, None], "bicubic")),
     (ArgumentError, r"\[embedding_bag\] the mode", lambda F, x: F.embedding_bag([0], x, [0], mode="no")),
     (ShapeError, r"\[embedding_bag\]", lambda F, x: F.embedding_bag([0], x)),
     (ArgumentError, r"\[embedding_bag\] offsets", lambda F, x: F.embedding_bag([0, 1], x, [1, 0])),

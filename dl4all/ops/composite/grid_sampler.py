@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -10,21 +11,27 @@ from typing import Literal, get_args
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.composite.host import computed_on_host, to_device_of
-from dl4all.ops.core import strides
+from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.composite.interpolation import CUBIC_COEFFICIENT
+from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import check_shape, host_memory
 from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.elementwise.comparison import clamp
-from dl4all.ops.elementwise.logic import where
-from dl4all.ops.elementwise.rounding import abs
-from dl4all.ops.indexing.indices import Indices, NDArray
+from dl4all.ops.elementwise.arithmetic import mul
+from dl4all.ops.elementwise.comparison import clamp, eq
+from dl4all.ops.elementwise.logic import logical_and, where
+from dl4all.ops.elementwise.rounding import abs, floor, round_even, zero
+from dl4all.ops.indexing.device_indices import checked, stays
+from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.linalg.matrix_product import matmul
+from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import movedim, reshape, select, transpose, unsqueeze
 
+SamplingMode = Literal["bilinear", "nearest", "bicubic"]
+SAMPLING_MODES = get_args(SamplingMode)
 PaddingMode = Literal["zeros", "border", "reflection"]
 PADDING_MODES = get_args(PaddingMode)
 
@@ -74,23 +81,21 @@ def affine_grid(theta: Array, size: Sequence[int], align_corners: bool = False) 
 
 @export("F")
 @reads("grid")
-@computed_on_host("grid_sample")
 def grid_sample(
     input: Array,
     grid: Array,
-    mode: Literal["bilinear", "nearest"] = "bilinear",
+    mode: SamplingMode = "bilinear",
     padding_mode: PaddingMode = "zeros",
     align_corners: bool | None = None,
 ) -> Array:
     """Images sampled at the coordinates of a grid.
 
-    The indices of the sampled pixels are computed on the host, weights and sums on the device.
-
     Args:
         input: floats of shape (N, C, H, W), or volumes (N, C, D, H, W).
         grid: coordinates of shape (N, H2, W2, 2): x and y, which are -1 and 1 at the edges; for volumes
             (N, D2, H2, W2, 3).
-        mode: "bilinear" for the weighted mean of the surrounding pixels, "nearest" for the closest one.
+        mode: "bilinear" for the weighted mean of the surrounding pixels, "bicubic" (of images only) for that
+            of four times four, "nearest" for the closest one.
         padding_mode: the pixels beyond the edges: "zeros", "border" or "reflection".
         align_corners: whether -1 and 1 are the centres of the outermost pixels, not their outer edges.
 
@@ -109,8 +114,8 @@ def grid_sample(
     """
     name = "grid_sample"
     check_float(name, input, grid)
-    if mode not in ("bilinear", "nearest"):
-        raise ArgumentError(f"[{name}] the mode must be 'bilinear' or 'nearest', got {mode!r}")
+    if mode not in SAMPLING_MODES:
+        raise ArgumentError(f"[{name}] the mode must be one of {', '.join(SAMPLING_MODES)}, got {mode!r}")
     if padding_mode not in PADDING_MODES:
         raise ArgumentError(
             f"[{name}] padding_mode must be one of {', '.join(PADDING_MODES)}, got {padding_mode!r}"
@@ -123,33 +128,61 @@ def grid_sample(
             f"[{name}] expected images (N, C, H, W) and a grid (N, H2, W2, 2), or volumes and a grid "
             f"(N, D2, H2, W2, 3), got {input.shape} and {grid.shape}"
         )
+    if axes == 3 and mode == "bicubic":
+        raise ShapeError(f"[{name}] mode 'bicubic' is for images (N, C, H, W), got {input.shape}")
     corners = bool(align_corners)
     # x is the last axis of the image and the first coordinate of the grid.
     coordinates = [
-        _fold_into_image(
-            _pixel_coordinates(select(grid, -1, axes - 1 - i), size, corners), size, padding_mode, corners
-        )
+        _pixel_coordinates(select(grid, -1, axes - 1 - i), size, corners)
         for i, size in enumerate(input.shape[2:])
     ]
-    on_host = [coordinate.on_host().astype(np.float64) for coordinate in coordinates]
+
+    def folded(coordinates: Sequence[Array]) -> list[Array]:
+        return [
+            _fold_into_image(coordinate, size, padding_mode, corners)
+            for coordinate, size in zip(coordinates, input.shape[2:], strict=True)
+        ]
+
     pixels = reshape(movedim(input, 1, -1), 1, math.prod((input.shape[0], *input.shape[2:])), input.shape[1])
-    shape = grid.shape[:-1]
     if mode == "nearest":
-        return movedim(_take_pixels(pixels, [np.rint(h) for h in on_host], input.shape, shape), -1, 1)
-    floors = [np.floor(h) for h in on_host]
-    fractions = [
-        coordinate - to_device_of(coordinate, floor.astype(input.dtype))
-        for coordinate, floor in zip(coordinates, floors, strict=True)
+        with tape.gradients(False):
+            nearest = [round_even(coordinate) for coordinate in folded(coordinates)]
+        return movedim(_take_pixels(pixels, nearest, input.shape, grid.shape[:-1]), -1, 1)
+    if mode == "bilinear":
+        coordinates = folded(coordinates)
+    with tape.gradients(False):
+        floors = [floor(coordinate) for coordinate in coordinates]
+    weights = [
+        (_cubic_weights if mode == "bicubic" else _linear_weights)(coordinate - low)
+        for coordinate, low in zip(coordinates, floors, strict=True)
     ]
     total: Array = None
-    for corner in itertools.product((0, 1), repeat=axes):
-        weight: Array = 1.0
-        for upper, fraction in zip(corner, fractions, strict=True):
-            weight = (fraction if upper else 1 - fraction) * weight
-        corner_coordinates = [floor + upper for upper, floor in zip(corner, floors, strict=True)]
-        term = _take_pixels(pixels, corner_coordinates, input.shape, shape) * unsqueeze(weight, -1)
+    for tap in itertools.product(*weights):
+        weight = functools.reduce(mul, (axis[at] for axis, at in zip(weights, tap, strict=True)))
+        with tape.gradients(False):
+            corner = [low + at for low, at in zip(floors, tap, strict=True)]
+            corner = folded(corner) if mode == "bicubic" else corner
+        term = _take_pixels(pixels, corner, input.shape, grid.shape[:-1]) * unsqueeze(weight, -1)
         total = term if total is None else total + term
     return movedim(total, -1, 1)
+
+
+def _linear_weights(fraction: Array) -> dict[int, Array]:
+    """The weights of the pixels before and behind a coordinate, by their distance from the one before it."""
+    return {0: 1 - fraction, 1: fraction}
+
+
+def _cubic_weights(fraction: Array) -> dict[int, Array]:
+    """As :func:`_linear_weights`, of two pixels before and two behind, by Keys' convolution kernel."""
+    a = CUBIC_COEFFICIENT
+
+    def near(x: Array) -> Array:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+
+    def far(x: Array) -> Array:
+        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+    return {-1: far(fraction + 1), 0: near(fraction), 1: near(1 - fraction), 2: far(2 - fraction)}
 
 
 def _pixel_coordinates(coordinates: Array, size: int, align_corners: bool) -> Array:
@@ -168,23 +201,35 @@ def _fold_into_image(coordinates: Array, size: int, padding_mode: PaddingMode, a
         if span == 0:
             return coordinates * 0.0
         distance = abs(coordinates - low)
-        with np.errstate(invalid="ignore", over="ignore"):  # of nan and infinities, which stay nan
-            reflections = np.floor(distance.on_host().astype(np.float64) / span)
-            folded, even = (reflections * span).astype(distance.dtype), reflections % 2 == 0
-        remainder, is_even = distance - to_device_of(distance, folded), to_device_of(distance, even)
-        coordinates = where(is_even, remainder, span - remainder) + low
+        with tape.gradients(False):
+            reflections = floor(distance / span)
+            half = reflections * 0.5
+            even = eq(floor(half), half)
+            whole = reflections * span
+        remainder = distance - whole
+        coordinates = where(even, remainder, span - remainder) + low
     return clamp(coordinates, 0.0, float(size - 1))
 
 
-def _take_pixels(pixels: Array, coordinates: list[NDArray], image_shape: Shape, grid_shape: Shape) -> Array:
+def _take_pixels(pixels: Array, coordinates: list[Array], image_shape: Shape, grid_shape: Shape) -> Array:
     """The pixels at integer coordinates, 0 outside of the image: the grid's shape and an axis of channels."""
-    inside = np.ones(grid_shape, bool)
-    images = np.arange(image_shape[0]).reshape(-1, *(1,) * (len(grid_shape) - 1))
-    flat = np.array(np.broadcast_to(images, grid_shape), np.int64)
-    for coordinate, size in zip(coordinates, image_shape[2:], strict=True):
-        with np.errstate(invalid="ignore"):
-            within = (coordinate >= 0) & (coordinate < size)
-        inside &= within
-        flat = flat * size + np.where(within, coordinate, 0).astype(np.int64)
-    taken = take_rows(pixels, Indices(np.where(inside, flat, -1)))
+    with tape.gradients(False):
+        images = np.arange(image_shape[0], dtype=np.int32).reshape(-1, *(1,) * (len(grid_shape) - 1))
+        flat, inside = to_device_of(pixels, images), None
+        for coordinate, size in zip(coordinates, image_shape[2:], strict=True):
+            within = logical_and(coordinate >= 0, coordinate < size)  # nan is not
+            inside = within if inside is None else logical_and(inside, within)
+            flat = flat * size + cast(where(within, coordinate, zero(coordinate)), "int32")
+        nowhere = to_device_of(pixels, np.array(-1, np.int32))
+        flat = reshape(where(inside, flat, nowhere), math.prod(grid_shape))
+    taken = take_rows(pixels, _checked(flat, pixels))
     return reshape(taken, *grid_shape, image_shape[1])
+
+
+def _checked(flat: Array, pixels: Array) -> Indices:
+    """Indices of pixels, which stay on their device where its kernels take them."""
+    if stays(flat, pixels):
+        indices = checked(flat, pixels.shape[1], None, ignored=-1)
+        if indices is not None:
+            return Indices.of_checked(indices)
+    return Indices(flat.on_host())

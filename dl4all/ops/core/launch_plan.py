@@ -136,7 +136,7 @@ class Step(NamedTuple):
 class Launches:
     """Launches that are run again, with memory of their own and for the storages of other operands."""
 
-    __slots__ = ("_blank", "_guards", "_steps", "_written")
+    __slots__ = ("_blank", "_guards", "_single", "_steps", "_written")
 
     def __init__(
         self,
@@ -155,14 +155,22 @@ class Launches:
         self._steps = tuple((s.allocations, *s.command, s.binds, s.last_used) for s in steps)
         self._guards = tuple(guards)
         self._written = tuple(written)
+        # Most ops launch once, into one new storage.
+        is_single = len(steps) == 1 and len(steps[0].allocations) == 1 and not guards and not written
+        self._single = self._steps[0] if is_single else None
 
     def run(self, device: Device, storages: Sequence[Storage]) -> list[Any] | None:
         """All storages, by their places; None, before anything ran, where the launches do not hold."""
+        if self._single is not None:
+            ((_, nbytes, tag),), program, _, groups, push, seconds, binds, _ = self._single
+            memory: list[Any] = [*storages, device.allocate(nbytes, tag)]
+            device.launch_again(program, groups, push, seconds, [memory[place] for place in binds])
+            return memory
         for place, holds in self._guards:
             if not holds(storages[place]):
                 return None
         allocate, launch = device.allocate, device.launch_again
-        memory: list[Any] = [*storages, *self._blank]
+        memory = [*storages, *self._blank]
         for allocations, program, _, groups, push, seconds, binds, last_used in self._steps:
             for place, nbytes, tag in allocations:
                 memory[place] = allocate(nbytes, tag)

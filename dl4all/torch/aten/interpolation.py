@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from dl4all import autograd, ops
 from dl4all.errors import ShapeError
-from dl4all.ops.composite.grid_sampler import PADDING_MODES
+from dl4all.ops.composite.grid_sampler import PADDING_MODES, SAMPLING_MODES
 from dl4all.ops.composite.interpolation import resized
 from dl4all.ops.indexing.gather_scatter import expanded_number
-from dl4all.torch.memory import NotNative
 from dl4all.torch.registration import declare
 
 Sizes = Sequence[int]
@@ -28,9 +27,6 @@ MODES = {
     "upsample_trilinear3d": "trilinear",
 }
 """ATen's interpolations, and dl4all's names of their modes."""
-
-GRID_MODES: tuple[Literal["bilinear", "nearest"], ...] = ("bilinear", "nearest")
-"""By ATen's numbers, as the padding modes are."""
 
 
 def interpolation(mode: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -67,9 +63,7 @@ def affine_grid(theta: Any, size: Sizes, align_corners: bool) -> Any:
 
 
 def grid_sampler(input: Any, grid: Any, mode: int, padding: int, align_corners: bool) -> Any:
-    if mode >= len(GRID_MODES):
-        raise NotNative("bicubic sampling of a grid")
-    return ops.grid_sample(input, grid, GRID_MODES[mode], PADDING_MODES[padding], align_corners)
+    return ops.grid_sample(input, grid, SAMPLING_MODES[mode], PADDING_MODES[padding], align_corners)
 
 
 def grid_sampler_backward(
