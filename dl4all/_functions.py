@@ -83,6 +83,7 @@ from dl4all.ops import diagflat as diagflat
 from dl4all.ops import diagonal as diagonal
 from dl4all.ops import diagonal_scatter as diagonal_scatter
 from dl4all.ops import diff as diff
+from dl4all.ops import digamma as digamma
 from dl4all.ops import dist as dist
 from dl4all.ops import div as div
 from dl4all.ops import divide as divide
@@ -94,6 +95,7 @@ from dl4all.ops import eq as eq
 from dl4all.ops import equal as equal
 from dl4all.ops import erf as erf
 from dl4all.ops import erfc as erfc
+from dl4all.ops import erfinv as erfinv
 from dl4all.ops import exp as exp
 from dl4all.ops import exp2 as exp2
 from dl4all.ops import expm1 as expm1
@@ -142,6 +144,7 @@ from dl4all.ops import le as le
 from dl4all.ops import lerp as lerp
 from dl4all.ops import less as less
 from dl4all.ops import less_equal as less_equal
+from dl4all.ops import lgamma as lgamma
 from dl4all.ops import log as log
 from dl4all.ops import log1p as log1p
 from dl4all.ops import log2 as log2
@@ -355,6 +358,7 @@ __all__ = [
     "diagonal",
     "diagonal_scatter",
     "diff",
+    "digamma",
     "dist",
     "div",
     "divide",
@@ -366,6 +370,7 @@ __all__ = [
     "equal",
     "erf",
     "erfc",
+    "erfinv",
     "exp",
     "exp2",
     "expm1",
@@ -414,6 +419,7 @@ __all__ = [
     "lerp",
     "less",
     "less_equal",
+    "lgamma",
     "log",
     "log1p",
     "log2",

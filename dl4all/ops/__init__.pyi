@@ -313,6 +313,8 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 def searchsorted(sorted_sequence: Tensor, values: Tensor | Scalar, *, right: bool = False) -> Tensor: ...
 def bucketize(input: Tensor | Scalar, boundaries: Tensor, *, right: bool = False) -> Tensor: ...
 def argwhere(input: Tensor) -> Tensor: ...
+def polygamma(n: int, input: Tensor) -> Tensor: ...
+def log_ndtr(input: Tensor) -> Tensor: ...
 def tensor_split(
     input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
 ) -> tuple[Tensor, ...]: ...
@@ -529,6 +531,12 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor: ...
 def remainder(input: Tensor | float, other: Tensor | float) -> Tensor: ...
 def fmod(input: Tensor | float, other: Tensor | float) -> Tensor: ...
 def floor_divide(input: Tensor | float, other: Tensor | float) -> Tensor: ...
+def lgamma(input: Tensor) -> Tensor: ...
+def digamma(input: Tensor) -> Tensor: ...
+def zeta(input: Tensor | float, other: Tensor | float) -> Tensor: ...
+def erfinv(input: Tensor) -> Tensor: ...
+def erfcx(input: Tensor) -> Tensor: ...
+def ndtri(input: Tensor) -> Tensor: ...
 def sqrt(input: Tensor) -> Tensor: ...
 def rsqrt(input: Tensor) -> Tensor: ...
 def reciprocal(input: Tensor) -> Tensor: ...
@@ -1244,6 +1252,7 @@ __all__ = [
     "diagonal",
     "diagonal_scatter",
     "diff",
+    "digamma",
     "dist",
     "div",
     "divide",
@@ -1264,6 +1273,8 @@ __all__ = [
     "equal",
     "erf",
     "erfc",
+    "erfcx",
+    "erfinv",
     "exp",
     "exp2",
     "expand",
@@ -1357,12 +1368,14 @@ __all__ = [
     "lerp",
     "less",
     "less_equal",
+    "lgamma",
     "linear",
     "local_response_norm",
     "log",
     "log1p",
     "log2",
     "log10",
+    "log_ndtr",
     "log_softmax",
     "log_softmax_backward",
     "logaddexp",
@@ -1425,6 +1438,7 @@ __all__ = [
     "nanmedian",
     "nansum",
     "narrow",
+    "ndtri",
     "ne",
     "neg",
     "negative",
@@ -1447,6 +1461,7 @@ __all__ = [
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll_loss",
+    "polygamma",
     "positive",
     "pow",
     "prelu",
@@ -1570,4 +1585,5 @@ __all__ = [
     "xlogy",
     "zero",
     "zero_",
+    "zeta",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dl4all.ops.elementwise import joined as joined
 from dl4all.optim import foreign as foreign
 from dl4all.optim import gradient_scale as gradient_scale
 from dl4all.optim import lr_scheduler

@@ -14,7 +14,7 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.launch import pack, shader
 from dl4all.ops.core.multi_tensor import Job, Role, recent_plans
-from dl4all.ops.core.op import SHARED
+from dl4all.ops.core.op import OPTIONAL_SHADERS
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.optim import adam, sgd
 from dl4all.optim.optimizer import Constants
@@ -22,7 +22,7 @@ from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.programs import Launch
 
 COUNTED_ADAM, COUNTED_AMSGRAD = (shader("optim/counted_adam.comp", MAXIMUM=maximum) for maximum in (0, 1))
-SHARED.extend((COUNTED_ADAM, COUNTED_AMSGRAD))
+OPTIONAL_SHADERS.extend((COUNTED_ADAM, COUNTED_AMSGRAD))
 
 GRADIENT, WRITTEN, COUNT = Role(written=False), Role(written=True), Role(written=False, single=True)
 FEWEST_BINDINGS = 7

@@ -223,6 +223,12 @@ class Methods(TensorBase):
     fmod_ = ops.in_place(ops.fmod)
     floor_divide = ops.floor_divide
     floor_divide_ = ops.in_place(ops.floor_divide)
+    lgamma = ops.lgamma
+    lgamma_ = ops.in_place(ops.lgamma)
+    digamma = ops.digamma
+    digamma_ = ops.in_place(ops.digamma)
+    erfinv = ops.erfinv
+    erfinv_ = ops.in_place(ops.erfinv)
     sqrt = ops.sqrt
     sqrt_ = ops.in_place(ops.sqrt)
     rsqrt = ops.rsqrt

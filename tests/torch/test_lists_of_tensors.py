@@ -1,4 +1,4 @@
-"""Ops of lists of tensors, and PyTorch's optimizers on them, compute what they do on the CPU in few dispatches."""
+"""Ops of lists of tensors, and PyTorch's optimizers, compute what they do on the CPU in few dispatches."""
 
 from __future__ import annotations
 

@@ -85,6 +85,8 @@ from dl4all.ops.composite.sort_and_search import msort as msort
 from dl4all.ops.composite.sort_and_search import searchsorted as searchsorted
 from dl4all.ops.composite.sort_and_search import sort as sort
 from dl4all.ops.composite.sort_and_search import topk as topk
+from dl4all.ops.composite.special_functions import log_ndtr as log_ndtr
+from dl4all.ops.composite.special_functions import polygamma as polygamma
 from dl4all.ops.composite.splits import dsplit as dsplit
 from dl4all.ops.composite.splits import hsplit as hsplit
 from dl4all.ops.composite.splits import tensor_split as tensor_split
@@ -175,6 +177,7 @@ __all__ = [
     "kthvalue",
     "ldexp",
     "local_response_norm",
+    "log_ndtr",
     "logaddexp",
     "logaddexp2",
     "logcumsumexp",
@@ -186,6 +189,7 @@ __all__ = [
     "nanmedian",
     "pixel_shuffle",
     "pixel_unshuffle",
+    "polygamma",
     "positive",
     "quantile",
     "rad2deg",

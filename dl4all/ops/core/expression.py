@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ShaderError
+from dl4all.ops.core import special_functions
 from dl4all.ops.core.branchless import logistic
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -371,6 +372,12 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "sigmoidf": lambda x: logistic(np.asarray(x)),
     "erff": _mapped(math.erf),
     "erfcf": _mapped(math.erfc),
+    "erfinvf": special_functions.inverse_erf,
+    "erfcxf": special_functions.scaled_erfc,
+    "ndtrif": special_functions.normal_quantile,
+    "lgammaf": special_functions.log_gamma,
+    "digammaf": special_functions.digamma,
+    "zetaf": special_functions.zeta,
     "powf": power,
     "fmodf": np.fmod,
     "remainderf": np.remainder,

@@ -71,6 +71,12 @@ from dl4all.ops.elementwise.rounding import sign as sign
 from dl4all.ops.elementwise.rounding import trunc as fix
 from dl4all.ops.elementwise.rounding import trunc as trunc
 from dl4all.ops.elementwise.rounding import zero as zero
+from dl4all.ops.elementwise.special_functions import digamma as digamma
+from dl4all.ops.elementwise.special_functions import erfcx as erfcx
+from dl4all.ops.elementwise.special_functions import erfinv as erfinv
+from dl4all.ops.elementwise.special_functions import lgamma as lgamma
+from dl4all.ops.elementwise.special_functions import ndtri as ndtri
+from dl4all.ops.elementwise.special_functions import zeta as zeta
 from dl4all.ops.elementwise.transcendental import acos as acos
 from dl4all.ops.elementwise.transcendental import acos as arccos
 from dl4all.ops.elementwise.transcendental import asin as arcsin
@@ -130,9 +136,12 @@ __all__ = [
     "clone",
     "cos",
     "cosh",
+    "digamma",
     "eq",
     "erf",
     "erfc",
+    "erfcx",
+    "erfinv",
     "exp",
     "exp2",
     "expm1",
@@ -152,6 +161,7 @@ __all__ = [
     "lerp",
     "less",
     "less_equal",
+    "lgamma",
     "log",
     "log1p",
     "log2",
@@ -170,6 +180,7 @@ __all__ = [
     "mul",
     "multiply",
     "nan_to_num",
+    "ndtri",
     "ne",
     "neg",
     "negative",
@@ -199,4 +210,5 @@ __all__ = [
     "trunc",
     "where",
     "zero",
+    "zeta",
 ]

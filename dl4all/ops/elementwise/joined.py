@@ -59,6 +59,7 @@ SHADERS: dict[tuple[str, Form], Shader] = {
     for op, forms in OPS
     for tensors in forms
     for in_place in (False, True)
+    if in_place or len(tensors) < 3  # every device binds four buffers
 }
 SHARED.extend(SHADERS.values())
 

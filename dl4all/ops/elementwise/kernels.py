@@ -77,7 +77,10 @@ MATH_FUNCTIONS = {
     "EXPONENTIAL": ("expf", "exp2f", "expm1f", "sinhf", "coshf", "tanhf", "sigmoidf"),
     "LOGARITHM": ("logf", "log2f", "log10f", "log1pf"),
     "TRIGONOMETRY": ("sinf", "cosf", "tanf", "asinf", "acosf", "atanf", "atan2f"),
-    "ERROR_FUNCTION": ("erff", "erfcf"),
+    "ERROR_FUNCTION": ("erff", "erfcf", "erfcxf"),
+    "INVERSE_ERROR_FUNCTION": ("erfinvf",),
+    "NORMAL_QUANTILE": ("ndtrif",),
+    "GAMMA": ("lgammaf", "digammaf", "zetaf"),
     "POWER": ("powf",),
     "REMAINDER": ("fmodf", "remainderf", "floor_dividef"),
 }

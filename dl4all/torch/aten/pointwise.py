@@ -209,5 +209,16 @@ TRANSCENDENTAL: dict[str, Callable[..., Any]] = {
     "erfc": ops.erfc,
 }
 
-for _name, _function in (ARITHMETIC | ROUNDING | BITS | POWERS | TRANSCENDENTAL).items():
+SPECIAL: dict[str, Callable[..., Any]] = {
+    "lgamma": ops.lgamma,
+    "digamma": ops.digamma,
+    "polygamma": ops.polygamma,
+    "special_zeta": ops.zeta,
+    "erfinv": ops.erfinv,
+    "special_erfcx": ops.erfcx,
+    "special_ndtri": ops.ndtri,
+    "special_log_ndtr": ops.log_ndtr,
+}
+
+for _name, _function in (ARITHMETIC | ROUNDING | BITS | POWERS | TRANSCENDENTAL | SPECIAL).items():
     declare(_name, _function, pointwise=True)

@@ -11,6 +11,15 @@
 #ifdef ERROR_FUNCTION
 #include "error_function.glsl"
 #endif
+#ifdef GAMMA
+#include "gamma.glsl"
+#endif
+#ifdef INVERSE_ERROR_FUNCTION
+#include "inverse_error_function.glsl"
+#endif
+#ifdef NORMAL_QUANTILE
+#include "normal_quantile.glsl"
+#endif
 #ifdef POWER
 #include "power.glsl"
 #endif

@@ -3,9 +3,8 @@
 #define ERROR_FUNCTION_GLSL
 #include "exponential.glsl"
 
-// 1 - erf(x) for x >= 1.
-float erfc_tail(float x) {
-    if (x > 10.5) return 0.0;
+// exp(x^2) (1 - erf(x)) for x >= 1.
+float scaled_tail(float x) {
     const float z = 1.0 / (x * x);
     float y;
     if (x < 2.0) {
@@ -28,10 +27,19 @@ float erfc_tail(float x) {
         y = y * z - 2.820767439740514e-1;
         y = y * z + 5.641895067754075e-1;
     }
-    // exp(-x^2) as a product; the square of the leading bits of x is exact.
+    return y / x;
+}
+
+// exp(-x^2) as a product; the square of the leading bits of x is exact.
+float exp_of_minus_square(float x) {
     const float lead = uintBitsToFloat(floatBitsToUint(x) & 0xfffff000u);
     precise float rest = (x - lead) * (x + lead);
-    return expf(-lead * lead) * expf(-rest) * y / x;
+    return expf(-lead * lead) * expf(-rest);
+}
+
+// 1 - erf(x) for x >= 1.
+float erfc_tail(float x) {
+    return x > 10.5 ? 0.0 : exp_of_minus_square(x) * scaled_tail(x);
 }
 
 // erf(x) for |x| < 1.
@@ -59,5 +67,16 @@ float erfcf(float x) {
     if (magnitude < 1.0) return 1.0 - small_erf(x);
     const float tail = erfc_tail(magnitude);
     return x < 0.0 ? 2.0 - tail : tail;
+}
+
+// exp(x^2) (1 - erf(x)).
+float erfcxf(float x) {
+    if (is_nan(x)) return x;
+    if (x >= 1.0) return is_inf(x) ? 0.0 : scaled_tail(x);
+    if (x < -9.5) return infinity();
+    const float lead = uintBitsToFloat(floatBitsToUint(x) & 0xfffff000u);
+    precise float rest = (x - lead) * (x + lead);
+    const float factor = expf(lead * lead) * expf(rest);  // exp(x^2)
+    return x > -1.0 ? factor * (1.0 - small_erf(x)) : 2.0 * factor - scaled_tail(-x);
 }
 #endif
