@@ -87,9 +87,9 @@ def planned(name: str, kernel: Kernel) -> Kernel:
         if len(storages) > 1:
             key.append(sharing(storages))
         found = tuple(key)
-        plan = device.plan(found)
+        plan = device.plans.get(found)
         if plan is None:
-            if device.recurs(found):
+            if device.plans.recurs(found):
                 return _logged(device, found, storages, functools.partial(kernel, *args, **kwargs), args)
         elif plan is not REFUSED:
             memory = plan.launches.run(device, storages)
@@ -159,7 +159,7 @@ def _logged(
     """The result of a kernel, and a plan made of what it launches."""
     result, log = logged(device, run)
     if log is not None:
-        device.keep_plan(key, _plan(log, storages, result, args) or REFUSED)
+        device.plans.keep(key, _plan(log, storages, result, args) or REFUSED)
     return result
 
 

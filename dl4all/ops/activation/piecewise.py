@@ -20,7 +20,12 @@ from dl4all.ops.memory.views import reshape
 # max(x, 0.0) would turn nan into 0 on some drivers; a comparison with nan is false everywhere.
 @export("dl", "Tensor", "Tensor_", "F", "F_")
 @elementwise(
-    glsl={"float32": "x < 0.0 ? 0.0 : x", "int32": "max(x, 0)", "int64": "larger(x, widened(0))", "uint8": "x"}
+    glsl={
+        "float32": "x < 0.0 ? 0.0 : x",
+        "int32": "max(x, 0)",
+        "int64": "larger(x, widened(0))",
+        "uint8": "x",
+    }
 )
 def relu(input: Array, inplace: bool = False) -> Array:
     """Rectified linear unit: each element where it is positive, 0 elsewhere; nan stays nan.
