@@ -9,7 +9,6 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
-import dl4all.torch  # noqa: E402
 from dl4all.torch.devices import device_at, names  # noqa: E402
 from dl4all.torch.launch_plans import KernelPlan  # noqa: E402
 
