@@ -37,4 +37,4 @@ groups: weakref.WeakSet[DeviceGroup] = weakref.WeakSet()
 def forget_plans() -> None:
     """Have ops look again at which kernels they launch, on every device."""
     for device in tuple(devices):
-        device.forget_plans()
+        device.plans.clear()

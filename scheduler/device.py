@@ -45,6 +45,7 @@ from dl4all.scheduler.cost_model import rates
 from dl4all.scheduler.counters import Counters, devices
 from dl4all.scheduler.download import Download, arrived
 from dl4all.scheduler.index_errors import IndexErrors
+from dl4all.scheduler.plan_table import PlanTable
 from dl4all.scheduler.programs import Launch, Programs
 from dl4all.scheduler.task import Task
 from dl4all.scheduler.transfer_streams import TransferStreams
@@ -231,29 +232,10 @@ class Device:
                     for storage in storages:
                         check_guard(self._stream, storage, launch.shader.name)
 
-    def plan(self, key: Any) -> Any:
-        """The launch plan (:mod:`dl4all.ops.core.launch_plan`) of calls with this key; None without one."""
-        return self._programs.plans.get(key)
-
-    def recurs(self, key: Any) -> bool:
-        """Whether there was a call with this key before, not long ago; only such calls are worth a plan."""
-        with self._lock:
-            seen = self._programs.seen
-            if key in seen:
-                return True
-            seen[key] = None
-            return False
-
-    def keep_plan(self, key: Any, plan: Any) -> None:
-        """Keep a launch plan until programs are freed, :meth:`forget_plans`, or there are too many."""
-        with self._lock:
-            self._programs.plans[key] = plan
-
-    def forget_plans(self) -> None:
-        """Have ops look again at which kernels they launch: something that decides on it has changed."""
-        with self._lock:
-            self._programs.plans.clear()
-            self._programs.seen.clear()
+    @property
+    def plans(self) -> PlanTable:
+        """What ops launched before, for calls like those (:mod:`dl4all.ops.core.launch_plan`)."""
+        return self._programs.plans
 
     def launch_again(
         self, program: Program, groups: Grid, push: bytes, seconds: float, storages: Sequence[Storage]
@@ -263,7 +245,7 @@ class Device:
         Only for devices that are ``plannable``, and where neither a capture nor a profile follows.
         """
         for storage in storages:
-            if storage.pending is not None:
+            if storage.pending:
                 storage.settle()
         with self._lock:
             self._transfers.device_busy = True

@@ -1,14 +1,14 @@
 """What a device is had do while an op computes, for launch plans (:mod:`dl4all.ops.core.launch_plan`).
 
-Devices tell :data:`active` of memory and launches. Whatever a repetition of the launches alone would leave out
-(transfers, waits, random numbers, checks of indices, choices that may come out differently next time) calls
-:func:`refuse`.
+Devices tell :data:`active` of memory and launches. Whatever a repetition of the launches alone would leave
+out (transfers, waits, random numbers, checks of indices, choices that may come out differently next time)
+calls :func:`refuse`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from dl4all.allocator.storage import Storage

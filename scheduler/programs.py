@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from dl4all.errors import PipelineError, ShaderError, TooLargeError
 from dl4all.runtime import spirv
@@ -11,6 +10,7 @@ from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.protocols import Backend, Grid, Program
 from dl4all.runtime.requirements import check_bindings
 from dl4all.runtime.spirv import Module
+from dl4all.scheduler.plan_table import PlanTable
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,6 @@ MOST = 2048
 """Programs that a device keeps. There are some 900 shaders, but constants can be the sizes of a window, which
 users choose."""
 
-MOST_PLANS = 4096
-"""Launch plans (:mod:`dl4all.ops.core.launch_plan`) that a device keeps."""
-
-MOST_SEEN = 1024
-"""Calls without a plan that are remembered: at the second one like it a plan is made."""
-
 
 class Programs:
     """Compiled programs by shader and constants, each made at its first launch.
@@ -50,9 +44,7 @@ class Programs:
 
     def __init__(self, backend: Backend, most: int = MOST) -> None:
         self._backend = backend
-        # What ops launched before, by what decides on that: these hold programs.
-        self.plans = BoundedDict[Any, Any](MOST_PLANS)
-        self.seen = BoundedDict[Any, None](MOST_SEEN)  # calls that have no plan yet
+        self.plans = PlanTable()  # they hold programs
         self._most = most
         self._compiled: dict[Key, Program] = {}
         self._refused = BoundedDict[Key, str](most)  # what the driver said

@@ -82,12 +82,14 @@ def planned(name: str, kernel: Kernel) -> Kernel:
         if index < 0:
             return kernel(*args, **kwargs)
         device = device_at(index)
+        if not device.plannable:
+            return kernel(*args, **kwargs)
         if len(storages) > 1:
             key.append(sharing(storages))
         found = tuple(key)
-        plan = device.plan(found)
+        plan = device.plans.get(found)
         if plan is None:
-            if device.plannable and device.recurs(found):
+            if device.plans.recurs(found):
                 return _logged(device, found, storages, functools.partial(kernel, *args, **kwargs), args)
         elif plan is not REFUSED:
             memory = plan.launches.run(device, storages)
@@ -127,10 +129,7 @@ def _describe(values: Iterable[Any], key: list[Any], storages: list[Storage]) ->
     index = -1
     for value in values:
         if isinstance(value, torch.Tensor):
-            try:
-                memory = value.untyped_storage().memory  # type: ignore[attr-defined]
-            except AttributeError:
-                memory = None
+            memory = getattr(value.untyped_storage(), "memory", None)
             if memory is None:
                 if value.dim() or value.device.type != "cpu":
                     raise _Unplanned
@@ -160,7 +159,7 @@ def _logged(
     """The result of a kernel, and a plan made of what it launches."""
     result, log = logged(device, run)
     if log is not None:
-        device.keep_plan(key, _plan(log, storages, result, args) or REFUSED)
+        device.plans.keep(key, _plan(log, storages, result, args) or REFUSED)
     return result
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 import dl4all as dl
 from dl4all.ops.core import autotune
-from dl4all.scheduler import programs
+from dl4all.scheduler import plan_table
 from dl4all.scheduler.current import device
 
 F = dl.nn.functional
@@ -58,7 +58,7 @@ def main(name: str, steps: int, most: int) -> None:
 
     With a bound of `most` classes and launch plans, which must be less than that.
     """
-    autotune.MOST_CLASSES = programs.MOST_PLANS = programs.MOST_SEEN = most
+    autotune.MOST_CLASSES = plan_table.MOST_PLANS = plan_table.MOST_SEEN = most
     seeded = np.random.default_rng(9)
     for _ in range(20):
         compute(name, seeded)

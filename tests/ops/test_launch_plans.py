@@ -21,7 +21,7 @@ PLACE = "vulkan:0"
 
 
 def plans() -> list[Any]:
-    return [plan for plan in dl.device(PLACE)._programs.plans.values() if plan is not REFUSED]
+    return [plan for plan in dl.device(PLACE).plans._plans.values() if plan is not REFUSED]
 
 
 def drawn(*names: object, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

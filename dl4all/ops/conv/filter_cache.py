@@ -46,9 +46,7 @@ class DerivedCache:
         if capture.active is not None:  # a compiled graph keeps what follows from filters by itself
             return derive()
         storage = source.storage
-        entry = self._entries.get(storage)
-        if entry is None or entry.version != storage.version:
-            entry = self._entries[storage] = _Entry(storage.version)
+        entry = self._entry(storage)
         if len(entry.uses) >= MOST_KEYS and key not in entry.uses:
             entry.uses.clear()
             entry.tensors.clear()
@@ -65,13 +63,16 @@ class DerivedCache:
             launch_log.active.guard(storage, functools.partial(self._derives_again, key))
         return tensor
 
-    def _derives_again(self, key: Hashable, storage: Storage) -> bool:
-        """Count one more use; False, and it is not counted, where a tensor is kept or is to be kept now."""
+    def _entry(self, storage: Storage) -> _Entry:
+        """What there is for the present content of a storage."""
         entry = self._entries.get(storage)
         if entry is None or entry.version != storage.version:
-            if self.min_uses <= 1:
-                return False
             entry = self._entries[storage] = _Entry(storage.version)
+        return entry
+
+    def _derives_again(self, key: Hashable, storage: Storage) -> bool:
+        """Count one more use; False, and it is not counted, where a tensor is kept or is to be kept now."""
+        entry = self._entry(storage)
         full = len(entry.uses) >= MOST_KEYS and key not in entry.uses
         if full or (not storage.shown and entry.uses[key] + 1 >= self.min_uses):
             return False

@@ -200,7 +200,7 @@ def tuning(device: Device, seconds: float = TUNING_SECONDS) -> Iterator[None]:
         before = state.mode, state.seconds
         state.mode, state.seconds = "lazy", seconds
         state.chosen.clear()  # what the rule chose is looked at again
-        device.forget_plans()
+        device.plans.clear()
     try:
         yield
     finally:
@@ -249,7 +249,7 @@ def tune(space: Space[Q, C], device: Device, problem: Q, seconds: float) -> Outc
             device_records.write(device_records.file(_folder(device, space.name), words), words, content)
             if state.mode != "off":
                 state.chosen[space.name, key] = space.candidates[outcome.chosen]
-                device.forget_plans()
+                device.plans.clear()
         return outcome
 
 
@@ -377,7 +377,7 @@ def forget(device: Device, name: str) -> int:
     count = len(list(folder.glob("*.json")))
     shutil.rmtree(folder, ignore_errors=True)
     device.tables.pop("tuning", None)
-    device.forget_plans()
+    device.plans.clear()
     return count
 
 

@@ -3,7 +3,7 @@
 Which kernel an op launches, over how many workgroups and with which push constants, follows from the
 operands' shapes, strides, dtypes and the sizes of their storages, and from the op's arguments. A plan holds
 that, so that such a call needs to allocate and to launch only. A device keeps its plans with the programs
-that they hold (:meth:`dl4all.scheduler.device.Device.plan`), and is told to forget them when something else
+that they hold (:attr:`dl4all.scheduler.device.Device.plans`), and is told to forget them when something else
 changes that kernels are chosen by.
 
 Where somebody follows each step (a capture, a profile, ``vmap``), no plan is used.
@@ -254,12 +254,12 @@ def compute(call: Call, names: Iterable[str], arguments: dict[str, Any], run: Ca
     """The result of a call: by its plan, or by `run`, of which a plan is made at the second such call."""
     key = _full_key(call, [arguments[name] for name in names])
     device = call.first.device
-    plan = None if key is None else device.plan(key)
+    plan = None if key is None else device.plans.get(key)
     if isinstance(plan, Plan):
         result = plan.run(call)
         if result is not None:
             return result
-    elif plan is None and key is not None and device.recurs(key):
+    elif plan is None and key is not None and device.plans.recurs(key):
         return _logged(call, key, run)
     return run()
 
@@ -321,5 +321,5 @@ def _logged(call: Call, key: Any, run: Callable[[], Any]) -> Any:
     result, log = logged(device, run)
     if log is not None:
         found = launches_of(log, call.storages, [result.storage])
-        device.keep_plan(key, REFUSED if found is None else Plan(found[0], result, found[1][0]))
+        device.plans.keep(key, REFUSED if found is None else Plan(found[0], result, found[1][0]))
     return result

@@ -294,7 +294,7 @@ class Elementwise(Op[P]):
         if call is not None:
             key, first, storages, numbers = call
             device = first.device
-            plan: ElementwisePlan | None = device.plan(key)
+            plan: ElementwisePlan | None = device.plans.get(key)
             if plan is not None:
                 out = first.result_class(
                     device.allocate(plan.nbytes, self.name), plan.shape, plan.dtype, device, plan.strides
@@ -327,7 +327,7 @@ class Elementwise(Op[P]):
         """Fill `out`, contiguous and of the result's shape and dtype; bytes after its end become 0."""
         call = self._call(operands, arguments)
         if call is not None:
-            plan: ElementwisePlan | None = out.device.plan(call.key)
+            plan: ElementwisePlan | None = out.device.plans.get(call.key)
             if plan is not None and plan.launch(out.device, call.storages, out.storage, call.numbers):
                 return
         self._launch(self._resolve(operands), out, operands, arguments, call)
@@ -337,7 +337,7 @@ class Elementwise(Op[P]):
         if call is None or (tape.state.enabled and any(map(tape.wants_gradient, operands))):
             return False
         target = call.storages[0]
-        plan: ElementwisePlan | None = call.first.device.plan(("in place", call.key))
+        plan: ElementwisePlan | None = call.first.device.plans.get(("in place", call.key))
         if plan is None or call.first is not operands[0] or target in call.storages[1:]:
             return False
         return plan.launch(call.first.device, call.storages, target, call.numbers)
@@ -346,9 +346,9 @@ class Elementwise(Op[P]):
         call = self._call(operands, arguments, explicit=True)
         if call is not None:
             device = call.first.device
-            plan = device.plan(call.key)
+            plan = device.plans.get(call.key)
             if plan is not None:
-                device.keep_plan(("in place", call.key), plan)
+                device.plans.keep(("in place", call.key), plan)
 
     def _call(
         self, operands: Sequence[Any], arguments: dict[str, Any], *, explicit: bool = False
@@ -386,7 +386,7 @@ class Elementwise(Op[P]):
         if plan is None or call is None or any(c is not o for c, o in zip(converted, operands, strict=True)):
             return
         if not (call.numbers and ELEMENT_TYPES[dtype.name].packed):  # does each fit? infer looks
-            out.device.keep_plan(call.key, plan)
+            out.device.plans.keep(call.key, plan)
 
 
 def broadcast_shapes(name: str, operands: Iterable[Any]) -> Shape:
