@@ -26,7 +26,7 @@ from tools.torch_databases.samples import copied, each_layout, is_plain, on_devi
 
 op_db = invocations.op_db
 # Some entries seed for themselves, always the same, so that nobody would see them to be random.
-invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+vars(invocations)["wrapper_set_seed"] = lambda op, *args, **kwargs: op(*args, **kwargs)
 
 DRAWS = 16
 """How often random results are drawn to compare their moments."""
