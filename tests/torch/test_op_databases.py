@@ -1,4 +1,4 @@
-"""PyTorch's databases of ops, modules and optimizers: a part of what ``tools/torch_ops.py`` runs every night."""
+"""PyTorch's databases of ops, modules and optimizers: a part of the nightly ``tools/torch_ops.py``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tools.torch_databases.outcome import Outcome, reason  # noqa: E402
 from tools.torch_databases.runs import Run  # noqa: E402
 
 NATIVE = {
-    "ops": "add|sub|mul|div.no_rounding_mode|where|clamp|sum|mean|amax|var|softmax|matmul|bmm|addmm|cat|stack|"
-    "index_select|gather|tril|flip|nn.functional.(relu|gelu|linear|layer_norm|embedding|dropout|mse_loss|conv1d)",
+    "ops": "add|sub|mul|div.no_rounding_mode|where|clamp|sum|mean|amax|var|softmax|matmul|bmm|addmm|cat|"
+    "stack|index_select|gather|tril|flip|nn.functional.(relu|gelu|linear|layer_norm|embedding|dropout|conv1d)",
     "modules": "nn.(Linear|Conv2d|BatchNorm1d|LazyLinear|MultiheadAttention|Dropout)",
     "optimizers": "Adam|SGD",
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).absolute().parents[2]
-PATIENCE = 600
+PATIENCE = 1800
 """Seconds after which an entry that has said nothing is stopped."""
 
 
