@@ -9,6 +9,7 @@ from dl4all import ops
 from dl4all.autograd.backward_pass import grad
 from dl4all.nn import functional
 from dl4all.ops.core import tape
+from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fill_with, fresh_copy, new_like
 from dl4all.ops.rnn import layout
@@ -41,9 +42,33 @@ class Steps(NamedTuple):
 def run(x: Tensor, states: States, weights: Weights, how: Steps) -> tuple[Tensor, States]:
     """Run a layer over packed rows (rows, features); returns the outputs and the last states."""
     inputs = (x, *states, *weights)
-    if any(isinstance(t, BatchedTensorBase) for t in inputs) or not _fits(x, weights, how):
+    if any(isinstance(t, BatchedTensorBase) for t in inputs) or not fits(x, weights, how):
         return by_steps(x, states, weights, how)
     saves = tape.state.enabled and any(map(tape.wants_gradient, inputs))
+    result, outputs = sequence(x, states, weights, how, save=saves)
+    count = len(states)
+
+    def backward(grads: Any, saved: Any, needs: Any) -> Any:
+        *kept, flat = saved
+        parts = kept[0], tuple(kept[1 : 1 + count]), Weights(*kept[1 + count :])
+        if tape.state.enabled:
+            return _gradients_by_steps(grads, *parts, how, needs)
+        return gradients(grads, *parts, how, flat, needs)
+
+    tape.add_node(f"{how.mode}_sequence", inputs, outputs, backward, (*inputs, result))
+    y, *last = outputs
+    return y, tuple(last)  # type: ignore[return-value,arg-type]
+
+
+def sequence(
+    x: Tensor, states: States, weights: Weights, how: Steps, *, save: bool
+) -> tuple[TensorBase, list[TensorBase]]:
+    """A layer over packed rows without a history, by one op.
+
+    Returns:
+        The op's result, which :func:`gradients` takes if it was to `save`, and views of its parts: outputs
+        and last states.
+    """
     with tape.gradients(False):
         gates_x = functional.linear(x, weights.weight_ih, _input_bias(weights, how.mode))
         result = ops.recurrent_sequence(
@@ -54,30 +79,18 @@ def run(x: Tensor, states: States, weights: Weights, how: Steps) -> tuple[Tensor
             weights.bias_hh if layout.CELLS[how.mode].separate else None,
             weights.weight_hr,
             **how._asdict(),
-            save=saves,
+            save=save,
         )
-    regions = layout.result_regions(_problem(weights, how), save=saves)
+    regions = layout.result_regions(_problem(weights, how), save=save)
     names = ("outputs", "hidden", "cell")[: 1 + len(states)]
-    outputs = [tape.alias(regions[name].of(result)) for name in names]
-    count = len(states)
-
-    def backward(grads: Any, saved: Any, needs: Any) -> Any:
-        *kept, flat = saved
-        parts = kept[0], tuple(kept[1 : 1 + count]), Weights(*kept[1 + count :])
-        if tape.state.enabled:
-            return _gradients_by_steps(grads, *parts, how, needs)
-        return _gradients(grads, *parts, how, flat, needs)
-
-    tape.add_node(f"{how.mode}_sequence", inputs, outputs, backward, (*inputs, result))
-    y, *last = outputs
-    return y, tuple(last)  # type: ignore[return-value,arg-type]
+    return result, [tape.alias(regions[name].of(result)) for name in names]
 
 
 def _problem(weights: Weights, how: Steps) -> layout.Problem:
     return layout.check_problem("recurrent", weights.weight_hh, weights.weight_hr, how.mode, how.sizes)
 
 
-def _fits(x: Tensor, weights: Weights, how: Steps) -> bool:
+def fits(x: Tensor, weights: Weights, how: Steps) -> bool:
     """Whether a kernel of the device can take all that is kept of the sequence at once."""
     problem, limit = _problem(weights, how), x.device.info.limits.storage_buffer_range
     needed = max(
@@ -94,7 +107,7 @@ def _input_bias(weights: Weights, mode: str) -> Tensor | None:
     return weights.bias_ih + weights.bias_hh
 
 
-def _gradients(
+def gradients(
     grads: Sequence[Any],
     x: Tensor,
     states: States,
@@ -103,7 +116,13 @@ def _gradients(
     result: Any,
     needs: Sequence[bool],
 ) -> list[Any]:
-    """The gradients of all inputs: each weight's is one product over all time steps."""
+    """The gradients of all inputs that need one: each weight's is one product over all time steps.
+
+    Args:
+        grads: those of the outputs and of the last states; None for zeros.
+        result: see :func:`sequence`.
+        needs: which inputs need one, of `x`, the states and the weights.
+    """
     problem = _problem(weights, how)
     kept = {name: r.of(result) for name, r in layout.result_regions(problem, save=True).items()}
     grad_outputs = grads[0]
@@ -118,23 +137,23 @@ def _gradients(
     gates = found["gates"]
     gates_h = found.get("gates_h", gates)
     needed = dict(zip(("x", *("hidden", "cell")[: len(states)], *Weights._fields), needs, strict=True))
-    gradients: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     if needed["x"]:
-        gradients["x"] = ops.matmul(gates, weights.weight_ih)
+        named["x"] = ops.matmul(gates, weights.weight_ih)
     for name in ("hidden", "cell"):
         if needed.get(name):
-            gradients[name] = fresh_copy(found[name])  # the rest of the memory goes
+            named[name] = fresh_copy(found[name])  # the rest of the memory goes
     if needed["weight_ih"]:
-        gradients["weight_ih"] = ops.matmul(gates.T, x)
+        named["weight_ih"] = ops.matmul(gates.T, x)
     if needed["weight_hh"]:
-        gradients["weight_hh"] = ops.matmul(gates_h.T, kept["before"])
+        named["weight_hh"] = ops.matmul(gates_h.T, kept["before"])
     if needed["bias_ih"] or (needed["bias_hh"] and gates_h is gates):
-        gradients["bias_ih"] = gradients["bias_hh"] = ops.sum(gates, 0)
+        named["bias_ih"] = named["bias_hh"] = ops.sum(gates, 0)
     if needed["bias_hh"] and gates_h is not gates:
-        gradients["bias_hh"] = ops.sum(gates_h, 0)
+        named["bias_hh"] = ops.sum(gates_h, 0)
     if needed["weight_hr"]:
-        gradients["weight_hr"] = ops.matmul(found["outputs"].T, kept["units"])
-    return [gradients.get(name) if need else None for name, need in needed.items()]
+        named["weight_hr"] = ops.matmul(found["outputs"].T, kept["units"])
+    return [named.get(name) if need else None for name, need in needed.items()]
 
 
 def _gradients_by_steps(

@@ -118,8 +118,7 @@ def compile_exported(
         torch.Size([3, 2])
     """
     moved = move_to_device_pass(program, torch.device(device))
-    options = {} if mode is None else {"mode": mode}
-    compiled: Callable[..., Any] = torch.compile(moved.module(), backend=backend, **options)
+    compiled: Callable[..., Any] = torch.compile(moved.module(), backend=backend, mode=mode)
     return compiled
 
 

@@ -80,6 +80,10 @@ SUPPORTED_DTYPES = (
 """What tensors may hold. Some are computed with on the host only (docs/pytorch.md)."""
 
 
+_initialized = True
+"""What ``torch.utils.checkpoint`` looks at before it notes the random numbers of a device."""
+
+
 @dataclass(frozen=True)
 class DeviceProperties:
     """What a device is, by ``torch.cuda``'s names where there are such."""

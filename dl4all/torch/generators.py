@@ -11,6 +11,7 @@ import torch
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.random.generator import Generator
+from dl4all.scheduler import capture
 
 STATE_BYTES = 16
 
@@ -23,7 +24,8 @@ def generator_of(index: int) -> Generator:
     generator = _of_device.get(index)
     if generator is None:
         seed = torch.initial_seed() if _common_seed is None else _common_seed
-        generator = _of_device.setdefault(index, Generator(seed % 2**64))
+        with capture.suspended():  # it is made once, which no replay needs to repeat
+            generator = _of_device.setdefault(index, Generator(seed % 2**64))
     return generator
 
 

@@ -202,6 +202,12 @@ class GraphCall:
             self._sizes.add(sizes)
         return True
 
+    def recordings(self) -> int:
+        """How many recordings there are, of all its parts and kinds of arguments."""
+        parts = [call for _, call in self._parts if isinstance(call, GraphCall)]
+        own = sum(map(len, self.compiled.specializations.values()))
+        return own + sum(part.recordings() for part in parts)
+
     def reset(self) -> None:
         """Forget what was traced, and free its memory."""
         self.compiled.reset()

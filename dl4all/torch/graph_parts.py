@@ -1,9 +1,9 @@
 """Graphs of which some ops run on the CPU: what is in front of these and behind them is still recorded.
 
-A graph's first call is observed node by node. If some nodes cannot be replayed, as those that fall back to the
-CPU, the graph is cut into parts that run one after the other: nodes of the device, then nodes of the host that
-need them, and so on. A node is in the first part that has what it needs, so that there are few parts. Random
-numbers are drawn in the same order as before, and what writes to arguments keeps its place.
+A graph's first call is observed node by node. If some nodes cannot be replayed, as those that fall back to
+the CPU, the graph is cut into parts that run one after the other: nodes of the device, then nodes of the host
+that need them, and so on. A node is in the first part that has what it needs, so that there are few parts.
+Random numbers are drawn in the same order as before, and what writes to arguments keeps its place.
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ def patch() -> None:
     from_dlpack: Any = _importing(torch.utils.dlpack.from_dlpack)
     for module in (torch, torch.utils.dlpack):
         module.from_dlpack = from_dlpack  # type: ignore[attr-defined]
+    torch.utils.dlpack.to_dlpack = _refusing(torch.utils.dlpack.to_dlpack)
 
 
 def _exporting(own: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,6 +84,14 @@ def _exporting(own: Callable[..., Any]) -> Callable[..., Any]:
         return own(tensor.cpu(), **options)
 
     return dlpack
+
+
+def _refusing(own: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(own)
+    def to_dlpack(tensor: torch.Tensor) -> Any:
+        return tensor.__dlpack__() if is_here(tensor) else own(tensor)
+
+    return to_dlpack
 
 
 def _telling(own: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._prims_common import suggest_memory_format
 
 from dl4all.allocator.storage import Storage
 from dl4all.errors import DeviceError
@@ -233,6 +234,34 @@ def wrap(result: TensorBase, shape: Shape | None = None, strides: Shape | None =
     nbytes = result.numel() * result.dtype.itemsize
     storage = torch_storage(result.storage, index, nbytes)
     return over(storage, index, TORCH_DTYPES[result.dtype], shape or result.shape, strides or result.strides)
+
+
+def is_channels_last(value: torch.Tensor) -> bool:
+    """Whether PyTorch suggests for a tensor of images or volumes to have channels last in memory."""
+    if value.is_contiguous():
+        return False
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return bool(suggest_memory_format(value) == formats.get(value.dim()))
+
+
+def wrap_channels_last(result: TensorBase) -> torch.Tensor:
+    """A PyTorch tensor of a result of four or five axes, copied to have its channels last in memory."""
+    order = (0, *range(2, len(result.shape)), 1)
+    shape, strides = (tuple(one[axis] for axis in order) for one in (result.shape, result.strides))
+    permuted = fresh_copy(result.as_strided(shape, strides, result.offset))
+    by_axis = dict(zip(order, permuted.strides, strict=True))
+    return wrap(permuted, result.shape, tuple(by_axis[axis] for axis in range(len(order))))
+
+
+def wrap_parts(flat: TensorBase, *shapes: Shape) -> list[torch.Tensor]:
+    """PyTorch tensors of these shapes that follow one another in a new result, all in its memory."""
+    index, dtype = index_of_opened(flat.device), TORCH_DTYPES[flat.dtype]
+    storage = torch_storage(flat.storage, index, flat.numel() * dtype.itemsize)
+    tensors, start = [], 0
+    for shape in shapes:
+        tensors.append(over(storage, index, dtype, shape, contiguous_strides(shape), start))
+        start += math.prod(shape)
+    return tensors
 
 
 def deliver(result: TensorBase, out: torch.Tensor) -> torch.Tensor:

@@ -19,6 +19,7 @@ from torch.utils import backend_registration
 
 from dl4all.runtime import fork
 from dl4all.torch import accelerator, devices, distributed, interchange, storages, substitutes
+from dl4all.torch.device_guard import with_error_put_aside
 from dl4all.torch.devices import NAME, device_at, is_here
 
 LIBRARY = torch.library.Library("aten", "IMPL")
@@ -28,6 +29,9 @@ def patch() -> None:
     """Put everything in place, once for each process."""
     # Without this `module.to("dlall")` makes new parameters, and tied ones come apart silently.
     torch.__future__.set_swap_module_params_on_conversion(True)
+    torch.nn.Module._load_from_state_dict = _copying(  # type: ignore[method-assign]
+        torch.nn.Module._load_from_state_dict
+    )
     backend_registration._generate_storage_methods_for_privateuse1_backend(NAME)
     storages.patch()
     substitutes.patch()
@@ -43,6 +47,24 @@ def patch() -> None:
     )
     LazyModuleMixin._apply = _move_lazily  # type: ignore[attr-defined]
     devices.when_not_first = _name_current_device
+
+
+def _copying(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Loading of parameters by copies into them, which is PyTorch's default.
+
+    Swapping serves conversions only, and cannot load what recurrent layers refer to weakly.
+    """
+
+    @functools.wraps(own)
+    def load(*args: Any, **options: Any) -> Any:
+        swaps = torch.__future__.get_swap_module_params_on_conversion()
+        torch.__future__.set_swap_module_params_on_conversion(False)
+        try:
+            return own(*args, **options)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(swaps)
+
+    return load
 
 
 # Memory of the host
@@ -82,7 +104,7 @@ def _in_this_thread(own: Callable[..., Any]) -> Callable[..., Any]:
         if not any(is_here(one) or not isinstance(one, torch.Tensor) for one in outputs):
             return own(outputs, *args, **options)
         with torch.autograd.grad_mode.set_multithreading_enabled(False), distributed.backward_mode():
-            return own(outputs, *args, **options)
+            return with_error_put_aside(own, outputs, *args, **options)
 
     return run_backward
 

@@ -102,7 +102,13 @@ def _with_fallback(name: str, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
-    """Compute on the CPU what dl4all refused; with bfloat16, as float32 on the device if that goes."""
+    """Compute on the CPU what dl4all refused; with bfloat16, as float32 on the device if that goes.
+
+    Raises:
+        ArgumentError: a kernel found an index out of range, in this call or an earlier one.
+    """
+    if isinstance(error, ArgumentError) and error.deferred:
+        raise error
     if bfloat16.is_meant(args, kwargs):
         with contextlib.suppress(NotNative):
             return bfloat16.compute(op, args, kwargs)
@@ -112,7 +118,9 @@ def refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Except
         raise forbidden from error
 
 
-def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False) -> None:
+def declare(
+    name: str, function: Callable[..., Any], *, pointwise: bool = False, format_of: int | None = None
+) -> None:
     """Give all forms of an ATen op their kernels; forms that have one already keep it.
 
     Args:
@@ -121,10 +129,12 @@ def declare(name: str, function: Callable[..., Any], *, pointwise: bool = False)
             one or several new dl4all tensors.
         pointwise: whether each element of the result follows from the operands' elements at the same
             position; results are then laid out in memory as their operands are.
+        format_of: which operand the functional overload's results have the memory format of, channels last
+            or contiguous; contiguous by default.
     """
     FUNCTIONS[name] = function
     op = overload(name)
-    functional = _pointwise(op, function) if pointwise else _functional(op, function)
+    functional = _pointwise(op, function) if pointwise else _functional(op, function, format_of)
     convert = promoted_operands if pointwise else _convert
     register(name, planned(name, functional))
     for other in _siblings(op):
@@ -186,7 +196,7 @@ def operand(value: torch.Tensor) -> Any:
     return value.item()
 
 
-def _functional(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+def _functional(op: Any, function: Callable[..., Any], format_of: int | None) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         try:
             operands = _convert(args)
@@ -194,6 +204,10 @@ def _functional(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
             result = function(*operands, **keywords)
         except REFUSALS as error:
             return refuse(op, args, kwargs, error)
+        if format_of is not None and memory.is_channels_last(args[format_of]):
+            if isinstance(result, tuple):
+                return tuple(map(memory.wrap_channels_last, result))
+            return memory.wrap_channels_last(result)
         if isinstance(result, tuple):
             return tuple(None if one is None else wrap(_own(one, operands)) for one in result)
         return wrap(_own(result, operands))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils import backend_registration
 
-from dl4all.torch import autocast, device_module, distributed, fallback, patches, versions
+from dl4all.torch import autocast, device_guard, device_module, distributed, fallback, patches, versions
 from dl4all.torch.devices import NAME
 from dl4all.torch.registration import hidden_from_dynamo
 
@@ -19,7 +19,9 @@ def setup() -> None:
         BackendMissingError: this version of PyTorch lacks something that is needed.
     """
     versions.check()
-    backend_registration._setup_privateuseone_for_python_backend(NAME, device_module)
+    backend_registration._setup_privateuseone_for_python_backend(
+        NAME, device_module, device_guard.Hooks(), device_guard.DeviceGuard()
+    )
     _LIBRARY.fallback(hidden_from_dynamo(fallback.on_cpu), "PrivateUse1")
     import dl4all.torch.aten  # noqa: F401 - registers the kernels
 

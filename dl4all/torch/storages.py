@@ -23,11 +23,9 @@ _own_get = torch.UntypedStorage.__getitem__
 ON_CPU_ONLY = {
     "_byteswap": "call storage.cpu()",
     "_resize_with_addr_": "make another one",
-    "_set_from_file": "read into a storage on the CPU",
     "_share_fd_cpu_": "send the tensor's .cpu() to another process",
     "_share_filename_cpu_": "send the tensor's .cpu() to another process",
     "_swap_data_ptr_": "use the other storage",
-    "_write_file": "call storage.cpu()",
 }
 """Methods that would touch the bytes, and what to do instead."""
 
@@ -105,6 +103,22 @@ def share(storage: Any, *args: Any, **options: Any) -> Any:
     return _own_share(storage, *args, **options)
 
 
+def write_file(storage: Any, *args: Any) -> None:
+    """Write the bytes to a file, as the older format of ``torch.save`` does."""
+    _own_write(storage.cpu() if on_device(storage) else storage, *args)
+
+
+def read_file(storage: Any, *args: Any) -> Any:
+    """Read the bytes from a file, as ``torch.load`` does from the older format."""
+    if not on_device(storage):
+        return _own_read(storage, *args)
+    host = storage.cpu()
+    _own_read(host, *args)
+    return storage.copy_(host)
+
+
+_own_read = torch.UntypedStorage._set_from_file
+_own_write = torch.UntypedStorage._write_file
 _own_share = torch.UntypedStorage.share_memory_
 
 
@@ -128,5 +142,7 @@ def patch() -> None:
     storage.fill_ = fill
     storage.resize_ = resize
     storage.share_memory_ = share
+    storage._set_from_file = read_file
+    storage._write_file = write_file
     for name, instead in ON_CPU_ONLY.items():
         setattr(storage, name, _refusing(name, instead))

@@ -14,6 +14,7 @@ import numpy as np
 
 import dl4all as dl
 from dl4all.ops.core import autotune
+from dl4all.scheduler import programs
 from dl4all.scheduler.current import device
 
 F = dl.nn.functional
@@ -55,9 +56,9 @@ def describe(thing: Any) -> str:
 def main(name: str, steps: int, most: int) -> None:
     """Print what has grown by more than half of the steps, and how large the tuner's tables are.
 
-    With a bound of `most` classes, which must be less than that.
+    With a bound of `most` classes and launch plans, which must be less than that.
     """
-    autotune.MOST_CLASSES = most
+    autotune.MOST_CLASSES = programs.MOST_PLANS = programs.MOST_SEEN = most
     seeded = np.random.default_rng(9)
     for _ in range(20):
         compute(name, seeded)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,9 @@ def close_devices() -> None:
     for name in [name for name in current._devices if name != "cpu"]:
         current._devices.pop(name).synchronize()
     registry.close_all()
+    if (torch_devices := sys.modules.get("dl4all.torch.devices")) is not None:
+        torch_devices._opened.clear()
+        torch_devices._indices.clear()
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     _after_closing = _resident()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="the PyTorch device needs PyTorch")
 
 import torch.nn as nn  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
 
 import dl4all.torch  # noqa: E402
 from dl4all.errors import ArgumentError  # noqa: E402
-from dl4all.torch import compiler, devices  # noqa: E402
+from dl4all.graph.compiled import CompileWarning  # noqa: E402
+from dl4all.torch import compiler, devices, graph_parts  # noqa: E402
 
 CALLS = 4  # the third one is the first that is replayed
 
@@ -32,8 +35,8 @@ def fresh() -> Iterator[None]:
 
 
 def ways() -> list[int]:
-    """How often each graph was compiled."""
-    return [sum(map(len, call.compiled.specializations.values())) for call in compiler.calls]
+    """How many recordings each graph has."""
+    return [call.recordings() for call in compiler.calls]
 
 
 def compile_function(function: Callable[..., Any], **options: Any) -> Any:
@@ -104,7 +107,8 @@ def test_one_tensor_twice_and_a_view_of_it() -> None:
         x.add_(1)
         return y * 2
 
-    for view in (lambda x: x, lambda x: x.view(24), lambda x: x[1:].t()):
+    views: list[Callable[[Any], Any]] = [lambda x: x, lambda x: x.view(24), lambda x: x[1:].t()]
+    for view in views:
         compiled = compile_function(function)
         for _ in range(CALLS):
             own = torch.randn(4, 6)
@@ -209,6 +213,45 @@ def test_code_between_graphs() -> None:
         x = torch.randn(3, 4)
         torch.testing.assert_close(compiled(x.to(devices.NAME)).cpu(), function(x))
     assert ways() == [1, 1]
+
+
+def test_what_runs_on_the_cpu_is_left_out() -> None:
+    def function(x: Any, total: Any) -> Any:
+        total.add_(x.sum(0))
+        y = torch.special.bessel_j0(x * 2)  # which dl4all does not have
+        z = torch.special.bessel_j1(x.exp())
+        return (y + z).tanh() * x.cos(), F.dropout(y.relu() + x, 0.0)
+
+    compiled = compile_function(function)
+    own, other = torch.zeros(5), torch.zeros(5, device=devices.NAME)
+    for call in range(CALLS + 1):
+        x = torch.randn(3, 5)
+        expected = function(x, own)
+        with pytest.warns(CompileWarning, match="in 2 parts.*bessel_j") if not call else nullcontext():
+            got = compiled(x.to(devices.NAME), other)
+        for one, result in zip(expected, got, strict=True):
+            torch.testing.assert_close(result.cpu(), one)
+        torch.testing.assert_close(other.cpu(), own)
+    assert ways() == [2]
+
+
+def test_parts_keep_the_order_of_draws_and_writes() -> None:
+    graph = torch.fx.symbolic_trace(lambda x: x).graph
+    graph.erase_node(next(iter(reversed(graph.nodes))))
+    [x] = graph.nodes
+    aten = torch.ops.aten
+    first = graph.call_function(aten.rand_like.default, (x,))
+    host = graph.call_function(aten.special_bessel_j0.default, (first,))
+    second = graph.call_function(aten.rand_like.default, (host,))
+    third = graph.call_function(aten.rand_like.default, (x,))
+    early = graph.call_function(aten.exp.default, (x,))
+    write = graph.call_function(aten.copy_.default, (x, second))
+    late = graph.call_function(aten.neg.default, (x,))
+    graph.output((third, early, write, late))
+    parts = graph_parts.cut(torch.fx.GraphModule(torch.nn.Module(), graph), [host.name])
+    names = [[node.name for node in part.module.graph.nodes if node.op == "call_function"] for part in parts]
+    assert names == [[first.name, early.name], [host.name], [n.name for n in (second, third, write, late)]]
+    assert [part.on_host for part in parts] == [False, True, False]
 
 
 def test_a_number_of_the_cpu_is_read_in_each_call() -> None:

@@ -230,6 +230,16 @@ class Op(Generic[P]):
         values = bound.arguments
         return [values[name] for name in self.arrays], {name: values[name] for name in self.arguments}
 
+    def change_again(self, operands: list[Any], arguments: dict[str, Any]) -> bool:
+        """Write the result into the first operand by a launch plan, if there is one.
+
+        None is followed where gradients are recorded, or where operands share memory.
+        """
+        return False
+
+    def keep_change(self, operands: list[Any], arguments: dict[str, Any]) -> None:
+        """Keep a plan for :meth:`change_again`: the op's kernel has written into the first operand."""
+
     def check_operands(self, operands: list[Any]) -> TensorBase:
         """Return the first tensor among the operands.
 

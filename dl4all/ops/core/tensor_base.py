@@ -42,7 +42,6 @@ COMPUTED_ELEMENTS = 2**31
 """What cannot fold the repeated elements of a view computes with fewer: kernels count in 32 bits."""
 
 
-@functools.lru_cache(maxsize=4096)
 def contiguous_strides(shape: Shape) -> Shape:
     """The strides of a row-major array, in elements.
 
@@ -53,7 +52,7 @@ def contiguous_strides(shape: Shape) -> Shape:
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= int(size)  # the result is shared: no NumPy number may come into it
+        step *= size
     return tuple(reversed(strides))
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
+from dl4all.ops.core import tape
 from dl4all.ops.core.expression import Expression, parse
 from dl4all.ops.core.gradient import Grad
 from dl4all.ops.core.launch_plan import Call, ElementwisePlan, call_of
@@ -331,9 +332,32 @@ class Elementwise(Op[P]):
                 return
         self._launch(self._resolve(operands), out, operands, arguments, call)
 
-    def _call(self, operands: Sequence[Any], arguments: dict[str, Any]) -> Call | None:
-        """The call as plans are looked up by it; its numbers are the operands', then all arguments."""
-        if not self.arguments or arguments is self._defaults:
+    def change_again(self, operands: list[Any], arguments: dict[str, Any]) -> bool:
+        call = self._call(operands, arguments, explicit=True)
+        if call is None or (tape.state.enabled and any(map(tape.wants_gradient, operands))):
+            return False
+        target = call.storages[0]
+        plan: ElementwisePlan | None = call.first.device.plan(("in place", call.key))
+        if plan is None or call.first is not operands[0] or target in call.storages[1:]:
+            return False
+        return plan.launch(call.first.device, call.storages, target, call.numbers)
+
+    def keep_change(self, operands: list[Any], arguments: dict[str, Any]) -> None:
+        call = self._call(operands, arguments, explicit=True)
+        if call is not None:
+            device = call.first.device
+            plan = device.plan(call.key)
+            if plan is not None:
+                device.keep_plan(("in place", call.key), plan)
+
+    def _call(
+        self, operands: Sequence[Any], arguments: dict[str, Any], *, explicit: bool = False
+    ) -> Call | None:
+        """The call as plans are looked up by it; its numbers are the operands', then all arguments.
+
+        With `explicit` the arguments always count, and otherwise where they are not the defaults.
+        """
+        if not self.arguments or (arguments is self._defaults and not explicit):
             call = call_of(self, operands)
             if call is not None and call.numbers:
                 call.numbers.extend(self._default_values)

@@ -157,9 +157,12 @@ def in_place(function: Callable[..., Array]) -> Callable[..., Array]:
 
 def _apply_op(op: Op[...], operands: list[Any], arguments: dict[str, Any]) -> Any:
     """Write an op's result into its first operand."""
+    target, *others = operands
+    if op.change_again(operands, arguments):
+        finish_change(target, recording=False)
+        return target
     name = f"{op.name}_"
     op.check_operands(operands)
-    target, *others = operands
     recording = begin_change(name, target, *others)
     shape, dtype = op.infer(*operands, **arguments)
     _check_result(name, target, shape, dtype)
@@ -257,6 +260,7 @@ def _compute_into(
         except KERNEL_REFUSALS:
             pass  # nothing was written; the op computes on the host, and counts that
         else:
+            op.keep_change([target, *others], arguments)
             return target
     copy_into(
         target,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -12,17 +12,17 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import shader
-from dl4all.ops.core.op import Kernel, Result, example, op
+from dl4all.ops.core.op import Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.comparison import eq, maximum, minimum
 from dl4all.ops.indexing.gather_scatter import gather
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import reshape
-from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, fill_from_host, one_axis, reduced_shape
+from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, one_axis, reduced_shape
 from dl4all.ops.reduce.repetition import fold_alike, index_in_view, repetition
 from dl4all.ops.reduce.row_kernels import RowShaders, run_rows
 from dl4all.ops.reduce.sums import AXES_EXAMPLES, expand_reduced, named_axes, sum
-from dl4all.scheduler import fallback
+from dl4all.ops.sorting.integer_reduction import reduce_integers
 
 MAX_REDUCTION = Reduction("LARGEST", "s.value")
 MIN_REDUCTION = Reduction("SMALLEST", "s.value")
@@ -76,11 +76,21 @@ def _infer_extreme(name: str) -> Callable[..., Result]:
     return infer
 
 
-def _extreme_kernel(name: str, reduction: Reduction) -> Kernel:
+def _extreme_kernel(name: Literal["amax", "amin"], reduction: Reduction) -> Kernel:
     def run(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool) -> None:
-        reduction(out, input, axes_of(name, dim, len(input.shape)))
+        axes = axes_of(name, dim, len(input.shape))
+        if out.dtype == np.float32:
+            reduction(out, input, axes)
+        elif out.dtype.itemsize >= 4:
+            reduce_integers(out, input, axes, name)
+        else:
+            extremes = empty(type(out).result_class, out.shape, np.dtype(np.int32), out.device)
+            reduce_integers(extremes, input, axes, name)
+            conversion = primitives.cast.kernel
+            assert conversion is not None
+            conversion.run(out, extremes, dtype=out.dtype.name)
 
-    return Kernel(run, reduction.shaders)
+    return Kernel(run, reduction.shaders, ("float32", "int64", "int32", "uint8", "bool"))
 
 
 def _extreme_gradient(g: Any, input: Any, result: Any, dim: Any, keepdim: bool) -> Any:
@@ -174,13 +184,13 @@ def _infer_index(name: str) -> Callable[..., Result]:
     return infer
 
 
-def _index_kernel(name: str, reduction: Reduction) -> Kernel:
+def _index_kernel(name: Literal["argmax", "argmin"], reduction: Reduction) -> Kernel:
     def run(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool) -> None:
-        if input.dtype != np.float32:
-            with fallback.on_host(name, out.device, fallback.no_dtype(out.device, input.dtype.name)):
-                fill_from_host(out, _host_index(name, input.on_host(), dim, keepdim))
+        axes = _index_axes(name, dim, len(input.shape))
+        if input.dtype in (np.float32, np.float16):
+            reduction(out, input, axes)
         else:
-            reduction(out, input, _index_axes(name, dim, len(input.shape)))
+            reduce_integers(out, input, axes, name)
 
     return Kernel(run, reduction.shaders, ("int64",))
 

@@ -210,11 +210,6 @@ class Reduction:
         _run_reduce(self.merge_shader, out.numel(), slices, lanes, 1, slices, number, b"", (1,), states, out)
 
 
-def fill_from_host(out: TensorBase, values: Any) -> None:
-    """Fill `out` with values that were computed on the host."""
-    out.storage = out.device.upload(np.asarray(values, out.dtype))
-
-
 def _run_reduce(
     code: Shader,
     outputs: int,

@@ -10,7 +10,6 @@ import numpy as np
 
 from dl4all.errors import ShapeError
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tape import repeated_axes
 from dl4all.ops.core.tensor_base import Array, Dims, DTypeLike, Shape, TensorBase
@@ -21,6 +20,7 @@ from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import expand, reshape
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, float_dtype, reduced_shape, sum_dtype
 from dl4all.ops.reduce.repetition import fold_alike, fold_linear, repetition
+from dl4all.ops.sorting.integer_reduction import reduce_integers
 
 SUM_REDUCTION = Reduction("SUM", "s.value / p.number")
 COUNT_REDUCTION = Reduction("COUNT", "s.count", wide=True)
@@ -160,9 +160,7 @@ def _run_sum(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dty
     elif input.dtype == np.bool_:
         COUNT_REDUCTION(out, input, axes)
     else:
-        raise NoKernel(
-            f"devices do not add {input.dtype} up as {out.dtype}; convert with .float() to stay there"
-        )
+        reduce_integers(out, input, axes, "sum")
 
 
 @export("dl", "Tensor")
@@ -261,7 +259,11 @@ mean.define_fold(fold_alike(mean, named_axes))
 
 
 def _run_prod(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> None:
-    PRODUCT_REDUCTION(out, input, axes_of("prod", dim, len(input.shape)))
+    axes = axes_of("prod", dim, len(input.shape))
+    if out.dtype == np.float32:
+        PRODUCT_REDUCTION(out, input, axes)
+    else:
+        reduce_integers(out, input, axes, "prod")
 
 
 def _prod_gradient(g: Any, input: Any, dim: Any, keepdim: bool) -> Any:
@@ -278,7 +280,7 @@ def _prod_gradient(g: Any, input: Any, dim: Any, keepdim: bool) -> Any:
 @export("dl", "Tensor")
 @op(
     infer=_infer_sum("prod"),
-    kernel=Kernel(_run_prod, PRODUCT_REDUCTION.shaders),
+    kernel=Kernel(_run_prod, PRODUCT_REDUCTION.shaders, ("float32", "int64")),
     examples=(
         # Few elements: large products overflow, and hide second derivatives. Or enough that all overflow.
         *(case for case in AXES_EXAMPLES if case.shapes[0] not in ((7, 13), (67, 131), (2, 67, 131))),

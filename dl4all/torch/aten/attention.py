@@ -10,15 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from dl4all import ops
 from dl4all.ops.attention.scaled_dot_product import additive_mask, flatten_mask
 from dl4all.ops.core.checks import broadcasts_to
-from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
-from dl4all.torch import memory
-from dl4all.torch.devices import index_of_opened
-from dl4all.torch.memory import TORCH_DTYPES, tensor
+from dl4all.torch.memory import tensor, wrap_parts
 from dl4all.torch.registration import LIBRARY, native
 
 FLOATS = (torch.float32, torch.float16)
@@ -42,9 +38,10 @@ def scaled_dot_product_attention(
     groups = 1
     if enable_gqa and query.dim() == key.dim() == value.dim() == 4 and key.size(1) == value.size(1) != 0:
         groups = query.size(1) // key.size(1)
-    shared = [one.repeat_interleave(groups, 1) for one in (key, value)] if groups > 1 else [key, value]
-    if is_supported(query, *shared, attn_mask, dropout_p, is_causal):
-        result: torch.Tensor = _fused(query, *shared, attn_mask, 0.0, is_causal, scale=scale)[0]
+    k = key.repeat_interleave(groups, 1) if groups > 1 else key
+    v = value.repeat_interleave(groups, 1) if groups > 1 else value
+    if is_supported(query, k, v, attn_mask, dropout_p, is_causal):
+        result: torch.Tensor = _fused(query, k, v, attn_mask, 0.0, is_causal, scale=scale)[0]
         return result
     arguments = (query, key, value, attn_mask, dropout_p, is_causal)
     composed: torch.Tensor = _attention.decompose(*arguments, scale=scale, enable_gqa=enable_gqa)
@@ -64,7 +61,7 @@ def is_supported(
     operands = (query, key, value)
     return (
         torch._C._get_overrideable_sdp_enabled()
-        and not any(isinstance(one, FakeTensor) or torch._is_functional_tensor(one) for one in operands)
+        and all(type(one) in (torch.Tensor, torch.nn.Parameter) for one in operands)
         and all(one.dim() == 4 and one.device == query.device for one in operands)
         and query.dtype in FLOATS
         and query.dtype == key.dtype == value.dtype
@@ -109,18 +106,6 @@ def _options(
     return {"mask": flat_mask, "repeats": repeats, "causal": is_causal, "scale": factor}
 
 
-def _parts(flat: TensorBase, *shapes: Shape) -> list[torch.Tensor]:
-    """PyTorch tensors of these shapes that follow one another in a new result, without copies."""
-    index = index_of_opened(flat.device)
-    storage = memory.torch_storage(flat.storage, index, flat.numel() * flat.dtype.itemsize)
-    parts, start = [], 0
-    for shape in shapes:
-        strides = contiguous_strides(shape)
-        parts.append(memory.over(storage, index, TORCH_DTYPES[flat.dtype], shape, strides, start))
-        start += math.prod(shape)
-    return parts
-
-
 @native("_scaled_dot_product_fused_attention_overrideable")
 def fused_attention(
     query: torch.Tensor,
@@ -137,7 +122,7 @@ def fused_attention(
     options = _options(query, key, attn_bias, is_causal, scale)
     flat = ops.flash_attention(*map(_as_matrices, (query, key, value)), **options)
     lead, queries = tuple(query.shape[:-2]), query.shape[-2]
-    output, logsumexp = _parts(flat, (*lead, queries, value.shape[-1]), (*lead, queries))
+    output, logsumexp = wrap_parts(flat, (*lead, queries, value.shape[-1]), (*lead, queries))
     saved = output.as_strided((flat.numel(),), (1,))
     return output, logsumexp, None, None, queries, key.shape[-2], saved, torch.empty(()), None
 
@@ -165,7 +150,7 @@ def fused_attention_backward(
 ) -> tuple[torch.Tensor | None, ...]:
     """The gradients of query, key and value."""
     grad = ops.reshape(tensor(grad_out), (-1,))
-    operands = map(_as_matrices, (query, key, value))
+    q, k, v = map(_as_matrices, (query, key, value))
     options = _options(query, key, attn_bias, is_causal, scale)
-    flat = ops.flash_attention_backward(grad, *operands, saved=tensor(philox_seed), **options)
-    return (*_parts(flat, *(tuple(one.shape) for one in (query, key, value))), None)
+    flat = ops.flash_attention_backward(grad, q, k, v, saved=tensor(philox_seed), **options)
+    return (*wrap_parts(flat, *(tuple(one.shape) for one in (query, key, value))), None)

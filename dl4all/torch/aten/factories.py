@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,12 @@ def eye(n: int, m: int, *, out: torch.Tensor) -> torch.Tensor:
 def square_eye(n: int, *, out: torch.Tensor) -> torch.Tensor:
     result: torch.Tensor = eye(n, n, out=out)
     return result
+
+
+@native("_efficientzerotensor")
+def zero_tensor(size: Sequence[int], **options: Any) -> torch.Tensor:
+    """Zeros in memory: what PyTorch's tensors of zeros without memory stand for."""
+    return torch.zeros(size, **options)
 
 
 def _triangle(function: Callable[..., Any]) -> Callable[..., torch.Tensor]:

@@ -10,13 +10,14 @@ import numpy as np
 import torch
 
 from dl4all import ops
+from dl4all.ops.core.promotion import check_fits
 from dl4all.ops.indexing.gather_scatter import expanded_number
 from dl4all.ops.indexing.indices import Indices, untracked_view
 from dl4all.ops.indexing.rows import take_rows_backward
 from dl4all.ops.memory.copy import copy_into, fill_with, new_like
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
-from dl4all.torch.memory import NotNative, tensor
+from dl4all.torch.memory import TORCH_DTYPES, NotNative, tensor
 from dl4all.torch.registration import declare, native, operand
 
 # By lists of indices, as in input[indices]
@@ -167,15 +168,27 @@ def _check_mask(mask: Any) -> None:
         raise NotNative(f"masks of {mask.dtype}")
 
 
+def _widened(function: Callable[..., Any], like: Any, *operands: Any) -> Any:
+    """The result of a function that moves elements, by way of int32 for integers shorter than a word."""
+    if like.dtype.name not in ("int16", "int8", "uint8"):
+        return function(*operands)
+    wide = [ops.cast(one, "int32") if getattr(one, "dtype", None) == like.dtype else one for one in operands]
+    return ops.cast(function(*wide), like.dtype.name)
+
+
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     _check_mask(mask)
     if isinstance(value, Tensor) and value.shape:
         raise NotNative("a value with axes")
     if isinstance(value, Tensor) and value.dtype != input.dtype:
-        if value.dtype.kind > input.dtype.kind if input.dtype.kind != "b" else True:
+        if not torch.can_cast(TORCH_DTYPES[value.dtype], TORCH_DTYPES[input.dtype]):
             raise NotNative(f"a value of {value.dtype} for a tensor of {input.dtype}")
         value = ops.cast(value, input.dtype.name)
-    return ops.masked_fill(input, mask, value)
+    elif input.dtype.kind == "b" and not isinstance(value, Tensor):
+        value = bool(value)
+    elif input.dtype.kind != "f" and isinstance(value, int):
+        check_fits("masked_fill", value, input.dtype)
+    return _widened(ops.masked_fill, input, input, mask, value)
 
 
 def masked_select(input: Any, mask: Any) -> Any:
@@ -190,6 +203,8 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
 
 def where(condition: Any, input: Any, other: Any) -> Any:
     _check_mask(condition)
+    if isinstance(input, Tensor) and isinstance(other, Tensor) and input.dtype == other.dtype:
+        return _widened(ops.where, input, condition, input, other)
     return ops.where(condition, input, other)
 
 

@@ -159,6 +159,25 @@ def zero(target: torch.Tensor) -> torch.Tensor:
     return target
 
 
+@native("complex.out")
+def complex_from_parts(real: torch.Tensor, imag: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+    shape = torch.broadcast_shapes(real.shape, imag.shape)
+    if real.dtype != imag.dtype or out.dtype != real.dtype.to_complex():
+        raise NotNative(f"parts of {real.dtype} and {imag.dtype} for {out.dtype}")
+    if out.shape != shape:
+        out.resize_(shape)
+    both = memory.parts(out, memory.NUMPY_DTYPES[real.dtype])
+    for place, part in enumerate((real, imag)):
+        copy_into(both.as_strided(shape, both.strides[:-1], both.offset + place), tensor(part))
+    return out
+
+
+@native("polar.out")
+def polar(abs: torch.Tensor, angle: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = complex_from_parts(abs * angle.cos(), abs * angle.sin(), out=out)
+    return result
+
+
 @native("is_pinned")
 def is_pinned(value: torch.Tensor, device: torch.device | None = None) -> bool:
     return False

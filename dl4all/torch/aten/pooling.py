@@ -221,5 +221,9 @@ POOLINGS: dict[str, Callable[..., Any]] = {
     "_adaptive_avg_pool3d_backward": adaptive_avg_pool3d_backward,
 }
 
+CONTIGUOUS = ("unpool", "adaptive_max_pool3d", "avg_pool3d")
+"""Parts of the names of ops whose results are contiguous; others have the input's memory format."""
+
 for _name, _function in POOLINGS.items():
-    declare(_name, _function)
+    _keeps = not any(part in _name for part in CONTIGUOUS)
+    declare(_name, _function, format_of=int(_name.endswith("_backward")) if _keeps else None)

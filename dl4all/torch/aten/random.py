@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from dl4all import ops
@@ -17,8 +18,10 @@ from dl4all.tensor.host_random import permutation
 from dl4all.torch import generators, memory
 from dl4all.torch.devices import device_at, index_of_opened
 from dl4all.torch.layout import broadcast_shape
-from dl4all.torch.memory import NotNative, tensor
+from dl4all.torch.memory import NotNative, tensor, wrap
 from dl4all.torch.registration import declare, native
+
+FLOAT32 = np.dtype(np.float32)
 
 # Fills in place
 
@@ -32,7 +35,10 @@ def fill(
         NotNative: several elements share memory.
     """
     own = tensor(target)
-    numbers = own if own.is_contiguous() else new_like(own, own.shape)
+    short = own.dtype == np.float16  # drawn in float32, and rounded
+    numbers = (
+        own if own.is_contiguous() and not short else new_like(own, own.shape, FLOAT32 if short else None)
+    )
     source = generators.chosen(generator, target.get_device())
     getattr(numbers, method)(*args, generator=source, **kwargs)
     if numbers is not own:
@@ -165,7 +171,32 @@ def randperm_by_device(n: int, *, out: torch.Tensor) -> torch.Tensor:
     return result
 
 
-# Dropout
+# Activations with noise, and dropout
+
+
+@native("rrelu_with_noise")
+def rrelu_with_noise(
+    input: torch.Tensor,
+    noise: torch.Tensor,
+    lower: float = 0.125,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
+    """In training, the input times the noise, which becomes random slopes up to 0 and 1 above."""
+    own = tensor(input)
+    if not training:
+        return wrap(ops.leaky_relu(own, (lower + upper) / 2))
+    slopes = new_like(own, own.shape).uniform_(lower, upper, generator=_generator(own, generator))
+    factors = ops.where(ops.le(own, 0.0), slopes, 1.0)
+    copy_into(tensor(noise), factors)
+    return wrap(ops.mul(own, factors))
+
+
+@native("rrelu_with_noise_")
+def rrelu_with_noise_in_place(input: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+    result: torch.Tensor = input.copy_(rrelu_with_noise(input, *args, **options))
+    return result
 
 
 def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Any, Any]:
@@ -176,9 +207,9 @@ def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Any, Any]:
         kept = new_like(input, input.shape)
         fill_with(kept, 1)
         return ops.clone(input), ops.cast(kept, "bool")
-    kept = new_like(input, input.shape).bernoulli_(1 - p, generator=_generator(input, None))
-    scale = 0.0 if p == 1 else 1 / (1 - p)
-    return ops.mul(ops.mul(input, kept), scale), ops.cast(kept, "bool")
+    drawn = new_like(input, input.shape, FLOAT32).bernoulli_(1 - p, generator=_generator(input, None))
+    kept = ops.cast(drawn, "bool")
+    return native_dropout_backward(input, kept, 0.0 if p == 1 else 1 / (1 - p)), kept
 
 
 def native_dropout_backward(grad_output: Any, mask: Any, scale: float) -> Any:

@@ -12,12 +12,11 @@ import torch
 
 from dl4all import ops
 from dl4all.ops.attention.flash import split_flat
-from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.indexing.gather_scatter import expanded_number
 from dl4all.torch.registration import LIBRARY, declare
 
 
-def _biased(gates: Any, bias: TensorBase | None) -> Any:
+def _biased(gates: Any, bias: Any) -> Any:
     return gates if bias is None else ops.add(gates, bias)
 
 

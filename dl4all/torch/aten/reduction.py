@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from dl4all import ops
 from dl4all.tensor.tensor import Tensor
@@ -30,10 +31,14 @@ def _with_dtype(function: Callable[..., Any], *, floating: bool = False) -> dict
 
 
 def _numbers(x: Tensor, dtype: Any, floating: bool) -> Tensor:
-    """The operand; integers where the reduction needs floats are for the CPU to refuse."""
+    """The operand, rounded first where the result is of half precision, as PyTorch does.
+
+    Raises:
+        NotNative: the reduction needs floats; the CPU refuses in PyTorch's words.
+    """
     if floating and dtype is None and x.dtype.kind != "f":
         raise NotNative(f"a mean of {x.dtype}")
-    return x
+    return ops.cast(x, "float16") if dtype == torch.float16 and x.dtype != np.float16 else x
 
 
 def count_nonzero(x: Tensor, dim: Dims = None) -> Any:

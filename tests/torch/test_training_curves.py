@@ -1,0 +1,87 @@
+"""Networks of PyTorch that train on ``dlall`` take the steps that they take on PyTorch's CPU."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="networks are PyTorch's")
+pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+
+import dl4all.torch  # noqa: E402 - not without PyTorch
+from examples.char_lstm import documentation  # noqa: E402
+from examples.torch_gpt import BLOCK, GPT, loss_of  # noqa: E402
+from examples.torch_resnet import digits, resnet18  # noqa: E402
+
+STEPS = 50
+BATCH = 8
+
+
+class LSTMClassifier(torch.nn.Module):  # type: ignore[misc]
+    """Reads a digit row by row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(8, 24, batch_first=True)
+        self.linear = torch.nn.Linear(24, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.lstm(images[:, 0])[0].mean(1))
+
+
+def digit_batches(size: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    images, labels, _, _ = digits()
+    images = torch.nn.functional.adaptive_avg_pool2d(images, size)
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    parts = order[: STEPS * BATCH].split(BATCH)
+    return [(images[part], labels[part]) for part in parts]
+
+
+def text_batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    tokens = torch.frombuffer(bytearray(documentation()), dtype=torch.uint8).long()
+    starts = np.random.default_rng(0).integers(len(tokens) - BLOCK, size=(STEPS, BATCH // 2, 1))
+    windows = tokens[torch.from_numpy(starts + np.arange(BLOCK + 1))]
+    return [(window[:, :-1], window[:, 1:]) for window in windows]
+
+
+def curve(net: torch.nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]], device: str) -> list[float]:
+    """The loss of each step, with clipped gradients."""
+    loss_function = loss_of if isinstance(net, GPT) else torch.nn.functional.cross_entropy
+    net = copy.deepcopy(net).to(device)
+    if isinstance(net, LSTMClassifier):
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    else:  # Adam steps by the signs of gradients, and in these networks some are nothing but rounding errors
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for x, y in batches:
+        loss = loss_function(net(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize(
+    ("make", "data"),
+    [
+        (lambda: resnet18(base=4), lambda: digit_batches(16)),
+        (lambda: GPT(width=32, layers=2), text_batches),
+        (LSTMClassifier, lambda: digit_batches(8)),
+    ],
+    ids=["resnet18", "gpt", "lstm"],
+)
+def test_fifty_steps(
+    make: Callable[[], torch.nn.Module], data: Callable[[], list[tuple[torch.Tensor, torch.Tensor]]]
+) -> None:
+    torch.manual_seed(0)
+    net = make()
+    dl4all.torch.fallbacks.clear()
+    expected, computed = (curve(net, data(), device) for device in ("cpu", "dlall"))
+    assert not dl4all.torch.fallbacks
+    assert np.mean(expected[-10:]) < 0.99 * np.mean(expected[:10])
+    np.testing.assert_allclose(computed, expected, rtol=1e-4)
