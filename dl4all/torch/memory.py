@@ -323,6 +323,8 @@ def upload(host: torch.Tensor, index: int) -> torch.Tensor:
     if host.layout != torch.strided or host.is_quantized:
         raise NotNative("sparse and quantized tensors stay on the CPU")
     host = host.detach().resolve_conj().resolve_neg()
+    if host._is_zerotensor():  # PyTorch's promise of zeros, without memory
+        host = torch.zeros_like(host)
     if not is_dense(host.shape, host.stride()):
         host = host.contiguous()
     pinned = getattr(host.untyped_storage(), "pinned", None)

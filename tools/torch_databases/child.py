@@ -16,9 +16,14 @@ logging.disable(logging.WARNING)
 import torch  # noqa: E402
 
 import dl4all.torch  # noqa: E402
-from tools.torch_databases import modules, operators, optimizers  # noqa: E402
+from tools.torch_databases import metas, modules, operators, optimizers  # noqa: E402
 
-DATABASES: dict[str, Any] = {"ops": operators, "modules": modules, "optimizers": optimizers}
+DATABASES: dict[str, Any] = {
+    "ops": operators,
+    "modules": modules,
+    "optimizers": optimizers,
+    "metas": metas,
+}
 
 
 def run(database: str, names: list[str], dtype: str, mode: str, variants: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +22,7 @@ MATRICES = ((5, 3), (2, 7))
 
 def entries(dtype: torch.dtype) -> dict[str, Any]:
     """The optimizers by name."""
-    return {info.optim_cls.__name__: info for info in optim_db}
+    return {str(info.name): info for info in optim_db}
 
 
 def check(name: str, info: Any, dtype: torch.dtype, *, variants: bool = True) -> Outcome:
@@ -85,8 +86,8 @@ def _steps(
     for step in gradients:
         for one, gradient in zip(parameters, step, strict=True):
             one.grad = gradient.to_sparse() if sparse else gradient.clone()
-        # LBFGS calls this several times; the gradient depends on the parameters for its line search
-        made.step(lambda: _loss(parameters, step, sparse) if not differentiable else None)
+        closure = functools.partial(_loss, parameters, step, sparse)
+        made.step(None if differentiable else closure)
     if optimizer is torch.optim.LBFGS:
         return parameters  # its states are directions of the length of rounding errors, once it is there
     states = [made.state[one] for one in parameters if one in made.state]

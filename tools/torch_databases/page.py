@@ -12,13 +12,13 @@ from tools.torch_databases.outcome import STATUSES
 HEAD = """# PyTorch's own databases on `dlall`
 
 Written by `python tools/torch_ops.py --write` from PyTorch {version}'s test databases
-(`torch.testing._internal`): {dtype} samples on the device `{device}` beside PyTorch's CPU. An op is computed with
-all of its samples, forward and backward, and forward again with operands that are transposed, that are views
-with gaps and an offset, in place, and into `out=` tensors that fit, have gaps, no elements or another dtype.
-Compared are dtypes, shapes, values, and which results are views; random results by their seed and their
-first two moments.
+(`torch.testing._internal`): {dtype} samples on the device `{device}` beside PyTorch's CPU. An op is
+computed with all of its samples, forward and backward, and forward again with operands that are
+transposed, that are views with gaps and an offset, in place, and into `out=` tensors that fit, have gaps,
+no elements or another dtype. Compared are dtypes, shapes, values, and which results are views; random
+results by their seed and their first two moments.
 
-- **native**: everything but the variants ran on the device. The column *variants* names what of the rest did not.
+- **native**: all but the variants ran on the device. The column *variants* names what of these did not.
 - **refused**: something ran on the CPU, which docs/pytorch.md explains. *Why* names the first such op.
 - **error**: the CPU computes it, `dlall` raises an error, also with the fallback.
 - **wrong** or **crashed**: as they say.
@@ -66,9 +66,8 @@ def _table(database: str, rows: Rows, fallback: dict[str, dict[str, Any]]) -> st
         helped = "" if other is None else "right" if other["status"] == "native" else other["status"]
         why = row["why"] or (other or {}).get("why", "")
         notes = "; ".join(f"{kind}: {note}" for kind, note in sorted(row["notes"].items()))
-        lines.append(
-            f"| {row['name']} | {row['samples']} | {row['status']} | {helped} | {_cell(why)} | {_cell(notes)} |"
-        )
+        cells = (row["name"], str(row["samples"]), row["status"], helped, _cell(why), _cell(notes))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

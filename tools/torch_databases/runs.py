@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).absolute().parents[2]
-PATIENCE = 600
+PATIENCE = 1800
 """Seconds after which an entry that has said nothing is stopped."""
 
 
@@ -88,12 +88,18 @@ def _lines(run: Run, wanted: list[str] | None) -> Iterator[dict[str, Any]]:
         env=environment,
         cwd=ROOT,
     ) as child:
-        assert child.stdin is not None and child.stdout is not None and child.stderr is not None
+        assert child.stdin is not None
         child.stdin.write(run.request(wanted))
         child.stdin.close()
         said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         errors: list[str] = []
-        threading.Thread(target=lambda: [*map(said.put, child.stdout or ()), said.put(None)]).start()
+
+        def listen() -> None:
+            for text in child.stdout or ():
+                said.put(text)
+            said.put(None)
+
+        threading.Thread(target=listen).start()
         threading.Thread(target=lambda: errors.extend(child.stderr or ())).start()
         while True:
             try:

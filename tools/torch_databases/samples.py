@@ -43,7 +43,9 @@ def on_device(value: Any) -> Any:
     if isinstance(value, dict):
         value = {key: NAME if key == "device" and item is not None else item for key, item in value.items()}
     elif isinstance(value, tuple) and not hasattr(value, "_fields"):
-        value = tuple(torch.device(NAME) if isinstance(item, torch.device) else item for item in value)
+        value = tuple(
+            NAME if isinstance(item, (str, torch.device)) and str(item) == "cpu" else item for item in value
+        )
     return changed(value, lambda one: _copy(one, NAME))
 
 
