@@ -198,7 +198,8 @@ def _example(
     result = op(*(tensor for tensor, _ in made), **dict(case.arguments))
     if place.name.startswith("null"):
         return result, None
-    return result, reference(op, [elements for _, elements in made], **dict(case.arguments))
+    right = reference(op, [elements for _, elements in made], **dict(case.arguments))
+    return result, right if dtype == "float32" else right.astype(dtype)
 
 
 def _tune(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:

@@ -189,7 +189,7 @@ def test_allocations_say_where_the_memory_is_from(device: str) -> None:
 
 
 def test_what_falls_back_to_the_cpu_is_a_kernel_there(device: str) -> None:
-    x = dl.tensor([1, -2], device=device)
+    x = dl.tensor([1.0, -2.0], dtype="float64", device=device)
     with dl.profile() as p:
         x.relu()
     (op,), (kernel,) = of(p, "op"), of(p, "kernel")

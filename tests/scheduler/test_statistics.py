@@ -45,7 +45,7 @@ def test_kernels_and_copies_are_counted(device: str) -> None:
 def test_fallbacks_are_no_kernels_of_the_device() -> None:
     need("vulkan:0")
     place = dl.device("vulkan:0")
-    x = dl.tensor([1, -2], device=place)
+    x = dl.tensor([1.0, -2.0], dtype="float64", device=place)
     before = snapshot(place)
     x.relu()
     after = snapshot(place)
