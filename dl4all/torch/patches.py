@@ -143,7 +143,8 @@ def _move_lazily(self: Any, function: Callable[..., Any], recurse: bool = True) 
         now = one.data
         moved = function(torch.empty(0, dtype=now.dtype, device=now.device))
         if (moved.dtype, moved.device) != (now.dtype, now.device):
-            fresh = type(one)(one.requires_grad, device=moved.device, dtype=moved.dtype)
+            made: Any = type(one)  # a parameter or a buffer; both take these
+            fresh = made(one.requires_grad, device=moved.device, dtype=moved.dtype)
             torch.utils.swap_tensors(one, fresh)
     return self
 

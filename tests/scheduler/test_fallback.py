@@ -217,7 +217,7 @@ def test_an_error_instead(vulkan: Device) -> None:
     x = dl.tensor([1.0, 2.0], dtype="float64", device=vulkan)
     y = dl.tensor([1.0, 2.0], device=vulkan)
     with fallback.policy("error"):
-        with pytest.raises(FallbackError, match=r"^\[add\] has no float64 kernel for vulkan:0 and may not run"):
+        with pytest.raises(FallbackError, match=r"^\[add\] has no float64 kernel for vulkan:0 and may not"):
             x + x
         with pytest.raises(FallbackError, match=r"^\[bincount\] .*policy\(\"warn\"\) allows it$"):
             dl.bincount(y.int())
@@ -410,7 +410,8 @@ def test_a_profile_shows_it(vulkan: Device) -> None:
         x + x
     [event] = [event for event in p.events if event.kind == "fallback"]
     [op] = [event for event in p.events if event.kind == "op"]
-    assert (event.op, event.device, event.reason, event.nbytes) == ("add", "vulkan:0", "no float64 kernel", 48)
+    assert (event.op, event.device, event.nbytes) == ("add", "vulkan:0", 48)
+    assert event.reason == "no float64 kernel"
     assert op.start <= event.start < event.end <= op.end
     assert "On the CPU for want of a kernel: 1," in str(p)
     [entry] = [entry for entry in trace(p.events)["traceEvents"] if entry.get("cat") == "fallback"]
