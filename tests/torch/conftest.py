@@ -7,6 +7,14 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import parameter
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """PyTorch's threads and those of BLAS would wait for each other."""
+    pytest.importorskip("torch", reason="PyTorch is not installed").set_num_threads(1)
+
 
 def _dl4all_devices() -> list[str]:
     pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -15,7 +23,7 @@ def _dl4all_devices() -> list[str]:
     return list(names())
 
 
-@pytest.fixture(params=["cpu", "vulkan:0"])
+@pytest.fixture(params=map(parameter, ("cpu", "vulkan:0")))
 def place(request: Any) -> str:
     """A device of PyTorch for a dl4all device."""
     devices = _dl4all_devices()
@@ -25,14 +33,15 @@ def place(request: Any) -> str:
 
 
 @pytest.fixture
-def natively(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def natively() -> Iterator[None]:
     """Nothing runs on the CPU that the device does not compute."""
     import torch
 
+    import dl4all as dl
     import dl4all.torch
 
-    monkeypatch.setenv("DL4ALL_FALLBACK", "error")
     dl4all.torch.set_fallback("error")
-    with torch.autograd.set_multithreading_enabled(False):  # PyTorch's threads know dlall:0 only
+    # PyTorch's threads know dlall:0 only
+    with dl.fallback.policy("error"), torch.autograd.set_multithreading_enabled(False):
         yield
     dl4all.torch.set_fallback(None)

@@ -112,7 +112,9 @@ def replayed() -> list[bool]:
     return [bool(call.recordings()) for call in compiler.calls]
 
 
-@pytest.mark.parametrize("name", ["mlp", "resnet", "gpt", "lstm"])
+@pytest.mark.parametrize(
+    "name", ["gpt", "lstm", *(pytest.param(n, marks=pytest.mark.full) for n in ("mlp", "resnet"))]
+)
 def test_on_the_cpu(name: str) -> None:
     _train_and_infer(name, torch.device("cpu"))
 

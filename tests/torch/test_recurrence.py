@@ -131,6 +131,17 @@ def test_dropout_between_layers(natively: None) -> None:
     torch.testing.assert_close(layer(x)[0].cpu(), layer(x)[0].cpu())
 
 
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_gradients_of_both_biases_can_be_changed_in_place(kind: Any, natively: None) -> None:
+    """As clipping does; those of an LSTM are equal."""
+    torch.manual_seed(8)
+    layer = kind(3, 5).to("dlall")
+    layer(torch.randn(4, 2, 3).to("dlall"))[0].square().sum().backward()
+    expected = layer.bias_hh_l0.grad.cpu()
+    layer.bias_ih_l0.grad.mul_(2)
+    assert torch.equal(layer.bias_hh_l0.grad.cpu(), expected)
+
+
 @pytest.mark.parametrize("cell", [torch.nn.LSTMCell, torch.nn.GRUCell])
 def test_cells_of_other_dtypes_run_on_the_cpu(cell: Any) -> None:
     """ATen itself has no kernels of the fused steps for the CPU."""

@@ -30,7 +30,7 @@ def run(database: str, names: list[str], dtype: str, mode: str, variants: bool) 
     """Check these entries; all where no names are given.
 
     Args:
-        database: one of `DATABASES`.
+        database: one of `DATABASES`, or several with ``+`` between them.
         names: of entries.
         dtype: of samples.
         mode: ``native``, where nothing may run on the CPU, or ``fallback``.
@@ -40,11 +40,15 @@ def run(database: str, names: list[str], dtype: str, mode: str, variants: bool) 
     dl4all.torch.set_fallback("error" if mode == "native" else "silent")
     if mode == "native":
         os.environ["DL4ALL_FALLBACK"] = "error"
-    kind = DATABASES[database]
-    entries = kind.entries(getattr(torch, dtype))
+    kinds = {
+        name: (kind, entry)
+        for kind in map(DATABASES.__getitem__, database.split("+"))
+        for name, entry in kind.entries(getattr(torch, dtype)).items()
+    }
     for name in names:
         say(begun=name)
-        outcome = kind.check(name, entries[name], getattr(torch, dtype), variants=variants)
+        kind, entry = kinds[name]
+        outcome = kind.check(name, entry, getattr(torch, dtype), variants=variants)
         say(ended=outcome.as_row())
 
 

@@ -76,7 +76,9 @@ class Layer(torch.autograd.Function):
             return None, *_differentiable_gradients(ctx.how, grads, operands, needs)
         inputs = _split(_own(operands), ctx.how.mode)
         found = recurrence.gradients(_own(grads), *inputs, ctx.how, ctx.result, needs)
-        return None, *(None if one is None else wrap(one) for one in found)
+        # Both biases of an LSTM have one gradient. PyTorch copies a tensor that it gets twice.
+        wrapped = {id(one): wrap(one) for one in found if one is not None}
+        return None, *(None if one is None else wrapped[id(one)] for one in found)
 
 
 def _differentiable_gradients(
