@@ -28,6 +28,7 @@ from dl4all.graph.compiled import Mode
 from dl4all.torch import devices, memory
 from dl4all.torch.devices import NAME
 from dl4all.torch.graph_call import GraphCall, constants
+from dl4all.torch.graph_layouts import keep_layouts
 from dl4all.torch.host_operands import HostOperands
 from dl4all.torch.memory import torch_device
 from dl4all.torch.registration import KERNELS
@@ -178,6 +179,7 @@ def _graph_call(
         [at for at, result in enumerate(results[:visible]) if _device_type(result) == "cpu"],
     )
     _move(module, index)
+    keep_layouts(module)
     call = GraphCall(module, name, mode, host, parameters if part == "inference" else ())
     calls.add(call)
 
