@@ -13,23 +13,29 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import torch
-from torch_cases import CASES, Case, define_torchvision_ops
-from torch_keras import KERAS_SCRIPTS
-from torch_scripts import SCRIPTS
-from torch_zoo import ZOO
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.torch_zoo.cases import CASES, Case, define_torchvision_ops
+from benchmarks.torch_zoo.image_scripts import IMAGE_SCRIPTS
+from benchmarks.torch_zoo.keras_networks import KERAS_SCRIPTS
+from benchmarks.torch_zoo.method_scripts import METHOD_SCRIPTS
+from benchmarks.torch_zoo.networks import ZOO
+from benchmarks.torch_zoo.sequence_scripts import SEQUENCE_SCRIPTS
 
 LEARNING_RATE = 0.01
 GENERATING = ("gpt2", "llama", "qwen2", "t5")
 MODELS = CASES | ZOO
-ALL_SCRIPTS = SCRIPTS | KERAS_SCRIPTS
+SCRIPTS = IMAGE_SCRIPTS | SEQUENCE_SCRIPTS | METHOD_SCRIPTS | KERAS_SCRIPTS
 LEAST_OF_SCRIPTS = 1e-3
-"""Where parameters are smaller, differences are relative to this."""
+"""Smaller parameters' differences are relative to this."""
 ILL_CONDITIONED = 1e-5
 """Gradients that differ by more are compared in double precision too."""
 
@@ -48,8 +54,8 @@ SCRIPT_COLUMNS = ("script", "difference", "fallbacks", "of")
 PAGE = Path(__file__).parent.parent / "docs" / "torch-models.md"
 HEAD = """# PyTorch models on dlall
 
-What `python benchmarks/torch_models.py --write` found on {place}, with PyTorch {torch}: each model with random
-weights, at a small size, inferring once and taking a step of SGD; each script training for five steps.
+What `python benchmarks/torch_models.py --write` found on {place}, with PyTorch {torch}: each model with
+random weights, at a small size, inferring once and taking a step of SGD; each script training for five steps.
 Figures are the largest difference from PyTorch's CPU, relative to the largest element; *fallbacks* are calls
 that ran on the CPU for want of a kernel.
 
@@ -99,7 +105,8 @@ def results(case: Case, weights: list[torch.Tensor]) -> Results:
     output = first_tensor(model(**inputs))
     if not weights:
         weights.append(torch.randn_like(output))
-    (output * weights[0].to(output)).mean().backward()
+    loss: Any = (output * weights[0].to(output)).mean()
+    loss.backward()
     gradients = [p.grad for p in model.parameters()]
     torch.optim.SGD(model.parameters(), LEARNING_RATE, momentum=0.9).step()
     return Results(
@@ -185,8 +192,8 @@ def script_row(name: str, device: str) -> tuple[str, ...]:
     for where in ("cpu", device):
         dl4all.torch.fallbacks.clear()
         torch.manual_seed(0)
-        computed.append(ALL_SCRIPTS[name](where))
-    most = max(difference(*pair, least=LEAST_OF_SCRIPTS) for pair in zip(*computed, strict=True))
+        computed.append(SCRIPTS[name](where))
+    most = max(difference(x, y, LEAST_OF_SCRIPTS) for x, y in zip(*computed, strict=True))
     return (name, f"{most:.1e}", *_fallen())
 
 
@@ -198,7 +205,7 @@ def markdown(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) 
 
 @click.command()
 @click.option(
-    "--model", "names", multiple=True, type=click.Choice([*MODELS, *ALL_SCRIPTS]), help="all by default"
+    "--model", "names", multiple=True, type=click.Choice([*MODELS, *SCRIPTS]), help="all by default"
 )
 @click.option(
     "--device", default=None, help="what dlall:0 means, such as vulkan:0; by default what auto takes"
@@ -218,7 +225,7 @@ def main(names: tuple[str, ...], device: str | None, write: bool) -> None:
     parts = []
     for title, columns, among, row in (
         ("Models", COLUMNS, MODELS, model_row),
-        ("Scripts", SCRIPT_COLUMNS, ALL_SCRIPTS, script_row),
+        ("Scripts", SCRIPT_COLUMNS, SCRIPTS, script_row),
     ):
         found = []
         for name in among:

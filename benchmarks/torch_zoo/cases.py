@@ -1,4 +1,4 @@
-"""The models that ``torch_models.py`` compares: their sizes, and how they are called."""
+"""What ``torch_models.py`` compares: models, their sizes and how they are called, and how scripts train."""
 
 from __future__ import annotations
 
@@ -6,8 +6,27 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 TOKENS = 97  # of vocabularies, a prime
+STEPS = 5
+"""Of training, in scripts."""
+
+Script = Callable[[str], list[torch.Tensor]]
+
+
+def train(
+    model: nn.Module, loss_of_batch: Callable[[], torch.Tensor], optimizer: torch.optim.Optimizer
+) -> list[torch.Tensor]:
+    """The losses of a few steps, then the parameters."""
+    found = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of_batch()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.detach())
+    return found + [p.detach() for p in model.parameters()]
 
 
 class Case(NamedTuple):
@@ -87,8 +106,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "llama": language_model("LlamaForCausalLM", "LlamaConfig", **SIZES, num_key_value_heads=2),
     "qwen2": language_model("Qwen2ForCausalLM", "Qwen2Config", **SIZES, num_key_value_heads=2),
     "t5": language_model(
-        "T5ForConditionalGeneration", "T5Config", True, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4,
-        vocab_size=TOKENS, dropout_rate=0.0, decoder_start_token_id=0,
+        "T5ForConditionalGeneration", "T5Config", True, d_model=32, d_kv=8, d_ff=64, num_layers=2,
+        num_heads=4, vocab_size=TOKENS, dropout_rate=0.0, decoder_start_token_id=0,
     ),
     "whisper_encoder": _whisper,
 }  # fmt: skip

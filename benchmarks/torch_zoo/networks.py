@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch_cases import SIZES, TOKENS, Case, image_model, language_model
+
+from benchmarks.torch_zoo.cases import SIZES, TOKENS, Case, image_model, language_model
 
 IMAGE_MODELS: dict[str, tuple[int, dict[str, Any]]] = {
     "resnext50_32x4d": (64, {}),
@@ -50,28 +51,54 @@ IMAGE_MODELS: dict[str, tuple[int, dict[str, Any]]] = {
 
 _BERT: dict[str, Any] = {**SIZES, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _BART: dict[str, Any] = {
-    "vocab_size": TOKENS, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 64,
-    "dropout": 0.0, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+    "vocab_size": TOKENS,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "max_position_embeddings": 64,
+    "dropout": 0.0,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
     "forced_eos_token_id": 2,
-}  # fmt: skip
+}
 _IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 LANGUAGE_MODELS: dict[str, dict[str, Any]] = {
     "DistilBertForMaskedLM": {
-        "vocab_size": TOKENS, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "dropout": 0.0,
+        "vocab_size": TOKENS,
+        "dim": 32,
+        "n_layers": 2,
+        "n_heads": 4,
+        "hidden_dim": 64,
+        "dropout": 0.0,
         "attention_dropout": 0.0,
     },
     "RobertaForMaskedLM": {**_BERT, **_IDS},
     "AlbertForMaskedLM": {**_BERT, "embedding_size": 16},
     "DebertaForMaskedLM": {**_BERT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
     "DebertaV2ForMaskedLM": {
-        **_BERT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8,
+        **_BERT,
+        "relative_attention": True,
+        "pos_att_type": ["c2p", "p2c"],
+        "position_buckets": 8,
     },
     "ElectraForPreTraining": {**_BERT, "embedding_size": 16},
     "OPTForCausalLM": {
-        "vocab_size": TOKENS, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 64,
-        "word_embed_proj_dim": 32, "max_position_embeddings": 64, "dropout": 0.0, **_IDS,
+        "vocab_size": TOKENS,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "ffn_dim": 64,
+        "word_embed_proj_dim": 32,
+        "max_position_embeddings": 64,
+        "dropout": 0.0,
+        **_IDS,
     },
     "GPTNeoXForCausalLM": {**SIZES, **_IDS},
     "MistralForCausalLM": {**SIZES, **_IDS, "num_key_value_heads": 2, "sliding_window": 5},
@@ -81,22 +108,36 @@ LANGUAGE_MODELS: dict[str, dict[str, Any]] = {
     "MixtralForCausalLM": {**SIZES, **_IDS, "num_key_value_heads": 2, "num_local_experts": 4},
     "BloomForCausalLM": {"vocab_size": TOKENS, "hidden_size": 32, "n_layer": 2, "n_head": 4, **_IDS},
     "MambaForCausalLM": {
-        "vocab_size": TOKENS, "hidden_size": 32, "state_size": 8, "num_hidden_layers": 2, **_IDS,
+        "vocab_size": TOKENS,
+        "hidden_size": 32,
+        "state_size": 8,
+        "num_hidden_layers": 2,
+        **_IDS,
     },
     "RwkvForCausalLM": {
-        "vocab_size": TOKENS, "hidden_size": 32, "attention_hidden_size": 32, "num_hidden_layers": 2,
-        "intermediate_size": 64, **_IDS,
+        "vocab_size": TOKENS,
+        "hidden_size": 32,
+        "attention_hidden_size": 32,
+        "num_hidden_layers": 2,
+        "intermediate_size": 64,
+        **_IDS,
     },
     "BartForConditionalGeneration": _BART,
     "PegasusForConditionalGeneration": _BART,
     "MarianMTModel": _BART,
     "XLNetLMHeadModel": {
-        "vocab_size": TOKENS, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64, "dropout": 0.0, **_IDS,
+        "vocab_size": TOKENS,
+        "d_model": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "d_inner": 64,
+        "dropout": 0.0,
+        **_IDS,
     },
     "FNetForMaskedLM": {**_BERT},
     "LongformerForMaskedLM": {**_BERT, **_IDS, "attention_window": 4},
     "BigBirdForMaskedLM": {**_BERT, **_IDS, "attention_type": "original_full"},
-}  # fmt: skip
+}
 """Of transformers: what the configuration is told."""
 ENCODER_DECODERS = ("Bart", "Pegasus", "Marian")
 
@@ -147,47 +188,99 @@ def _sounds() -> dict[str, torch.Tensor]:
 
 
 _VIT: dict[str, Any] = {
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "image_size": 32,
-    "patch_size": 8, "hidden_dropout_prob": 0.0,
-}  # fmt: skip
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "image_size": 32,
+    "patch_size": 8,
+    "hidden_dropout_prob": 0.0,
+}
 _CLIP_PART = {
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
     "projection_dim": 16,
-}  # fmt: skip
+}
 _WAV: dict[str, Any] = {
-    **SIZES, "conv_dim": (16, 16, 16), "conv_stride": (5, 2, 2), "conv_kernel": (10, 3, 3), "num_conv_pos_embeddings": 15,
-    "num_conv_pos_embedding_groups": 4, "hidden_dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0,
-    "feat_proj_dropout": 0.0, "layerdrop": 0.0, "mask_time_prob": 0.0, "num_feat_extract_layers": 3,
-    "apply_spec_augment": False, "final_dropout": 0.0,
-}  # fmt: skip
+    **SIZES,
+    "conv_dim": (16, 16, 16),
+    "conv_stride": (5, 2, 2),
+    "conv_kernel": (10, 3, 3),
+    "num_conv_pos_embeddings": 15,
+    "num_conv_pos_embedding_groups": 4,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "feat_proj_dropout": 0.0,
+    "layerdrop": 0.0,
+    "mask_time_prob": 0.0,
+    "num_feat_extract_layers": 3,
+    "apply_spec_augment": False,
+    "final_dropout": 0.0,
+}
 
 OTHERS: dict[str, Callable[[], Case]] = {
-    "ViTForImageClassification": _of_transformers("ViTForImageClassification", "ViTConfig", _images(3, 32), **_VIT),
-    "DeiTForImageClassification": _of_transformers("DeiTForImageClassification", "DeiTConfig", _images(3, 32), **_VIT),
+    "ViTForImageClassification": _of_transformers(
+        "ViTForImageClassification", "ViTConfig", _images(3, 32), **_VIT
+    ),
+    "DeiTForImageClassification": _of_transformers(
+        "DeiTForImageClassification", "DeiTConfig", _images(3, 32), **_VIT
+    ),
     "Dinov2Model": _of_transformers("Dinov2Model", "Dinov2Config", _images(3, 32), **_VIT),
     "ViTMAEModel": _of_transformers("ViTMAEModel", "ViTMAEConfig", _masked_images, **_VIT),
     "CLIPModel": _of_transformers(
-        "CLIPModel", "CLIPConfig", _pairs, projection_dim=16,
-        text_config={**_CLIP_PART, "vocab_size": TOKENS, **_IDS}, vision_config={**_CLIP_PART, "image_size": 32, "patch_size": 8},
+        "CLIPModel",
+        "CLIPConfig",
+        _pairs,
+        projection_dim=16,
+        text_config={**_CLIP_PART, "vocab_size": TOKENS, **_IDS},
+        vision_config={**_CLIP_PART, "image_size": 32, "patch_size": 8},
     ),
     "Wav2Vec2ForCTC": _of_transformers("Wav2Vec2ForCTC", "Wav2Vec2Config", _sounds, **_WAV),
     "HubertModel": _of_transformers("HubertModel", "HubertConfig", _sounds, **_WAV),
     "SegformerForSemanticSegmentation": _of_transformers(
-        "SegformerForSemanticSegmentation", "SegformerConfig", _images(3, 64), hidden_sizes=[8, 16, 24, 32],
-        depths=[1, 1, 1, 1], num_attention_heads=[1, 2, 3, 4], decoder_hidden_size=16, hidden_dropout_prob=0.0,
-        drop_path_rate=0.0, classifier_dropout_prob=0.0,
+        "SegformerForSemanticSegmentation",
+        "SegformerConfig",
+        _images(3, 64),
+        hidden_sizes=[8, 16, 24, 32],
+        depths=[1, 1, 1, 1],
+        num_attention_heads=[1, 2, 3, 4],
+        decoder_hidden_size=16,
+        hidden_dropout_prob=0.0,
+        drop_path_rate=0.0,
+        classifier_dropout_prob=0.0,
     ),
     "DPTForDepthEstimation": _of_transformers(
-        "DPTForDepthEstimation", "DPTConfig", _images(3, 32), **{**_VIT, "num_hidden_layers": 4},
-        is_hybrid=False, backbone_out_indices=[0, 1, 2, 3], neck_hidden_sizes=[8, 8, 16, 16], fusion_hidden_size=8,
+        "DPTForDepthEstimation",
+        "DPTConfig",
+        _images(3, 32),
+        **{**_VIT, "num_hidden_layers": 4},
+        is_hybrid=False,
+        backbone_out_indices=[0, 1, 2, 3],
+        neck_hidden_sizes=[8, 8, 16, 16],
+        fusion_hidden_size=8,
     ),
     "PatchTSTForPrediction": _of_transformers(
-        "PatchTSTForPrediction", "PatchTSTConfig", lambda: {"past_values": torch.randn(2, 32, 3)},
-        num_input_channels=3, context_length=32, prediction_length=5, patch_length=8, patch_stride=4, d_model=16,
-        num_attention_heads=4, ffn_dim=32, num_hidden_layers=2, loss="mse", head_dropout=0.0, ff_dropout=0.0,
+        "PatchTSTForPrediction",
+        "PatchTSTConfig",
+        lambda: {"past_values": torch.randn(2, 32, 3)},
+        num_input_channels=3,
+        context_length=32,
+        prediction_length=5,
+        patch_length=8,
+        patch_stride=4,
+        d_model=16,
+        num_attention_heads=4,
+        ffn_dim=32,
+        num_hidden_layers=2,
+        loss="mse",
+        head_dropout=0.0,
+        ff_dropout=0.0,
     ),
     "TimmLessDetr": lambda: _detr(),
-}  # fmt: skip
+}
 
 
 class _DetrTransformer(torch.nn.Module):
@@ -263,22 +356,34 @@ def _pyramid() -> torch.nn.Module:
 
 
 TORCHVISION_MODELS: dict[str, Callable[[], Case]] = {
-    "fcn_resnet50": _of_torchvision(_torchvision("segmentation.fcn_resnet50", weights_backbone=None, num_classes=5), 2, 3, 48, 48),
+    "fcn_resnet50": _of_torchvision(
+        _torchvision("segmentation.fcn_resnet50", weights_backbone=None, num_classes=5), 2, 3, 48, 48
+    ),
     "deeplabv3_mobilenet": _of_torchvision(
-        _torchvision("segmentation.deeplabv3_mobilenet_v3_large", weights_backbone=None, num_classes=5), 2, 3, 64, 64
+        _torchvision("segmentation.deeplabv3_mobilenet_v3_large", weights_backbone=None, num_classes=5),
+        2,
+        3,
+        64,
+        64,
     ),
     "lraspp_mobilenet": _of_torchvision(
-        _torchvision("segmentation.lraspp_mobilenet_v3_large", weights_backbone=None, num_classes=5), 2, 3, 64, 64
+        _torchvision("segmentation.lraspp_mobilenet_v3_large", weights_backbone=None, num_classes=5),
+        2,
+        3,
+        64,
+        64,
     ),
     "resnet18_pyramid": _of_torchvision(_pyramid, 2, 3, 64, 64),
     "r3d_18": _of_torchvision(_torchvision("video.r3d_18", num_classes=5), 1, 3, 4, 32, 32),
-    "googlenet": _of_torchvision(_torchvision("googlenet", num_classes=5, aux_logits=False, init_weights=True), 2, 3, 64, 64),
+    "googlenet": _of_torchvision(
+        _torchvision("googlenet", num_classes=5, aux_logits=False, init_weights=True), 2, 3, 64, 64
+    ),
     "squeezenet1_1": _of_torchvision(_torchvision("squeezenet1_1", num_classes=5), 2, 3, 64, 64),
     "shufflenet_v2": _of_torchvision(_torchvision("shufflenet_v2_x0_5", num_classes=5), 2, 3, 64, 64),
     "mnasnet0_5": _of_torchvision(_torchvision("mnasnet0_5", num_classes=5), 2, 3, 64, 64),
     "alexnet": _of_torchvision(_torchvision("alexnet", num_classes=5), 2, 3, 64, 64),
     "swin_v2_t": _of_torchvision(_torchvision("swin_v2_t", num_classes=5), 1, 3, 64, 64),
-}  # fmt: skip
+}
 
 ZOO: dict[str, Callable[[], Case]] = {
     **{name: image_model(name, size, **options) for name, (size, options) in IMAGE_MODELS.items()},
