@@ -126,13 +126,25 @@ def _despite_weak_references(own: Any) -> Any:
 
 
 def _move_lazily(self: Any, function: Callable[..., Any], recurse: bool = True) -> Any:
-    """``Module._apply`` of a lazy module, whose parameters stay without a shape on ``dlall``, too."""
-    owned = (self._parameters.values(), self._buffers.values())
-    lazy = [(one, type(one)) for values in owned for one in values if is_lazy(one)]
-    torch.nn.Module._apply(self, function, recurse)
-    for one, kind in lazy:
-        if not is_lazy(one):
-            torch.utils.swap_tensors(one, kind(one.requires_grad, device=one.device, dtype=one.dtype))
+    """``Module._apply`` of a lazy module: parameters without a shape yet stay so, wherever they go.
+
+    PyTorch's own would swap them for parameters of no elements.
+    """
+    owners = (self._parameters, self._buffers)
+    lazy = [(owner, name, one) for owner in owners for name, one in owner.items() if is_lazy(one)]
+    for owner, name, _ in lazy:
+        owner[name] = None
+    try:
+        torch.nn.Module._apply(self, function, recurse)
+    finally:
+        for owner, name, one in lazy:
+            owner[name] = one
+    for _, _, one in lazy:
+        now = one.data
+        moved = function(torch.empty(0, dtype=now.dtype, device=now.device))
+        if (moved.dtype, moved.device) != (now.dtype, now.device):
+            fresh = type(one)(one.requires_grad, device=moved.device, dtype=moved.dtype)
+            torch.utils.swap_tensors(one, fresh)
     return self
 
 

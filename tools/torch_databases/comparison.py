@@ -17,6 +17,9 @@ TOLERANCES = {  # rtol, atol
     torch.float32: (1.3e-5, 1e-5),
     torch.float16: (2e-3, 1e-3),
     torch.bfloat16: (1.6e-2, 1e-3),
+    torch.complex128: (1e-6, 1e-6),
+    torch.complex64: (1.3e-5, 1e-5),
+    torch.complex32: (2e-3, 1e-3),
 }
 EXACT = (0.0, 0.0)
 SLACK = 4.0
@@ -78,6 +81,8 @@ def _plain(one: torch.Tensor) -> torch.Tensor:
 
 
 def _as_near(one: torch.Tensor, other: torch.Tensor, precise: torch.Tensor) -> bool:
+    if one.is_complex():
+        one, other, precise = map(torch.view_as_real, (one, other, precise))
     if precise.shape != one.shape or not torch.equal(one.isfinite(), other.isfinite()):
         return False
     finite = one.isfinite() & precise.isfinite()
