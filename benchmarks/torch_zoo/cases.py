@@ -84,7 +84,7 @@ def _whisper() -> Case:
     return Case(WhisperModel(config).encoder, {"input_features": torch.randn(2, 16, 100)})
 
 
-SIZES = {
+SIZES: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
     "vocab_size": TOKENS,
 }  # fmt: skip

@@ -5,6 +5,8 @@ All random numbers are drawn on the CPU, so that every device computes the same.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.distributions import Bernoulli, Normal, kl_divergence
@@ -66,7 +68,7 @@ def variational_autoencoder(device: str) -> list[torch.Tensor]:
     both = nn.ModuleList([encoder, decoder]).to(device)
     images = (torch.rand(13, 49) > 0.5).float().to(device)
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         mean, log_variance = encoder(images).chunk(2, dim=-1)
         hidden = mean + torch.randn(13, 5).to(device) * torch.exp(0.5 * log_variance)
         fit = Bernoulli(logits=decoder(hidden)).log_prob(images).sum()
@@ -89,7 +91,7 @@ class _UNet(nn.Module):
         self.join = nn.ModuleList([block(32, 16), block(16, 8)])
         self.out = nn.Conv2d(8, 2, 1)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         kept = []
         for level, block in enumerate(self.down):
             x = block(x if level == 0 else functional.max_pool2d(x, 2))
@@ -107,7 +109,7 @@ def unet(device: str) -> list[torch.Tensor]:
     model = _UNet().to(device)
     x, y = torch.randn(2, 3, 21, 18).to(device), torch.randint(2, (2, 21, 18)).to(device)
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         scores = model(x)
         chance, truth = scores.softmax(1), functional.one_hot(y, 2).permute(0, 3, 1, 2).float()
         dice = 1 - (2 * (chance * truth).sum((0, 2, 3)) / (chance + truth).sum((0, 2, 3))).mean()
@@ -125,7 +127,7 @@ def diffusion(device: str) -> list[torch.Tensor]:
     kept = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 100), 0).to(device)
     images = torch.randn(4, 3, 12, 12).to(device)
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         time, noise = torch.randint(100, (4,)).to(device), torch.randn(4, 3, 12, 12).to(device)
         share = kept[time][:, None, None, None]
         noisy = share.sqrt() * images + (1 - share).sqrt() * noise
@@ -144,7 +146,7 @@ def siamese(device: str) -> list[torch.Tensor]:
     ).to(device)
     anchor, positive, negative = (torch.randn(5, 1, 11, 11).to(device) for _ in range(3))
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         a, p, n = (functional.normalize(model(x), dim=1) for x in (anchor, positive, negative))
         margin = functional.relu(0.5 - functional.pairwise_distance(a, n)).pow(2).mean()
         cosine = functional.cosine_embedding_loss(a, p, torch.ones(5, device=device))
@@ -158,12 +160,13 @@ def super_resolution(device: str) -> list[torch.Tensor]:
     model = nn.Sequential(
         nn.Conv2d(3, 12, 5, padding=2), nn.Tanh(), nn.Conv2d(12, 12, 3, padding=1), nn.PixelShuffle(2)
     ).to(device)
-    for one in (model[0], model[2]):
+    layers: list[Any] = [model[0], model[2]]
+    for one in layers:
         start = nn.init.orthogonal_(torch.empty(one.weight.shape), nn.init.calculate_gain("relu"))
         one.weight.data.copy_(start)
     small, large = torch.rand(2, 3, 9, 7).to(device), torch.rand(2, 3, 18, 14).to(device)
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         rough = functional.interpolate(small, scale_factor=2, mode="bicubic", align_corners=False)
         back = functional.pixel_unshuffle(model(small), 2).mean(1)
         return functional.l1_loss(model(small) + rough, large) + functional.smooth_l1_loss(
@@ -181,12 +184,13 @@ def spatial_transformer(device: str) -> list[torch.Tensor]:
     classify = nn.Sequential(
         nn.Conv2d(1, 5, 3), nn.ELU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(5 * 49, 3)
     )
-    nn.init.zeros_(locate[4].weight)
-    locate[4].bias.data.copy_(torch.tensor([1, 0, 0, 0, 1, 0], dtype=torch.float))
+    last: Any = locate[4]
+    nn.init.zeros_(last.weight)
+    last.bias.data.copy_(torch.tensor([1, 0, 0, 0, 1, 0], dtype=torch.float))
     model = nn.ModuleList([locate, classify]).to(device)
     images, labels = torch.randn(4, 1, 16, 16).to(device), torch.randint(3, (4,)).to(device)
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         grid = functional.affine_grid(locate(images).view(-1, 2, 3), list(images.shape), align_corners=False)
         return functional.cross_entropy(
             classify(functional.grid_sample(images, grid, align_corners=False)), labels
@@ -200,7 +204,7 @@ def contrastive(device: str) -> list[torch.Tensor]:
     model = nn.Sequential(nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 8)).to(device)
     views = torch.randn(10, 12).to(device)
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         found = functional.normalize(model(views))
         likeness = found @ found.T / 0.5
         likeness = likeness.masked_fill(torch.eye(10, dtype=torch.bool, device=device), float("-inf"))
@@ -223,11 +227,11 @@ def style_transfer(device: str) -> list[torch.Tensor]:
     ).to(device)
     style, image = torch.rand(1, 3, 14, 11).to(device), nn.Parameter(torch.rand(1, 3, 14, 11).to(device))
 
-    def gram(x: torch.Tensor) -> torch.Tensor:
+    def gram(x: torch.Tensor) -> Any:
         flat = x.flatten(2)
         return torch.einsum("bcn,bdn->bcd", flat, flat) / flat.numel()
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         variation = (image.diff(dim=2).abs().sum() + image.diff(dim=3).abs().sum()) * 1e-3
         return functional.mse_loss(gram(features(image)), gram(features(style))) + variation
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,7 +17,7 @@ def policy_gradient(device: str) -> list[torch.Tensor]:
     """REINFORCE with a baseline: an episode step by step, discounted returns, entropy."""
     model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)).to(device)
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         state, logs, rewards, entropy = torch.randn(4), [], [], []
         for _ in range(6):
             policy = Categorical(functional.softmax(model(state.to(device)), dim=-1))
@@ -46,7 +47,7 @@ def q_learning(device: str) -> list[torch.Tensor]:
         (torch.rand(9) > 0.7).to(device),
     )
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         value = model(state).gather(1, action).squeeze(1)
         with torch.no_grad():
             follow = slow(after).max(1).values
@@ -69,7 +70,7 @@ def neural_ode(device: str) -> list[torch.Tensor]:
         found: torch.Tensor = model(torch.cat([y, time.expand(len(y), 1)], 1))
         return found
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         y, path = start, [start]
         for before, after in itertools.pairwise(times):
             step = after - before
@@ -88,7 +89,7 @@ def mixture_density(device: str) -> list[torch.Tensor]:
     model = nn.Sequential(nn.Linear(1, 15), nn.Tanh(), nn.Linear(15, 3 * 5)).to(device)
     x, y = torch.randn(19, 1).to(device), torch.randn(19, 2).to(device)
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         weights, mean, scale = model(x).split([3, 6, 6], dim=-1)
         parts = Independent(Normal(mean.view(-1, 3, 2), functional.softplus(scale).view(-1, 3, 2) + 1e-2), 1)
         return -MixtureSameFamily(Categorical(logits=weights), parts).log_prob(y).mean()
@@ -103,7 +104,7 @@ def physics_informed(device: str) -> list[torch.Tensor]:
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
     found = []
 
-    def closure() -> torch.Tensor:
+    def closure() -> Any:
         optimizer.zero_grad()
         u = model(points)
         first = torch.autograd.grad(u.sum(), points, create_graph=True)[0]
@@ -124,7 +125,7 @@ def gaussian_process(device: str) -> list[torch.Tensor]:
     x, y = torch.rand(11, 2).to(device), torch.randn(11).to(device)
     model = nn.ParameterList([nn.Parameter(torch.rand(2)), nn.Parameter(torch.tensor(0.1))]).to(device)
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         kernel = torch.exp(-0.5 * (((x[:, None] - x[None]) / model[0].exp()) ** 2).sum(-1))
         factor = torch.linalg.cholesky(kernel + torch.eye(11, device=device) * functional.softplus(model[1]))
         solved = torch.cholesky_solve(y[:, None], factor).squeeze(1)
@@ -141,7 +142,7 @@ def normalizing_flow(device: str) -> list[torch.Tensor]:
     x = torch.randn(13, 4).to(device)
     mask = torch.tensor([1.0, 0.0, 1.0, 0.0]).to(device)
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         z, volume = x, torch.zeros(13, device=device)
         for level, net in enumerate(nets):
             m = mask if level % 2 else 1 - mask
@@ -171,11 +172,11 @@ def low_rank_adapters(device: str) -> list[torch.Tensor]:
     model = nn.ModuleList([base, down, up])
     x, y = torch.randn(9, 10).to(device), torch.randn(9, 4).to(device)
 
-    def hidden(x: torch.Tensor) -> torch.Tensor:
+    def hidden(x: torch.Tensor) -> Any:
         found: torch.Tensor = base[1](base[0](x) + 0.5 * up(down(x)))
         return found
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         inside = torch.utils.checkpoint.checkpoint(hidden, x, use_reentrant=False)
         return functional.huber_loss(base[3](base[2](inside)), y) + functional.kl_div(
             base[3](inside).log_softmax(-1), y.softmax(-1), reduction="batchmean"
@@ -198,8 +199,8 @@ def meta_learning(device: str) -> list[torch.Tensor]:
         slopes = torch.func.grad(error)(weights)
         return error({name: weights[name] - 0.1 * slopes[name] for name in weights})
 
-    def loss() -> torch.Tensor:
-        weights = dict(model.named_parameters())
+    def loss() -> Any:
+        weights: dict[str, Any] = dict(model.named_parameters())
         return torch.func.vmap(task, (None, 0, 0))(weights, x, y).mean()
 
     return train(model, loss, torch.optim.SGD(model.parameters(), 0.05))

@@ -22,7 +22,7 @@ def graph_convolution(device: str) -> list[torch.Tensor]:
         torch.zeros(nodes, device=device).index_add_(0, target, torch.ones(edges, device=device)).clamp(min=1)
     )
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         hidden = model[0](features)
         norm = degree.rsqrt()
         messages = hidden[source] * (norm[source] * norm[target])[:, None]
@@ -64,7 +64,7 @@ def packed_lstm(device: str, cell: Any = nn.LSTM, bidirectional: bool = False) -
     ids = torch.randint(1, 37, (4, 9)).masked_fill(torch.arange(9) >= lengths[:, None], 0).to(device)
     optimizer = torch.optim.SGD(model.parameters(), 0.5)
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         if any(p.grad is not None for p in model.parameters()):
             nn.utils.clip_grad_norm_(model.parameters(), 0.25)
         scores = model(ids, lengths)
@@ -105,7 +105,7 @@ def seq2seq_transformer(device: str) -> list[torch.Tensor]:
         found: torch.Tensor = out(hidden)
         return found
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         found = functional.cross_entropy(
             scores(target[:, :-1]).transpose(1, 2), target[:, 1:], label_smoothing=0.1
         )
@@ -128,7 +128,7 @@ def word2vec(device: str) -> list[torch.Tensor]:
     words, near, far = (torch.randint(53, shape).to(device) for shape in ((11,), (11,), (11, 4)))
     offsets = torch.tensor([0, 3, 3, 8]).to(device)
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         vectors = centre(words)
         good = functional.logsigmoid((vectors * context(near)).sum(-1)).mean()
         bad = (
@@ -150,7 +150,7 @@ def speech_ctc(device: str) -> list[torch.Tensor]:
     sound, lengths = torch.randn(3, 8, 31).to(device), torch.tensor([16, 13, 11])
     words, sizes = torch.randint(1, 6, (3, 5)).to(device), torch.tensor([5, 3, 4])
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         hidden = functional.gelu(convolution(sound)).permute(2, 0, 1)
         scores = out(layers(hidden)[0]).log_softmax(-1)
         return functional.ctc_loss(scores, words, lengths, sizes, zero_infinity=True)
@@ -174,7 +174,7 @@ def recommender(device: str) -> list[torch.Tensor]:
         found: torch.Tensor = linear(fields).sum((1, 2)) + crossed + deep(vectors.flatten(1)).squeeze(1)
         return found
 
-    def loss() -> torch.Tensor:
+    def loss() -> Any:
         weight = torch.tensor(1.5, device=device)
         return functional.binary_cross_entropy_with_logits(scores(), clicked, pos_weight=weight)
 
