@@ -70,6 +70,8 @@ def along_rows(rows: int) -> dict[str, Task]:
         "grouped_norm": task(matrix, row, row),
         "grouped_norm_backward": task(matrix, matrix, row),
         "grouped_norm_sums": task(matrix, matrix),
+        "grouped_norm_statistics": task(matrix),
+        **{f"normalized_{name}": task(matrix, matrix, (2, rows)) for name in ("backward", "sums")},
         "cross_entropy_each": task(scores, None, target=target),
         "cross_entropy_backward": task(column, scores, None, target=target),
         "nll_backward": task(column, None, target=target, classes=ROW),

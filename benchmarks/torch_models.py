@@ -153,7 +153,7 @@ def differences(case: Case, device: str) -> dict[str, float]:
         for p, q in pairs
         if p.grad is not None and q.grad is not None
     )
-    # Biases that were 0 are all gradient now, and some gradients are 0 but for rounding (of keys, by softmax).
+    # Biases that were 0 are all gradient now, and some gradients (of keys) are 0 but for rounding.
     found["parameters"] = max(difference(p, q, LEARNING_RATE * scale) for p, q in pairs)
     return found
 

@@ -1,4 +1,4 @@
-"""What Python costs for each op of PyTorch on ``dlall``, on the null device, beside PyTorch's eager ops on the CPU.
+"""What Python costs for each op of PyTorch on ``dlall``, on the null device, beside PyTorch's own on the CPU.
 
     OMP_NUM_THREADS=1 python benchmarks/torch_overhead.py [--repeat 15] [--calls 2000]
 

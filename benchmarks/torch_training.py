@@ -1,6 +1,6 @@
-"""A training step of PyTorch modules on ``dlall`` beside the same step in dl4all's own API, in turn in one run.
+"""A training step of PyTorch modules on ``dlall`` beside the same step in dl4all's own API, in one run.
 
-    OMP_NUM_THREADS=1 python benchmarks/torch_training.py [--case resnet18 ...] [--device vulkan:0] [--repeat 9]
+    OMP_NUM_THREADS=1 python benchmarks/torch_training.py [--case resnet18 ...] [--device vulkan:0]
 
 Cases, weights, batches and what a step is are those of ``training.py``; both libraries drive the same device,
 and the losses of the first step agree to 1e-4. Processor time of the whole process, so that other programs

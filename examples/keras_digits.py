@@ -7,12 +7,14 @@ python examples/keras_digits.py
 from __future__ import annotations
 
 import os
+from typing import Any
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 os.environ.setdefault("KERAS_TORCH_DEVICE", "dlall")  # where Keras puts weights and batches
 
 import click
 import numpy as np
+import numpy.typing as npt
 
 import dl4all as dl
 import dl4all.torch  # makes dlall a device of PyTorch
@@ -20,7 +22,7 @@ from dl4all.cli.run import run
 from dl4all.errors import BackendMissingError
 
 
-def digits() -> list[np.ndarray]:
+def digits() -> list[npt.NDArray[Any]]:
     """Images of 8 x 8 pixels and labels to learn from, and those of a fifth that is held out."""
     dl.manual_seed(0)
     parts = dl.data.random_split(dl.data.digits(), (0.8, 0.2))

@@ -76,8 +76,7 @@ NAMES: dict[str, str] = {
         "matrix_exp matrix_rank orgqr ormqr pca_lowrank pinverse qr slogdet svd svd_lowrank triangular_solve"
     ),
     "special functions, for which there are no kernels": (
-        "i0 igamma igammac mvlgamma polygamma nextafter frexp gcd lcm "
-        "bitwise_left_shift bitwise_right_shift"
+        "i0 igamma igammac mvlgamma polygamma nextafter frexp gcd lcm bitwise_left_shift bitwise_right_shift"
     ),
     "signals": "stft istft bartlett_window blackman_window hamming_window hann_window kaiser_window",
     "random numbers of distributions that are not there": "binomial poisson",

@@ -33,6 +33,7 @@ from dl4all.ops.indexing import *
 from dl4all.ops.linalg import *
 from dl4all.ops.loss import *
 from dl4all.ops.memory import *
+from dl4all.ops.memory import bfloat16 as _bfloat16  # noqa: F401  # adds its shaders to those of all ops
 from dl4all.ops.normalization import *
 from dl4all.ops.pool import *
 from dl4all.ops.random import *

@@ -28,7 +28,7 @@ print(sys.argv[1])
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "script.py").write_text(SCRIPT)
     environment = {**os.environ, "COLUMNS": "160", "DL4ALL_DEVICE": "cpu"}
-    command = [COMMAND, "torch-report", *arguments]
+    command = [str(COMMAND), "torch-report", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
 
 

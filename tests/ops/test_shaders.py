@@ -20,7 +20,8 @@ from dl4all.ops import REGISTRY, all_shaders
 from dl4all.ops.core import autotune
 from dl4all.ops.core.op import OPTIONAL_SHADERS, Example, Op
 from dl4all.ops.elementwise.declare import Elementwise
-from dl4all.ops.memory.conversion import CASTS
+from dl4all.ops.indexing.rows import SUMMED_DTYPES
+from dl4all.ops.memory.conversion import CASTS, CONVERSIONS
 from dl4all.ops.reduce import row_kernels
 from dl4all.runtime import spirv
 from dl4all.runtime.null.backend import NullBackend
@@ -43,6 +44,7 @@ from tests.support.operands import (
 from tests.support.subcases import FULL
 
 SHADERS = all_shaders()
+HALVES = (("float16", "float32"), ("float32", "float16"))
 SEVERAL_WRITTEN = (
     "optim/",
     "attention/flash_weights.comp",
@@ -162,12 +164,16 @@ def _by_dtype(op: Op[...]) -> Iterator[Call]:
                 drawn = [draw(op, name, generator(dtype), shape, dtype) for name in op.arrays]
                 yield functools.partial(_uncompared, op, layout, drawn)
         elif op.name == "cast":
-            for source, target in (*CASTS, ("float16", "float32"), ("float32", "float16")):
+            for source, target in (*CASTS, *CONVERSIONS, *HALVES):
                 array = numbers(generator(source), shape, source)
                 yield functools.partial(_uncompared, op, layout, [array], target)
     if op.name == "clone":
-        for any_layout, case, dtype in itertools.product(LAYOUTS.values(), op.examples, ("int32", "int64", "uint8")):
+        dtypes = ("int32", "int64", "uint8")
+        for any_layout, case, dtype in itertools.product(LAYOUTS.values(), op.examples, dtypes):
             yield functools.partial(_uncompared, op, any_layout, arrays(op, case, dtype))
+    if op.name == "take_rows_backward":
+        for case, dtype in itertools.product(op.examples, SUMMED_DTYPES):
+            yield functools.partial(_example, op, case, (contiguous,), dtype=dtype)
 
 
 def _uncompared(
@@ -185,9 +191,9 @@ def _by_example(op: Op[...]) -> Iterator[Call]:
 
 
 def _example(
-    op: Op[...], case: Example, pair: tuple[Layout, Layout], *, place: dl.Device
+    op: Op[...], case: Example, pair: tuple[Layout, ...], *, place: dl.Device, dtype: str = "float32"
 ) -> tuple[dl.Tensor, NDArray | None]:
-    given = zip(arrays(op, case), itertools.cycle(pair))
+    given = zip(arrays(op, case, dtype), itertools.cycle(pair))
     made = [(None, None) if array is None else layout(array, place) for array, layout in given]
     result = op(*(tensor for tensor, _ in made), **dict(case.arguments))
     if place.name.startswith("null"):

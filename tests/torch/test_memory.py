@@ -20,9 +20,10 @@ def test_any_strides(dtype: str, place: str, natively: None) -> None:
     torch.manual_seed(1)
     host = (torch.randn(7, 5, 6) * 50).abs().to(getattr(torch, dtype))
     x = host.to(place)
-    for view in (
+    views: tuple[Callable[[Any], Any], ...] = (
         lambda t: t.permute(2, 0, 1), lambda t: t[1:, ::2, 3], lambda t: t[:, :, None, :].expand(7, 5, 2, 6),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for view in views:
         assert torch.equal(view(x).contiguous().cpu(), view(host).contiguous())
     x[1:6:2, ::2, 1:] = x[:3, :3, :5].clone()
     host[1:6:2, ::2, 1:] = host[:3, :3, :5].clone()

@@ -87,11 +87,14 @@ def test_packed_sequences(kind: Any, place: str, natively: None) -> None:
 
 
 def test_a_layer_is_one_op(natively: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
+    calls: list[bool] = []
     own = recurrence.sequence
-    monkeypatch.setattr(
-        recurrence, "sequence", lambda *args, save: calls.append(save) or own(*args, save=save)
-    )
+
+    def counted(*args: Any, save: bool) -> Any:
+        calls.append(save)
+        return own(*args, save=save)
+
+    monkeypatch.setattr(recurrence, "sequence", counted)
     layer = torch.nn.LSTM(3, 5, num_layers=2, bidirectional=True).to("dlall")
     output, _ = layer(torch.randn(4, 2, 3).to("dlall"))
     with torch.no_grad():

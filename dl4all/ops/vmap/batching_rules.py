@@ -19,7 +19,7 @@ from dl4all.ops.indexing.concatenation import cat, stack
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.views import flatten, index, movedim, narrow, reshape, transpose, unsqueeze
 from dl4all.ops.normalization.batch_normalization import elements_per_channel
-from dl4all.ops.normalization.group_normalization import grouped_norm
+from dl4all.ops.normalization.group_normalization import grouped_norm, rows_shape
 from dl4all.ops.normalization.host import along_channels
 from dl4all.ops.reduce.reduction_kernel import axes_of
 from dl4all.ops.reduce.sums import mean, sum
@@ -252,6 +252,23 @@ def _grouped_norm_sums(op: Any, operands: list[Any], arguments: dict[str, Any], 
     return _channel_sums(grad, grouped_norm(input, None, None, **arguments))
 
 
+def _grouped_norm_statistics(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
+    return _unfold_second(op(_fold(operands[0], levels), **arguments), levels)
+
+
+def _normalized_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
+    grad, input, statistics = operands
+    return op(_fold(grad, levels), _fold(input, levels), _fold_second(statistics, levels), **arguments)
+
+
+def _normalized_sums(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
+    grad, input, statistics = operands
+    shape = rows_shape(input.shape, arguments["groups"])
+    mean_of_row, scale = (reshape(index(statistics, i), shape[0], 1) for i in range(2))
+    normalized = mul(sub(reshape(input, shape), mean_of_row), scale)
+    return _channel_sums(grad, reshape(normalized, input.shape))
+
+
 def _channel_sums(grad: Any, normalized: Any) -> Any:
     """The gradients of a norm's bias and weight."""
     others = tuple(axis for axis in range(len(grad.shape)) if axis != 1)
@@ -336,6 +353,9 @@ RULES: dict[str, Rule] = (
     | _named(_grouped_norm, "grouped_norm")
     | _named(_grouped_norm_backward, "grouped_norm_backward")
     | _named(_grouped_norm_sums, "grouped_norm_sums")
+    | _named(_grouped_norm_statistics, "grouped_norm_statistics")
+    | _named(_normalized_backward, "normalized_backward")
+    | _named(_normalized_sums, "normalized_sums")
     | _named(_batch_norm_apply, "batch_norm_apply")
     | _named(_batch_norm_stats, "batch_norm_stats")
     | _named(_batch_norm_sums, "batch_norm_sums")

@@ -28,7 +28,9 @@ def _dtype(dtype: torch.dtype) -> np.dtype[Any]:
 def arange(start: Any, end: Any, step: Any = 1, *, out: torch.Tensor) -> torch.Tensor:
     dtype = _dtype(out.dtype)
     if dtype.kind != "f" and not all(isinstance(number, int) for number in (start, end, step)):
-        raise NotNative("a range of integers between fractions")
+        if dtype != np.int64 or not all(map(math.isfinite, (start, end, step))) or not int(step):
+            raise NotNative("a range of integers between fractions")
+        start, end, step = int(start), int(end), int(step)  # as PyTorch does, for int64 alone
     return deliver(ranges.arange(start, end, step, dtype=dtype, device=device_of(out)), out)
 
 

@@ -131,7 +131,12 @@ declare("bucketize.Scalar", bucketize)
 
 
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
-    return ops.histc(x, bins, min, max)
+    """Counts of integers too, as on PyTorch's other GPUs; models count tokens by expert so."""
+    if x.dtype.kind == "f":
+        return ops.histc(x, bins, min, max)
+    if x.dtype.itemsize > 4 or x.dtype.kind not in "iu":
+        raise NotNative(f"a histogram of {x.dtype}")
+    return ops.cast(ops.histc(ops.cast(x, "float32"), bins, min, max), x.dtype.name)
 
 
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
