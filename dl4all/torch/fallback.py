@@ -77,6 +77,18 @@ def on_cpu(op: Any, *args: Any, **kwargs: Any) -> Any:
     return because("there is no kernel", op, args, kwargs)
 
 
+def refused(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Refuse an op of sparse or quantized tensors.
+
+    Raises:
+        DeviceError
+    """
+    raise DeviceError(
+        f"[{op._schema.name}] expected strided tensors on {NAME}, got sparse or quantized ones; "
+        f"{memory.ON_CPU_ONLY}: compute with them there"
+    )
+
+
 def because(reason: str, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute an op on the CPU, and count it with its reason.
 

@@ -49,6 +49,8 @@ CARRIERS: dict[int, np.dtype[Any]] = {
 
 BYTE = np.dtype(np.uint8)
 
+ON_CPU_ONLY = "sparse and quantized tensors stay on the CPU"
+
 
 class NotNative(Exception):
     """dl4all cannot compute this call; the message says why."""
@@ -321,7 +323,7 @@ def upload(host: torch.Tensor, index: int) -> torch.Tensor:
         OutOfMemoryError
     """
     if host.layout != torch.strided or host.is_quantized:
-        raise NotNative("sparse and quantized tensors stay on the CPU")
+        raise NotNative(ON_CPU_ONLY)
     host = host.detach().resolve_conj().resolve_neg()
     if host._is_zerotensor():  # PyTorch's promise of zeros, without memory
         host = torch.zeros_like(host)

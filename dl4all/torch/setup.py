@@ -18,6 +18,8 @@ def setup() -> None:
         NAME, device_module, device_guard.Hooks(), device_guard.DeviceGuard()
     )
     _LIBRARY.fallback(hidden_from_dynamo(fallback.on_cpu), "PrivateUse1")
+    for layout in ("Sparse", "SparseCsr", "Quantized"):
+        _LIBRARY.fallback(hidden_from_dynamo(fallback.refused), f"{layout}PrivateUse1")
     import dl4all.torch.aten  # noqa: F401 - registers the kernels
 
     patches.patch()

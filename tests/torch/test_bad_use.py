@@ -78,8 +78,10 @@ def test_bytes_of_storages(place: str) -> None:
 
 def test_sparse_and_quantized_tensors_are_refused(place: str) -> None:
     x = torch.rand(3, 3, device=place)
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(DeviceError, match="sparse or quantized"):
         torch.eye(3).to_sparse().to(place)
+    with pytest.raises(DeviceError, match="sparse and quantized"):
+        x.to_sparse()
     with pytest.raises(RuntimeError, match="sparse and quantized"):
         torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
     works(place)

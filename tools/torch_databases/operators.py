@@ -14,6 +14,7 @@ from torch.testing._internal import common_methods_invocations as invocations
 
 from tools.torch_databases.comparison import (
     Wrong,
+    all_close,
     all_equal,
     compare,
     compare_moments,
@@ -126,8 +127,8 @@ def _check_sample(outcome: Outcome, op: Any, operands: Operands) -> None:
         if _is_undefined(op):
             compare(tensors(expected), tensors(got), "result", elements=False)
             return
-        if not all_equal(tensors(expected), tensors(_attempt(op, operands, seed=1)[0])):
-            if all_equal(tensors(expected), tensors(_attempt(op, operands)[0])):
+        if not all_close(tensors(expected), tensors(_attempt(op, operands, seed=1)[0])):
+            if all_close(tensors(expected), tensors(_attempt(op, operands)[0])):
                 _check_random(op, operands, expected, got)
             else:  # whatever was in memory
                 compare(tensors(expected), tensors(got), "result", elements=False)
@@ -198,7 +199,7 @@ def _check_forward(outcome: Outcome, op: Any, operands: Operands, layout: str) -
     expected, error = _attempt(op, operands)
     if error or _is_undefined(op):
         return
-    if not all_equal(tensors(expected), tensors(_attempt(op, operands, seed=1)[0])):
+    if not all_close(tensors(expected), tensors(_attempt(op, operands, seed=1)[0])):
         return
     what = f"{layout} {described(operands)}"
     with outcome.judging(what, variant=True):
@@ -254,7 +255,7 @@ def _is_undefined(op: Any) -> bool:
 
 def _is_random(op: Any, operands: Operands) -> bool:
     first, error = _attempt(op, operands)
-    return not error and not all_equal(tensors(first), tensors(_attempt(op, operands, seed=1)[0]))
+    return not error and not all_close(tensors(first), tensors(_attempt(op, operands, seed=1)[0]))
 
 
 def _refuses(outcome: Outcome, function: Callable[..., Any], operands: Operands, what: str) -> None:

@@ -8,11 +8,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from dl4all.errors import FallbackError
+from dl4all.errors import DeviceError, FallbackError
+from dl4all.torch.memory import ON_CPU_ONLY
 from tools.torch_databases.comparison import Wrong, message
 
-STATUSES = ("native", "refused", "error", "wrong", "crashed")
-"""From good to bad. With the fallback on, ``native`` entries are those that are right."""
+STATUSES = ("native", "refused", "sparse", "error", "wrong", "crashed")
+"""From good to bad. With the fallback on, ``native`` entries are those that are right; ``sparse`` ones need
+tensors that are not strided, which raise a DeviceError."""
 
 REASON = re.compile(r"\[(aten::[^\]]+)\] runs on the CPU \((.*)\), and", re.DOTALL)
 
@@ -55,6 +57,8 @@ class Outcome:
                 self.worsen("refused", reason(error))
         except Wrong as error:
             self.worsen("wrong", f"{error} ({what})")
+        except DeviceError as error:
+            self.worsen("sparse" if ON_CPU_ONLY in str(error) else "error", f"{message(error)} ({what})")
         except Exception as error:  # noqa: BLE001 - whatever an op raises is its outcome
             self.worsen("error", f"{message(error)} ({what})")
 

@@ -11,6 +11,9 @@ from dl4all.torch.devices import NAME
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
+ROUNDING = torch.Generator()
+"""Draws last bits, apart from what ops draw."""
+
 
 def tensors(value: Any) -> list[torch.Tensor]:
     """The tensors in nested lists, tuples and dicts, in order."""
@@ -87,6 +90,18 @@ def widened(value: Any) -> Any:
     if isinstance(value, dict):
         value = {key: _wide_dtype(item) for key, item in value.items()}
     return changed(value, widen)
+
+
+def rounded(value: Any) -> Any:
+    """Copies whose numbers differ from these by up to a unit in the last place."""
+
+    def perturb(one: torch.Tensor) -> torch.Tensor:
+        if not one.is_floating_point():
+            return one
+        units = torch.randint(-1, 2, one.shape, generator=ROUNDING).to(one.dtype)
+        return _like(one, one.detach() * (1 + torch.finfo(one.dtype).eps * units))
+
+    return changed(value, perturb)
 
 
 def _wide_dtype(value: Any) -> Any:
