@@ -76,7 +76,21 @@ class Layer(torch.autograd.Function):
             return None, *_differentiable_gradients(ctx.how, grads, operands, needs)
         inputs = _split(_own(operands), ctx.how.mode)
         found = recurrence.gradients(_own(grads), *inputs, ctx.how, ctx.result, needs)
-        return None, *(None if one is None else wrap(one) for one in found)
+        return None, *_apart(found)
+
+
+def _apart(found: Sequence[Any]) -> list[torch.Tensor | None]:
+    """PyTorch's tensors, each in memory of its own.
+
+    Both biases have one gradient, and what changes ``grad`` in place, as ``clip_grad_norm_`` does, must
+    change each parameter's once.
+    """
+    seen: set[int] = set()
+    results: list[torch.Tensor | None] = []
+    for one in found:
+        results.append(None if one is None else wrap(fresh_copy(one) if id(one) in seen else one))
+        seen.add(id(one))
+    return results
 
 
 def _differentiable_gradients(
