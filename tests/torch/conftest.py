@@ -29,10 +29,12 @@ def natively(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing runs on the CPU that the device does not compute."""
     import torch
 
+    import dl4all as dl
     import dl4all.torch
 
-    monkeypatch.setenv("DL4ALL_FALLBACK", "error")
+    monkeypatch.setenv("DL4ALL_FALLBACK", "error")  # of processes that a test starts; this one reads it once
     dl4all.torch.set_fallback("error")
-    with torch.autograd.set_multithreading_enabled(False):  # PyTorch's threads know dlall:0 only
+    # PyTorch's threads know dlall:0 only:
+    with dl.fallback.policy("error"), torch.autograd.set_multithreading_enabled(False):
         yield
     dl4all.torch.set_fallback(None)
