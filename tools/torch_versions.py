@@ -156,7 +156,7 @@ def _name(requirement: str) -> str:
 
 def _build(python: Path, environment: dict[str, str]) -> str:
     """PyTorch's version with its build, as in 2.13.0+cpu, or none."""
-    command = [python, "-c", "import torch; print(torch.__version__)"]
+    command = [str(python), "-c", "import torch; print(torch.__version__)"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else "none"
 
