@@ -27,7 +27,7 @@ ON_CPU_ONLY = {
     "_share_filename_cpu_": "send the tensor's .cpu() to another process",
     "_swap_data_ptr_": "use the other storage",
 }
-"""Methods that would touch the bytes, and what to do instead."""
+"""Methods that would touch the bytes, and what to do instead. Some releases of PyTorch lack some of them."""
 
 
 def on_device(storage: Any) -> bool:
@@ -145,4 +145,5 @@ def patch() -> None:
     storage._set_from_file = read_file
     storage._write_file = write_file
     for name, instead in ON_CPU_ONLY.items():
-        setattr(storage, name, _refusing(name, instead))
+        if hasattr(storage, name):
+            setattr(storage, name, _refusing(name, instead))

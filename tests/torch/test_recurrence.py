@@ -65,6 +65,20 @@ def test_recurrent_layers(layer: str, use: str, place: str, natively: None) -> N
         torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_gradients_are_clipped_once(kind: Any, place: str, natively: None) -> None:
+    torch.manual_seed(5)
+    host = kind(3, 5, num_layers=2, bidirectional=True)
+    device = kind(3, 5, num_layers=2, bidirectional=True).to(place)
+    device.load_state_dict(host.state_dict())
+    x = torch.randn(4, 2, 3)
+    for layer, input in ((host, x), (device, x.to(place))):
+        (layer(input)[0] ** 2).sum().backward()
+        assert torch.nn.utils.clip_grad_norm_(layer.parameters(), 0.01) > 0.01
+    for (name, expected), got in zip(host.named_parameters(), device.parameters(), strict=True):
+        torch.testing.assert_close(got.grad.cpu(), expected.grad, rtol=1e-4, atol=1e-7, msg=name)
+
+
 @pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
 def test_packed_sequences(kind: Any, place: str, natively: None) -> None:
     from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
