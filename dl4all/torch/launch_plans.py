@@ -68,6 +68,7 @@ def planned(name: str, kernel: Kernel) -> Kernel:
             or launch_log.active is not None
             or active_levels
             or op_regions.watched
+            or torch.get_default_dtype() is not torch.float32  # results may be of it
         ):
             return kernel(*args, **kwargs)
         key: list[Any] = [name]

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.conversion import cast
 from dl4all.torch.memory import NUMPY_DTYPES, NotNative, tensor
 
@@ -54,6 +55,28 @@ def promoted_operands(values: Sequence[Any]) -> list[Any]:
             value = cast(operand, NUMPY_DTYPES[common].name) if casts else operand  # type: ignore[index]
         operands.append(value)
     return operands
+
+
+def check_default(operands: Sequence[Any], result: Any) -> None:
+    """Refuse results whose dtype is the default one, where a program has chosen another than dl4all's.
+
+    Args:
+        operands: dl4all tensors among other arguments.
+        result: of an op, one tensor or several.
+
+    Raises:
+        NotNative: the result is of float32 and no operand has floating elements.
+    """
+    if torch.get_default_dtype() is torch.float32 or any(_is_floating(one) for one in operands):
+        return
+    if any(_is_floating(one) for one in (result if isinstance(result, tuple) else (result,))):
+        raise NotNative(f"a result of the default dtype {torch.get_default_dtype()}")
+
+
+def _is_floating(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(_is_floating, value))
+    return isinstance(value, TensorBase) and value.dtype.kind == "f"
 
 
 def _number(value: torch.Tensor, highest: int, common: torch.dtype | None) -> Any:

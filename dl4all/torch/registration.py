@@ -23,7 +23,7 @@ from dl4all.torch import bfloat16, fallback, memory
 from dl4all.torch.launch_plans import planned
 from dl4all.torch.layout import computed_layout
 from dl4all.torch.memory import NotNative, deliver, tensor, wrap
-from dl4all.torch.promotion import promoted_operands
+from dl4all.torch.promotion import check_default, promoted_operands
 
 REFUSALS = (NotNative, ArgumentError, DTypeError, ShapeError, NotImplementedError)
 """Errors of dl4all about operands: the CPU computes, or raises PyTorch's own error."""
@@ -202,6 +202,7 @@ def _functional(op: Any, function: Callable[..., Any], format_of: int | None) ->
             operands = _convert(args)
             keywords = dict(zip(kwargs, _convert(kwargs.values()), strict=True)) if kwargs else kwargs
             result = function(*operands, **keywords)
+            check_default(operands, result)
         except REFUSALS as error:
             return refuse(op, args, kwargs, error)
         if format_of is not None and memory.is_channels_last(args[format_of]):
@@ -243,9 +244,11 @@ def _pointwise(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
                 operands = promoted_operands(args)
             if plain:
                 result = function(*operands, **kwargs)
+                check_default(operands, result)
                 return wrap(result if whole else _own(result, operands))
             permuted, restore = computed_layout(operands)
             result = function(*permuted, **kwargs)
+            check_default(operands, result)
         except REFUSALS as error:
             return refuse(op, args, kwargs, error)
         result = result if whole else _own(result, operands)

@@ -124,10 +124,16 @@ def scatter_reduce(
     return ops.scatter_reduce(input, dim, index, value, reduce, include_self=include_self)
 
 
+def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+    if not input.numel():  # PyTorch looks at no index then
+        raise NotNative("a tensor without elements")
+    return ops.index_add(input, dim, index, source, alpha=alpha)
+
+
 INDEX = ("int64", "int32")
 SLICES: dict[str, Callable[..., Any]] = {
     "index_select": ops.index_select,
-    "index_add": ops.index_add,
+    "index_add": index_add,
     "index_copy": ops.index_copy,
     "index_fill.int_Scalar": index_fill,
     "index_fill.int_Tensor": index_fill,
