@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 from pathlib import Path
 
 import click
@@ -12,6 +14,11 @@ from rich.console import Console
 from tools import torch_versions
 from tools.torch_versions import ROOT, Outcome, main, read, requirements, table
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 REPORT = """<?xml version="1.0"?><testsuites>
 <testsuite name="pytest" errors="2" failures="3" skipped="5" tests="17" time="1.5"/>
 </testsuites>"""
@@ -20,6 +27,21 @@ REPORT = """<?xml version="1.0"?><testsuites>
 def test_pytests_report_is_counted(tmp_path: Path) -> None:
     (tmp_path / "report.xml").write_text(REPORT)
     assert read(tmp_path / "report.xml") == (7, 5, 5)
+
+
+def test_the_extra_spans_the_tested_releases() -> None:
+    source = (ROOT / "dl4all/torch/versions.py").read_text(encoding="utf-8")  # importing it needs PyTorch
+    (tested,) = [
+        ast.literal_eval(line.value)
+        for line in ast.parse(source).body
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "TESTED"
+    ]
+    minors = [int(release.split(".")[1]) for release in tested]
+    assert minors == list(range(minors[0], minors[-1] + 1)), "a minor release was left out"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["optional-dependencies"]["torch"] == [f"torch>={tested[0]},<2.{minors[-1] + 1}"]
+    page = (ROOT / "docs/pytorch.md").read_text(encoding="utf-8")
+    assert not [release for release in tested if f"\n| {release} | " not in page]
 
 
 def test_requirements_are_the_projects_without_pytorch() -> None:

@@ -11,8 +11,8 @@ import torch.utils.backend_registration
 
 from dl4all.errors import BackendMissingError
 
-RELEASES = ("2.11", "2.12", "2.13")
-"""The minor releases that are meant to work."""
+TESTED = ("2.12.1", "2.13.0", "2.14.1")
+"""Releases with which all of tests/torch passes (``tools/torch_versions.py``); the extra names their span."""
 
 PRIVATE = (
     "_C.DispatchKeySet",
@@ -66,7 +66,7 @@ def check() -> None:
     if lacking:
         raise BackendMissingError(
             f"[dl4all.torch] PyTorch {torch.__version__} lacks torch.{', torch.'.join(lacking)}; "
-            f"use one of the releases {', '.join(RELEASES)}"
+            f"dl4all was tested with the releases {', '.join(TESTED)}"
         )
     taken = torch._C._get_privateuse1_backend_name()
     if taken not in ("privateuseone", "dlall"):
