@@ -38,3 +38,25 @@ def test_views_of_channels_last_in_graphs(name: str) -> None:
         assert here.stride() == x.stride()
         for own, other in zip(compiled(here), model(x), strict=True):
             torch.testing.assert_close(own.cpu(), other, rtol=1e-5, atol=1e-5)
+
+
+def test_results_of_the_default_dtype(place: str) -> None:
+    x = torch.arange(1, 6)
+    calls: tuple[Callable[[Any], Any], ...] = (lambda i: i * 1.5, lambda i: i / 2, torch.sqrt, torch.sigmoid)
+    try:
+        for dtype in (torch.float32, torch.float64, torch.float16, torch.float32):
+            torch.set_default_dtype(dtype)
+            for _ in range(3):  # later calls follow launch plans
+                for call in calls:
+                    torch.testing.assert_close(call(x.to(place)).cpu(), call(x))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_index_add_to_no_elements(place: str) -> None:
+    """PyTorch looks at no index then."""
+    for device in ("cpu", place):
+        x = torch.zeros(3, 0, 2, device=device)
+        index, source = torch.tensor([0], device=device), torch.randn(3, 1, 2, device=device)
+        assert x.index_add(1, index, source).shape == (3, 0, 2)
+    torch.dlall.synchronize(place)
