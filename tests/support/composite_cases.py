@@ -100,6 +100,8 @@ ELEMENTWISE: Calls = {
     "heaviside": (call(F.heaviside, X, (5,)),),
     "ldexp": (call(F.ldexp, X, (5,)),),
     "xlogy": (call(F.xlogy, X, (5,), limits=POSITIVE),),
+    "log_ndtr": (call(F.log_ndtr, X),),
+    "polygamma": (call(lambda x: F.polygamma(1, x), X, limits=POSITIVE),),
     "masked_fill": (call(lambda x: F.masked_fill(x, MASK, 2.0)),),
 }
 
