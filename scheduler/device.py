@@ -79,6 +79,7 @@ class Device:
         self.index_errors = IndexErrors(backend)
         self._debug = config.memory_debug() and backend.capabilities.data
         self.plannable = not self.is_host and not self._debug  # launches may be repeated without a look
+        self.keeps_plans = self.plannable or (self.is_host and self.simulated is None)
         alignment, forced = backend.capabilities.offset_alignment, config.allocator_setting()
         # Of spans over several storages; 0 where each is bound by itself, as each guard is looked at.
         self.alignment = 0 if self.is_host or self._debug else alignment
