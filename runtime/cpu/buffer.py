@@ -10,10 +10,11 @@ from dl4all.runtime.protocols import Bytes
 class CpuBuffer:
     """Memory of either kind: here they are one."""
 
-    __slots__ = ("data", "freed")
+    __slots__ = ("address", "data", "freed")
 
     def __init__(self, data: Bytes) -> None:
         self.data = data
+        self.address: int = data.__array_interface__["data"][0]  # where compiled kernels find it
         self.freed = False
 
     @classmethod

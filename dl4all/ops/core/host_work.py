@@ -8,17 +8,40 @@ other way cannot be replayed, and is refused (:meth:`TensorBase.on_host`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from dl4all.ops.core.host_kernel import REFUSED, HostLaunch, Layout, kernel_of, layout_of
+from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
 from dl4all.scheduler import capture
 
 NDArray = npt.NDArray[Any]
+
+
+class WorkKernel(NamedTuple):
+    """How compiled code does some work: by the host kernel of a name, prepared for these constants.
+
+    ``prepare(*constants, reads, writes)`` takes lists of layouts and returns a launch, whose slots begin with
+    the addresses of what is read and of what is written, and which is run with the numbers of the work.
+    """
+
+    name: str
+    constants: tuple[Hashable, ...] = ()
+
+    def launch(self, reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaunch | None:
+        """The launch for these layouts; None where the function does the work."""
+        prepare = kernel_of(self.name)
+        if prepare is None or any(0 in layout.shape for layout in (*reads, *writes)):
+            return None
+        try:
+            return prepare(*self.constants, reads, writes)
+        except NoKernel:
+            return None
 
 
 class ArrayView(NamedTuple):
@@ -46,6 +69,7 @@ class HostWork:
     function: Callable[..., object]
     views: tuple[ArrayView, ...]
     numbers: tuple[Any, ...] = ()
+    kernel: WorkKernel | None = None
 
     @property
     def marks(self) -> list[capture.Mark]:
@@ -138,6 +162,7 @@ def host_work(
     reads: Sequence[TensorBase],
     writes: Sequence[TensorBase],
     numbers: Sequence[Any] = (),
+    kernel: WorkKernel | None = None,
 ) -> None:
     """Run ``function(*arrays, *numbers)`` on the elements of tensors of the CPU.
 
@@ -148,6 +173,7 @@ def host_work(
         reads: tensors whose elements it reads.
         writes: tensors whose elements it may write; what it does not write stays.
         numbers: may be marked as varying.
+        kernel: does the same, where there is a compiler.
 
     >>> import dl4all as dl
     >>> x, y = dl.tensor([1.0, 2.0], device="cpu"), dl.zeros(2, device="cpu")
@@ -156,11 +182,34 @@ def host_work(
     [2.0, 4.0]
     """
     tensors = (*reads, *writes)
-    if capture.active is not None and _captured(capture.active, name, function, tensors, len(reads), numbers):
+    if capture.active is not None:
+        if _captured(capture.active, name, function, tensors, len(reads), numbers, kernel):
+            return
+    elif kernel is not None and tensors[0].device.keeps_plans and _launched(kernel, reads, writes, numbers):
         return
     arrays = list(map(host_array, tensors))
     with np.errstate(all="ignore"):
         function(*arrays, *numbers)
+
+
+def _launched(
+    kernel: WorkKernel, reads: Sequence[TensorBase], writes: Sequence[TensorBase], numbers: Sequence[Any]
+) -> bool:
+    """Do some work by compiled code; False if there is none for it."""
+    tensors = (*reads, *writes)
+    device = tensors[0].device
+    key = (kernel, *[part for t in tensors for part in (t.shape, t.strides, t.dtype.num)])
+    launch = device.plans.get(key)
+    if launch is None:
+        found = kernel.launch(list(map(layout_of, reads)), list(map(layout_of, writes)))
+        launch = REFUSED if found is None else found
+        device.plans.keep(key, launch)
+    if launch is REFUSED:
+        return False
+    launch.run_on(
+        device, [(tensor.storage, tensor.offset * tensor.dtype.itemsize) for tensor in tensors], numbers
+    )
+    return True
 
 
 def _captured(
@@ -170,6 +219,7 @@ def _captured(
     tensors: Sequence[TensorBase],
     reads: int,
     numbers: Sequence[Any],
+    kernel: WorkKernel | None,
 ) -> bool:
     pieces, views = list[tuple[Any, int, int]](), list[ArrayView]()
     for tensor in tensors:
@@ -179,5 +229,5 @@ def _captured(
         strides = tuple(stride * itemsize for stride in tensor.strides)
         views.append(ArrayView(tensor.shape, tensor.dtype, strides, tensor.offset * itemsize - start))
     writes = [position >= reads for position in range(len(tensors))]
-    work = HostWork(function, tuple(views), tuple(numbers))
+    work = HostWork(function, tuple(views), tuple(numbers), kernel)
     return active.host_call(tensors[0].device, name, work, work.marks, pieces, writes)

@@ -54,7 +54,7 @@ def call_of(op: Any, operands: Sequence[Any]) -> Call | None:
         if isinstance(operand, TensorBase):
             if first is None:
                 first = operand
-                if not operand.device.plannable:
+                if not operand.device.keeps_plans:
                     return None
             elif operand.device is not first.device:
                 return None
@@ -252,7 +252,7 @@ REFUSED = object()
 
 def compute(call: Call, names: Iterable[str], arguments: dict[str, Any], run: Callable[[], Any]) -> Any:
     """The result of a call: by its plan, or by `run`, of which a plan is made at the second such call."""
-    key = _full_key(call, [arguments[name] for name in names])
+    key = full_key(call, [arguments[name] for name in names])
     device = call.first.device
     plan = None if key is None else device.plans.get(key)
     if isinstance(plan, Plan):
@@ -264,7 +264,7 @@ def compute(call: Call, names: Iterable[str], arguments: dict[str, Any], run: Ca
     return run()
 
 
-def _full_key(call: Call, values: Sequence[Any]) -> tuple[Any, ...] | None:
+def full_key(call: Call, values: Sequence[Any]) -> tuple[Any, ...] | None:
     """The key with the values of all arguments, and which operands share memory; None without a plan."""
     if call.numbers and any(number is not None for number in call.numbers):
         return None

@@ -17,7 +17,7 @@ from typing import Any, Generic, ParamSpec
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, PipelineError, TooLargeError
-from dl4all.ops.core import launch_plan, tape
+from dl4all.ops.core import host_kernel, launch_plan, tape
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
 from dl4all.ops.core.host_work import body_call, host_work
 from dl4all.ops.core.launch import NoKernel
@@ -258,6 +258,9 @@ class Op(Generic[P]):
         call = launch_plan.call_of(self, operands)
         if call is None:
             return self._compute(operands, arguments)
+        if call.first.device.is_host:
+            plan = host_kernel.plan_of(call, self, operands, arguments)
+            return self._compute(operands, arguments) if plan is None else plan.run(call.first, call.storages)
         run = functools.partial(self._compute, operands, arguments)
         return launch_plan.compute(call, self.arguments, arguments, run)
 
@@ -341,6 +344,10 @@ class Op(Generic[P]):
             out = empty(type(first).result_class, shape, dtype, first.device, self.name)
             host_work(self.name, call, tensors, [out])
             return out
+        if first.device.is_host and first.device.keeps_plans:
+            launch = self.prepare_on_host(operands, arguments, shape, dtype)
+            if launch is not None:
+                return self._launch_on_host(launch, first, operands, arguments, shape, dtype)
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
         active = recorder.active
         body: Callable[..., Any] = self.body
@@ -361,6 +368,30 @@ class Op(Generic[P]):
         # A body may return a view of its operand, which must not share memory with the result.
         shared = any(isinstance(a, np.ndarray) and np.may_share_memory(a, result) for a in arrays)
         return from_host(type(first).result_class, result, first.device, copy=shared, tag=self.name)
+
+    def prepare_on_host(
+        self, operands: Sequence[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
+    ) -> host_kernel.HostLaunch | None:
+        """The compiled kernel for these operands; None where the body computes."""
+        return host_kernel.prepare(self.name, operands, arguments, shape, dtype)
+
+    def _launch_on_host(
+        self,
+        launch: host_kernel.HostLaunch,
+        first: TensorBase,
+        operands: list[Any],
+        arguments: dict[str, Any],
+        shape: Shape,
+        dtype: np.dtype[Any],
+    ) -> Any:
+        """Run a compiled kernel where somebody follows each step."""
+        plan = host_kernel.HostPlan(launch, operands, shape, dtype, self.name)
+        storages = [operand.storage for operand in operands if isinstance(operand, TensorBase)]
+        active = recorder.active
+        run: Callable[..., Any] = plan.run
+        if active is not None:
+            run = active.on_host(self.name, run, first.device.name)
+        return run(first, storages)
 
     def _simulate(
         self,

@@ -19,6 +19,8 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.expression import Expression, parse
 from dl4all.ops.core.gradient import Grad
+from dl4all.ops.core.host_kernel import HostLaunch, HostPlan, Layout, kernel_of, layout_of
+from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.launch_plan import Call, ElementwisePlan, call_of
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_view
 from dl4all.ops.core.op import (
@@ -294,7 +296,7 @@ class Elementwise(Op[P]):
         if call is not None:
             key, first, storages, numbers = call
             device = first.device
-            plan: ElementwisePlan | None = device.plans.get(key)
+            plan: ElementwisePlan | HostPlan | None = device.plans.get(key)
             if plan is not None:
                 out = first.result_class(
                     device.allocate(plan.nbytes, self.name), plan.shape, plan.dtype, device, plan.strides
@@ -308,6 +310,10 @@ class Elementwise(Op[P]):
         if math.prod(shape) >= LARGE_ELEMENTS and device.is_host:
             check_host_memory(self.name, shape, dtype, device.info.memory)
         if device.is_host:
+            if call is not None and math.prod(shape) < LARGE_ELEMENTS:
+                launch = self.prepare_on_host(operands, arguments, shape, dtype)
+                if launch is not None:
+                    device.plans.keep(call.key, HostPlan(launch, operands, shape, dtype, self.name))
             return self.run_on_host(first, operands, arguments, shape, dtype)
         if resolution.variants is None:
             if self.widens_float16(operands, resolution.compute_dtype, self.by_dtype):
@@ -322,6 +328,20 @@ class Elementwise(Op[P]):
                 cause = fallback.refused(device, error, resolution.compute_dtype.name)
                 return self.run_on_host(first, operands, arguments, shape, dtype, cause)
         return out
+
+    def prepare_on_host(
+        self, operands: Sequence[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
+    ) -> HostLaunch | None:
+        prepare = kernel_of("elementwise")
+        compute_dtype = self._resolve(operands).compute_dtype
+        expression = self.expression(compute_dtype.name)
+        if prepare is None or expression is None or 0 in shape:
+            return None
+        layouts = [layout_of(operand) if isinstance(operand, TensorBase) else operand for operand in operands]
+        try:
+            return prepare(Layout(shape, dtype), expression, compute_dtype, layouts, arguments)
+        except NoKernel:
+            return None
 
     def _run(self, out: TensorBase, *operands: Any, **arguments: Any) -> None:
         """Fill `out`, contiguous and of the result's shape and dtype; bytes after its end become 0."""

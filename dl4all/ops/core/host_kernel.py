@@ -1,0 +1,264 @@
+"""Compiled kernels of the host: how ops get them, and how they are launched.
+
+A host kernel is prepared for layouts: :func:`host_kernel` declares a function that is given the shapes,
+strides and dtypes of an op's operands and of its result, and the op's arguments, and returns a
+:class:`HostLaunch`, or raises :class:`~dl4all.ops.core.launch.NoKernel` for what it does not compute. The
+op's NumPy body computes then, as it does where there is no compiler. A launch holds everything but addresses
+and numbers, so that the CPU keeps it as a plan for the next call like it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dl4all.allocator.storage import Storage
+from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.launch_plan import Call, full_key
+from dl4all.ops.core.limits import LARGE_ELEMENTS
+from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
+from dl4all.runtime.cpu.llvm import provider
+from dl4all.runtime.cpu.llvm.ir import Module
+from dl4all.scheduler.device import Device
+
+LONG = 200_000
+"""Elements, or operations, from which other threads of Python run beside a kernel."""
+
+
+class Layout:
+    """How the elements of an operand or a result lie: what a kernel may depend on. Strides count elements."""
+
+    __slots__ = ("dtype", "shape", "strides")
+
+    def __init__(self, shape: Shape, dtype: np.dtype[Any], strides: Shape | None = None) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.strides = contiguous_strides(shape) if strides is None else strides
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}{list(self.shape)} by {list(self.strides)}"
+
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    def is_contiguous(self) -> bool:
+        """Whether elements lie in row-major order without gaps; strides of axes of size 1 do not matter."""
+        expected = contiguous_strides(self.shape)
+        return self.strides == expected or all(
+            size == 1 or stride == wanted
+            for size, stride, wanted in zip(self.shape, self.strides, expected, strict=True)
+        )
+
+
+Prepare = Callable[..., "HostLaunch"]
+"""``prepare(out, *operands, **arguments)``: layouts of the result and of tensors among the operands."""
+
+HOST_KERNELS: dict[str, Prepare] = {}
+"""By name of the op, or of the work (:class:`~dl4all.ops.core.host_work.WorkKernel`)."""
+
+
+def host_kernel(*names: str) -> Callable[[Prepare], Prepare]:
+    """Declare the function that prepares the host kernels of ops."""
+
+    def declare(prepare: Prepare) -> Prepare:
+        for name in names:
+            if name in HOST_KERNELS:
+                raise ValueError(f"[{name}] has two host kernels: {HOST_KERNELS[name]}, {prepare}")
+            HOST_KERNELS[name] = prepare
+        return prepare
+
+    return declare
+
+
+def kernel_of(name: str) -> Prepare | None:
+    """What prepares the kernels of this name; None without any, or without a compiler."""
+    if not provider.available():
+        return None
+    _load_kernels()
+    return HOST_KERNELS.get(name)
+
+
+@functools.cache
+def _load_kernels() -> None:
+    importlib.import_module("dl4all.ops.host_kernels")
+
+
+class HostLaunch:
+    """A compiled kernel and all that it is given but addresses and numbers.
+
+    Its slots are the addresses of the operands that are tensors, in their order, that of the result, that of
+    scratch memory if there is any, and the constants. Numbers that may be others in each call are constants,
+    too, at the places that the launch names.
+    """
+
+    __slots__ = ("_constants", "_function", "_numbers", "_pack", "_tail", "scratch")
+
+    def __init__(
+        self,
+        text: Callable[..., Module],
+        key: tuple[Any, ...],
+        addresses: int,
+        constants: Sequence[int | float],
+        *,
+        scratch: int = 0,
+        work: int = LONG,
+        numbers: Sequence[int] = (),
+    ) -> None:
+        """
+        Args:
+            text: writes the kernel's module, whose exported function has the name of `text`.
+            key: what it is called with; kernels of one key are compiled once.
+            addresses: how many addresses there are, without the scratch memory's.
+            constants: integers, and floats that are given as float64.
+            scratch: bytes that the kernel may use while it runs.
+            work: about how many elements or operations it takes, to decide whether to let other threads run.
+            numbers: places among the constants of numbers that :meth:`run` is given.
+        """
+        self._function = provider.function(text, key, long=work >= LONG)
+        self.scratch = scratch
+        self._pack = struct.Struct(f"<{addresses + bool(scratch)}q").pack
+        codes = "".join("d" if isinstance(value, float) else "q" for value in constants)
+        self._constants = (struct.Struct(f"<{codes}").pack, list(constants)) if numbers else None
+        self._numbers = tuple(numbers)
+        self._tail = struct.pack(f"<{codes}", *constants)
+
+    def run(self, addresses: list[int], numbers: Sequence[float] = ()) -> None:
+        """Compute.
+
+        Args:
+            addresses: of all operands that are tensors and of the result, and of scratch memory.
+            numbers: those that may be others in each call.
+        """
+        tail = self._tail
+        if numbers and self._constants is not None:
+            pack, constants = self._constants
+            values = constants.copy()
+            for place, number in zip(self._numbers, numbers, strict=True):
+                values[place] = float(number) if isinstance(constants[place], float) else int(number)
+            tail = pack(*values)
+        self._function(self._pack(*addresses) + tail)
+
+    def run_on(
+        self,
+        device: Device,
+        places: Iterable[tuple[Storage, int]],
+        numbers: Sequence[float] = (),
+        tag: str = "",
+    ) -> None:
+        """Compute with memory of the CPU.
+
+        Args:
+            device: the CPU.
+            places: of all operands that are tensors and of the result: storage, and bytes from its start.
+            numbers: those that may be others in each call.
+            tag: what scratch memory is for.
+        """
+        addresses = []
+        for storage, offset in places:
+            if storage.pending is not None:
+                storage.settle()
+            addresses.append(storage.span.buffer.address + storage.span.offset + offset)
+        counters = device.counters
+        counters.host_kernels += 1  # no process is forked meanwhile
+        try:
+            if self.scratch:
+                scratch = device.allocate(self.scratch, tag)
+                addresses.append(scratch.span.buffer.address)
+            self.run(addresses, numbers)
+        finally:
+            counters.host_finished += 1
+
+
+class HostPlan:
+    """A launch for calls of an op with operands like those that it was prepared for."""
+
+    __slots__ = ("_launch", "_nbytes", "_offsets", "_tag", "dtype", "shape", "strides")
+
+    def __init__(
+        self, launch: HostLaunch, operands: Sequence[Any], shape: Shape, dtype: np.dtype[Any], tag: str
+    ) -> None:
+        self._launch = launch
+        self._offsets = tuple(o.offset * o.dtype.itemsize for o in operands if isinstance(o, TensorBase))
+        self.shape, self.dtype, self.strides = shape, dtype, contiguous_strides(shape)
+        self._nbytes = math.prod(shape) * dtype.itemsize
+        self._tag = tag
+
+    def run(self, first: TensorBase, storages: Sequence[Storage], numbers: Sequence[float] = ()) -> Any:
+        """The result for operands with these storages."""
+        device = first.device
+        out = device.allocate(self._nbytes, self._tag)
+        self._compute(device, storages, out, numbers)
+        return first.result_class(out, self.shape, self.dtype, device, self.strides)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the result."""
+        return self._nbytes
+
+    def launch(
+        self, device: Device, storages: Sequence[Storage], out: Storage, numbers: Sequence[float] = ()
+    ) -> bool:
+        """Compute into memory that is there; False, before anything ran, if a number does not fit."""
+        try:
+            self._compute(device, storages, out, numbers)
+        except (struct.error, OverflowError, ValueError):
+            return False
+        return True
+
+    def _compute(
+        self, device: Device, storages: Sequence[Storage], out: Storage, numbers: Sequence[float]
+    ) -> None:
+        places = [*zip(storages, self._offsets), (out, 0)]  # noqa: B905 - strict takes longer
+        self._launch.run_on(device, places, numbers, self._tag)
+
+
+def layout_of(tensor: TensorBase) -> Layout:
+    return Layout(tensor.shape, tensor.dtype, tensor.strides)
+
+
+def prepare(
+    name: str, operands: Sequence[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
+) -> HostLaunch | None:
+    """The launch of an op's kernel for these operands; None if it has none."""
+    found = kernel_of(name)
+    if found is None or 0 in shape:
+        return None
+    layouts = [layout_of(operand) if isinstance(operand, TensorBase) else operand for operand in operands]
+    try:
+        return found(Layout(shape, dtype), *layouts, **arguments)
+    except NoKernel:
+        return None
+
+
+REFUSED: Any = object()
+"""In the place of a plan: no kernel takes such operands."""
+
+
+def plan_of(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any]) -> HostPlan | None:
+    """The plan for a call of an op on the CPU, made at the first one like it; None without a kernel.
+
+    Raises:
+        Dl4allError: the operands do not fit the op.
+    """
+    if kernel_of(op.name) is None:
+        return None
+    key = full_key(call, [arguments[name] for name in op.arguments])
+    if key is None:
+        return None
+    plans = call.first.device.plans
+    plan = plans.get(key)
+    if plan is None:
+        op.check_operands(operands)
+        shape, dtype = op.infer(*operands, **arguments)
+        launch = None
+        if math.prod(shape) < LARGE_ELEMENTS:
+            launch = prepare(op.name, operands, arguments, shape, dtype)
+        plan = REFUSED if launch is None else HostPlan(launch, operands, shape, dtype, op.name)
+        plans.keep(key, plan)
+    return None if plan is REFUSED else plan

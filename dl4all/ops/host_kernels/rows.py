@@ -1,0 +1,31 @@
+"""Loops over the elements of a row in vectors, with the rest under a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dl4all.runtime.cpu.llvm.ir import Code, Operand, Value
+
+CHUNK = 16384
+"""Elements that a thread computes at a time: some microseconds."""
+
+Step = Callable[[Value, Value | None], None]
+
+
+def grain_of(columns: int) -> int:
+    """How many rows a chunk has.
+
+    >>> grain_of(1024), grain_of(10**6)
+    (16, 1)
+    """
+    return max(1, CHUNK // max(columns, 1))
+
+
+def row_passes(code: Code, columns: Value, lanes: int, step: Step, begin: Operand = 0) -> None:
+    """Call ``step(i, mask)`` for vectors of a row: without a mask where all lanes count, else with one."""
+    first = code.as_value("i64", begin)
+    whole = columns - (columns - first) % lanes
+    with code.loop(first, whole, lanes) as i:
+        step(i, None)
+    with code.if_(whole < columns):
+        step(whole, code.first_lanes(columns - whole, lanes))

@@ -1,0 +1,103 @@
+"""From LLVM IR to functions of the process, with the code kept on disk.
+
+A file in the cache has the object code of one module. Its name is a hash of the module's text, LLVM's
+version and the processor's name and features: other code is never found, and damaged code is made anew.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from dl4all.errors import ShaderError
+from dl4all.runtime import file_cache, fork
+from dl4all.runtime.cpu.llvm import target
+from dl4all.runtime.cpu.llvm.target import Target
+
+FOLDER = "cpu"
+OPTIMIZATION = 2
+
+log = logging.getLogger("dl4all")
+
+
+class Compiler:
+    """Compiles for one target. What it made stays in memory until the process ends."""
+
+    def __init__(self, processor: Target) -> None:
+        self.target = processor
+        self._llvm = target.binding()
+        self._machine = self._llvm.Target.from_default_triple().create_target_machine(
+            cpu=processor.name, features=processor.features, opt=OPTIMIZATION
+        )
+        version = ".".join(map(str, self._llvm.llvm_version_info))
+        self._key = f"{version} {processor.name} {processor.features} {OPTIMIZATION}\n".encode()
+        self._engines: list[Any] = []  # their code goes with them
+        self._lock = fork.lock()
+        self.compiled = self.loaded = 0  # modules, made here and found on disk
+
+    def functions(self, text: str, names: Sequence[str]) -> dict[str, int]:
+        """The addresses of functions of a module.
+
+        Raises:
+            ShaderError: the text is no valid module.
+        """
+        file = file_cache.folder() / FOLDER / f"{hashlib.sha256(self._key + text.encode()).hexdigest()}.o"
+        with self._lock:
+            code = file_cache.read(file)
+            found = {} if code is None else self._load(code, names)
+            if found:
+                self.loaded += 1
+                return found
+            code = self._compile(text, names[0])
+            self.compiled += 1
+            file_cache.try_write(file, code)
+            return self._load(code, names)
+
+    def _compile(self, text: str, name: str) -> bytes:
+        try:
+            module = self._llvm.parse_assembly(text)
+            module.verify()
+        except RuntimeError as error:
+            raise ShaderError(f"[{name}] LLVM refuses a kernel: {error}") from None
+        module.triple = self._llvm.get_process_triple()
+        module.data_layout = str(self._machine.target_data)
+        options = self._llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
+        options.loop_vectorization = options.slp_vectorization = True
+        passes = self._llvm.create_pass_builder(self._machine, options)
+        passes.getModulePassManager().run(module, passes)
+        return bytes(self._machine.emit_object(module))
+
+    def _load(self, code: bytes, names: Sequence[str]) -> dict[str, int]:
+        """Link object code into the process; {} if it does not have these functions."""
+        try:
+            engine = self._llvm.create_mcjit_compiler(self._llvm.parse_assembly(""), self._machine_copy())
+            engine.add_object_file(self._llvm.ObjectFileRef.from_data(code))
+            engine.finalize_object()
+        except RuntimeError as error:
+            log.debug("cannot load the code of %s: %s", names[0], error)
+            return {}
+        addresses = {name: int(engine.get_function_address(name)) for name in names}
+        if not all(addresses.values()):
+            return {}
+        self._engines.append(engine)
+        return addresses
+
+    def _machine_copy(self) -> Any:
+        """A target machine: an engine takes the one that it is given."""
+        return self._llvm.Target.from_default_triple().create_target_machine(
+            cpu=self.target.name, features=self.target.features, opt=OPTIMIZATION, jit=True
+        )
+
+    def define(self, name: str, address: int) -> None:
+        """Let modules call a function of the process by this name."""
+        self._llvm.add_symbol(name, address)
+
+
+Function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+"""A kernel's entry point, called with the slots' bytes; other threads of Python may run meanwhile."""
+
+HeldFunction = ctypes.PYFUNCTYPE(None, ctypes.c_char_p)
+"""The same for work of a few microseconds, during which no other thread of Python runs."""

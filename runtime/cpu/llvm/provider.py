@@ -1,0 +1,55 @@
+"""The compiler and the thread pool of this process, made when the first kernel is needed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from dl4all.runtime import fork
+from dl4all.runtime.cpu.llvm import target
+from dl4all.runtime.cpu.llvm.compiler import Compiler, Function, HeldFunction
+from dl4all.runtime.cpu.llvm.ir import Module
+from dl4all.runtime.cpu.llvm.target import Target
+from dl4all.runtime.cpu.llvm.thread_pool import ThreadPool, wanted_threads
+
+enabled = True
+"""Whether ops may use compiled kernels; tests switch it."""
+
+_lock = fork.rlock()
+_functions: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+
+def available() -> bool:
+    """Whether there is a compiler, and it may be used."""
+    return enabled and target.binding() is not None
+
+
+@functools.cache
+def compiler() -> Compiler:
+    """The compiler for this processor, with the pool's threads started."""
+    made = Compiler(target.host())
+    ThreadPool(made, wanted_threads()).start()
+    return made
+
+
+def processor() -> Target:
+    """What kernels are compiled for."""
+    return compiler().target
+
+
+def function(text: Callable[..., Module], key: tuple[Any, ...], *, long: bool) -> Any:
+    """The function of a kernel, to be called with the bytes of its slots.
+
+    Args:
+        text: writes the module; its exported function has the name of `text`.
+        key: what `text` is called with.
+        long: whether other threads of Python may run meanwhile, which takes a moment.
+    """
+    found = _functions.get((text, *key))
+    if found is None:
+        with _lock:
+            name = text.__name__
+            address = compiler().functions(text(*key).text, (name,))[name]
+            found = _functions[(text, *key)] = HeldFunction(address), Function(address)
+    return found[long]
