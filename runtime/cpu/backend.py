@@ -35,7 +35,7 @@ class CpuBackend:
         return CpuStream()
 
     def allocate(self, nbytes: int, kind: MemoryKind = "device") -> CpuBuffer:
-        if kind not in get_args(MemoryKind):
+        if kind != "device" and kind not in get_args(MemoryKind):
             raise ArgumentError(f"[cpu] no memory of kind {kind!r}; use {' or '.join(get_args(MemoryKind))}")
         if nbytes <= 0:
             raise ArgumentError(f"[cpu] no buffer has {nbytes} bytes; the smallest has 1")

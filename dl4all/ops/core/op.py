@@ -361,7 +361,7 @@ class Op(Generic[P]):
             out = empty(type(first).result_class, shape, dtype, first.device, self.name)
             host_work(self.name, call, tensors, [out])
             return out
-        if cause is None and first.device.keeps_plans:
+        if first.device.is_host and first.device.keeps_plans:
             launch = self.prepare_on_host(operands, arguments, shape, dtype)
             if launch is not None:
                 return self._launch_on_host(launch, first, operands, arguments, shape, dtype)
