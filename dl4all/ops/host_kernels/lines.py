@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dl4all.ops.host_kernels.rows import CHUNK
+from dl4all.ops.host_kernels.rows import CHUNK, unrolled_passes
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, Value, Variable, vector
 
@@ -95,17 +95,8 @@ class Lines:
                 with code.loop(whole, segments) as i:
                     step(self._base + i * stride, self._mask, 0)
             return
-        unrolled, whole = width - width % (copies * lanes), width - width % lanes
         with code.loop(0, segments) as segment:
-            start = self._base + segment * stride
-            with code.loop(0, unrolled, copies * lanes) as i:
-                for copy in range(copies):
-                    step(start + i + copy * lanes, None, copy)
-            if copies > 1:
-                with code.loop(unrolled, whole, lanes) as i:
-                    step(start + i, None, 0)
-            with code.if_(whole < width):
-                step(start + whole, code.first_lanes(width - whole, lanes), 0)
+            unrolled_passes(code, width, lanes, step, copies, self._base + segment * stride)
 
     def value(self, array: Value) -> Value:
         """The element of an array for this line, in all lanes, or one for the line in each lane."""

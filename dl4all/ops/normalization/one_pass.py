@@ -1,4 +1,4 @@
-"""Batch normalisation in training as one kernel of the CPU for each pass."""
+"""Passes of normalisation that are one kernel of the CPU, where other devices run several."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dl4all.runtime.profiler import recorder
 from dl4all.scheduler import capture
 
 FORWARD, BACKWARD = "batch_norm_training", "batch_norm_gradients"
+ROWS_BACKWARD = "grouped_norm_gradients"
 
 
 def in_one_pass(input: TensorBase) -> bool:
@@ -69,7 +70,32 @@ def gradients_pass(
     result = empty(cls, input.shape, dtype, device, "batch_norm_backward") if needs[0] else None
     reads = {"grad": grad, "x": input, "stats": stats, "weight": weight if needs[0] else None}
     _work(BACKWARD, _differentiate, reads, {"sums": sums, "out": result}, float(eps))
-    return [result, sums[1], sums[0]]
+    return [result, *_halves(sums)]
+
+
+def _halves(sums: TensorBase) -> tuple[Any, Any]:
+    """The gradients of weight and bias."""
+    channels = sums.shape[1]
+    return sums.as_strided((channels,), (1,), channels), sums.as_strided((channels,), (1,), 0)
+
+
+def rows_gradients_pass(
+    function: Any,
+    grad: TensorBase,
+    input: TensorBase,
+    weight: TensorBase | None,
+    groups: int,
+    eps: float,
+    center: bool,
+) -> tuple[Any, Any, Any]:
+    """The gradients of input, weight and bias of :func:`grouped_norm`; `function` computes them in NumPy."""
+    cls, device, dtype = type(input).result_class, input.device, input.dtype
+    result = empty(cls, input.shape, dtype, device, ROWS_BACKWARD)
+    sums = empty(cls, (2, input.shape[1]), dtype, device, ROWS_BACKWARD)
+    reads = [grad, input] if weight is None else [grad, input, weight]
+    kernel = WorkKernel(ROWS_BACKWARD, (groups, float(eps), center))
+    host_work(ROWS_BACKWARD, function, reads, [result, sums], (), kernel)
+    return result, *_halves(sums)
 
 
 def _work(
