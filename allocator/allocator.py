@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 from dl4all.allocator.allocation import Allocation, Stats, Strategy
 from dl4all.allocator.budget import Driver, Source
+from dl4all.allocator.host_memory import HostMemory
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime import fork
@@ -47,17 +48,6 @@ class StreamPool:
     def __init__(self, stream: Any, strategy: Strategy) -> None:
         self.stream = stream
         self.strategy = strategy
-
-
-class _Adopted:
-    """What is only counted."""
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-
-    def free(self, allocation: Allocation) -> None:
-        """It is gone."""
-        self._driver.count(-allocation.size)
 
 
 Loan = weakref.ref[Storage]
@@ -111,7 +101,7 @@ class Allocator:
         self._allocated = self._peak = 0
         self._peak_before = SMALL  # the largest of those that were reset
         self._count = self._misses = 0  # requests, and those that came to the driver
-        self._adopted = _Adopted(self.driver)
+        self._adopted = HostMemory(self.driver)
         self.caches: list[Callable[[], None]] = []  # each lets go of what is kept only to save time
 
     # Allocate and free
@@ -152,6 +142,23 @@ class Allocator:
                     self._sort_in()
                 allocation = Allocation(span, nbytes, self._adopted)
                 storage = Storage(span, nbytes, allocation)
+                self._lend(allocation, storage, tag)
+                self.driver.count(nbytes)
+            except BaseException:
+                self._torn = True
+                raise
+        return storage
+
+    def reuse(self, nbytes: int, tag: str) -> Storage | None:
+        """As :meth:`adopt`, with memory that came back; None where there is none of this size."""
+        with self._lock:
+            try:
+                if self._returned or self._torn:
+                    self._sort_in()
+                allocation = self._adopted.take(nbytes)
+                if allocation is None:
+                    return None
+                storage = Storage(allocation.span, nbytes, allocation)
                 self._lend(allocation, storage, tag)
                 self.driver.count(nbytes)
             except BaseException:
@@ -312,6 +319,7 @@ class Allocator:
         for _, origin, block in self._moving:
             origin.strategy.adopt(block)
         self._moving.clear()
+        self._adopted.clear()
         self.driver.sweep()
         return self.driver.free(
             [b for stream_pool in self._stream_pools.values() for b in stream_pool.strategy.idle()]

@@ -16,6 +16,7 @@ from dl4all import config
 from dl4all.allocator.allocation import aligned
 from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.guard import GUARD, check_guard, set_guard
+from dl4all.allocator.host_memory import LARGEST
 from dl4all.allocator.pinned import HostView, pinned_span
 from dl4all.allocator.planner import Arena, Lifetime, plan
 from dl4all.allocator.storage import Storage
@@ -128,7 +129,7 @@ class Device:
             if instead is not None:
                 return instead
         if self.is_host:
-            storage = self._track_host(self._backend.allocate(nbytes or 1), nbytes, tag)
+            storage = self._allocate_on_host(nbytes, tag)
         else:
             storage = self.pool.storage(nbytes, tag)
         if self._debug and not self.is_host:
@@ -174,6 +175,13 @@ class Device:
         """Whether a dispatch can take storages whole."""
         limit = self.info.limits.storage_buffer_range
         return all(storage.nbytes <= limit for storage in storages)
+
+    def _allocate_on_host(self, nbytes: int, tag: str) -> Storage:
+        if nbytes <= LARGEST and self.keeps_plans and recorder.active is None:
+            storage = self.pool.reuse(nbytes, tag)
+            if storage is not None:
+                return storage
+        return self._track_host(self._backend.allocate(nbytes or 1), nbytes, tag)
 
     def _track_host(self, buffer: Buffer, nbytes: int, tag: str) -> Storage:
         """Memory of the host, which goes back by itself."""

@@ -35,6 +35,7 @@ LAYERS = (
     ("dl4all.ops.linalg", "dl4all.ops.normalization", "dl4all.ops.random"),
     ("dl4all.ops.attention", "dl4all.ops.composite", "dl4all.ops.conv", "dl4all.ops.rnn"),
     ("dl4all.ops.loss", "dl4all.ops.pool", "dl4all.ops.vmap"),
+    ("dl4all.ops.host_kernels",),  # loaded when the first op asks for one
     ("dl4all.ops",),
     ("dl4all._functions",),
     ("dl4all.autograd",),
@@ -56,6 +57,7 @@ OUTSIDE = {
     "vulkan": "dl4all.runtime.vulkan",
     "pytest": "dl4all.testing",  # no dependency of the library
     "torch": "dl4all.torch",
+    "llvmlite": "dl4all.runtime.cpu.llvm",
 }
 
 

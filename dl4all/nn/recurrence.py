@@ -13,7 +13,6 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fill_with, fresh_copy, new_like
 from dl4all.ops.rnn import layout
-from dl4all.ops.rnn.gates import split_rows
 from dl4all.ops.rnn.lstm import lstm_states
 from dl4all.tensor.tensor import Tensor
 
@@ -197,7 +196,7 @@ def step(gates_x: Tensor, states: States, weights: Weights, mode: str) -> States
 def by_steps(x: Tensor, states: States, weights: Weights, how: Steps) -> tuple[Tensor, States]:
     """What :func:`run` computes, by ops for each time step."""
     sizes = how.sizes
-    steps = split_rows(functional.linear(x, weights.weight_ih, weights.bias_ih), sizes)
+    steps = ops.split(functional.linear(x, weights.weight_ih, weights.bias_ih), sizes)
     count = sizes[-1] if how.reverse else sizes[0]
     first, states = states, _rows(states, 0, count)
     finished: list[States] = []

@@ -52,7 +52,7 @@ def update_jobs(
         work = functools.partial(update_arrays, update, len(group))
         host_work(name, work, gradients, _by_role(group), constants, kernel)
     for _, *changed in jobs:
-        for tensor in changed[:2]:  # the tensors of a state share a storage
+        for tensor in changed:
             tensor.storage.version += 1
 
 
@@ -201,9 +201,9 @@ class KeptStep:
 def _entry(p: Any, names: Sequence[str], state: dict[str, Any], updated: set[int]) -> Entry:
     """What is kept of a parameter."""
     values = tuple((name, state[name]) for name in names) if state else ()
-    storages = (p.storage, *([values[0][1].storage] if values else []))
+    changed = {id(tensor.storage): tensor.storage for tensor in (p, *(value for _, value in values))}
     storage = p.storage if id(p) in updated else None
-    return Entry(p, storage, p.offset, p.strides, state, values, storages)
+    return Entry(p, storage, p.offset, p.strides, state, values, tuple(changed.values()))
 
 
 def _address(tensor: TensorBase) -> int:

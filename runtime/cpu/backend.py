@@ -13,6 +13,7 @@ import psutil
 from dl4all.errors import ArgumentError, OutOfMemoryError
 from dl4all.runtime.cpu import heap
 from dl4all.runtime.cpu.buffer import CpuBuffer
+from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.recording import CpuRecording, refuse_programs
 from dl4all.runtime.cpu.stream import CpuStream
 from dl4all.runtime.device_info import DeviceInfo, Limits
@@ -35,7 +36,7 @@ class CpuBackend:
         return CpuStream()
 
     def allocate(self, nbytes: int, kind: MemoryKind = "device") -> CpuBuffer:
-        if kind not in get_args(MemoryKind):
+        if kind != "device" and kind not in get_args(MemoryKind):
             raise ArgumentError(f"[cpu] no memory of kind {kind!r}; use {' or '.join(get_args(MemoryKind))}")
         if nbytes <= 0:
             raise ArgumentError(f"[cpu] no buffer has {nbytes} bytes; the smallest has 1")
@@ -81,8 +82,8 @@ def describe() -> DeviceInfo:
         uuid=platform.machine(),
         type="cpu",
         vendor=platform.machine(),
-        driver="NumPy",
-        driver_version=np.__version__,
+        driver="NumPy + LLVM" if provider.available() else "NumPy",
+        driver_version=f"{np.__version__}, {compiled}" if (compiled := provider.description()) else np.__version__,
         api_version="",
         memory=memory,
         subgroup_size=0,

@@ -22,7 +22,9 @@ from dl4all.ops.core.op import Example, Op, example, register
 from dl4all.ops.core.tensor_base import DTYPES, Array
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.runtime.cpu.backend import CpuBackend
+from dl4all.runtime.cpu.llvm import provider
 from dl4all.scheduler import fallback
+from tests.conftest import DEVICES, need, parameter
 from tests.support.operands import (
     CASES,
     LAYOUTS,
@@ -60,6 +62,17 @@ WRAPPED = {"max_pool2d", "adaptive_max_pool2d"}
 """Ops whose public function has one more argument, ``return_indices``."""
 
 every_op = pytest.mark.parametrize("op", OPS, ids=name)
+
+
+@pytest.fixture(params=[*map(parameter, DEVICES), "numpy"])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a device, each in turn, and that of the CPU without compiled kernels."""
+    name = str(request.param)
+    if name == "numpy":
+        monkeypatch.setattr(provider, "enabled", False)
+        return "cpu"
+    need(name)
+    return name
 
 
 def memory(tensor: dl.Tensor) -> NDArray:

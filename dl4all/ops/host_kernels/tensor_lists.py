@@ -1,9 +1,9 @@
 """Elementwise work on lists of tensors by one call: what optimizers do with all parameters.
 
 A job is a tensor of each role (gradient, parameter, ...), all of one size. The slots begin with the number of
-jobs; the addresses follow role by role, then the sizes of the jobs, their sum, and the numbers. The elements
-of all jobs are counted as one row, which is cut into chunks: a thread takes a part of a large tensor, or many
-small tensors.
+jobs; the addresses follow role by role, then the sizes of the jobs, their sum, and the numbers. Addresses that
+belong to no job may come before or after those of the jobs. The elements of all jobs are counted as one row,
+which is cut into chunks: a thread takes a part of a large tensor, or many small tensors.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ def list_launch(
     roles: int,
     tensors: Sequence[Layout],
     numbers: int = 0,
+    others: int = 0,
+    scratch: int = 0,
 ) -> HostLaunch:
     """The launch of a kernel of lists.
 
@@ -37,6 +39,8 @@ def list_launch(
         roles: how many tensors a job has.
         tensors: those of all jobs, role by role.
         numbers: how many it takes.
+        others: how many addresses there are that belong to no job.
+        scratch: bytes for each chunk.
 
     Raises:
         NoKernel: tensors have gaps, or are not all of float32 or of float64.
@@ -48,26 +52,32 @@ def list_launch(
         raise NoKernel("other than tensors of float32 or of float64")
     if not all(tensor.is_contiguous() for tensor in tensors):
         raise NoKernel("tensors with gaps")
-    constants: list[int | float] = [*sizes, sum(sizes), *[0.0] * numbers]
+    total = sum(sizes)
+    constants: list[int | float] = [*sizes, total, *[0.0] * numbers]
     return HostLaunch(
-        text, (*key, roles, dtype.name), len(tensors), constants, work=2 * sum(sizes),
-        numbers=range(jobs + 1, jobs + 1 + numbers), header=(jobs,),
+        text, (*key, roles, dtype.name), others + len(tensors), constants, work=2 * total,
+        numbers=range(jobs + 1, jobs + 1 + numbers), header=(jobs,), scratch=scratch * -(-total // CHUNK),
     )  # fmt: skip
 
 
 @contextmanager
-def pieces(code: Code, roles: int) -> Iterator[tuple[list[Value], Value, Value]]:
-    """What is written within runs for each job of a range: with its addresses, first element and end."""
+def pieces(
+    code: Code, roles: int, before: int = 0, after: int = 0
+) -> Iterator[tuple[list[Value], Value, Value]]:
+    """What is written within runs for each job of a range: with its addresses, first element and end.
+
+    `before` and `after` count the other addresses.
+    """
     slots, begin, end = code.parameters
     jobs = code.slot(0)
-    sizes = jobs * roles + 1
+    sizes = jobs * roles + (1 + before + after)
     start = code.variable("i64", 0)
     with code.loop(0, jobs) as job:
         size, before = code.load(slots, sizes + job, "i64"), start.value
         first = code.intrinsic("smax", begin - before, code.constant("i64", 0))
         last = code.intrinsic("smin", end - before, size)
         with code.if_(first < last):
-            addresses = [code.load(slots, jobs * role + (job + 1), "ptr") for role in range(roles)]
+            addresses = [code.load(slots, jobs * role + (job + (1 + before)), "ptr") for role in range(roles)]
             yield addresses, first, last
         start.value = before + size
 
@@ -96,7 +106,13 @@ def elementwise_lists(name: str, rule: Rule, roles: int, written: int, numbers: 
 
             row_passes(part, last, lanes, step, first)
     with module.kernel(name) as code:
-        jobs = code.slot(0)
-        total = code.load(code.parameters[0], jobs * (roles + 1) + 1, "i64")
-        code.parallel(part, code.parameters[0], total, CHUNK)
+        for_all_jobs(code, part, roles)
     return module
+
+
+def for_all_jobs(code: Code, part: Code, roles: int, others: int = 0) -> Value:
+    """Run a part for all elements of the jobs; returns how many there are."""
+    slots = code.parameters[0]
+    total = code.load(slots, code.slot(0) * (roles + 1) + (1 + others), "i64")
+    code.parallel(part, slots, total, CHUNK)
+    return total
