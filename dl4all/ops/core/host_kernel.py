@@ -112,7 +112,7 @@ def word(value: int) -> int:
 class HostLaunch:
     """A compiled kernel and all that it is given but addresses and numbers.
 
-    Its slots are the addresses of the operands that are tensors, in their order, that of the result, that of
+    Its slots are the header if there is one, the addresses of the operands that are tensors, in their order, that of the result, that of
     scratch memory if there is any, and the constants. Numbers that may be others in each call are constants,
     too, at the places that the launch names.
     """
@@ -129,6 +129,7 @@ class HostLaunch:
         scratch: int = 0,
         work: int = LONG,
         numbers: Sequence[int] = (),
+        header: Sequence[int] = (),
     ) -> None:
         """
         Args:
@@ -139,10 +140,12 @@ class HostLaunch:
             scratch: bytes that the kernel may use while it runs.
             work: about how many elements or operations it takes, to decide whether to let other threads run.
             numbers: places among the constants of numbers that :meth:`run` is given.
+            header: slots ahead of the addresses, for kernels that take any number of them.
         """
         self._function = provider.function(text, key, long=work >= LONG)
         self.scratch = scratch
-        self._pack = struct.Struct(f"<{addresses + bool(scratch)}q").pack
+        pack = struct.Struct(f"<{len(header) + addresses + bool(scratch)}q").pack
+        self._pack = functools.partial(pack, *header) if header else pack
         codes = "".join("d" if isinstance(value, float) else "q" for value in constants)
         constants = [value if isinstance(value, float) else word(value) for value in constants]
         self._constants = (struct.Struct(f"<{codes}").pack, list(constants)) if numbers else None

@@ -170,22 +170,33 @@ def host_work(
         function(*arrays, *numbers)
 
 
+def launch_of(
+    kernel: WorkKernel, reads: Sequence[TensorBase], writes: Sequence[TensorBase]
+) -> HostLaunch | None:
+    """The launch that does some work on tensors like these of the CPU; None without one."""
+    tensors = (*reads, *writes)
+    key = (kernel, *[part for t in tensors for part in (t.shape, t.strides, t.dtype.num)])
+    plans = tensors[0].device.plans
+    launch = plans.get(key)
+    if launch is None:
+        found = kernel.launch(list(map(layout_of, reads)), list(map(layout_of, writes)))
+        launch = REFUSED if found is None else found
+        plans.keep(key, launch)
+    return None if launch is REFUSED else launch
+
+
 def _launched(
     kernel: WorkKernel, reads: Sequence[TensorBase], writes: Sequence[TensorBase], numbers: Sequence[Any]
 ) -> bool:
     """Do some work by compiled code; False if there is none for it."""
-    tensors = (*reads, *writes)
-    device = tensors[0].device
-    key = (kernel, *[part for t in tensors for part in (t.shape, t.strides, t.dtype.num)])
-    launch = device.plans.get(key)
+    launch = launch_of(kernel, reads, writes)
     if launch is None:
-        found = kernel.launch(list(map(layout_of, reads)), list(map(layout_of, writes)))
-        launch = REFUSED if found is None else found
-        device.plans.keep(key, launch)
-    if launch is REFUSED:
         return False
+    tensors = (*reads, *writes)
     launch.run_on(
-        device, [(tensor.storage, tensor.offset * tensor.dtype.itemsize) for tensor in tensors], numbers
+        tensors[0].device,
+        [(tensor.storage, tensor.offset * tensor.dtype.itemsize) for tensor in tensors],
+        numbers,
     )
     return True
 
