@@ -1,4 +1,4 @@
-"""Small parameters on the CPU, which are updated together, get what single updates give them."""
+"""Parameters on the CPU that are updated together get what single updates give them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.optim import bundle
+from dl4all.runtime.cpu.llvm import provider
+from dl4all.scheduler.counters import forget_plans
 
 SHAPES = [(3, 5), (), (7,), (1, 2, 3), (0, 4), (11,), (150, 70)]
 MAKERS: dict[str, Callable[[Any], Any]] = {
@@ -22,6 +24,13 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
     "Adagrad": lambda params: dl.optim.Adagrad(params, lr=0.1, initial_accumulator_value=0.5),
     "Lion": lambda params: dl.optim.Lion(params, lr=0.1),
 }
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["numpy", "compiled"])
+def _kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bundles serve where nothing is compiled; compiled steps must pass the same tests."""
+    monkeypatch.setattr(provider, "enabled", request.param)
+    forget_plans()
 
 
 @pytest.fixture

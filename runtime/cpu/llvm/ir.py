@@ -356,6 +356,10 @@ class Code:
             self._reduction("fmaximum" if value.is_float else "smax", value),
         )
 
+    def any_of(self, condition: Value) -> Value:
+        """Whether a condition holds in one of a vector's lanes."""
+        return condition if condition.type == "i1" else self.emit("i1", self._reduction("or", condition))
+
     def _reduction(self, name: str, value: Value) -> str:
         element, lanes = element_of(value.type), lanes_of(value.type)
         suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)

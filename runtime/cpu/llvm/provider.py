@@ -53,3 +53,14 @@ def function(text: Callable[..., Module], key: tuple[Any, ...], *, long: bool) -
             address = compiler().functions(text(*key).text, (name,))[name]
             found = _functions[(text, *key)] = HeldFunction(address), Function(address)
     return found[long]
+
+
+def description() -> str:
+    """What compiles kernels, and the vectors that they use; empty without a compiler.
+
+    >>> description() in ("", f"LLVM {'.'.join(map(str, target.version()))}, {target.host().instructions}")
+    True
+    """
+    if not available():
+        return ""
+    return f"LLVM {'.'.join(map(str, target.version()))}, {target.host().instructions}"

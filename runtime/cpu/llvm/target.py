@@ -47,6 +47,11 @@ def binding() -> Any:
     return module
 
 
+def version() -> tuple[int, ...]:
+    """LLVM's, where there is a compiler."""
+    return tuple(binding().llvm_version_info)
+
+
 @functools.cache
 def host() -> Target:
     """This process's processor."""
