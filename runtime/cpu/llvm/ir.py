@@ -259,6 +259,10 @@ class Code:
         test = f"fcmp {floats}" if a.is_float else f"icmp {integers}"
         return self.emit(vector("i1", lanes_of(a.type)), f"{test} {a.type} {a.text}, {b.text}")
 
+    def unsigned_less(self, left: Value, right: Value) -> Value:
+        """Whether left < right as unsigned integers: for right >= 0, whether 0 <= left < right."""
+        return self.emit(vector("i1", lanes_of(left.type)), f"icmp ult {left!r}, {right.text}")
+
     def select(self, condition: Value, accepted: Operand, rejected: Operand) -> Value:
         a, b = self._pair(accepted, rejected)
         return self.emit(
@@ -423,6 +427,16 @@ class Code:
         self.module.declare(f"declare void @{name}({type}, ptr, {mask.type})")
         self.line(f"call void @{name}({value!r}, {align}, {mask!r})")
         return value
+
+    def gather(self, pointer: Value, indices: Value, type: str, mask: Value) -> Value:
+        """A vector of the elements with these numbers (``i64``); 0 in lanes without a mask."""
+        element, lanes = element_of(type), lanes_of(type)
+        places = self.emit(vector("ptr", lanes), f"getelementptr {element}, {pointer!r}, {indices!r}")
+        suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)
+        name = f"llvm.masked.gather.v{lanes}{suffix}.v{lanes}p0"
+        self.module.declare(f"declare {type} @{name}({places.type}, {mask.type}, {type})")
+        align = f"<{lanes} x ptr> align {SIZES[element]} {places.text}"
+        return self.emit(type, f"call {type} @{name}({align}, {mask!r}, {type} zeroinitializer)")
 
     def first_lanes(self, count: Value, lanes: int) -> Value:
         """The mask of the first `count` lanes."""
