@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.host_kernels.batch_norm import check_contiguous, deviation, statistics
-from dl4all.ops.host_kernels.lines import FIELDS, Geometry, Lines, Slots, each_line
+from dl4all.ops.host_kernels.batch_norm import check_contiguous, deviation
+from dl4all.ops.host_kernels.lines import COPIES, FIELDS, Geometry, Lines, Slots, blocked_passes, each_line
 from dl4all.ops.host_kernels.rows import CHUNK, row_passes, unrolled_passes
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
 
 MOST_PARTS = 64
 """Chunks, each with sums of its own."""
+
+ROWS = 16
+"""Rows whose sums by column are in float32, before they go on in float64."""
 
 INTEGERS = (*FIELDS, "channels", "of_group", "inner", "groups")
 
@@ -203,18 +206,23 @@ def _mean_and_scale(lines: Lines, slots: Slots, center: bool) -> tuple[Value, Va
     if "statistics" in slots and "grad" in slots:
         scales = code.at(slots["statistics"], slots["count"], "float")
         return lines.value(slots["statistics"]), lines.value(scales)
+    share, mean = lines.number_like(1.0 / slots["elements"], "double"), lines.number_like(0.0)
     if center:
-        mean, var = statistics(lines, slots["x"], slots["elements"])
-    else:
-        mean, squares = lines.number_like(0.0), lines.sum(copies=2)
+        sums = lines.sum("float")
 
-        def square(i: Value, mask: Value | None, copy: int) -> None:
-            value = code.convert(code.load(slots["x"], i, lines.type, mask), "double")
-            squares.add_product(value, value, None, copy)
+        def add(i: Value, mask: Value | None, copy: int) -> None:
+            sums.add(code.load(slots["x"], i, lines.type, mask), None, copy)
 
-        lines.each(square, 2)
-        var = code.convert(squares.total() / lines.number_like(slots["elements"], "double"), "float")
-    return mean, deviation(lines, var, slots["eps"])
+        lines.each(add, COPIES, [sums])
+        mean = code.convert(sums.total() * share, "float")
+    squares = lines.sum("float")
+
+    def square(i: Value, mask: Value | None, copy: int) -> None:
+        value = code.load(slots["x"], i, lines.type, mask) - mean
+        squares.add_product(value, value, mask, copy)
+
+    lines.each(square, COPIES, [squares])
+    return mean, deviation(lines, code.convert(squares.total() * share, "float"), slots["eps"])
 
 
 # Backward
@@ -260,14 +268,14 @@ def _row(lines: Lines, slots: Slots, mean: Value, scale: Value, center: bool) ->
             h = h * code.load(slots["weight"], i - base, lines.type, mask)
         return h, code.load(slots["x"], i, lines.type, mask) - mean
 
-    total, product = lines.sum(copies=2), lines.sum(copies=2)
+    total, product = lines.sum("float", 2), lines.sum("float", 2)
 
     def sums(i: Value, mask: Value | None, copy: int) -> None:
         h, centered = loaded(i, mask)
         total.add(h, mask, copy)
         product.add_product(h, centered, mask, copy)
 
-    lines.each(sums, 2)
+    lines.each(sums, 2, [total, product])
     share = lines.number_like(code.convert(1.0 / slots["elements"], "float"))
     mean_h = code.convert(total.total(), "float") * share if center else lines.number_like(0.0)
     factor = code.convert(product.total(), "float") * scale * scale * share
@@ -286,14 +294,14 @@ def _spread_row(lines: Lines, slots: Slots, mean: Value, scale: Value, center: b
     scalar = code.convert(code.extract(scale, 0), "double")
     total, product = code.variable("double", 0.0), code.variable("double", 0.0)
     with each_run(code, slots, lines.number) as (channel, start):
-        sum_g, sum_gx = lines.sum(copies=2), lines.sum(copies=2)
+        sum_g, sum_gx = lines.sum("float", 2), lines.sum("float", 2)
 
         def sums(i: Value, mask: Value | None, copy: int) -> None:
             g = code.load(grad, i, lines.type, mask)
             sum_g.add(g, mask, copy)
             sum_gx.add_product(g, code.load(x, i, lines.type, mask) - mean, mask, copy)
 
-        unrolled_passes(code, slots["inner"], lines.lanes, sums, 2, start)
+        blocked_passes(code, slots["inner"], lines.lanes, sums, 2, start, [sum_g, sum_gx])
         of_g, of_gy = code.extract(sum_g.total(), 0), code.extract(sum_gx.total(), 0) * scalar
         if "sums" in slots:
             place = lines.number // slots["groups"] * (2 * slots["channels"]) + channel
@@ -328,24 +336,24 @@ def _column_sums(code: Code, slots: Slots, begin: Value, end: Value) -> None:
     """The sums over a chunk's rows, to the scratch memory."""
     lanes = provider.processor().lanes()
     type, double = vector("float", lanes), vector("double", lanes)
-    channels, scales = slots["channels"], code.at(slots["scratch"], slots["count"], "float")
+    channels, means = slots["channels"], slots["scratch"]
+    scales = code.at(means, slots["count"], "float")
     parts = code.at(slots["scratch"], slots["count"], "i64")
     first = begin // slots["grain"] * (2 * channels)
 
     def column(j: Value, mask: Value | None) -> None:
         of_g, of_gy = code.variable(double, 0.0), code.variable(double, 0.0)
-        of_g.value, of_gy.value = 0.0, 0.0
-        with code.loop(begin, end) as row:
-            place = row * channels + j
-            g = code.load(slots["grad"], place, type, mask)
-            centered = code.load(slots["x"], place, type, mask) - code.splat(
-                code.load(slots["scratch"], row, "float"), lanes
-            )
-            y = centered * code.splat(code.load(scales, row, "float"), lanes)
-            of_g.value = of_g.value + code.convert(g, "double")
-            of_gy.value = code.intrinsic(
-                "fmuladd", code.convert(g, "double"), code.convert(y, "double"), of_gy.value
-            )
+        with code.loop(begin, end, ROWS) as block:
+            some_g, some_gy = code.variable(type, 0.0), code.variable(type, 0.0)
+            with code.loop(block, code.intrinsic("smin", block + ROWS, end)) as row:
+                place = row * channels + j
+                g = code.load(slots["grad"], place, type, mask)
+                mean, scale = (code.splat(code.load(of_rows, row, "float"), lanes) for of_rows in (means, scales))
+                some_g.value = some_g.value + g
+                y = (code.load(slots["x"], place, type, mask) - mean) * scale
+                some_gy.value = code.intrinsic("fmuladd", g, y, some_gy.value)
+            of_g.value = of_g.value + code.convert(some_g.value, "double")
+            of_gy.value = of_gy.value + code.convert(some_gy.value, "double")
         code.store(of_g.value, parts, first + j, mask)
         code.store(of_gy.value, parts, first + channels + j, mask)
 

@@ -18,6 +18,9 @@ from dl4all.runtime.cpu.llvm.ir import Code, Value, Variable, vector
 COPIES = 4
 """Vectors whose sums are kept apart, so that one addition need not wait for the other."""
 
+BLOCK = 2048
+"""Elements that are summed in float32 at most, before the sums go on in float64."""
+
 Step = Callable[[Value, Value | None, int], None]
 """``step(place, mask, copy)`` for a vector of elements from a place on."""
 
@@ -82,8 +85,11 @@ class Lines:
         self._base = base
         self._mask = mask
 
-    def each(self, step: Step, copies: int = 1) -> None:
-        """Call ``step`` for all elements; its copies are numbers below `copies`."""
+    def each(self, step: Step, copies: int = 1, sums: Sequence[LineSum] = ()) -> None:
+        """Call ``step`` for all elements; its copies are numbers below `copies`.
+
+        Along lines sums of float32 are moved on to float64 after each block.
+        """
         code, lanes, slots = self.code, self.lanes, self._slots
         segments, stride, width = slots["segments"], slots["stride"], slots["width"]
         if self.across:
@@ -96,7 +102,10 @@ class Lines:
                     step(self._base + i * stride, self._mask, 0)
             return
         with code.loop(0, segments) as segment:
-            unrolled_passes(code, width, lanes, step, copies, self._base + segment * stride)
+            if sums:
+                blocked_passes(code, width, lanes, step, copies, self._base + segment * stride, sums)
+            else:
+                unrolled_passes(code, width, lanes, step, copies, self._base + segment * stride)
 
     def value(self, array: Value) -> Value:
         """The element of an array for this line, in all lanes, or one for the line in each lane."""
@@ -126,6 +135,17 @@ class Lines:
         return self.code.as_value(vector(element, self.lanes), value)
 
 
+def blocked_passes(
+    code: Code, columns: Value, lanes: int, step: Step, copies: int, begin: Value, sums: Sequence[LineSum]
+) -> None:
+    """As :func:`unrolled_passes`, in blocks after which the sums are moved on."""
+    with code.loop(0, columns, BLOCK) as block:
+        length = code.intrinsic("smin", columns - block, code.constant("i64", BLOCK))
+        unrolled_passes(code, length, lanes, step, copies, begin + block)
+        for total in sums:
+            total.move_on()
+
+
 class LineSum:
     """A sum over a line, in vectors of their own for each copy."""
 
@@ -134,6 +154,9 @@ class LineSum:
         self._element = element
         type = vector(element, lines.lanes)
         self._parts: list[Variable] = [lines.code.variable(type, 0.0) for _ in range(copies)]
+        self._moved: Variable | None = None
+        if element == "float" and not lines.across:
+            self._moved = lines.code.variable(vector("double", lines.lanes), 0.0)
 
     def add(self, value: Value, mask: Value | None, copy: int) -> None:
         """Add a vector."""
@@ -150,12 +173,22 @@ class LineSum:
         a, b = code.convert(a, self._element), code.convert(b, self._element)
         part.value = code.intrinsic("fmuladd", a, b, part.value)
 
-    def total(self) -> Value:
-        """The sum, in all lanes if they belong to one line."""
+    def _value(self) -> Value:
         values = [part.value for part in self._parts]
         while len(values) > 1:
             values = [a + b for a, b in zip(values[::2], values[1::2], strict=True)]
-        [value] = values
+        return values[0]
+
+    def move_on(self) -> None:
+        """Add what was summed in float32 to a sum in float64, and begin with 0 again."""
+        assert self._moved is not None
+        self._moved.value = self._moved.value + self._lines.code.convert(self._value(), "double")
+        for part in self._parts:
+            part.value = 0.0
+
+    def total(self) -> Value:
+        """The sum, in all lanes if they belong to one line; float64 if it was moved on."""
+        value = self._value() if self._moved is None else self._moved.value
         if self._lines.across:
             return value
         code = self._lines.code
