@@ -552,6 +552,11 @@ class Module:
         """A function of the module, called by :meth:`Code.run`."""
         yield self._function(name, types)
 
+    @contextlib.contextmanager
+    def shared(self, name: str, *types: str) -> Iterator[Code]:
+        """An exported function that other modules call, by the name that ``provider.linked`` gives."""
+        yield self._function(name, types, exported=True)
+
     @property
     def text(self) -> str:
         """The module as LLVM IR."""
