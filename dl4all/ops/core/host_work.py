@@ -196,6 +196,9 @@ def _launched(
     kernel: WorkKernel, reads: Sequence[TensorBase], writes: Sequence[TensorBase], numbers: Sequence[Any]
 ) -> bool:
     """Do some work by compiled code; False if there is none for it."""
+    for tensor in writes:
+        if not tensor.storage.span.buffer.data.flags.writeable:
+            return False  # for the function to refuse
     tensors = (*reads, *writes)
     device = tensors[0].device
     key = (kernel, *[part for t in tensors for part in (t.shape, t.strides, t.dtype.num)])

@@ -8,7 +8,7 @@ import numpy as np
 
 from dl4all.ops.core.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Operand, Value, element_of, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import FLOATS, Code, Operand, Value, element_of, lanes_of, vector
 
 MEMORY_TYPES = {
     "float32": "float", "float64": "double", "float16": "half", "int64": "i64", "int32": "i32",
@@ -62,3 +62,24 @@ def stored(
     if target == "u1":
         value = code.convert(value.differs(0), "i8")
     code.store(code.convert(value, in_memory(target)), pointer, index, mask)
+
+
+def converted(code: Code, x: Value, source: str, target: str) -> Value:
+    """Elements in memory of one type as those of another one, as NumPy's ``astype`` converts them."""
+    if source == target:
+        return x
+    if source == "half":
+        x, source = code.convert(x, "float"), "float"
+    if target == "u1":
+        return code.convert(x.differs(0), "i8")
+    element = in_memory(target)
+    if source in UNSIGNED:
+        if element == "i8":
+            return x
+        wide = "i32" if element in FLOATS else element
+        x, source = code.unsigned(x, wide), wide
+    if target == "half":
+        x, source = code.convert(x, "float"), "float"
+    elif source in FLOATS and element in ("i8", "i16"):
+        x = code.convert(x, "i32")
+    return code.convert(x, element)
