@@ -43,6 +43,7 @@ COMPUTED_ELEMENTS = 2**31
 """What cannot fold the repeated elements of a view computes with fewer: kernels count in 32 bits."""
 
 
+@functools.lru_cache(4096)
 def contiguous_strides(shape: Shape) -> Shape:
     """The strides of a row-major array, in elements.
 
@@ -53,7 +54,7 @@ def contiguous_strides(shape: Shape) -> Shape:
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= size
+        step *= int(size)  # NumPy's integers are equal keys of the cache
     return tuple(reversed(strides))
 
 

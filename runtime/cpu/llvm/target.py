@@ -30,7 +30,13 @@ class Target(NamedTuple):
         return INSTRUCTIONS.get((self.vector_bytes, self.fused), f"{8 * self.vector_bytes} bit")
 
 
-INSTRUCTIONS = {(64, True): "AVX-512", (32, True): "AVX2", (32, False): "AVX", (16, False): "SSE2", (16, True): "NEON"}
+INSTRUCTIONS = {
+    (64, True): "AVX-512",
+    (32, True): "AVX2",
+    (32, False): "AVX",
+    (16, False): "SSE2",
+    (16, True): "NEON",
+}
 
 
 @functools.cache
@@ -45,6 +51,11 @@ def binding() -> Any:
     module.initialize_native_target()
     module.initialize_native_asmprinter()
     return module
+
+
+def version() -> tuple[int, ...]:
+    """LLVM's, where there is a compiler."""
+    return tuple(binding().llvm_version_info)
 
 
 @functools.cache
