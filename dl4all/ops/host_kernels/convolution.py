@@ -19,7 +19,7 @@ from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.host_kernels import columns
-from dl4all.ops.host_kernels.columns import Columns, columns_function
+from dl4all.ops.host_kernels.columns import Columns, Reader
 from dl4all.ops.host_kernels.dot_tiles import Axis, Sums, Tile, TileCode, tile_for
 from dl4all.ops.host_kernels.rows import CHUNK, row_passes
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, Module, Value, vector
@@ -188,7 +188,7 @@ def launch_of(
     vectors = -(-found.places // tile.lanes)
     gathered = shapes.images > 1 and vectors * tile.lanes > MOST_WASTE * found.places
     plan = planned(shapes, found, lies, tile, gathered=gathered)
-    key = (tile, shapes.filters % tile.rows, found.neighbours, epilogue, gathered)
+    key = (tile, shapes.filters % tile.rows, found.reading, epilogue, gathered)
     rows = shapes.groups * shapes.filters
     scratch = rows * plan.out_row * SIZES[element] if gathered else 0
     products = math.prod(shapes) * found.rows * found.places
@@ -233,7 +233,7 @@ def planned(shapes: Shapes, found: Columns, lies: Filters, tile: Tile, *, gather
     runs = shapes.images // run_images
     places = found.places * run_images
     chunk_places, chunk_filters = cut(places, shapes.filters, runs * shapes.groups, tile)
-    blocks = -(-shapes.channels * taps // MOST_ROWS)
+    blocks = -(-shapes.channels // max(1, MOST_ROWS // taps))
     block_channels = -(-shapes.channels // blocks)
     pitch = -(-places // tile.lanes) * tile.lanes if gathered else places
     return Plan(
@@ -245,15 +245,16 @@ def planned(shapes: Shapes, found: Columns, lies: Filters, tile: Tile, *, gather
 
 def cut(places: int, filters: int, times: int, tile: Tile) -> tuple[int, int]:
     """Places and filters of a chunk, where all of them are needed so many times."""
-    vectors = -(-places // tile.lanes)
-    tiles = -(-vectors // tile.vectors)
-    chunk_tiles = min(tiles, MOST_TILES)
-    while chunk_tiles > 2 and times * -(-tiles // chunk_tiles) < CHUNKS:
-        chunk_tiles = -(-chunk_tiles // 2)
-    parts = times * -(-tiles // chunk_tiles)
-    chunk_filters = filters
-    while chunk_filters >= 2 * LEAST_FILTERS and parts * -(-filters // chunk_filters) < CHUNKS:
+    tiles = -(-places // tile.columns)
+    chunk_tiles, chunk_filters = min(tiles, MOST_TILES), filters
+
+    def chunks() -> int:
+        return times * -(-tiles // chunk_tiles) * -(-filters // chunk_filters)
+
+    while chunk_filters >= 2 * LEAST_FILTERS and chunks() < CHUNKS:
         chunk_filters = -(-chunk_filters // 2)
+    while chunk_tiles > 2 and chunks() < CHUNKS:
+        chunk_tiles = -(-chunk_tiles // 2)
     chunk_filters = min(filters, -(-chunk_filters // tile.rows) * tile.rows)
     return min(chunk_tiles * tile.columns, places), chunk_filters
 
@@ -274,14 +275,14 @@ class Slots:
         self._addresses = set(addresses)
         self.columns = len(addresses)
         names = [*addresses, *(f"columns{i}" for i in range(columns.NUMBERS)), *Plan._fields]
-        names += ["grain", "image_places", "images", "pass_grain", "bias_stride"]
+        names += ["grain", "image_places", "images", "pass_grain", "bias_stride", "ahead"]
         self._numbers = {name: number for number, name in enumerate(names)}
 
     def read(self, code: Code, name: str) -> Value:
         return code.slot(self._numbers[name], "ptr" if name in self._addresses else "i64")
 
 
-def convolution(tile: Tile, rest: int, neighbours: int, epilogue: Epilogue, gathered: bool) -> Module:
+def convolution(tile: Tile, rest: int, reading: int, epilogue: Epilogue, gathered: bool) -> Module:
     """The kernel: see :class:`Slots`."""
     module = Module()
     slots = Slots(epilogue, gathered)
@@ -305,8 +306,8 @@ def convolution(tile: Tile, rest: int, neighbours: int, epilogue: Epilogue, gath
             value = code.select(value < 0.0, 0.0, value)
         return value
 
-    pitch = tile.columns + tile.lanes
-    unroll = columns_function(module, slots.columns, neighbours, element, pitch)
+    pitch = columns_pitch(tile)
+    unroll = Reader(module, slots.columns, reading, element, pitch).code
     tiles = TileCode(module, tile, rest, None if gathered or not any(epilogue) else finish)
     with module.part("chunks") as code:
         _, begin, end = code.parameters
@@ -342,11 +343,24 @@ def convolution(tile: Tile, rest: int, neighbours: int, epilogue: Epilogue, gath
                 )
                 block = code.at(source, c0 * channel, element)
                 a = code.at(filters, c0 * at["filter_channel"], element)
+                fetched = code.at(block, slots.read(code, "ahead"), element)
                 with code.loop(p0, p_end, tile.columns) as place:
                     count = smaller(code, p_end - place, tile.columns)
                     code.run(unroll, code.parameters[0], block, memory, place, count, c_count)
                     target = Sums(code.at(sums, place, element), at["out_row"], adds, ends, row0)
-                    tiles.run(code, a, at["filter_row"], memory, axes, f_count, count, target)
+                    following = code.at(fetched, place, element)
+
+                    def fetch(row: Value, following: Value = following) -> None:
+                        """Fetch what the next tile reads, a part of it before each tile."""
+                        first, last = (c_count * (row + more) // f_count for more in (0, tile.rows))
+                        with code.loop(first, last) as c:
+                            for part in range(0, tile.columns, tile.lanes):
+                                code.prefetch(following, c * channel + part, element)
+
+                    tiles.run(
+                        code, a, at["filter_row"], memory, axes, f_count, count, target,
+                        fetch if reading == columns.SHIFTED else None,
+                    )  # fmt: skip
         part = code
     collect = collecting_part(module, slots, tile, epilogue, finish) if gathered else None
     with module.kernel("convolution") as code:
@@ -381,6 +395,11 @@ def collecting_part(module: Module, slots: Slots, tile: Tile, epilogue: Epilogue
 
             row_passes(code, places, tile.lanes, step)
         return code
+
+
+def columns_pitch(tile: Tile) -> int:
+    """Distance of rows of columns: a vector more, and an odd number of vectors, to use all of a cache's sets."""
+    return (tile.vectors + 1 | 1) * tile.lanes
 
 
 def smaller(code: Code, left: Value, right: Value | int) -> Value:
