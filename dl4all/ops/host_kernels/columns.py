@@ -157,7 +157,10 @@ class Reader:
             at = [plane % self._out_size[0], line % rows, place]
             source = code.at(self._x, plane // self._out_size[0] * self._image, self.element)
             with code.loop(0, self._taps[0]) as i, code.loop(0, self._taps[1]) as j:
-                d, y = (at[n] * self._step[n] + self._offset[n] + tap * self._delta[n] for n, tap in enumerate((i, j)))
+                d, y = (
+                    at[n] * self._step[n] + self._offset[n] + tap * self._delta[n]
+                    for n, tap in enumerate((i, j))
+                )
                 inside = code.unsigned_less(d, self._size[0]) & code.unsigned_less(y, self._size[1])
                 limit = code.select(inside, self._size[2], 0)  # outside, no element is read
                 row = code.at(source, d * self._strides[0] + y * self._strides[1], self.element)
