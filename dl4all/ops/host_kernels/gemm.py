@@ -199,13 +199,13 @@ def _matrix(code: Code, at: dict[str, Value], name: str, number: Value, element:
     return code.at(at[name], offset, element)
 
 
-def product(form: str, element: str, bias: bool) -> Module:
+def product(form: str, swapped: bool, element: str, bias: bool) -> Module:
     """The kernel of a form but ``rows``. Slots: A, B, bias if there is one, C, panels if there are; CONSTANTS.
 
-    The kernel of ``turned`` gets B first, and its A, B and sizes are those of C's transpose.
+    If the operands are swapped, the constants are those of C's transpose, whose B comes first; ``turned`` turns it.
     """
     packs, turned = form != "direct", form == "turned"
-    operands = ("b", "a") if turned else ("a", "b")
+    operands = ("b", "a") if swapped else ("a", "b")
     addresses = (*operands, *(("bias",) if bias else ()), "c", *(("panels",) if packs else ()))
     width = tile_sizes(element).columns
     module = Module()
@@ -278,12 +278,12 @@ def product(form: str, element: str, bias: bool) -> Module:
     return module
 
 
-def row_products(element: str, bias: bool) -> Module:
+def row_products(swapped: bool, element: str, bias: bool) -> Module:
     """The kernel of ``rows``. Slots: A, B, the bias if there is one, C; CONSTANTS.
 
     Chunks are of ``tile_columns`` columns of C.
     """
-    addresses = ("a", "b", *(("bias",) if bias else ()), "c")
+    addresses = (*(("b", "a") if swapped else ("a", "b")), *(("bias",) if bias else ()), "c")
     module = Module()
     with module.part("multiply") as part:
         at = _named_slots(part, addresses, CONSTANTS)
@@ -335,11 +335,14 @@ def _store_transposed(
 
 def product_launch(problem: Product, element: str, bias: bool) -> HostLaunch:
     """The launch of a product whose operands are A, B, the bias if there is one, and C, in this order."""
+    swapped = problem.n == 1 and not bias  # C's transpose lies in memory as C does
+    if swapped:
+        problem = _transpose(problem)
     form = _form(problem)
     if form == "rows":
-        return _rows_launch(problem, element, bias)
+        return _rows_launch(problem, swapped, element, bias)
     if form == "turned":
-        problem = _transpose(problem)
+        problem, swapped = _transpose(problem), not swapped
     sizes = tile_sizes(element)
     work = problem.count * problem.m * problem.n * problem.k
     tile_rows, tile_columns = _tile(problem, sizes, form == "turned")
@@ -365,17 +368,17 @@ def product_launch(problem: Product, element: str, bias: bool) -> HostLaunch:
         *problem, tile_rows, tile_columns, grain, pack_grain, elements, group_matrices, group_columns
     )  # fmt: skip
     return HostLaunch(
-        product, (form, element, bias), 3 + bias, constants, scratch=scratch, work=work // 8
+        product, (form, swapped, element, bias), 3 + bias, constants, scratch=scratch, work=work // 8
     )
 
 
-def _rows_launch(problem: Product, element: str, bias: bool) -> HostLaunch:
+def _rows_launch(problem: Product, swapped: bool, element: str, bias: bool) -> HostLaunch:
     products = problem.m * problem.k  # of a column
     columns = max(columns_together(1, element), PARALLEL_ROWS // products)
     grain = max(1, PARALLEL_ROWS // (products * min(columns, problem.n)))
     constants = (*problem, problem.m, columns, grain, 0, 0, 0, 0)
     work = problem.count * problem.m * problem.n * problem.k
-    return HostLaunch(row_products, (element, bias), 3 + bias, constants, work=work // 8)
+    return HostLaunch(row_products, (swapped, element, bias), 3 + bias, constants, work=work // 8)
 
 
 def _shares_b(problem: Product) -> bool:
