@@ -40,7 +40,8 @@ TILE_COLUMNS = 16  # tiles
 TURNED_VECTORS = 3  # of rows of C's transpose that a thread computes at a time
 TURNED_COLUMNS = 128  # and columns, at most
 TURNED_ELEMENTS = 3 * 16 * TURNED_COLUMNS
-PACKING_ROWS = 48
+PACKING_ROWS = 160  # fewer meet a B in the place where it is
+TURNED_ROWS = 96
 ROWS_LIMIT = 16
 PACK_GRAIN = 32768
 PARALLEL_ROWS = 2**17
@@ -397,9 +398,9 @@ def _form(p: Product) -> str:
     if min(p.m, p.n) < ROWS_LIMIT and p.a_column == 1 and p.b_row == 1 and p.b_column != 1:
         return "rows"
     if p.b_column == 1:
-        few = p.m < PACKING_ROWS or p.n <= 2 * 32
+        few = p.m < PACKING_ROWS or p.n <= 64 or p.k <= 16
         return "direct" if few else "panels"
-    return "turned" if p.m < PACKING_ROWS and p.m < p.n else "panels"
+    return "turned" if p.m < TURNED_ROWS and p.m < p.n else "panels"
 
 
 def _tile(p: Product, sizes: TileSizes, turned: bool) -> tuple[int, int]:
