@@ -56,6 +56,17 @@ def function(text: Callable[..., Module], key: tuple[Any, ...], *, long: bool) -
     return found[long]
 
 
+def description() -> str:
+    """What compiles kernels, and the vectors that they use; empty without a compiler.
+
+    >>> description() in ("", f"LLVM {'.'.join(map(str, target.version()))}, {target.host().instructions}")
+    True
+    """
+    if not available():
+        return ""
+    return f"LLVM {'.'.join(map(str, target.version()))}, {target.host().instructions}"
+
+
 def linked(text: Callable[..., Module], *key: Any) -> str:
     """The name by which modules that are compiled from now on can call a function of another module.
 
