@@ -82,8 +82,8 @@ class Lines:
         self.number = number  # of the line, or of the first one
         self.across = across
         self._slots = slots
-        self._base = base
-        self._mask = mask
+        self.base = base  # the place of the first element
+        self.mask = mask  # of lanes that have a line
 
     def each(self, step: Step, copies: int = 1, sums: Sequence[LineSum] = ()) -> None:
         """Call ``step`` for all elements; its copies are numbers below `copies`.
@@ -96,43 +96,54 @@ class Lines:
             whole = segments - segments % copies
             with code.loop(0, whole, copies) as i:
                 for copy in range(copies):
-                    step(self._base + (i + copy) * stride, self._mask, copy)
+                    step(self.base + (i + copy) * stride, self.mask, copy)
             if copies > 1:
                 with code.loop(whole, segments) as i:
-                    step(self._base + i * stride, self._mask, 0)
+                    step(self.base + i * stride, self.mask, 0)
             return
         with code.loop(0, segments) as segment:
             if sums:
-                blocked_passes(code, width, lanes, step, copies, self._base + segment * stride, sums)
+                blocked_passes(code, width, lanes, step, copies, self.base + segment * stride, sums)
             else:
-                unrolled_passes(code, width, lanes, step, copies, self._base + segment * stride)
+                unrolled_passes(code, width, lanes, step, copies, self.base + segment * stride)
 
     def value(self, array: Value) -> Value:
         """The element of an array for this line, in all lanes, or one for the line in each lane."""
         if self.across:
-            return self.code.load(array, self.number, self.type, self._mask)
+            return self.code.load(array, self.number, self.type, self.mask)
         return self.code.splat(self.code.load(array, self.number, "float"), self.lanes)
 
     def put(self, value: Value, array: Value) -> None:
         """Write the element of an array for this line."""
         if self.across:
-            self.code.store(value, array, self.number, self._mask)
+            self.code.store(value, array, self.number, self.mask)
         else:
             self.code.store(self.code.extract(value, 0), array, self.number)
 
     def first(self, array: Value) -> Value:
         """The first element of the line."""
         if self.across:
-            return self.code.load(array, self._base, self.type, self._mask)
-        return self.code.splat(self.code.load(array, self._base, "float"), self.lanes)
+            return self.code.load(array, self.base, self.type, self.mask)
+        return self.code.splat(self.code.load(array, self.base, "float"), self.lanes)
 
     def sum(self, element: str = "double", copies: int = COPIES) -> LineSum:
         """A sum over the line that begins with 0."""
         return LineSum(self, element, copies)
 
+    def largest(self, values: Variable) -> Value:
+        """The largest element that :func:`larger` has found in all lanes."""
+        if self.across:
+            return values.value
+        return self.code.splat(self.code.largest_of(values.value), self.lanes)
+
     def number_like(self, value: float | Value, element: str = "float") -> Value:
         """A number in all lanes."""
         return self.code.as_value(vector(element, self.lanes), value)
+
+
+def larger(code: Code, a: Value, b: Value) -> Value:
+    """The larger one of two; nan if one is, in fewer instructions than LLVM's function takes."""
+    return code.select(b.differs(b), b, code.select(b > a, b, a))
 
 
 def blocked_passes(
