@@ -189,6 +189,9 @@ def _launched(
     kernel: WorkKernel, reads: Sequence[TensorBase], writes: Sequence[TensorBase], numbers: Sequence[Any]
 ) -> bool:
     """Do some work by compiled code; False if there is none for it."""
+    for tensor in writes:
+        if not tensor.storage.span.buffer.data.flags.writeable:
+            return False  # for the function to refuse
     launch = launch_of(kernel, reads, writes)
     if launch is None:
         return False

@@ -41,7 +41,7 @@ MOST_SIZE = 2**30
 
 
 class Epilogue(NamedTuple):
-    """What is done with the sums in the end: a bias for each filter, another tensor, and ReLU, in this order."""
+    """What is done with sums in the end: a bias for each filter, another tensor and ReLU, in this order."""
 
     bias: bool = False
     added: bool = False
@@ -106,11 +106,19 @@ def prepare_convolution(
     Raises:
         NoKernel: the NumPy body computes such convolutions, or does it faster.
     """
-    return convolution_launch(out, input, weight, ConvArgs(stride, padding, dilation, groups), Epilogue(bias is not None))  # type: ignore[arg-type]
+    args = ConvArgs(stride, padding, dilation, groups)  # type: ignore[arg-type]
+    return convolution_launch(out, input, weight, bias, args)
 
 
 def convolution_launch(
-    out: Layout, input: Layout, weight: Layout, args: ConvArgs, epilogue: Epilogue = Epilogue()
+    out: Layout,
+    input: Layout,
+    weight: Layout,
+    bias: Layout | None,
+    args: ConvArgs,
+    *,
+    added: bool = False,
+    relu: bool = False,
 ) -> HostLaunch:
     """The launch of a convolution and of what follows it.
 
@@ -121,13 +129,14 @@ def convolution_launch(
         out: layout of the result, contiguous.
         input: of the images (N, C, ...).
         weight: of the filters (F, C / groups, ...).
+        bias: of a number for each filter, if there is one.
         args: stride, padding, dilation, groups.
-        epilogue: what is done with the sums.
+        added: whether another tensor is added to the result.
+        relu: whether ReLU is taken of that.
 
     Raises:
         NoKernel: there is none for these.
     """
-    axes = len(input.shape) - 2
     win = args.window(weight.shape[2:]).three_axes
     n_stride, c_stride, *x_strides = input.strides
     f_stride, wc_stride, *w_strides = weight.strides
@@ -142,10 +151,10 @@ def convolution_launch(
         tuple(-before for before in win.before),
         win.dilation,
     )
-    del axes
     shapes = Shapes(input.shape[0], groups, filters, channels)
     lies = Filters(f_stride * filters, f_stride, wc_stride, three(w_strides, weight.shape[2:]))
-    return launch_of(out, (input, weight), shapes, found, lies, epilogue)
+    operands = (input, weight) if bias is None else (input, weight, bias)
+    return launch_of(out, operands, shapes, found, lies, Epilogue(bias is not None, added, relu))
 
 
 def three(strides: list[int], sizes: Shape) -> tuple[int, int, int]:
@@ -186,7 +195,15 @@ def launch_of(
     per_chunk = plan.chunk_places * plan.chunk_filters * plan.channels * found.rows
     grain = max(1, GRAIN // per_chunk)
     pass_grain = max(1, CHUNK // found.places)
-    constants = (*found.numbers, *plan, grain, found.places, shapes.images, pass_grain)
+    constants = (
+        *found.numbers,
+        *plan,
+        grain,
+        found.places,
+        shapes.images,
+        pass_grain,
+        operands[-1].strides[0],
+    )
     addresses = 3 + epilogue.bias + epilogue.added
     return HostLaunch(convolution, key, addresses, constants, scratch=scratch, work=products // 8)
 
@@ -197,7 +214,12 @@ def planned(shapes: Shapes, found: Columns, lies: Filters, tile: Tile, *, gather
     d, h, w = lies.taps
     taps = found.rows
     if depth == 1 or d == height * h:
-        outer, inner, outer_stride, inner_stride = depth * height, width, h if height > 1 or depth == 1 else d, w
+        outer, inner, outer_stride, inner_stride = (
+            depth * height,
+            width,
+            h if height > 1 or depth == 1 else d,
+            w,
+        )
     elif height == 1 or h == width * w:
         outer, inner, outer_stride, inner_stride = depth, height * width, d, w if width > 1 else h
     else:
@@ -240,13 +262,19 @@ class Slots:
     """The slots of a kernel by name."""
 
     def __init__(self, epilogue: Epilogue, scratch: bool) -> None:
-        addresses = ["x", "w", *(["bias"] if epilogue.bias else []), *(["added"] if epilogue.added else []), "out"]
+        addresses = [
+            "x",
+            "w",
+            *(["bias"] if epilogue.bias else []),
+            *(["added"] if epilogue.added else []),
+            "out",
+        ]
         if scratch:
             addresses.append("scratch")
         self._addresses = set(addresses)
         self.columns = len(addresses)
         names = [*addresses, *(f"columns{i}" for i in range(columns.NUMBERS)), *Plan._fields]
-        names += ["grain", "image_places", "images", "pass_grain"]
+        names += ["grain", "image_places", "images", "pass_grain", "bias_stride"]
         self._numbers = {name: number for number, name in enumerate(names)}
 
     def read(self, code: Code, name: str) -> Value:
@@ -263,9 +291,13 @@ def convolution(tile: Tile, rest: int, neighbours: int, epilogue: Epilogue, gath
         """The sums with bias, addend and ReLU; `place` is where in the result they go."""
         lanes = tile.lanes
         if epilogue.bias:
-            value = value + code.splat(code.load(slots.read(code, "bias"), row, element), lanes)
+            value = value + code.splat(
+                code.load(slots.read(code, "bias"), row * slots.read(code, "bias_stride"), element), lanes
+            )
         if epilogue.added:
-            start, here = (code.emit("i64", f"ptrtoint {p!r} to i64") for p in (slots.read(code, "out"), place))
+            start, here = (
+                code.emit("i64", f"ptrtoint {p!r} to i64") for p in (slots.read(code, "out"), place)
+            )
             value = value + code.load(
                 code.at(slots.read(code, "added"), here - start, "i8"), 0, value.type, mask
             )

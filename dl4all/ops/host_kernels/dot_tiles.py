@@ -132,13 +132,25 @@ class TileCode:
                             if self._finish is not None:
                                 with code.if_(ends.differs(0)):
                                     total.value = self._finish(
-                                        code, total.value, first + number, code.at(out, place, tile.element), mask
+                                        code,
+                                        total.value,
+                                        first + number,
+                                        code.at(out, place, tile.element),
+                                        mask,
                                     )
                             code.store(total.value, out, place, mask)
         return code
 
     def run(
-        self, code: Code, a: Value, a_row: Operand, b: Value, axes: Sequence[Axis], rows: Value, columns: Value, sums: Sums
+        self,
+        code: Code,
+        a: Value,
+        a_row: Operand,
+        b: Value,
+        axes: Sequence[Axis],
+        rows: Value,
+        columns: Value,
+        sums: Sums,
     ) -> None:
         """Compute all rows of up to the tile's columns, one tile after the other.
 

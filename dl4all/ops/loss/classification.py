@@ -163,7 +163,7 @@ def class_indices(
             return Indices.of_checked(tensor)
     array = integer_indices(name, target)
     _check_target_shape(name, array.shape, shape)
-    if array.size and 0 <= array.min() and array.max() < classes and not 0 <= ignore_index < classes:
+    if array.size and array.min() >= 0 and array.max() < classes and not 0 <= ignore_index < classes:
         return Indices(array)
     return Indices(np.where(_ignored(name, array, classes, ignore_index), -1, array))
 

@@ -69,7 +69,7 @@ def host() -> Target:
 def described(name: str, flags: dict[str, bool]) -> Target:
     """The target with these features.
 
-    >>> described("generic", {"avx2": True, "fma": True, "avx512f": False}).lanes()
+    >>> described("generic", {"avx": True, "fma": True, "avx512f": False}).lanes()
     8
     """
     arm = flags.get("neon", False)
