@@ -8,12 +8,13 @@ is the same in both forms, which :class:`Lines` hides.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dl4all.ops.host_kernels.rows import CHUNK, unrolled_passes
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Value, Variable, vector
+from dl4all.runtime.cpu.llvm.ir import Code, Value, Variable, lanes_of, vector
 
 COPIES = 4
 """Vectors whose sums are kept apart, so that one addition need not wait for the other."""
@@ -134,7 +135,7 @@ class Lines:
         """The largest element that :func:`larger` has found in all lanes."""
         if self.across:
             return values.value
-        return self.code.splat(self.code.largest_of(values.value), self.lanes)
+        return self.code.splat(largest_lane(self.code, values.value), self.lanes)
 
     def number_like(self, value: float | Value, element: str = "float") -> Value:
         """A number in all lanes."""
@@ -144,6 +145,18 @@ class Lines:
 def larger(code: Code, a: Value, b: Value) -> Value:
     """The larger one of two; nan if one is, in fewer instructions than LLVM's function takes."""
     return code.select(b.differs(b), b, code.select(b > a, b, a))
+
+
+def largest_lane(code: Code, value: Value) -> Value:
+    """The largest of a vector's lanes; nan if one is."""
+    some_nan, lanes = code.any_of(value.differs(value)), lanes_of(value.type)
+    while lanes > 2:
+        lanes //= 2
+        low = code.shuffle(value, value, range(lanes))
+        high = code.shuffle(value, value, range(lanes, 2 * lanes))
+        value = code.select(high > low, high, low)
+    first, second = code.extract(value, 0), code.extract(value, 1)
+    return code.select(some_nan, math.nan, code.select(second > first, second, first))
 
 
 def blocked_passes(
@@ -167,7 +180,7 @@ class LineSum:
         self._parts: list[Variable] = [lines.code.variable(type, 0.0) for _ in range(copies)]
         self._moved: Variable | None = None
         if element == "float" and not lines.across:
-            self._moved = lines.code.variable(vector("double", lines.lanes), 0.0)
+            self._moved = lines.code.variable("double", 0.0)
 
     def add(self, value: Value, mask: Value | None, copy: int) -> None:
         """Add a vector."""
@@ -193,13 +206,16 @@ class LineSum:
     def move_on(self) -> None:
         """Add what was summed in float32 to a sum in float64, and begin with 0 again."""
         assert self._moved is not None
-        self._moved.value = self._moved.value + self._lines.code.convert(self._value(), "double")
+        code = self._lines.code
+        self._moved.value = self._moved.value + code.convert(code.sum_of(self._value()), "double")
         for part in self._parts:
             part.value = 0.0
 
     def total(self) -> Value:
         """The sum, in all lanes if they belong to one line; float64 if it was moved on."""
-        value = self._value() if self._moved is None else self._moved.value
+        if self._moved is not None:
+            return self._lines.code.splat(self._moved.value, self._lines.lanes)
+        value = self._value()
         if self._lines.across:
             return value
         code = self._lines.code

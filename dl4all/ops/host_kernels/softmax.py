@@ -8,9 +8,12 @@ from typing import Any
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.host_kernels.batch_norm import check_contiguous
-from dl4all.ops.host_kernels.lines import FIELDS, Geometry, Lines, Slots, each_line, larger
+from dl4all.ops.host_kernels.lines import FIELDS, Geometry, Lines, Slots, each_line, larger, largest_lane
 from dl4all.runtime.cpu.llvm import functions, provider
-from dl4all.runtime.cpu.llvm.ir import Module, Value
+from dl4all.runtime.cpu.llvm.ir import Code, Module, Value
+
+LOWEST = -87.3
+"""Above it exponentials are normal numbers."""
 
 WORK = 8
 """Operations that an element takes, about."""
@@ -104,10 +107,10 @@ def softmax(across: bool, short: bool, log: bool) -> Module:
                 mask = part.first_lanes(slots["width"], lanes := lines.lanes)
                 start = lines.number * slots["line_stride"]
                 value = part.load(x, start, lines.type, mask)
-                shifted = value - part.splat(part.largest_of(part.select(mask, value, -math.inf)), lanes)
-                power = functions.exp(part, shifted)
-                total = part.splat(part.sum_of(part.select(mask, power, 0.0)), lanes)
-                result = shifted - functions.log(part, total) if log else power / total
+                shifted = value - part.splat(largest_lane(part, part.select(mask, value, -math.inf)), lanes)
+                above = power(part, shifted)
+                total = part.splat(part.sum_of(part.select(mask, above, 0.0)), lanes)
+                result = shifted - functions.log(part, total) if log else above / total
                 part.store(result, out, start, mask)
                 return
             most, total = largest_and_sum(lines, x, None if log else out)
@@ -127,6 +130,14 @@ def softmax(across: bool, short: bool, log: bool) -> Module:
         given = Slots(code, ("x", "out"), FIELDS)
         code.parallel(part, code.parameters[0], given["count"], given["grain"])
     return module
+
+
+def power(code: Code, x: Value) -> Value:
+    """exp(x) of numbers up to 0, within 2 ulps; 0 below the smallest normal number."""
+    bounded = code.select(x < LOWEST, LOWEST, x)
+    _, n, rest = functions.reduced_by_log2(code, bounded)
+    result = (functions.small_expm1(code, rest) + 1.0) * code.bits((n << 23) + functions.ONE_BITS, "float")
+    return code.select(x < LOWEST, 0.0, result)
 
 
 def largest_of_line(lines: Lines, x: Value) -> Value:
@@ -151,7 +162,7 @@ def sum_of_powers(lines: Lines, x: Value, most: Value, out: Value | None = None)
     total = lines.sum("float", 1)
 
     def exponential(i: Value, mask: Value | None, copy: int) -> None:
-        value = functions.exp(code, code.load(x, i, lines.type, mask) - most)
+        value = power(code, code.load(x, i, lines.type, mask) - most)
         if out is not None:
             code.store(value, out, i, mask)
         total.add(value, mask, copy)
