@@ -12,14 +12,23 @@ import numpy as np
 
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.host_kernels.batch_norm import check_contiguous
 from dl4all.ops.host_kernels.lines import FIELDS, Geometry, Lines, Slots, each_line
 from dl4all.ops.host_kernels.rows import grain_of, row_passes
 from dl4all.ops.host_kernels.softmax import WORK, largest_and_sum
 from dl4all.runtime.cpu.llvm import functions, provider
-from dl4all.runtime.cpu.llvm.ir import Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, Module, Value, vector
+
+MOST_PARTS = 256
+"""Chunks, each with sums of its own."""
 
 FLOATS = ("smoothing", "classes")
+
+
+def three_axes(shape: Shape) -> Shape:
+    """The shape of scores as (N, C, inner)."""
+    return (1, shape[0], 1) if len(shape) == 1 else (shape[0], shape[1], math.prod(shape[2:]))
 
 
 def _check(target: Any, *layouts: Layout | None) -> None:
@@ -103,15 +112,21 @@ def prepare_nll_backward(out: Layout, grad: Layout, weight: Layout | None, targe
 class _Targets:
     """The classes of the rows at hand: of one row, or one in each lane."""
 
-    def __init__(self, lines: Lines, slots: Slots) -> None:
+    def __init__(self, lines: Lines, slots: Slots, element: str = "i32") -> None:
         code = lines.code
         self._lines, self._slots = lines, slots
         if lines.across:
-            classes = code.load(slots["target"], lines.number, vector("i32", lines.lanes), lines.mask)
+            classes = code.load(slots["target"], lines.number, vector(element, lines.lanes), lines.mask)
         else:
-            classes = code.load(slots["target"], lines.number, "i32")
+            classes = code.load(slots["target"], lines.number, element)
         self.classes = code.convert(classes, "i64")
         self.count = self.classes >= 0
+        if "ignored" in slots:
+            ends = code.as_value(self.classes.type, slots["segments"] if lines.across else slots["width"])
+            self.count = code.unsigned_less(self.classes, ends)
+            considered = self.classes.differs(slots["ignored"])
+            self.wrong = considered & ~self.count
+            self.count = self.count & considered
         if lines.mask is not None:
             self.count = self.count & lines.mask
         self.counts = self.count if lines.across else code.splat(self.count, lines.lanes)
@@ -170,30 +185,8 @@ def cross_entropy(across: bool, smooth: bool, arrays: tuple[str, ...]) -> Module
         slots = Slots(part, arrays, FIELDS, FLOATS)
 
         def row(lines: Lines) -> None:
-            x = slots["x"]
-            most, total = largest_and_sum(lines, x)
-            log_sum = functions.log(part, total) + 0.0
             targets = _Targets(lines, slots)
-            factor = targets.weights()
-            if smooth:
-                factor = factor * lines.number_like(part.convert(1.0 - slots["smoothing"], "float"))
-            loss = factor * (log_sum - (targets.scores(x) - most))
-            loss = part.select(factor.equals(0.0), 0.0, loss)
-            if smooth:
-                sums = lines.sum("float", 1)
-
-                def add(i: Value, mask: Value | None, copy: int) -> None:
-                    term = log_sum - (part.load(x, i, lines.type, mask) - most)
-                    if "weight" in slots:
-                        weight = _class_weight(lines, slots, i, mask)
-                        term = part.select(weight.equals(0.0), 0.0, term * weight)
-                    sums.add(term, mask, copy)
-
-                lines.each(add, sums=[sums])
-                share = lines.number_like(part.convert(slots["smoothing"] / slots["classes"], "float"))
-                loss = loss + part.convert(sums.total(), "float") * share
-            loss = part.select(part.intrinsic("fabs", most) < math.inf, loss, math.nan)
-            lines.put(part.select(targets.counts, loss, 0.0), slots["out"])
+            lines.put(_losses(lines, slots, targets, targets.weights(), smooth), slots["out"])
 
         each_line(part, slots, across, row)
     with module.kernel("cross_entropy") as code:
@@ -202,20 +195,55 @@ def cross_entropy(across: bool, smooth: bool, arrays: tuple[str, ...]) -> Module
     return module
 
 
-def cross_entropy_backward(across: bool, smooth: bool, arrays: tuple[str, ...]) -> Module:
-    """``grad * (softmax(x) * sum(expected) - expected)``. Floats: label smoothing, classes."""
+def _losses(lines: Lines, slots: Slots, targets: _Targets, weights: Value, smooth: bool) -> Value:
+    """The loss of the row, or those of the rows in lanes; 0 for rows that do not count."""
+    code, x = lines.code, slots["x"]
+    most, total = largest_and_sum(lines, x)
+    log_sum = functions.log(code, total)
+    factor = weights
+    if smooth:
+        factor = factor * lines.number_like(code.convert(1.0 - slots["smoothing"], "float"))
+    loss = factor * (log_sum - (targets.scores(x) - most))
+    loss = code.select(factor.equals(0.0), 0.0, loss)
+    if smooth:
+        sums = lines.sum("float", 1)
+
+        def add(i: Value, mask: Value | None, copy: int) -> None:
+            term = log_sum - (code.load(x, i, lines.type, mask) - most)
+            if "weight" in slots:
+                weight = _class_weight(lines, slots, i, mask)
+                term = code.select(weight.equals(0.0), 0.0, term * weight)
+            sums.add(term, mask, copy)
+
+        lines.each(add, sums=[sums])
+        share = lines.number_like(code.convert(slots["smoothing"] / slots["classes"], "float"))
+        loss = loss + code.convert(sums.total(), "float") * share
+    loss = code.select(code.intrinsic("fabs", most) < math.inf, loss, math.nan)
+    return code.select(targets.counts, loss, 0.0)
+
+
+def cross_entropy_backward(
+    across: bool, smooth: bool, arrays: tuple[str, ...], element: str = "i32", mean: bool = False
+) -> Module:
+    """``grad * (softmax(x) * sum(expected) - expected)``. Floats: label smoothing, classes.
+
+    With a state the gradient is that of the sum of all rows, or of their mean; integers go on with the class
+    that is ignored.
+    """
     module = Module()
+    integers = (*FIELDS, "ignored") if "state" in arrays else FIELDS
     with module.part("rows") as part:
-        slots = Slots(part, arrays, FIELDS, FLOATS)
+        slots = Slots(part, arrays, integers, FLOATS)
 
         def row(lines: Lines) -> None:
             x, out = slots["x"], slots["out"]
             _, total = largest_and_sum(lines, x, out)
-            targets = _Targets(lines, slots)
+            targets = _Targets(lines, slots, element)
             if "grad" in slots:
                 grad = lines.value(slots["grad"])
             else:
-                grad = part.splat(part.load(slots["grad of all"], 0, "float"), lines.lanes)
+                number = part.load(slots["grad of all"], 0, "float")
+                grad = part.splat(number / part.load(slots["state"], 0, "float") if mean else number, lines.lanes)
             factor = targets.weights()
             expected, share = factor, None
             if smooth:
@@ -247,6 +275,104 @@ def cross_entropy_backward(across: bool, smooth: bool, arrays: tuple[str, ...]) 
     with module.kernel("cross_entropy_backward") as code:
         given = Slots(code, arrays, FIELDS)
         code.parallel(part, code.parameters[0], given["count"], given["grain"])
+    return module
+
+
+# The mean or sum over all rows
+
+
+def _reduced_launch(
+    text: Any,
+    arrays: dict[str, Layout | None],
+    ignore_index: int,
+    mean: bool,
+    label_smoothing: float,
+    most_parts: int = 0,
+) -> HostLaunch:
+    x, target = arrays["x"], arrays["target"]
+    assert x is not None
+    assert target is not None
+    check_contiguous(*(layout for name, layout in arrays.items() if name != "target"))
+    if target.dtype.name not in ("int32", "int64") or not target.is_contiguous():
+        raise NoKernel("targets that are neither int32 nor int64 in memory")
+    geometry, across = Geometry.of_axis(*three_axes(x.shape))
+    scratch = 0
+    if most_parts:
+        geometry = geometry._replace(grain=max(geometry.grain, -(-geometry.count // most_parts)))
+        scratch = 8 * 3 * -(-geometry.count // geometry.grain)
+    names = tuple(name for name, layout in arrays.items() if layout is not None)
+    constants = (*geometry, ignore_index, float(label_smoothing), float(three_axes(x.shape)[1]))
+    key = (across, label_smoothing != 0, names, LLVM_TYPES[target.dtype.name], mean)
+    return HostLaunch(text, key, len(names), constants, scratch=scratch, work=WORK * x.numel())
+
+
+@host_kernel("cross_entropy_loss")
+def prepare_loss(
+    ignore_index: int, mean: bool, label_smoothing: float, reads: list[Layout], writes: list[Layout]
+) -> HostLaunch:
+    """
+    Raises:
+        NoKernel: operands are not contiguous, or of other dtypes.
+    """
+    x, target, *weight = reads
+    arrays = {"x": x, "target": target, "weight": weight[0] if weight else None, "out": writes[0], "state": writes[1]}
+    return _reduced_launch(cross_entropy_loss, arrays, ignore_index, mean, label_smoothing, MOST_PARTS)
+
+
+@host_kernel("cross_entropy_loss_backward")
+def prepare_loss_backward(
+    ignore_index: int, mean: bool, label_smoothing: float, reads: list[Layout], writes: list[Layout]
+) -> HostLaunch:
+    """
+    Raises:
+        NoKernel: operands are not contiguous, or of other dtypes.
+    """
+    x, target, grad, state, *weight = reads
+    arrays = {
+        "x": x, "target": target, "grad of all": grad, "state": state, "weight": weight[0] if weight else None,
+        "out": writes[0],
+    }  # fmt: skip
+    return _reduced_launch(cross_entropy_backward, arrays, ignore_index, mean, label_smoothing)
+
+
+def cross_entropy_loss(across: bool, smooth: bool, arrays: tuple[str, ...], element: str, mean: bool) -> Module:
+    """The loss of all rows; their weight and the number of targets that are no classes go to the state.
+
+    Parts of the three sums are in the scratch memory, one of each for a chunk.
+    """
+    module = Module()
+    names, integers = (*arrays, "scratch"), (*FIELDS, "ignored")
+    with module.part("rows") as part:
+        slots = Slots(part, names, integers, FLOATS)
+        type = vector("double", provider.processor().lanes()) if across else "double"
+        sums = [part.variable(type, 0.0) for _ in range(3)]
+
+        def row(lines: Lines) -> None:
+            targets = _Targets(lines, slots, element)
+            weights = targets.weights()
+            losses = _losses(lines, slots, targets, weights, smooth)
+            weights = part.select(targets.counts, weights, 0.0)
+            wrong = targets.wrong if lines.mask is None else targets.wrong & lines.mask
+            for total, value in zip(sums, (losses, weights, part.convert(wrong, "double")), strict=True):
+                one = value if across or "<" not in value.type else part.extract(value, 0)
+                total.value = total.value + part.convert(one, "double")
+
+        each_line(part, slots, across, row)
+        first = part.parameters[1] // slots["grain"] * 3
+        for number, total in enumerate(sums):
+            part.store(part.sum_of(total.value) if across else total.value, slots["scratch"], first + number)
+    with module.kernel("cross_entropy_loss") as code:
+        given = Slots(code, names, integers)
+        count, grain = given["count"], given["grain"]
+        code.parallel(part, code.parameters[0], count, grain)
+        sums = [code.variable("double", 0.0) for _ in range(3)]
+        with code.loop(0, (count + (grain - 1)) // grain) as i:
+            for number, total in enumerate(sums):
+                total.value = total.value + code.load(given["scratch"], i * 3 + number, "double")
+        loss, weight, wrong = (total.value for total in sums)
+        code.store(code.convert(loss / weight if mean else loss, "float"), given["out"], 0)
+        code.store(code.convert(weight, "float"), given["state"], 0)
+        code.store(code.convert(wrong, "float"), given["state"], 1)
     return module
 
 
