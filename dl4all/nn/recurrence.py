@@ -59,6 +59,18 @@ def run(x: Tensor, states: States, weights: Weights, how: Steps) -> tuple[Tensor
     return y, tuple(last)  # type: ignore[return-value,arg-type]
 
 
+def run_cell(x: Tensor, states: States, weights: Weights, mode: str) -> States:
+    """One time step, of rows (rows, features); returns the next states.
+
+    On the host it is a sequence of one step, which takes the fewest ops: starting them is most of the time.
+    """
+    if x.device.is_host:
+        y, last = run(x, states, weights, Steps(mode, (x.shape[0],), reverse=False))
+        return (y, *last[1:])
+    gates_x = functional.linear(x, weights.weight_ih, weights.bias_ih)
+    return step(gates_x, states, weights, mode)
+
+
 def sequence(
     x: Tensor, states: States, weights: Weights, how: Steps, *, save: bool
 ) -> tuple[TensorBase, list[TensorBase]]:
@@ -141,7 +153,8 @@ def gradients(
         named["x"] = ops.matmul(gates, weights.weight_ih)
     for name in ("hidden", "cell"):
         if needed.get(name):
-            named[name] = fresh_copy(found[name])  # the rest of the memory goes
+            alone = problem.rows == problem.batch  # else a copy, so that the rest of the memory goes
+            named[name] = found[name] if alone else fresh_copy(found[name])
     if needed["weight_ih"]:
         named["weight_ih"] = ops.matmul(gates.T, x)
     if needed["weight_hh"]:

@@ -83,7 +83,9 @@ def describe() -> DeviceInfo:
         type="cpu",
         vendor=platform.machine(),
         driver="NumPy + LLVM" if provider.available() else "NumPy",
-        driver_version=f"{np.__version__}, {compiled}" if (compiled := provider.description()) else np.__version__,
+        driver_version=f"{np.__version__}, {compiled}"
+        if (compiled := provider.description())
+        else np.__version__,
         api_version="",
         memory=memory,
         subgroup_size=0,

@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 
 from dl4all.allocator.storage import Storage
+from dl4all.errors import TooLargeError
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.launch_plan import Call, full_key
 from dl4all.ops.core.limits import LARGE_ELEMENTS
+from dl4all.ops.core.tensor_argument import TensorArgument
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Module
@@ -57,20 +59,33 @@ class Layout:
 
 
 Prepare = Callable[..., "HostLaunch"]
-"""``prepare(out, *operands, **arguments)``: layouts of the result and of tensors among the operands."""
+"""``prepare(out, *operands, **arguments)``: layouts of the result and of tensors among operands and arguments.
+
+The addresses of tensors among the arguments come after those of operands.
+"""
 
 HOST_KERNELS: dict[str, Prepare] = {}
 """By name of the op, or of the work (:class:`~dl4all.ops.core.host_work.WorkKernel`)."""
 
 
-def host_kernel(*names: str) -> Callable[[Prepare], Prepare]:
-    """Declare the function that prepares the host kernels of ops."""
+VARYING: dict[str, tuple[str, ...]] = {}
+"""By name of the op, the arguments that are numbers of a launch: others in each call."""
+
+
+def host_kernel(*names: str, varying: tuple[str, ...] = ()) -> Callable[[Prepare], Prepare]:
+    """Declare the function that prepares the host kernels of ops.
+
+    Args:
+        names: of the ops.
+        varying: arguments that are numbers of the launch, in their order.
+    """
 
     def declare(prepare: Prepare) -> Prepare:
         for name in names:
             if name in HOST_KERNELS:
                 raise ValueError(f"[{name}] has two host kernels: {HOST_KERNELS[name]}, {prepare}")
             HOST_KERNELS[name] = prepare
+            VARYING[name] = varying
         return prepare
 
     return declare
@@ -87,6 +102,11 @@ def kernel_of(name: str) -> Prepare | None:
 @functools.cache
 def _load_kernels() -> None:
     importlib.import_module("dl4all.ops.host_kernels")
+
+
+def word(value: int) -> int:
+    """An integer as a slot holds it: from 2^63 on, the negative one of the same bits."""
+    return value - 2**64 if value >= 2**63 else value
 
 
 class HostLaunch:
@@ -127,6 +147,7 @@ class HostLaunch:
         pack = struct.Struct(f"<{len(header) + addresses + bool(scratch)}q").pack
         self._pack = functools.partial(pack, *header) if header else pack
         codes = "".join("d" if isinstance(value, float) else "q" for value in constants)
+        constants = [value if isinstance(value, float) else word(value) for value in constants]
         self._constants = (struct.Struct(f"<{codes}").pack, list(constants)) if numbers else None
         self._numbers = tuple(numbers)
         self._tail = struct.pack(f"<{codes}", *constants)
@@ -143,7 +164,7 @@ class HostLaunch:
             pack, constants = self._constants
             values = constants.copy()
             for place, number in zip(self._numbers, numbers, strict=True):
-                values[place] = float(number) if isinstance(constants[place], float) else int(number)
+                values[place] = float(number) if isinstance(constants[place], float) else word(int(number))
             tail = pack(*values)
         self._function(self._pack(*addresses) + tail)
 
@@ -233,25 +254,49 @@ def prepare(
     if found is None or 0 in shape:
         return None
     layouts = [layout_of(operand) if isinstance(operand, TensorBase) else operand for operand in operands]
+    given = {key: layout_of(value) if isinstance(value, TensorBase) else value for key, value in arguments.items()}
     try:
-        return found(Layout(shape, dtype), *layouts, **arguments)
+        return found(Layout(shape, dtype), *layouts, **given)
     except NoKernel:
         return None
+
+
+def with_tensors(arguments: dict[str, Any], like: TensorBase) -> dict[str, Any]:
+    """The arguments with tensors in the places of those that stand for some, unless kernels cannot read them."""
+    if not any(isinstance(value, TensorArgument) for value in arguments.values()):
+        return arguments
+    try:
+        return {k: v.on(like) if isinstance(v, TensorArgument) else v for k, v in arguments.items()}
+    except TooLargeError:
+        return arguments
 
 
 REFUSED: Any = object()
 """In the place of a plan: no kernel takes such operands."""
 
 
-def plan_of(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any]) -> HostPlan | None:
-    """The plan for a call of an op on the CPU, made at the first one like it; None without a kernel.
+def computed(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any]) -> Any:
+    """The result of a call of an op on the CPU, by a plan that is made at the first one like it.
+
+    Returns:
+        None without a kernel.
 
     Raises:
         Dl4allError: the operands do not fit the op.
     """
     if kernel_of(op.name) is None:
         return None
-    key = full_key(call, [arguments[name] for name in op.arguments])
+    given = with_tensors(arguments, call.first)
+    storages, varying = call.storages, VARYING[op.name]
+    values = list[Any]()
+    for name in op.arguments:
+        value = given[name]
+        if isinstance(value, TensorBase):
+            storages = [*storages, value.storage]
+            values += (value.shape, value.strides, value.offset, value.dtype.num)
+        elif name not in varying:
+            values.append(value)
+    key = full_key(call, values)
     if key is None:
         return None
     plans = call.first.device.plans
@@ -261,7 +306,12 @@ def plan_of(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any])
         shape, dtype = op.infer(*operands, **arguments)
         launch = None
         if math.prod(shape) < LARGE_ELEMENTS:
-            launch = prepare(op.name, operands, arguments, shape, dtype)
-        plan = REFUSED if launch is None else HostPlan(launch, operands, shape, dtype, op.name)
+            launch = prepare(op.name, operands, given, shape, dtype)
+        tensors = (*operands, *(given[name] for name in op.arguments))
+        plan = REFUSED if launch is None else HostPlan(launch, tensors, shape, dtype, op.name)
         plans.keep(key, plan)
-    return None if plan is REFUSED else plan
+    elif given is not arguments:
+        op.infer(*operands, **arguments)  # which looks at their elements
+    if plan is REFUSED:
+        return None
+    return plan.run(call.first, storages, [given[name] for name in varying] if varying else ())

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from dl4all.ops.core.host_kernel import REFUSED, HostLaunch, Layout, kernel_of, layout_of
 from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.tensor_argument import Elements, TensorArgument
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
 from dl4all.scheduler import capture
 
@@ -83,29 +84,6 @@ class HostWork:
         """Do it on these bytes, with the numbers of the call that was captured."""
         with np.errstate(all="ignore"):
             self.function(*(view.of(m) for view, m in zip(self.views, memory, strict=True)), *self.numbers)
-
-
-class TensorArgument:
-    """An argument of an op that holds a tensor: its elements are read when the op's body runs."""
-
-    __slots__ = ()
-
-    def tensor_operand(self) -> TensorBase | None:
-        """The tensor that the body reads; None if the argument knows its elements."""
-        raise NotImplementedError
-
-    @classmethod
-    def with_elements(cls, array: NDArray) -> Any:
-        """An argument as bodies take it, with these elements in place of a tensor's."""
-        raise NotImplementedError
-
-
-class Elements(TensorArgument):
-    """Stands for an argument that is a tensor: the body gets its array."""
-
-    @classmethod
-    def with_elements(cls, array: NDArray) -> NDArray:
-        return array
 
 
 TENSOR = object()
@@ -211,6 +189,9 @@ def _launched(
     kernel: WorkKernel, reads: Sequence[TensorBase], writes: Sequence[TensorBase], numbers: Sequence[Any]
 ) -> bool:
     """Do some work by compiled code; False if there is none for it."""
+    for tensor in writes:
+        if not tensor.storage.span.buffer.data.flags.writeable:
+            return False  # for the function to refuse
     launch = launch_of(kernel, reads, writes)
     if launch is None:
         return False

@@ -259,8 +259,8 @@ class Op(Generic[P]):
         if call is None:
             return self._compute(operands, arguments)
         if call.first.device.is_host:
-            plan = host_kernel.plan_of(call, self, operands, arguments)
-            return self._compute(operands, arguments) if plan is None else plan.run(call.first, call.storages)
+            result = host_kernel.computed(call, self, operands, arguments)
+            return self._compute(operands, arguments) if result is None else result
         run = functools.partial(self._compute, operands, arguments)
         return launch_plan.compute(call, self.arguments, arguments, run)
 
@@ -345,9 +345,10 @@ class Op(Generic[P]):
             host_work(self.name, call, tensors, [out])
             return out
         if first.device.is_host and first.device.keeps_plans:
-            launch = self.prepare_on_host(operands, arguments, shape, dtype)
+            given = host_kernel.with_tensors(arguments, first) if host_kernel.kernel_of(self.name) else arguments
+            launch = self.prepare_on_host(operands, given, shape, dtype)
             if launch is not None:
-                return self._launch_on_host(launch, first, operands, arguments, shape, dtype)
+                return self._launch_on_host(launch, first, operands, given, shape, dtype)
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
         active = recorder.active
         body: Callable[..., Any] = self.body
@@ -385,8 +386,9 @@ class Op(Generic[P]):
         dtype: np.dtype[Any],
     ) -> Any:
         """Run a compiled kernel where somebody follows each step."""
-        plan = host_kernel.HostPlan(launch, operands, shape, dtype, self.name)
-        storages = [operand.storage for operand in operands if isinstance(operand, TensorBase)]
+        given = (*operands, *(arguments[name] for name in self.arguments))
+        plan = host_kernel.HostPlan(launch, given, shape, dtype, self.name)
+        storages = [tensor.storage for tensor in given if isinstance(tensor, TensorBase)]
         active = recorder.active
         run: Callable[..., Any] = plan.run
         if active is not None:

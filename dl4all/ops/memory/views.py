@@ -52,7 +52,18 @@ def reshape(input: T, *shape: int | Shape) -> T:
     new_shape = layout.complete_shape(layout.sizes("reshape", shape), old_shape)
     source = contiguous(input)
     result: T = source.as_strided(new_shape, contiguous_strides(new_shape), source.offset)
-    tape.add_node("reshape", [source], [result], lambda grads, saved, needs: [reshape(grads[0], old_shape)])
+    tape.add_node("reshape", [source], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
+    return result
+
+
+def _reshaped(gradient: T, shape: Shape) -> T:
+    """The gradient in another shape: a view wherever there is one, such as of what was expanded."""
+    strides = layout.view_strides(gradient.shape, gradient.strides, shape)
+    if strides is None:
+        return reshape(gradient, shape)
+    old_shape = gradient.shape
+    result: T = gradient.as_strided(shape, strides, gradient.offset)
+    tape.add_node("view", [gradient], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
     return result
 
 
@@ -78,7 +89,7 @@ def view(input: T, *shape: int | Shape) -> T:
             f"{new_shape}; use .reshape(), which copies"
         )
     result: T = input.as_strided(new_shape, strides, input.offset)
-    tape.add_node("view", [input], [result], lambda grads, saved, needs: [reshape(grads[0], old_shape)])
+    tape.add_node("view", [input], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
     return result
 
 

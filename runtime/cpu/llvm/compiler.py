@@ -1,7 +1,8 @@
 """From LLVM IR to functions of the process, with the code kept on disk.
 
-A file in the cache has the object code of one module. Its name, and its beginning, is a hash of the module's text, LLVM's
-version and the processor's name and features: other code is never found, and damaged code is made anew.
+A file in the cache has the object code of one module. Its name, and its beginning, is a hash of the module's
+text, LLVM's version and the processor's name and features: other code is never found, and damaged code is
+made anew.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Compiler:
         file, head = file_cache.folder() / FOLDER / f"{digest.hexdigest()}.o", digest.digest()
         with self._lock:
             content = file_cache.read(file)
-            # LLVM ends the process over what is no object code: only what says that it is this module's is tried.
+            # LLVM ends the process over what is no object code: only what says that it is this module's
+            # is tried.
             found = self._load(content[len(head) :], names) if content and content.startswith(head) else {}
             if found:
                 self.loaded += 1
