@@ -13,7 +13,7 @@ import functools
 import importlib
 import math
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ from dl4all.scheduler.device import Device
 
 LONG = 200_000
 """Elements, or operations, from which other threads of Python run beside a kernel."""
+
+NO_CODES: Mapping[int, str] = {}
 
 
 class Layout:
@@ -109,6 +111,7 @@ class HostLaunch:
         scratch: int = 0,
         work: int = LONG,
         numbers: Sequence[int] = (),
+        codes: Mapping[int, str] = NO_CODES,
     ) -> None:
         """
         Args:
@@ -119,14 +122,17 @@ class HostLaunch:
             scratch: bytes that the kernel may use while it runs.
             work: about how many elements or operations it takes, to decide whether to let other threads run.
             numbers: places among the constants of numbers that :meth:`run` is given.
+            codes: how constants at some places are packed, as ``struct`` names it, other than as float64 or
+                int64: ``"i4x"`` refuses integers of more than 32 bits.
         """
         self._function = provider.function(text, key, long=work >= LONG)
         self.scratch = scratch
         self._pack = struct.Struct(f"<{addresses + bool(scratch)}q").pack
-        codes = "".join("d" if isinstance(value, float) else "q" for value in constants)
-        self._constants = (struct.Struct(f"<{codes}").pack, list(constants)) if numbers else None
+        own = ("d" if isinstance(value, float) else "q" for value in constants)
+        packing = struct.Struct("<" + "".join(codes.get(place, code) for place, code in enumerate(own)))
+        self._constants = (packing.pack, list(constants)) if numbers else None
         self._numbers = tuple(numbers)
-        self._tail = struct.pack(f"<{codes}", *constants)
+        self._tail = packing.pack(*constants)
 
     def run(self, addresses: list[int], numbers: Sequence[float] = ()) -> None:
         """Compute.

@@ -95,6 +95,9 @@ FLOAT = np.dtype(np.float32)
 # GLSL types of arguments by annotation. A Number has the type of the operands.
 GLSL_ARGUMENT_TYPES = {"float": "float", "int": "int", "bool": "int"}
 
+SAME_EXPRESSION = {"float64": "float32", "float16": "float32", "int16": "int32", "int8": "int32"}
+"""Compiled kernels of the host compute more dtypes than devices do, by the expressions of others."""
+
 
 def same_for_dtypes(expression: str, *more_dtypes: str) -> dict[str, str]:
     """An expression that is the same for float32, int32 and the dtypes named."""
@@ -214,6 +217,7 @@ class Elementwise(Op[P]):
         self.kinds = kinds
         self._numbers = tuple(name for name, annotation in annotations.items() if annotation == "Number")
         self._floats = tuple(name for name, annotation in annotations.items() if annotation == "float")
+        self._integers = tuple(name for name, annotation in annotations.items() if annotation in ("int", "bool"))
         self._takes_numbers = len(operands) > 1
         self._complete = self._defaults.keys() == set(self.arguments)
         self._default_values = [self._defaults[name] for name in self.arguments] if self._complete else []
@@ -333,13 +337,14 @@ class Elementwise(Op[P]):
         self, operands: Sequence[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
     ) -> HostLaunch | None:
         prepare = kernel_of("elementwise")
-        compute_dtype = self._resolve(operands).compute_dtype
-        expression = self.expression(compute_dtype.name)
+        compute = self._resolve(operands).compute_dtype.name
+        expression = self.expression(SAME_EXPRESSION.get(compute, compute))
         if prepare is None or expression is None or 0 in shape:
             return None
         layouts = [layout_of(operand) if isinstance(operand, TensorBase) else operand for operand in operands]
+        given = [(name, arguments[name], name in self._integers) for name in self.arguments]
         try:
-            return prepare(Layout(shape, dtype), expression, compute_dtype, layouts, arguments)
+            return prepare(Layout(shape, dtype), expression, compute, layouts, self.conditions, given)
         except NoKernel:
             return None
 
