@@ -16,6 +16,7 @@ LARGEST = 1 << 16  # bytes of a piece that is kept
 MOST = 64  # pieces of a size
 SIZES = 512  # that are remembered
 UNSHARED = 3  # references to an array that only its buffer has: that, a variable, and the question
+UNSHARED_BASE = 2  # to the array of which that one is a part: that part, and the question
 
 
 class HostMemory:
@@ -49,6 +50,8 @@ class HostMemory:
 
 
 def _is_unshared(buffer: Any) -> bool:
-    """Whether a buffer has an array of its own that no other array shows."""
-    array = buffer.data if isinstance(buffer, CpuBuffer) else None
-    return array is not None and array.base is None and sys.getrefcount(array) == UNSHARED
+    """Whether a buffer has memory of its own that no array shows but its own: views count for the base."""
+    if not isinstance(buffer, CpuBuffer) or not buffer.own:
+        return False
+    array = buffer.data
+    return sys.getrefcount(array) == UNSHARED and sys.getrefcount(array.base) == UNSHARED_BASE

@@ -3,14 +3,15 @@
     python benchmarks/compiled.py [--device vulkan:0] [--case resnet18-b1 --case mlp-step ...] [--repeat 10]
 
 Inference of ResNet-18 at 224x224 with batch 1 and 8 and batch norm folded, from images to scores as arrays of
-the host, and the training steps of ``benchmarks/training.py``. Weights and batches are the same everywhere,
+the host, and four training steps of ``benchmarks/training.py``. Weights and batches are the same everywhere,
 and so are the first results, to 1e-4. For each: the median by the clock, which includes waiting for the
 device, and the median processor time over all threads, which other programs disturb least; a peer in a
 process of its own has none.
 
 Peers run on the same device, in the environments of ``benchmarks/peers``. With ``--ncnn``, ncnn joins in for
 inference; its images of a batch go one after the other. With ``--tinygrad``, tinygrad's WEBGPU device joins
-in for the steps, its whole step captured by TinyJit. ``benchmarks/compiled_cpu.py`` measures the CPU.
+in for the steps, its whole step captured by TinyJit. On the CPU, ``benchmarks/resnet18.py``
+and ``benchmarks/training.py --compiled`` put PyTorch and ONNX Runtime beside it.
 """
 
 from __future__ import annotations
@@ -20,15 +21,13 @@ import functools
 import json
 import statistics
 import sys
-import time
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import numpy as np
-import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -38,12 +37,13 @@ from dl4all.graph.compiled import CompileWarning
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import training
-from benchmarks.peers import resnet18
+from benchmarks.networks import CASES as NETWORKS
+from benchmarks.peers import resnet18, tinygrad_steps
 from benchmarks.peers.child import Child
 from benchmarks.peers.serve import DEVICE_VARIABLE
+from benchmarks.turns import in_turn
 
 WARM_UP = 5  # calls, of which the first ones are traced
-PAUSE = 0.04  # seconds between two turns, in which threads that wait for work fall asleep
 TOLERANCE = 1e-4
 PEERS = {"ncnn": "ncnn_resnet18", "tinygrad": "tinygrad_steps"}  # by way, the module in its environment
 Ways = dict[str, Callable[[], Any]]
@@ -80,79 +80,40 @@ def inference(batch: int, device: str, children: Children) -> Ways:
 
 def steps(name: str, device: str, children: Children) -> Ways:
     """A training step in each way, each with a network of its own; each returns its loss."""
-    case = training.CASES[name]
-    x, y = case.batch()
-    torch.manual_seed(0)
-    weights = {name: value.detach().numpy().copy() for name, value in case.theirs().state_dict().items()}
+    case, weights = NETWORKS[name], training.their_network(name)[1]
+    data = tuple(dl.tensor(array, device=device) for array in training.batch(name))
     ways: Ways = {}
     for way in ("immediate", "compiled"):
-        net = case.ours().train()
-        net.load_state_dict(weights)
-        take = step_of(dl, dl.nn.functional, net.to(device))
-        take = dl.compile(take) if way == "compiled" else take
-        ways[way] = functools.partial(_loss, take, dl.tensor(x, device=device), dl.tensor(y, device=device))
+        step = case.training(dl, training.our_network(name, weights, device))
+        ways[way] = training.call_of(dl.compile(step) if way == "compiled" else step, data)
     if "tinygrad" in children:
         ways["tinygrad"] = training.asked(children["tinygrad"], name, weights)
     return ways
 
 
-def _loss(take: Callable[[Any, Any], Any], x: Any, y: Any) -> float:
-    return float(take(x, y).item())
-
-
-def step_of(lib: Any, functional: Any, net: Any) -> Callable[[Any, Any], Any]:
-    """A training step of dl4all or PyTorch, which leaves the loss where it is: it can be compiled."""
-    optimizer = lib.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-
-    def take(x: Any, y: Any) -> Any:
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return take
-
-
 CASES: dict[str, Callable[[str, Children], Ways]] = {
     "resnet18-b1": functools.partial(inference, 1),
     "resnet18-b8": functools.partial(inference, 8),
-    **{f"{name}-step": functools.partial(steps, name) for name in training.CASES},
+    **{f"{name}-step": functools.partial(steps, name) for name in tinygrad_steps.NETWORKS},
 }
 
 
-def in_turn(name: str, ways: Ways, reference: str, repeat: int, peers: Collection[str]) -> dict[str, Times]:
-    """Times by way, taken in turn.
-
-    Args:
-        name: of the case, for errors.
-        ways: what is measured.
-        reference: the way whose results count.
-        repeat: how many turns.
-        peers: ways whose work is done by other processes, which have no processor time.
+def measure(name: str, ways: Ways, repeat: int) -> dict[str, Times]:
+    """Medians by way.
 
     Raises:
         SystemExit: the ways do not compute the same.
     """
     first = {way: np.asarray(call()) for way, call in ways.items()}
     for way, result in first.items():
-        error = np.abs(result - first[reference]).max()
-        if not error <= TOLERANCE * np.abs(first[reference]).max():
+        error = np.abs(result - first["immediate"]).max()
+        if not error <= TOLERANCE * np.abs(first["immediate"]).max():
             raise SystemExit(f"{name}: {way} is off by {error}")
-    for call in ways.values():
-        for _ in range(WARM_UP):
-            call()
-    samples: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
-    for _ in range(repeat):
-        for way, call in ways.items():
-            time.sleep(PAUSE)
-            processor, clock = time.process_time(), time.perf_counter()
-            call()
-            clock, processor = time.perf_counter() - clock, time.process_time() - processor
-            samples[way].append((clock * 1e3, processor * 1e3))
-    medians = {way: tuple(map(statistics.median, zip(*taken, strict=True))) for way, taken in samples.items()}
     return {
-        way: Times(clock, None if way in peers else processor) for way, (clock, processor) in medians.items()
+        way: Times(
+            statistics.median(taken.clock), None if way in PEERS else statistics.median(taken.processor)
+        )
+        for way, taken in in_turn(ways, repeat, warm_up=WARM_UP).items()
     }
 
 
@@ -179,10 +140,7 @@ def main(
             name: stack.enter_context(Child(name, {DEVICE_VARIABLE: hardware}, module=PEERS[name]))
             for name in peers
         }
-        found = {
-            name: in_turn(name, CASES[name](device, children), "immediate", repeat, PEERS)
-            for name in cases or CASES
-        }
+        found = {name: measure(name, CASES[name](device, children), repeat) for name in cases or CASES}
     if as_json:
         click.echo(json.dumps({name: {w: t._asdict() for w, t in ts.items()} for name, ts in found.items()}))
         return

@@ -7,7 +7,8 @@ The step is forward, the mean of the squared last outputs, backward, and SGD. ``
 the null device, which has no driver. Times are wall time until the device is done: the least of the repeats
 in each process, the median of the processes, which take turns, as nothing else tells a slower machine from
 slower code. Ratios above 1 say how many times faster the step has become; ``PyTorch`` is what PyTorch takes
-on the CPU in as many threads as it likes, if it is installed.
+on the CPU in as many threads as it likes, if it is installed. ``training.py`` has recurrent networks beside
+PyTorch; here another checkout of dl4all is what counts.
 """
 
 from __future__ import annotations

@@ -3,14 +3,16 @@
     OMP_NUM_THREADS=1 python benchmarks/torch_overhead.py [--repeat 15] [--calls 2000]
 
 Tensors of 64 elements, so that the CPU's ops are nearly all overhead, too; microseconds of processor time a
-call, medians of turns in which each is measured once. ``dl4all`` is the same op in dl4all's own API.
+call, medians of turns in which each is measured once. ``dl4all`` is the same op in dl4all's own API, which
+``overhead.py`` sets beside PyTorch's on the CPU.
 """
 
 from __future__ import annotations
 
 import statistics
-import time
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,6 +23,10 @@ from rich.table import Table
 
 import dl4all as dl
 import dl4all.nn.functional as OF
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.overhead import sample
 
 WARM_UP = 5
 
@@ -61,13 +67,6 @@ def own_calls(x: Any, y: Any, image: Any, filters: Any, ones: Any) -> dict[str, 
         "transposed copy": lambda: x.t().contiguous(),
         "view": lambda: x.reshape(64),
     }
-
-
-def sample(call: Callable[[], Any], count: int) -> float:
-    start = time.process_time()
-    for _ in range(count):
-        call()
-    return 1e6 * (time.process_time() - start) / count
 
 
 @click.command()

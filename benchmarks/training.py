@@ -1,136 +1,107 @@
 """Milliseconds of a training step: dl4all on each device, PyTorch on the CPU, tinygrad, in turn in one run.
 
-    python benchmarks/training.py [--case mlp --case cnn ...] [--device cpu ...] [--repeat 10] [--json]
+    python benchmarks/training.py [--case mlp --case cnn ...] [--device cpu ...] [--compiled] [--threads 1]
+                                  [--cpu-time] [--repeat 10] [--json]
 
-A step is: forget the gradients, forward, cross entropy, backward, SGD with momentum, and the loss as a Python
-number, which waits for the device. Data lies on the device already. Weights and batches are the same
-everywhere, and so is the loss of the first step, to 1e-4. Medians over the repeats, each of which takes the
-devices in another order, with a pause between them: whoever comes after the CPU's threads, which spin for a
-while, would take longer each time. PyTorch uses as many threads as there are cores, or as OMP_NUM_THREADS
-says, which holds for NumPy's OpenBLAS too.
+A step is: forget the gradients, forward, loss, backward, the optimizer, and the loss as a Python number,
+which waits for the device. Networks, losses and optimizers are those of ``benchmarks/networks``, written once
+for both libraries; all of them are measured unless some are named. Data lies on the device already. Weights
+and batches are the same everywhere, and so is the loss of the first step, to 1e-4.
 
-With ``--tinygrad``, tinygrad's WEBGPU device joins in, over Vulkan like dl4all: a process in the environment
-of ``benchmarks/peers``, its whole step captured by TinyJit, no kernel search.
+Each figure is a median over the repeats. In each of these, every device takes its turn, beginning with
+another one each time, after a pause: whoever comes behind the CPU's threads, which spin for a while, would
+take longer. A turn of a short step is several of them. The last lines are the geometric mean and the worst of
+the ratios to PyTorch, where less than 1 is faster than PyTorch.
 
-Cases: an MLP 784-256-128-10 with batch 128; a CNN conv16-pool-conv32-pool-fc on 28x28 with batch 64;
-ResNet-18 with batch 8 at 224x224; a GPT of 4 blocks, 4 heads and 128 features with 16 texts of 64 characters.
+``--threads`` holds dl4all, NumPy's BLAS and PyTorch to so many threads; without it, PyTorch uses as many as
+there are cores, or as OMP_NUM_THREADS says, which holds for BLAS too. ``--cpu-time`` measures the processor
+time of all threads instead of the clock: where other programs share the machine, only that, with one thread,
+can be compared. ``--compiled`` adds a column for each device where the step is compiled by ``dl.compile``;
+why one is not is said.
+
+With ``--tinygrad``, tinygrad's WEBGPU device joins in for mlp, cnn, resnet18 and gpt, over Vulkan like
+dl4all: a process in the environment of ``benchmarks/peers``, its whole step captured by TinyJit, no kernel
+search.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import random
 import statistics
 import sys
 import tempfile
-import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
-import numpy.typing as npt
 import torch
 from rich.console import Console
 from rich.table import Table
 
 import dl4all as dl
+from dl4all.graph.compiled import CompileWarning
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks import threads
+from benchmarks.networks import CASES
+from benchmarks.networks.case import Array, Batch, Step
+from benchmarks.peers import tinygrad_steps
 from benchmarks.peers.child import Child
-from benchmarks.torch_gpt import GPT
-from benchmarks.torch_resnet import ResNet18
+from benchmarks.turns import in_turn
 
-WARM_UP = 3  # steps that compile kernels and fill pools
-PAUSE = 0.04  # seconds between two turns: the waiting threads of an OpenMP or BLAS pool spin for about 30 ms
-CLASSES, CHARACTERS = 10, 96
-Array = npt.NDArray[Any]
-
-
-class Case(NamedTuple):
-    """Twins with the same names of weights, and the shape of a batch: of floats, or of characters."""
-
-    ours: Callable[[], Any]
-    theirs: Callable[[], Any]
-    shape: tuple[int, ...]
-    text: bool = False
-
-    def batch(self) -> tuple[Array, Array]:
-        """Inputs and labels, for a text one for each character."""
-        rng = np.random.default_rng(0)
-        if self.text:
-            return rng.integers(0, CHARACTERS, self.shape), rng.integers(0, CHARACTERS, self.shape).reshape(
-                -1
-            )
-        x = rng.standard_normal(self.shape).astype(np.float32)
-        return x, rng.integers(0, CLASSES, self.shape[0])
+WARM_UP = 8  # steps that compile kernels, fill pools and are traced
+TURN = 10.0  # milliseconds that a turn takes at least, if ten steps take that
+TOLERANCE = 1e-4
+REFERENCE = "pytorch"
+Call = Callable[[], float]
 
 
-def mlp(nn: Any) -> Any:
-    return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
+def batch(name: str) -> Batch:
+    """The arrays that a case is trained on."""
+    return CASES[name].batch(np.random.default_rng(0))
 
 
-def cnn(nn: Any) -> Any:
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(32 * 7 * 7, 10),
-    )  # fmt: skip
-
-
-class OurGPT(dl.models.GPT):
-    """With the scores of all places one below the other."""
-
-    def forward(self, idx: Any) -> Any:
-        return super().forward(idx).reshape(-1, CHARACTERS)
-
-
-CASES = {
-    "mlp": Case(lambda: mlp(dl.nn), lambda: mlp(torch.nn), (128, 784)),
-    "cnn": Case(lambda: cnn(dl.nn), lambda: cnn(torch.nn), (64, 1, 28, 28)),
-    "resnet18": Case(lambda: dl.models.resnet18(CLASSES), lambda: ResNet18(CLASSES), (8, 3, 224, 224)),
-    "gpt": Case(
-        lambda: OurGPT(CHARACTERS, 64, 4, 4, 128), lambda: GPT(CHARACTERS, 64, 4, 4, 128), (16, 64), text=True
-    ),
-}
-
-
-def step_of(lib: Any, functional: Any, net: Any, x: Any, y: Any) -> Callable[[], float]:
-    optimizer = lib.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-        return float(loss.item())
-
-    return step
-
-
-def steps(case: Case, devices: tuple[str, ...]) -> tuple[dict[str, Callable[[], float]], dict[str, Array]]:
-    """A function for each device that takes a step, and the weights they all begin with."""
-    x, y = case.batch()
+def their_network(name: str) -> tuple[Any, dict[str, Array]]:
+    """PyTorch's network, and its weights, with which all begin."""
     torch.manual_seed(0)
-    theirs = case.theirs().train()
-    weights = {name: value.detach().numpy().copy() for name, value in theirs.state_dict().items()}
-    found = {"pytorch": step_of(torch, torch.nn.functional, theirs, torch.from_numpy(x), torch.from_numpy(y))}
+    net = CASES[name].network(torch).train()
+    return net, {key: value.detach().numpy().copy() for key, value in net.state_dict().items()}
+
+
+def our_network(name: str, weights: dict[str, Array], device: str) -> Any:
+    """dl4all's, with the same weights."""
+    net = CASES[name].network(dl).train()
+    net.load_state_dict(weights)
+    return net.to(device)
+
+
+def call_of(step: Step, data: tuple[Any, ...]) -> Call:
+    """Takes a step and waits for its loss."""
+    return lambda: float(step(*data).item())
+
+
+def steps(name: str, devices: tuple[str, ...], compiled: bool) -> tuple[dict[str, Call], dict[str, Array]]:
+    """A function for each device that takes a step, and the weights they all begin with."""
+    case, arrays = CASES[name], batch(name)
+    net, weights = their_network(name)
+    calls = {REFERENCE: call_of(case.training(torch, net), tuple(map(torch.from_numpy, arrays)))}
     for device in devices:
-        ours = case.ours().train()
-        ours.load_state_dict(weights)
-        net = ours.to(device)
-        data = dl.tensor(x, device=device), dl.tensor(y, device=device)
-        found[device] = step_of(dl, dl.nn.functional, net, *data)
-    return found, weights
+        data = tuple(dl.tensor(array, device=device) for array in arrays)
+        calls[device] = call_of(case.training(dl, our_network(name, weights, device)), data)
+        if compiled:
+            step = case.training(dl, our_network(name, weights, device))
+            calls[f"{device} compiled"] = call_of(dl.compile(step), data)
+    return calls, weights
 
 
-def asked(child: Child, name: str, weights: dict[str, Array]) -> Callable[[], float]:
+def asked(child: Child, name: str, weights: dict[str, Array]) -> Call:
     """A function that has tinygrad take a step; the question and its answer take microseconds."""
-    x, y = CASES[name].batch()
+    x, y = batch(name)
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "start.npz")
         given = x.astype(np.float32 if x.dtype.kind == "f" else np.int32)
@@ -140,58 +111,99 @@ def asked(child: Child, name: str, weights: dict[str, Array]) -> Callable[[], fl
     return lambda: float(child.ask({"do": "step"})["loss"])
 
 
-def measure(name: str, devices: tuple[str, ...], repeat: int, child: Child | None) -> dict[str, float]:
-    """Milliseconds by device."""
-    todo, weights = steps(CASES[name], devices)
-    if child is not None:
-        todo["tinygrad"] = asked(child, name, weights)
-    first = {device: step() for device, step in todo.items()}
-    for device, loss in first.items():
-        if abs(loss - first["pytorch"]) > 1e-4 * abs(first["pytorch"]):
-            raise SystemExit(f"{device} has a loss of {loss}, PyTorch one of {first['pytorch']}")
-    times: dict[str, list[float]] = {device: [] for device in todo}
-    order, rng = list(todo), random.Random(0)
-    for turn in range(WARM_UP + repeat):
-        rng.shuffle(order)
-        for device in order:
-            step = todo[device]
-            time.sleep(PAUSE)
-            start = time.perf_counter()
-            step()
-            if turn >= WARM_UP:
-                times[device].append(time.perf_counter() - start)
-    return {device: 1e3 * statistics.median(spent) for device, spent in times.items()}
+def warm_up(name: str, calls: dict[str, Call]) -> None:
+    """Compare the first losses, and take the steps that are not measured. Leave out what cannot be compiled.
+
+    Raises:
+        SystemExit: they do not compute the same.
+    """
+    expected = calls[REFERENCE]()
+    for device, call in list(calls.items()):
+        try:
+            loss = expected if device == REFERENCE else call()
+            for _ in range(WARM_UP):
+                call()
+        except CompileWarning as problem:
+            click.echo(f"{name}: {problem}", err=True)
+            del calls[device]
+            continue
+        if not abs(loss - expected) <= TOLERANCE * abs(expected):
+            raise SystemExit(f"{name}: {device} has a loss of {loss}, PyTorch one of {expected}")
+
+
+def ratios(found: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Times over PyTorch's, by device and case."""
+    result: dict[str, dict[str, float]] = {}
+    for name, times in found.items():
+        for device, spent in times.items():
+            if device != REFERENCE:
+                result.setdefault(device, {})[name] = spent / times[REFERENCE]
+    return result
+
+
+def table(found: dict[str, dict[str, float]], unit: str) -> Table:
+    """Times by case and device, their ratios to PyTorch's, and what these amount to."""
+    by_device = ratios(found)
+    result = Table(title=f"{unit} a step (and times PyTorch's)")
+    result.add_column("case", no_wrap=True)
+    for device in (REFERENCE, *by_device):
+        result.add_column(device, justify="right", no_wrap=True)
+    for name, times in found.items():
+        cells = [
+            f"{times[device]:.2f} ({of[name]:.2f})" if name in of else "-" for device, of in by_device.items()
+        ]
+        result.add_row(name, f"{times[REFERENCE]:.2f}", *cells, end_section=name == list(found)[-1])
+    if by_device:
+        means = [statistics.geometric_mean(of.values()) for of in by_device.values()]
+        worst = [max(of, key=of.__getitem__) for of in by_device.values()]
+        most = [f"{name} {of[name]:.2f}" for name, of in zip(worst, by_device.values(), strict=True)]
+        result.add_row("geometric mean", "1", *(f"{mean:.2f}" for mean in means))
+        result.add_row("worst", "", *most)
+    return result
 
 
 @click.command()
-@click.option("--case", "names", multiple=True, type=click.Choice(list(CASES)), default=("mlp", "cnn"))
-@click.option(
-    "--device", "devices", multiple=True, default=("cpu", "vulkan:0", "kompute:0"), show_default=True
-)
+@click.option("--case", "names", multiple=True, type=click.Choice(list(CASES)), help="All unless given.")
+@click.option("--device", "devices", multiple=True, default=("cpu",), show_default=True)
+@click.option("--compiled", is_flag=True, help="Measure compiled steps, too.")
 @click.option("--tinygrad", "with_tinygrad", is_flag=True, help="Compare with tinygrad, too.")
-@click.option("--repeat", default=10, show_default=True)
+@click.option("--threads", "count", type=click.IntRange(min=1), help="Of all libraries.")
+@click.option("--cpu-time", is_flag=True, help="Processor time instead of the clock.")
+@click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True)
 @click.option("--json", "as_json", is_flag=True)
 def main(
-    names: tuple[str, ...], devices: tuple[str, ...], with_tinygrad: bool, repeat: int, as_json: bool
+    names: tuple[str, ...],
+    devices: tuple[str, ...],
+    compiled: bool,
+    with_tinygrad: bool,
+    count: int | None,
+    cpu_time: bool,
+    repeat: int,
+    as_json: bool,
 ) -> None:
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
+    """Compare training steps of dl4all with PyTorch's."""
+    if with_tinygrad and cpu_time:
+        raise click.UsageError("tinygrad runs in a process of its own, whose processor time is not measured")
+    threads.hold(count)
+    warnings.simplefilter("error", CompileWarning)  # what is measured as compiled is compiled
+    found = {}
     with contextlib.ExitStack() as stack:
         child = stack.enter_context(Child("tinygrad", module="tinygrad_steps")) if with_tinygrad else None
-        found = {name: measure(name, devices, repeat, child) for name in names}
+        for name in names or CASES:
+            calls, weights = steps(name, devices, compiled)
+            if child is not None and name in tinygrad_steps.NETWORKS:
+                calls["tinygrad"] = asked(child, name, weights)
+            warm_up(name, calls)
+            times = in_turn(calls, repeat, warm_up=0, least=TURN)
+            found[name] = {
+                device: statistics.median(taken.processor if cpu_time else taken.clock)
+                for device, taken in times.items()
+            }
     if as_json:
         print(json.dumps(found))
         return
-    table = Table(title="ms a step (and times PyTorch's)")
-    table.add_column("case")
-    for name in next(iter(found.values())):
-        table.add_column(name, justify="right")
-    for name, times in found.items():
-        theirs = times["pytorch"]
-        rows = [
-            f"{spent:.2f} ({spent / theirs:.1f})" for device, spent in times.items() if device != "pytorch"
-        ]
-        table.add_row(name, f"{theirs:.2f}", *rows)
-    Console().print(table)
+    unit = "ms of processor time" if cpu_time else "ms"
+    Console(width=None if sys.stdout.isatty() else 160).print(table(found, unit))
 
 
 if __name__ == "__main__":

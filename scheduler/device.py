@@ -128,10 +128,7 @@ class Device:
             instead = capture.active.allocated(self, nbytes, tag)
             if instead is not None:
                 return instead
-        if self.is_host:
-            storage = self._allocate_on_host(nbytes, tag)
-        else:
-            storage = self.pool.storage(nbytes, tag)
+        storage = self._allocate_on_host(nbytes, tag) if self.is_host else self.pool.storage(nbytes, tag)
         if self._debug and not self.is_host:
             with self._lock:
                 set_guard(self._stream, storage)

@@ -39,24 +39,26 @@ class _PendingGradients:
 
     def __init__(self) -> None:
         self.of_leaves: dict[int, tuple[TensorBase, TensorBase]] = {}  # the leaf and its gradient
-        self._of_nodes: dict[Node, list[Gradient]] = {}
-        self._waiting: list[tuple[int, Node]] = []  # a heap; numbers differ, so nodes are never compared
+        # By the node's number, negative, so that the heap has the node on top that was made last.
+        self._of_nodes: dict[int, tuple[Node, list[Gradient]]] = {}
+        self._waiting: list[int] = []
 
     def add(self, edge: Edge | None, gradient: Gradient) -> None:
         """Send a gradient along an edge."""
         if edge is None or gradient is None:
             return
-        if edge.leaf is not None:
-            _, present = self.of_leaves.get(id(edge.leaf), (None, None))
-            self.of_leaves[id(edge.leaf)] = (edge.leaf, _sum(present, gradient))
+        node, output, leaf, _, _ = edge
+        if node is None:
+            assert leaf is not None
+            _, present = self.of_leaves.get(id(leaf), (None, None))
+            self.of_leaves[id(leaf)] = (leaf, _sum(present, gradient))
             return
-        node = edge.node
-        assert node is not None
-        if node not in self._of_nodes:
-            self._of_nodes[node] = [None] * len(node.outputs)
-            heapq.heappush(self._waiting, (-node.number, node))
-        grads = self._of_nodes[node]
-        grads[edge.output] = _sum(grads[edge.output], gradient)
+        key = -node.number
+        if key not in self._of_nodes:
+            self._of_nodes[key] = node, [None] * node.outputs
+            heapq.heappush(self._waiting, key)
+        grads = self._of_nodes[key][1]
+        grads[output] = _sum(grads[output], gradient)
 
     def take_leaf(self, leaf: TensorBase) -> Gradient:
         """The gradient of a leaf, which is not kept here any longer."""
@@ -64,10 +66,7 @@ class _PendingGradients:
 
     def pop(self) -> tuple[Node, list[Gradient]] | None:
         """The waiting node that was made last: every node that used its outputs was made later."""
-        if not self._waiting:
-            return None
-        node = heapq.heappop(self._waiting)[1]
-        return node, self._of_nodes.pop(node)
+        return self._of_nodes.pop(heapq.heappop(self._waiting)) if self._waiting else None
 
 
 def _sum(present: Gradient, more: TensorBase) -> TensorBase:
@@ -111,12 +110,8 @@ def backpropagate(
                 continue
             if tape.state.observer is not None:
                 tape.state.observer.entered(node)
-            for output, gradient in enumerate(grads):
-                if gradient is not None:
-                    grads[output] = gradient = _call_hooks(node.hooks.get(output, {}).values(), gradient)
-                    if (node, output) in results:
-                        results[node, output] = gradient
-                    _retain(node, output, gradient)
+            if node.hooks or node.retained or results:
+                _show(node, grads, results)
             if needed_nodes is None or node in needed_nodes:
                 input_gradients = _input_gradients(node, grads, create_graph)
                 for edge, gradient in zip(node.edges, input_gradients, strict=True):
@@ -135,6 +130,17 @@ def backpropagate(
             elif (None, id(leaf)) in results:
                 results[None, id(leaf)] = gradient
     return [results[target] for target in targets_of_grad]
+
+
+def _show(node: Node, grads: list[Gradient], results: dict[Target, Gradient]) -> None:
+    """Give the gradients of a node's outputs to hooks, which may change them, and to those who want them."""
+    for output, gradient in enumerate(grads):
+        if gradient is not None:
+            if output in node.hooks:
+                grads[output] = gradient = _call_hooks(node.hooks[output].values(), gradient)
+            if (node, output) in results:
+                results[node, output] = gradient
+            _retain(node, output, gradient)
 
 
 def _target(edge: Edge | None) -> Target:
@@ -189,25 +195,19 @@ def _nodes_before(targets: Collection[Target], roots: Iterable[TensorBase]) -> s
 
 
 def _input_gradients(node: Node, grads: list[Gradient], create_graph: bool) -> Sequence[Gradient]:
-    """The gradients of a node's inputs, checked."""
+    """The gradients of a node's inputs; where anomalies are to be detected, without any."""
     try:
         gradients = node.apply(grads, connected=create_graph)
     except Exception as error:
         if node.trace and hasattr(error, "add_note"):  # Python 3.11
             error.add_note(_origin(node))
         raise
-    for edge, spec, gradient in zip(node.edges, node.inputs, gradients, strict=True):
-        if edge is None or gradient is None:
-            continue
-        assert spec is not None
-        shape, dtype = spec
-        if gradient.shape != shape or gradient.dtype != dtype:
-            raise GradientError(
-                f"[{node.name}] the gradient of an input of shape {shape} and dtype {dtype} has "
-                f"shape {gradient.shape} and dtype {gradient.dtype}"
-            )
-        if tape.state.detect_anomaly and not np.isfinite(all_samples(gradient).on_host()).all():
-            raise GradientError(f"[{node.name}] its gradient has nan or inf.{_origin(node)}")
+    if tape.state.detect_anomaly:
+        for edge, gradient in zip(node.edges, gradients, strict=True):
+            if edge is None or gradient is None:
+                continue
+            if not np.isfinite(all_samples(gradient).on_host()).all():
+                raise GradientError(f"[{node.name}] its gradient has nan or inf.{_origin(node)}")
     return gradients
 
 

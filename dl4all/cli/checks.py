@@ -16,6 +16,7 @@ from dl4all.config import calibrates_by_itself, least_limits, tune_setting
 from dl4all.errors import ConfigError, DeviceError, Dl4allError
 from dl4all.runtime import file_cache, measurements, registry, spirv
 from dl4all.runtime.cpu import blas
+from dl4all.runtime.cpu.llvm import provider, target, thread_pool
 from dl4all.runtime.kompute.library import kp
 from dl4all.runtime.spirv import compilers
 from dl4all.runtime.vulkan.instance import (
@@ -67,6 +68,7 @@ def examine() -> Iterator[Finding]:
     yield _safely("cache", _cache)
     yield _safely("Kompute", _kompute)
     yield _safely("BLAS", _blas)
+    yield _safely("CPU kernels", _cpu_kernels)
     for name in _names():
         yield _safely(f"computing on {name}", functools.partial(_compute, name))
     yield _safely("calibration", _calibration)
@@ -262,6 +264,19 @@ def _blas() -> Finding:
             f"{blas.CHOICE}={wider} in the environment has the cpu multiply with wider vectors{note}",
         )  # fmt: skip
     return Finding("BLAS", True, f"OpenBLAS with kernels for {chosen}")
+
+
+def _cpu_kernels() -> Finding:
+    if target.binding() is None:
+        switched_off = os.environ.get(target.SETTING) == "0"
+        seen = (
+            f"{target.SETTING}=0: NumPy computes" if switched_off else "llvmlite is missing: NumPy computes"
+        )
+        remedy = "" if switched_off else 'pip install "dl4all[cpu]" makes the cpu several times faster'
+        return Finding("CPU kernels", None, seen, remedy)
+    threads = thread_pool.wanted_threads()
+    many = f"{threads} thread{'' if threads == 1 else 's'}"
+    return Finding("CPU kernels", True, f"{provider.description()}, {many}")
 
 
 def _compute(name: str) -> Finding:

@@ -13,7 +13,6 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fill_with, fresh_copy, new_like
 from dl4all.ops.rnn import layout
-from dl4all.ops.rnn.gates import split_rows
 from dl4all.ops.rnn.lstm import lstm_states
 from dl4all.tensor.tensor import Tensor
 
@@ -58,6 +57,18 @@ def run(x: Tensor, states: States, weights: Weights, how: Steps) -> tuple[Tensor
     tape.add_node(f"{how.mode}_sequence", inputs, outputs, backward, (*inputs, result))
     y, *last = outputs
     return y, tuple(last)  # type: ignore[return-value,arg-type]
+
+
+def run_cell(x: Tensor, states: States, weights: Weights, mode: str) -> States:
+    """One time step, of rows (rows, features); returns the next states.
+
+    On the host it is a sequence of one step, which takes the fewest ops: starting them is most of the time.
+    """
+    if x.device.is_host:
+        y, last = run(x, states, weights, Steps(mode, (x.shape[0],), reverse=False))
+        return (y, *last[1:])
+    gates_x = functional.linear(x, weights.weight_ih, weights.bias_ih)
+    return step(gates_x, states, weights, mode)
 
 
 def sequence(
@@ -142,7 +153,8 @@ def gradients(
         named["x"] = ops.matmul(gates, weights.weight_ih)
     for name in ("hidden", "cell"):
         if needed.get(name):
-            named[name] = fresh_copy(found[name])  # the rest of the memory goes
+            alone = problem.rows == problem.batch  # else a copy, so that the rest of the memory goes
+            named[name] = found[name] if alone else fresh_copy(found[name])
     if needed["weight_ih"]:
         named["weight_ih"] = ops.matmul(gates.T, x)
     if needed["weight_hh"]:
@@ -197,7 +209,7 @@ def step(gates_x: Tensor, states: States, weights: Weights, mode: str) -> States
 def by_steps(x: Tensor, states: States, weights: Weights, how: Steps) -> tuple[Tensor, States]:
     """What :func:`run` computes, by ops for each time step."""
     sizes = how.sizes
-    steps = split_rows(functional.linear(x, weights.weight_ih, weights.bias_ih), sizes)
+    steps = ops.split(functional.linear(x, weights.weight_ih, weights.bias_ih), sizes)
     count = sizes[-1] if how.reverse else sizes[0]
     first, states = states, _rows(states, 0, count)
     finished: list[States] = []

@@ -332,9 +332,7 @@ class _RecurrentCell(_Recurrence):
         if unbatched and hx is not None:
             hx = tuple(h.unsqueeze(0) for h in hx) if self.states > 1 else hx.unsqueeze(0)
         states = self._initial_states(hx, (x.shape[0],), x)
-        weights = self._weights()
-        gates_x = functional.linear(x, weights.weight_ih, weights.bias_ih)
-        states = recurrence.step(gates_x, states, weights, self._mode)
+        states = recurrence.run_cell(x, states, self._weights(), self._mode)
         return self._hidden(tuple(s.squeeze(0) for s in states) if unbatched else states)
 
     def extra_repr(self) -> str:

@@ -65,6 +65,9 @@ class Adadelta(Optimizer):
     def _kernels(self, group: dict[str, Any]) -> Kernels:
         return ADADELTA
 
+    def _rule(self, group: dict[str, Any]) -> str:
+        return "adadelta"
+
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
         sign, weight_decay, lr, rho, one_minus_rho, eps = c
         g = descent_gradient(g, p, sign, weight_decay)

@@ -86,6 +86,9 @@ class Adagrad(Optimizer):
     def _kernels(self, group: dict[str, Any]) -> Kernels:
         return ADAGRAD
 
+    def _rule(self, group: dict[str, Any]) -> str:
+        return "adagrad"
+
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
         sign, weight_decay, lr, eps = c
         g = descent_gradient(g, p, sign, weight_decay)

@@ -95,6 +95,9 @@ class Adam(Optimizer):
     def _kernels(self, group: dict[str, Any]) -> Kernels:
         return AMSGRAD if group["amsgrad"] else ADAM
 
+    def _rule(self, group: dict[str, Any]) -> str:
+        return "adam"
+
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
         update_on_host(p, g, states, *c)
 

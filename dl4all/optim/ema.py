@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.host_work import host_work
 from dl4all.ops.core.multi_tensor import MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fresh_copy
+from dl4all.optim.host_step import update_jobs
 from dl4all.optim.optimizer import Kernels, no_kernel_of
 from dl4all.scheduler import capture, fallback
 from dl4all.scheduler.device import Device
@@ -75,11 +75,12 @@ class EMA:
             if cause is not None:
                 with fallback.on_host("EMA", p.device, cause):
                     _move_on_host(mean, p, weight)
-            elif p.device.is_host:
-                _move_on_host(mean, p, weight)
             else:
                 jobs_by_device.setdefault(p.device, []).append((p, mean))
         for device, jobs in jobs_by_device.items():
+            if device.is_host:
+                update_jobs("EMA", "ema", _move_average, jobs, (weight,))
+                continue
             refused = EMA_KERNELS.launch(device, jobs, (weight,), self._plans, device)
             for number, error in refused.items():
                 (p, mean), cause = jobs[number], fallback.refused(device, error, "float32")
@@ -164,15 +165,13 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 def _move_on_host(mean: Tensor, p: Tensor, weight: float) -> None:
-    """``mean += weight * (p - mean)``, in place."""
-    if p.device.is_host:
-        host_work("EMA", _move_average, [p], [mean], [weight])
-    else:
-        average = mean.on_host()
-        _move_average(p.on_host(), average, weight)
-        copy_into(mean, from_host(Tensor, average, p.device, copy=False))
+    """Move the average of a parameter of another device in NumPy."""
+    average = mean.on_host()
+    _move_average(average, p.on_host(), [], weight)
+    copy_into(mean, from_host(Tensor, average, p.device, copy=False))
     mean.storage.version += 1
 
 
-def _move_average(array: Any, average: Any, weight: float) -> None:
+def _move_average(average: Any, array: Any, states: list[Any], weight: float) -> None:
+    """``average += weight * (array - average)``, in place."""
     average += np.asarray(weight, array.dtype) * (array - average)

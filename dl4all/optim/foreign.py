@@ -17,6 +17,7 @@ from dl4all.ops.core.multi_tensor import Job, Role, recent_plans
 from dl4all.ops.core.op import OPTIONAL_SHADERS
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.optim import adam, sgd
+from dl4all.optim.host_step import update_jobs
 from dl4all.optim.optimizer import Constants
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.programs import Launch
@@ -84,10 +85,8 @@ def sgd_step(jobs: Sequence[Job], options: SGDOptions) -> None:
     weight = 1.0 - options.dampening
     rates = (sign, options.weight_decay, options.lr, options.momentum, weight, int(options.nesterov))
     if jobs[0][0].device.is_host:
-        for job in jobs:
-            gradient, *states, parameter = (tensor.on_host() for tensor in job)
-            sgd.update_on_host(parameter, gradient, states, *rates)
-        _count(jobs)
+        ordered = [(gradient, parameter, *states) for gradient, *states, parameter in jobs]
+        update_jobs("SGD", "sgd", sgd.update_on_host, ordered, rates)
         return
     kernels = sgd.MOMENTUM if len(jobs[0]) > 2 else sgd.PLAIN
     _launch(kernels.of_many, jobs, [GRADIENT, *[WRITTEN] * (len(jobs[0]) - 1)], rates)
@@ -103,13 +102,13 @@ def adam_step(jobs: Sequence[Job], options: AdamOptions) -> None:
     """
     rates, amsgrad = options.rates(), len(jobs[0]) > 5
     if jobs[0][0].device.is_host:
-        for job in jobs:
-            gradient, *states, count, parameter = (tensor.on_host() for tensor in job)
-            step = float(count.item())
+        by_step: dict[float, list[Job]] = {}
+        for gradient, *states, count, parameter in jobs:
+            by_step.setdefault(float(count.on_host().item()), []).append((gradient, parameter, *states))
+        for step, ordered in by_step.items():
             size = options.lr / (1.0 - options.beta1**step)
             root = math.sqrt(1.0 - options.beta2**step)
-            adam.update_on_host(parameter, gradient, states, *rates, size, root, options.eps)
-        _count(jobs)
+            update_jobs("Adam", "adam", adam.update_on_host, ordered, (*rates, size, root, options.eps))
         return
     logarithms = (_logarithm(options.beta1), _logarithm(options.beta2))
     roles = [GRADIENT, *[WRITTEN] * (3 if amsgrad else 2), COUNT, WRITTEN]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.launch import pack, shader
 from dl4all.ops.core.multi_tensor import Role, recent_plans
 from dl4all.ops.core.op import SHARED
@@ -36,12 +38,7 @@ def unscale(gradients: Sequence[TensorBase], factor: TensorBase, found: TensorBa
     """
     device = found.device
     if device.is_host:
-        number = factor.on_host().item()
-        for gradient in gradients:
-            array = gradient.on_host()
-            if not np.isfinite(array).all():
-                found.on_host()[...] = 1.0
-            array *= number
+        host_work("unscale", _unscale_arrays, [factor], [found, *gradients], kernel=WorkKernel("unscale"))
     else:
         plan = recent_plans(device).plan("unscale", [(one,) for one in gradients], [Role(True)], every=True)
         if plan.alone:
@@ -52,3 +49,11 @@ def unscale(gradients: Sequence[TensorBase], factor: TensorBase, found: TensorBa
             device.launch(code, batch.table, factor.storage, found.storage, *batch.spans)
     for changed in (*gradients, found):
         changed.storage.version += 1
+
+
+def _unscale_arrays(factor: Any, found: Any, *gradients: Any) -> None:
+    """The same for arrays."""
+    for array in gradients:
+        if not np.isfinite(array).all():
+            found[...] = 1.0
+        array *= factor.item()

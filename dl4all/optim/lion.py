@@ -73,6 +73,9 @@ class Lion(Optimizer):
     def _kernels(self, group: dict[str, Any]) -> Kernels:
         return LION
 
+    def _rule(self, group: dict[str, Any]) -> str:
+        return "lion"
+
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
         sign, shrink, lr, beta1, one_minus_beta1, beta2, one_minus_beta2 = c
         g = sign * g

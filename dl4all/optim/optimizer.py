@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.autograd import enable_grad, no_grad
 from dl4all.errors import ArgumentError, GradientError, PipelineError
-from dl4all.ops.core.host_work import host_work
 from dl4all.ops.core.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.multi_tensor import Job, MultiTensor, Role, side_by_side
@@ -31,6 +30,9 @@ from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.memory.views import contiguous
+from dl4all.optim.bundle import Bundles
+from dl4all.optim.host_step import KeptSteps, update_arrays, update_jobs
+from dl4all.runtime.cpu.llvm import provider
 from dl4all.scheduler import capture, fallback
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
@@ -42,10 +44,6 @@ NDArray = npt.NDArray[Any]
 Constants = tuple[float | int, ...]
 
 WORKGROUP = 128
-
-# Elements that the host updates at once, so that intermediate results stay in a cache.
-BLOCK_ELEMENTS = 1 << 17
-
 
 class Kernels:
     """The shaders of an optimizer with `states` values for each element: for one parameter, and for many."""
@@ -120,6 +118,8 @@ class Optimizer:
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         self._plans = MultiTensor()
+        self._kept_steps = KeptSteps()
+        self._bundles = Bundles()
         if isinstance(params, (TensorBase, Mapping)):
             raise ArgumentError(f"[{self._name}] expected a list of parameters, got {type(params).__name__}")
         groups: list[Any] = list(params)
@@ -159,6 +159,10 @@ class Optimizer:
     def _kernels(self, group: dict[str, Any]) -> Kernels:
         """The kernels for the options of a group."""
         raise NotImplementedError
+
+    def _rule(self, group: dict[str, Any]) -> str | None:
+        """The name of the CPU's compiled update, if there is one that does what :meth:`_update` does."""
+        return None
 
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
         """Update the parameter `p` and its state as the kernels do, element by element, in place."""
@@ -241,7 +245,11 @@ class Optimizer:
 
     def _step(self, group: dict[str, Any], number: int) -> None:
         """Update the parameters of one group."""
-        names, initial = self._state_names(group), self._initial_state(group)
+        names, rule = self._state_names(group), self._rule(group)
+        constants_of = functools.partial(self._constants, group)
+        if self._kept_steps.run((number, rule, names), group["params"], self.state, constants_of):
+            return
+        initial = self._initial_state(group)
         with_gradients = [(p, p.grad) for p in group["params"] if p.grad is not None and 0 not in p.shape]
         for p, g in with_gradients:
             if g.device is not p.device:
@@ -249,6 +257,8 @@ class Optimizer:
                     f"[{self._name}] a parameter lives on {p.device} and its gradient on {g.device}; "
                     "move a network before its gradients are computed"
                 )
+        if capture.active is None and (rule is None or not provider.available()):
+            with_gradients = self._step_bundles(group, number, with_gradients)
         states = self._prepared_states([p for p, _ in with_gradients], names, initial)
         constants_by_step: dict[int, Constants] = {}
         states_by_step: dict[int, list[dict[str, Any]]] = {}
@@ -258,27 +268,62 @@ class Optimizer:
             states_by_step.setdefault(step, []).append(state)
             constants = constants_by_step.get(step)
             if constants is None:
-                constants = self._constants(group, step)
+                constants = constants_of(step)
                 if capture.active is not None:
                     again = functools.partial(self._count_step, group, states_by_step[step])
                     constants = tuple(capture.active.vary(self._name, constants, again))
                 constants_by_step[step] = constants
-            packed = [state[name] for name in names[:1]]  # the first tensor leads to all of the state
-            cause = None if p.device.is_host else no_kernel_of(p, g, *packed)
+            tensors = [state[name] for name in names]
+            packed = tensors[:1]  # the first tensor leads to all of the state
+            if p.device.is_host:
+                jobs_by_constants.setdefault((p.device, constants), []).append((g, p, *tensors))
+                continue
+            cause = no_kernel_of(p, g, *packed)
             if cause is not None:
                 with fallback.on_host(self._name, p.device, cause):
-                    self._on_host(p, g, [state[name] for name in names], group, constants)
-            elif p.device.is_host:
-                self._on_host(p, g, [state[name] for name in names], group, constants)
+                    self._on_host(p, g, tensors, group, constants)
             else:
                 g = g if g.strides == p.strides else contiguous(g)
                 jobs_by_constants.setdefault((p.device, constants), []).append((g, *packed, p))
         for slot, ((device, constants), jobs) in enumerate(jobs_by_constants.items()):
+            if device.is_host:
+                self._update_on_host(device, jobs, group, constants)
+                if len(jobs_by_constants) == 1 and rule is not None:
+                    self._kept_steps.keep((number, rule, names), group["params"], self.state, jobs)
+                continue
             refused = self._kernels(group).launch(device, jobs, constants, self._plans, (number, slot))
             for i, error in refused.items():
                 g, p = jobs[i][0], jobs[i][-1]
                 with fallback.on_host(self._name, device, fallback.refused(device, error, "float32")):
                     self._on_host(p, g, [self.state[p][name] for name in names], group, constants)
+
+    def _step_bundles(
+        self, group: dict[str, Any], number: int, pairs: list[tuple[Tensor, Tensor]]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Update small parameters on the CPU together; returns the others, with their gradients."""
+        bundles = self._bundles.find(number, [p for p, _ in pairs])
+        if not bundles:
+            return pairs
+        names, initial = self._state_names(group), self._initial_state(group)
+        done: set[int] = set()
+        for bundle in bundles:
+            states = [self.state[pairs[i][0]] for i in bundle.positions]
+            for state in states:
+                state.setdefault("step", 0)
+                if names and not self._saves_step and not any(name in state for name in names):
+                    state["step"] = 0  # steps count from the start of the state
+            steps = {state["step"] for state in states}
+            if len(steps) > 1:
+                continue
+            step = steps.pop() + 1
+            bundle.own_state(states, names, initial)
+            for state in states:
+                state["step"] = step
+            constants = self._constants(group, step)
+            gradients = [pairs[i][1] for i in bundle.positions]
+            bundle.update(gradients, functools.partial(self._update, group), constants)
+            done.update(bundle.positions)
+        return [pair for i, pair in enumerate(pairs) if i not in done]
 
     def _count_step(self, group: dict[str, Any], states: Sequence[dict[str, Any]]) -> Constants:
         """Count a step that a compiled graph takes; returns its constants."""
@@ -286,34 +331,36 @@ class Optimizer:
             state["step"] += 1
         return self._constants(group, states[0]["step"])
 
+    def _update_on_host(
+        self,
+        device: Device,
+        jobs: Sequence[tuple[Tensor, ...]],
+        group: dict[str, Any],
+        constants: Constants,
+    ) -> None:
+        """Update parameters of the CPU; a job is a gradient, its parameter, and the state's tensors."""
+        if device.simulated is not None:
+            for _, p, *states in jobs:
+                nbytes = (2 + 2 * len(states) + 1) * p.numel() * p.dtype.itemsize
+                device.simulated.launch("optim", nbytes, 0)
+                p.storage.version += not device.simulated.computes
+            if not device.simulated.computes:
+                return
+        update = functools.partial(self._update, group)
+        update_jobs(self._name, self._rule(group), update, jobs, constants)
+
     def _on_host(
         self, p: Tensor, g: Tensor, states: list[Tensor], group: dict[str, Any], constants: Constants
     ) -> None:
-        """Update one parameter in NumPy."""
+        """Update one parameter of another device in NumPy."""
         tensors = (p, *states)
-        if p.device.simulated is not None:
-            p.device.simulated.launch("optim", (2 + 2 * len(states) + 1) * p.numel() * p.dtype.itemsize, 0)
-            if not p.device.simulated.computes:
-                p.storage.version += 1
-                return
-        update = functools.partial(self._update_in_blocks, group)
-        if p.device.is_host:
-            host_work(self._name, update, [g], tensors, constants)
-        else:
-            arrays = [tensor.on_host() for tensor in tensors]
-            with np.errstate(all="ignore"):
-                update(g.on_host(), *arrays, *constants)
-            for tensor, array in zip(tensors, arrays, strict=True):
-                copy_into(tensor, from_host(Tensor, array, p.device, copy=False))
+        arrays = [tensor.on_host() for tensor in tensors]
+        with np.errstate(all="ignore"):
+            update_arrays(functools.partial(self._update, group), 1, g.on_host(), *arrays, *constants)
+        for tensor, array in zip(tensors, arrays, strict=True):
+            copy_into(tensor, from_host(Tensor, array, p.device, copy=False))
         for tensor in tensors[:2]:
             tensor.storage.version += 1
-
-    def _update_in_blocks(self, group: dict[str, Any], gradient: NDArray, *others: Any) -> None:
-        """Update a parameter from its gradient; `others` are its array, those of its state, and numbers."""
-        count = 1 + len(self._state_names(group))
-        (parameter, *states), constants = others[:count], others[count:]
-        for p, g, *rest in _blocks(parameter, gradient, *states):
-            self._update(group, p, g, rest, *constants)
 
     def _prepared_states(
         self, params: Sequence[Tensor], names: Sequence[str], initial: float
@@ -474,25 +521,17 @@ def _loaded(p: Tensor, name: str, value: Any) -> Any:
 
 
 def _is_packed(p: Tensor, states: Sequence[Tensor | None]) -> bool:
-    """Whether the tensors of a parameter's state lie one after another in one storage."""
+    """Whether the tensors of a parameter's state lie one after another in one storage, as kernels need it."""
     offset = 0
     for state in states:
         if state is None or state.device is not p.device or state.dtype != p.dtype:
             return False
+        if p.device.is_host:
+            continue
         if state.offset != offset or state.storage is not states[0].storage:  # type: ignore[union-attr]
             return False
         offset += p.numel()
     return True
-
-
-def _blocks(*arrays: NDArray) -> Iterator[list[NDArray]]:
-    """Views of corresponding blocks of the arrays; the whole arrays if one is not contiguous."""
-    if not all(array.flags.c_contiguous for array in arrays):
-        yield list(arrays)
-        return
-    flat = [array.reshape(-1) for array in arrays]
-    for start in range(0, flat[0].size, BLOCK_ELEMENTS):
-        yield [array[start : start + BLOCK_ELEMENTS] for array in flat]
 
 
 def check_not_negative(optimizer: str, group: Mapping[str, Any], *names: str) -> None:

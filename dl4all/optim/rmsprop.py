@@ -89,6 +89,9 @@ class RMSprop(Optimizer):
     def _kernels(self, group: dict[str, Any]) -> Kernels:
         return RMSPROP[int(group["centered"]), int(group["momentum"] > 0)]
 
+    def _rule(self, group: dict[str, Any]) -> str:
+        return "centered rmsprop" if group["centered"] else "rmsprop"
+
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
         sign, weight_decay, lr, alpha, one_minus_alpha, eps, momentum = c
         g = descent_gradient(g, p, sign, weight_decay)

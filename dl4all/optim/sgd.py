@@ -86,6 +86,9 @@ class SGD(Optimizer):
     def _kernels(self, group: dict[str, Any]) -> Kernels:
         return MOMENTUM if group["momentum"] else PLAIN
 
+    def _rule(self, group: dict[str, Any]) -> str:
+        return "sgd"
+
     def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
         update_on_host(p, g, states, *c)
 

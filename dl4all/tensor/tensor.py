@@ -21,6 +21,7 @@ from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, Tensor
 from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.ops.memory import transfer
 from dl4all.ops.memory.copy import fill_with, new_like
+from dl4all.ops.memory.views import in_order
 from dl4all.ops.random.distributions import bernoulli_
 from dl4all.ops.random.generator import Generator
 from dl4all.scheduler.current import device as open_device
@@ -227,7 +228,7 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
     @property
     def T(self) -> Tensor:
         """A view with all axes in reverse order."""
-        return ops.permute(self, *reversed(range(self.ndim)))
+        return in_order(self, range(self.ndim - 1, -1, -1))
 
     # Gradients
 

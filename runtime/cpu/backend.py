@@ -13,6 +13,7 @@ import psutil
 from dl4all.errors import ArgumentError, OutOfMemoryError
 from dl4all.runtime.cpu import heap
 from dl4all.runtime.cpu.buffer import CpuBuffer
+from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.recording import CpuRecording, refuse_programs
 from dl4all.runtime.cpu.stream import CpuStream
 from dl4all.runtime.device_info import DeviceInfo, Limits
@@ -81,8 +82,10 @@ def describe() -> DeviceInfo:
         uuid=platform.machine(),
         type="cpu",
         vendor=platform.machine(),
-        driver="NumPy",
-        driver_version=np.__version__,
+        driver="NumPy + LLVM" if provider.available() else "NumPy",
+        driver_version=f"{np.__version__}, {compiled}"
+        if (compiled := provider.description())
+        else np.__version__,
         api_version="",
         memory=memory,
         subgroup_size=0,

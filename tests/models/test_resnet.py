@@ -136,10 +136,17 @@ def test_other_numbers_of_classes(device: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_benchmark_runs() -> None:
+@pytest.mark.parametrize(
+    ("options", "extra"),
+    [
+        ((), []),
+        (("--compiled", "--no-fold", "--batch", "3", "--threads", "1", "--cpu-time"), ["cpu compiled"]),
+    ],
+)
+def test_the_benchmark_runs(options: tuple[str, ...], extra: list[str]) -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "resnet18.py"
     done = subprocess.run(
-        [sys.executable, script, "--device", "cpu", "--repeat", "1", "--json"],
+        [sys.executable, script, "--device", "cpu", "--repeat", "1", "--json", *options],
         capture_output=True,
         text=True,
         check=False,
@@ -147,7 +154,7 @@ def test_the_benchmark_runs() -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     times, differences = report["milliseconds_per_image"], report["largest_relative_difference"]["cpu"]
-    assert list(times) == ["PyTorch CPU", "cpu"]
+    assert list(times) == ["PyTorch CPU", "cpu", *extra]
     assert all(taken["median"] >= taken["fastest"] > 0 for taken in times.values())
     assert len(differences) == 8
     assert 0 < max(differences.values()) <= TOLERANCE

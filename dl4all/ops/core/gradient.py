@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dl4all.errors import GradientError
@@ -22,40 +22,99 @@ class GradientRule:
     functions call the library's own ops, so that gradients can be differentiated again. Afterwards gradients
     of broadcast operands are summed, and cast to the operand's dtype.
 
-    >>> product = GradientRule("mul", (lambda g, b: g * b, lambda g, a: g * a))
-    >>> product.parameters((True, False))
-    {'b'}
+    >>> product = GradientRule("mul", ("a", "b"), (lambda g, b: g * b, lambda g, a: g * a))
+    >>> product.plan((True, False)).parameters
+    (('b', 1),)
     """
 
-    def __init__(self, name: str, grad: Grad) -> None:
+    def __init__(self, name: str, operands: Sequence[str], grad: Grad) -> None:
         self._name = name
+        self._operands = tuple(operands)
         self._grad = grad
-        functions = grad if isinstance(grad, tuple) else (grad,)
-        self._names = tuple(frozenset() if f is None else _parameter_names(f) for f in functions)
+        self._functions = grad if isinstance(grad, tuple) else (grad,)
+        self._names = tuple(() if f is None else _parameter_names(name, f) for f in self._functions)
+        self._plans: dict[tuple[bool, ...], GradientPlan] = {}
 
-    def parameters(self, needs: tuple[bool, ...]) -> set[str]:
-        """The names of all parameters of the functions that compute the gradients in need."""
-        if not isinstance(self._grad, tuple):
-            return set(self._names[0])
-        return {name for names, needed in zip(self._names, needs, strict=True) if needed for name in names}
+    def plan(self, needs: tuple[bool, ...]) -> GradientPlan:
+        """How the gradients are computed of the operands that want one."""
+        plan = self._plans.get(needs)
+        if plan is None:
+            plan = self._plans[needs] = self._make_plan(needs)
+        return plan
 
-    def __call__(self, g: Any, values: dict[str, Any], needs: tuple[bool, ...]) -> tuple[Any, ...]:
-        """Compute the gradients; None for those that are not needed.
+    def _make_plan(self, needs: tuple[bool, ...]) -> GradientPlan:
+        joint = not isinstance(self._grad, tuple)
+        chosen = [
+            (i, f, names)
+            for i, (f, names) in enumerate(zip(self._functions, self._names, strict=True))
+            if f is not None and (joint or needs[i])
+        ]
+        taken = {name for _, _, names in chosen for name in names}
+        # Operands come first, so that an operand called `result` is not taken for the result.
+        operands = [(name, i) for i, name in enumerate(self._operands) if name in taken]
+        parameters = (*operands, *((name, None) for name in sorted(taken.difference(self._operands))))
+        places = {name: place for place, (name, _) in enumerate(parameters)}
+        calls = [(i, f, tuple(places[name] for name in names)) for i, f, names in chosen]
+        return GradientPlan(self._name, needs, parameters, calls, joint=joint)
+
+
+class GradientPlan:
+    """The gradients of those operands of an op that want one.
+
+    Attributes:
+        needs: which operands do.
+        parameters: the names of what is kept for them, each with its position if it is an operand.
+    """
+
+    __slots__ = ("_calls", "_joint", "_name", "needs", "parameters")
+
+    def __init__(
+        self,
+        name: str,
+        needs: tuple[bool, ...],
+        parameters: tuple[tuple[str, int | None], ...],
+        calls: Sequence[tuple[int, Function, tuple[int, ...]]],
+        *,
+        joint: bool,
+    ) -> None:
+        """
+        Args:
+            name: the op's.
+            needs, parameters: see above.
+            calls: for each function the operand, and the places of what it takes among the parameters.
+            joint: whether one function computes all gradients.
+        """
+        self.needs = needs
+        self.parameters = parameters
+        self._name = name
+        self._calls = tuple(calls)
+        self._joint = joint
+
+    def __call__(self, g: Any, values: Sequence[Any]) -> Sequence[Any]:
+        """Compute the gradients, one for each operand; those of operands that want none do not count.
+
+        Args:
+            g: the gradient of the result.
+            values: those of the parameters.
 
         Raises:
             GradientError: the op declares none.
         """
-        if self._grad is None:
+        if not self._joint:
+            gradients: list[Any] = [None] * len(self.needs)
+            for i, function, places in self._calls:
+                gradients[i] = function(g, *[values[place] for place in places])
+            return gradients
+        if not self._calls:
             raise GradientError(f"[{self._name}] has no gradient; use .detach() where none is needed")
-        if isinstance(self._grad, tuple):
-            return tuple(
-                f(g, **{name: values[name] for name in names}) if needed and f is not None else None
-                for f, names, needed in zip(self._grad, self._names, needs, strict=True)
-            )
-        gradients = self._grad(g, **{name: values[name] for name in self._names[0]})
-        return gradients if isinstance(gradients, tuple) else (gradients,)
+        _, function, places = self._calls[0]
+        found = function(g, *[values[place] for place in places])
+        return found if isinstance(found, tuple) else (found,)
 
 
-def _parameter_names(function: Function) -> frozenset[str]:
+def _parameter_names(name: str, function: Function) -> tuple[str, ...]:
     """The parameters after the first one, which is the gradient of the result."""
-    return frozenset(list(inspect.signature(function).parameters)[1:])
+    parameters = list(inspect.signature(function).parameters.values())
+    if any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters):
+        raise ValueError(f"[{name}] a gradient's parameters are names, not *, ** or keyword-only: {function}")
+    return tuple(p.name for p in parameters[1:])

@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 
 from dl4all.allocator.storage import Storage
+from dl4all.errors import TooLargeError
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.launch_plan import Call, full_key
 from dl4all.ops.core.limits import LARGE_ELEMENTS
+from dl4all.ops.core.tensor_argument import TensorArgument
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Module
@@ -59,20 +61,33 @@ class Layout:
 
 
 Prepare = Callable[..., "HostLaunch"]
-"""``prepare(out, *operands, **arguments)``: layouts of the result and of tensors among the operands."""
+"""``prepare(out, *operands, **arguments)``: layouts of the result and of tensors among operands and arguments.
+
+The addresses of tensors among the arguments come after those of operands.
+"""
 
 HOST_KERNELS: dict[str, Prepare] = {}
 """By name of the op, or of the work (:class:`~dl4all.ops.core.host_work.WorkKernel`)."""
 
 
-def host_kernel(*names: str) -> Callable[[Prepare], Prepare]:
-    """Declare the function that prepares the host kernels of ops."""
+VARYING: dict[str, tuple[str, ...]] = {}
+"""By name of the op, the arguments that are numbers of a launch: others in each call."""
+
+
+def host_kernel(*names: str, varying: tuple[str, ...] = ()) -> Callable[[Prepare], Prepare]:
+    """Declare the function that prepares the host kernels of ops.
+
+    Args:
+        names: of the ops.
+        varying: arguments that are numbers of the launch, in their order.
+    """
 
     def declare(prepare: Prepare) -> Prepare:
         for name in names:
             if name in HOST_KERNELS:
                 raise ValueError(f"[{name}] has two host kernels: {HOST_KERNELS[name]}, {prepare}")
             HOST_KERNELS[name] = prepare
+            VARYING[name] = varying
         return prepare
 
     return declare
@@ -91,12 +106,18 @@ def _load_kernels() -> None:
     importlib.import_module("dl4all.ops.host_kernels")
 
 
+def word(value: int) -> int:
+    """An integer as a slot holds it: from 2^63 on, the negative one of the same bits."""
+    number = int(value)
+    return number - 2**64 if number >= 2**63 else number
+
+
 class HostLaunch:
     """A compiled kernel and all that it is given but addresses and numbers.
 
-    Its slots are the addresses of the operands that are tensors, in their order, that of the result, that of
-    scratch memory if there is any, and the constants. Numbers that may be others in each call are constants,
-    too, at the places that the launch names.
+    Its slots are the header if there is one, the addresses of the operands that are tensors, in their order,
+    that of the result, that of scratch memory if there is any, and the constants. Numbers that may be others
+    in each call are constants, too, at the places that the launch names.
     """
 
     __slots__ = ("_constants", "_function", "_numbers", "_pack", "_tail", "scratch")
@@ -112,6 +133,7 @@ class HostLaunch:
         work: int = LONG,
         numbers: Sequence[int] = (),
         codes: Mapping[int, str] = NO_CODES,
+        header: Sequence[int] = (),
     ) -> None:
         """
         Args:
@@ -123,15 +145,22 @@ class HostLaunch:
             work: about how many elements or operations it takes, to decide whether to let other threads run.
             numbers: places among the constants of numbers that :meth:`run` is given.
             codes: how constants at some places are packed, as ``struct`` names it, other than as float64 or
-                int64: ``"i4x"`` refuses integers of more than 32 bits.
+                int64: ``"i4x"`` refuses integers of more than 32 bits, ``"q"`` those of more than 64.
+            header: slots ahead of the addresses, for kernels that take any number of them.
         """
         self._function = provider.function(text, key, long=work >= LONG)
         self.scratch = scratch
-        self._pack = struct.Struct(f"<{addresses + bool(scratch)}q").pack
+        pack = struct.Struct(f"<{len(header) + addresses + bool(scratch)}q").pack
+        self._pack = functools.partial(pack, *header) if header else pack
         own = ("d" if isinstance(value, float) else "q" for value in constants)
         packing = struct.Struct("<" + "".join(codes.get(place, code) for place, code in enumerate(own)))
-        self._constants = (packing.pack, list(constants)) if numbers else None
-        self._numbers = tuple(numbers)
+        converters: list[Callable[[Any], Any]] = [
+            float if isinstance(value, float) else int if place in codes else word
+            for place, value in enumerate(constants)
+        ]
+        constants = [convert(value) for convert, value in zip(converters, constants, strict=True)]
+        self._constants = (packing.pack, constants) if numbers else None
+        self._numbers = tuple((place, converters[place]) for place in numbers)
         self._tail = packing.pack(*constants)
 
     def run(self, addresses: list[int], numbers: Sequence[float] = ()) -> None:
@@ -145,8 +174,8 @@ class HostLaunch:
         if numbers and self._constants is not None:
             pack, constants = self._constants
             values = constants.copy()
-            for place, number in zip(self._numbers, numbers, strict=True):
-                values[place] = float(number) if isinstance(constants[place], float) else int(number)
+            for (place, convert), number in zip(self._numbers, numbers, strict=True):
+                values[place] = convert(number)
             tail = pack(*values)
         self._function(self._pack(*addresses) + tail)
 
@@ -236,25 +265,49 @@ def prepare(
     if found is None or 0 in shape:
         return None
     layouts = [layout_of(operand) if isinstance(operand, TensorBase) else operand for operand in operands]
+    given = {key: layout_of(value) if isinstance(value, TensorBase) else value for key, value in arguments.items()}
     try:
-        return found(Layout(shape, dtype), *layouts, **arguments)
+        return found(Layout(shape, dtype), *layouts, **given)
     except NoKernel:
         return None
+
+
+def with_tensors(arguments: dict[str, Any], like: TensorBase) -> dict[str, Any]:
+    """The arguments with tensors in the places of those that stand for some, unless kernels cannot read them."""
+    if not any(isinstance(value, TensorArgument) for value in arguments.values()):
+        return arguments
+    try:
+        return {k: v.on(like) if isinstance(v, TensorArgument) else v for k, v in arguments.items()}
+    except TooLargeError:
+        return arguments
 
 
 REFUSED: Any = object()
 """In the place of a plan: no kernel takes such operands."""
 
 
-def plan_of(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any]) -> HostPlan | None:
-    """The plan for a call of an op on the CPU, made at the first one like it; None without a kernel.
+def computed(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any]) -> Any:
+    """The result of a call of an op on the CPU, by a plan that is made at the first one like it.
+
+    Returns:
+        None without a kernel.
 
     Raises:
         Dl4allError: the operands do not fit the op.
     """
     if kernel_of(op.name) is None:
         return None
-    key = full_key(call, [arguments[name] for name in op.arguments])
+    given = with_tensors(arguments, call.first)
+    storages, varying = call.storages, VARYING[op.name]
+    values = list[Any]()
+    for name in op.arguments:
+        value = given[name]
+        if isinstance(value, TensorBase):
+            storages = [*storages, value.storage]
+            values += (value.shape, value.strides, value.offset, value.dtype.num)
+        elif name not in varying:
+            values.append(value)
+    key = full_key(call, values)
     if key is None:
         return None
     plans = call.first.device.plans
@@ -264,7 +317,12 @@ def plan_of(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any])
         shape, dtype = op.infer(*operands, **arguments)
         launch = None
         if math.prod(shape) < LARGE_ELEMENTS:
-            launch = prepare(op.name, operands, arguments, shape, dtype)
-        plan = REFUSED if launch is None else HostPlan(launch, operands, shape, dtype, op.name)
+            launch = prepare(op.name, operands, given, shape, dtype)
+        tensors = (*operands, *(given[name] for name in op.arguments))
+        plan = REFUSED if launch is None else HostPlan(launch, tensors, shape, dtype, op.name)
         plans.keep(key, plan)
-    return None if plan is REFUSED else plan
+    elif given is not arguments:
+        op.infer(*operands, **arguments)  # which looks at their elements
+    if plan is REFUSED:
+        return None
+    return plan.run(call.first, storages, [given[name] for name in varying] if varying else ())

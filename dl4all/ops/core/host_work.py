@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from dl4all.ops.core.host_kernel import REFUSED, HostLaunch, Layout, kernel_of, layout_of
 from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.tensor_argument import Elements, TensorArgument
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
 from dl4all.scheduler import capture
 
@@ -83,29 +84,6 @@ class HostWork:
         """Do it on these bytes, with the numbers of the call that was captured."""
         with np.errstate(all="ignore"):
             self.function(*(view.of(m) for view, m in zip(self.views, memory, strict=True)), *self.numbers)
-
-
-class TensorArgument:
-    """An argument of an op that holds a tensor: its elements are read when the op's body runs."""
-
-    __slots__ = ()
-
-    def tensor_operand(self) -> TensorBase | None:
-        """The tensor that the body reads; None if the argument knows its elements."""
-        raise NotImplementedError
-
-    @classmethod
-    def with_elements(cls, array: NDArray) -> Any:
-        """An argument as bodies take it, with these elements in place of a tensor's."""
-        raise NotImplementedError
-
-
-class Elements(TensorArgument):
-    """Stands for an argument that is a tensor: the body gets its array."""
-
-    @classmethod
-    def with_elements(cls, array: NDArray) -> NDArray:
-        return array
 
 
 TENSOR = object()
@@ -192,22 +170,36 @@ def host_work(
         function(*arrays, *numbers)
 
 
+def launch_of(
+    kernel: WorkKernel, reads: Sequence[TensorBase], writes: Sequence[TensorBase]
+) -> HostLaunch | None:
+    """The launch that does some work on tensors like these of the CPU; None without one."""
+    tensors = (*reads, *writes)
+    key = (kernel, *[part for t in tensors for part in (t.shape, t.strides, t.dtype.num)])
+    plans = tensors[0].device.plans
+    launch = plans.get(key)
+    if launch is None:
+        found = kernel.launch(list(map(layout_of, reads)), list(map(layout_of, writes)))
+        launch = REFUSED if found is None else found
+        plans.keep(key, launch)
+    return None if launch is REFUSED else launch
+
+
 def _launched(
     kernel: WorkKernel, reads: Sequence[TensorBase], writes: Sequence[TensorBase], numbers: Sequence[Any]
 ) -> bool:
     """Do some work by compiled code; False if there is none for it."""
-    tensors = (*reads, *writes)
-    device = tensors[0].device
-    key = (kernel, *[part for t in tensors for part in (t.shape, t.strides, t.dtype.num)])
-    launch = device.plans.get(key)
+    for tensor in writes:
+        if not tensor.storage.span.buffer.data.flags.writeable:
+            return False  # for the function to refuse
+    launch = launch_of(kernel, reads, writes)
     if launch is None:
-        found = kernel.launch(list(map(layout_of, reads)), list(map(layout_of, writes)))
-        launch = REFUSED if found is None else found
-        device.plans.keep(key, launch)
-    if launch is REFUSED:
         return False
+    tensors = (*reads, *writes)
     launch.run_on(
-        device, [(tensor.storage, tensor.offset * tensor.dtype.itemsize) for tensor in tensors], numbers
+        tensors[0].device,
+        [(tensor.storage, tensor.offset * tensor.dtype.itemsize) for tensor in tensors],
+        numbers,
     )
     return True
 

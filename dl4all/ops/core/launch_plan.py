@@ -28,6 +28,12 @@ from dl4all.scheduler import capture, launch_log
 from dl4all.scheduler.device import Device
 
 
+class KeyArgument:
+    """An argument of an op that plans are kept by: immutable, with a hash of all that it holds."""
+
+    __slots__ = ()
+
+
 class Call(NamedTuple):
     """A call of an op for which there may be a plan."""
 
@@ -299,6 +305,8 @@ def frozen(value: Any) -> Any:
         return kind, value, math.copysign(1.0, value)
     if kind is tuple or kind is list:
         return (kind, *map(frozen, value))
+    if isinstance(value, KeyArgument):
+        return value
     raise TypeError(kind)
 
 

@@ -8,7 +8,6 @@ operands that a device has no kernel for. Signature and docstring are the public
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from dl4all.ops.core.gradient import Function, Grad, GradientRule
 from dl4all.ops.core.host_work import body_call, host_work
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape, out_of_memory
+from dl4all.ops.core.parameters import INPLACE, Parameters
 from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
 from dl4all.runtime import op_regions
@@ -38,9 +38,6 @@ Result = tuple[Shape, np.dtype[Any]]
 NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 """Types that count as Python numbers among operands; NumPy scalars do too, whatever their dtype."""
 
-
-INPLACE = "inplace"
-"""The last positional parameter of ops that PyTorch lets write into their first operand."""
 
 KERNEL_REFUSALS = (NoKernel, PipelineError, TooLargeError)
 """Raised while a kernel is launched; the op's body computes then."""
@@ -78,8 +75,8 @@ class Kernel:
 class Op(Generic[P]):
     """A function of tensors. Calling it checks the operands, then runs it on their device.
 
-    :meth:`bind`, :meth:`check_operands`, :meth:`compute`, :meth:`add_node` and :meth:`make_backward` are the
-    steps of a call. In-place methods and ``vmap`` call them one by one.
+    :meth:`bind`, :meth:`check_operands`, :meth:`compute` and :meth:`add_node` are the steps of a call.
+    In-place methods and ``vmap`` call them one by one.
     """
 
     def __init__(
@@ -100,12 +97,9 @@ class Op(Generic[P]):
         self.infer = infer
         self.kernel = kernel
         self.examples = tuple(examples)
-        self.signature = inspect.signature(body)
-        parameters = [p for p in self.signature.parameters.values() if p.name != INPLACE]
-        names = list(self.signature.parameters)
-        self._inplace_position = names.index(INPLACE) if INPLACE in names else None
-        self.arrays = tuple(p.name for p in parameters if "Array" in str(p.annotation))
-        self.arguments = tuple(p.name for p in parameters if p.name not in self.arrays)
+        self.parameters = Parameters(body)
+        self.signature = self.parameters.signature
+        self.arrays, self.arguments = self.parameters.arrays, self.parameters.arguments
         self.elementwise = elementwise
         self.overwrites = overwrites or elementwise
         self.flops = flops
@@ -115,9 +109,8 @@ class Op(Generic[P]):
         self._set_gradient(grad)
         self._result_rule: tuple[GradientRule, Callable[..., bool]] | None = None
         self._fold: Callable[..., Any] | None = None
-        optional = {p.name: p.default for p in parameters if p.default is not p.empty}
-        self.optional = {name for name in self.arrays if name in optional}  # operands that may be None
-        self._defaults = {name: optional[name] for name in self.arguments if name in optional}
+        self.optional = self.parameters.optional  # operands that may be None
+        self._defaults = self.parameters.defaults
         self._takes_numbers = elementwise and len(self.arrays) == 2  # in place of tensors
 
     def __repr__(self) -> str:
@@ -141,7 +134,7 @@ class Op(Generic[P]):
             grad: as in a declaration; its functions do not take the first operand.
             holds: ``holds(**arguments)`` says whether the gradient follows from the result alone.
         """
-        self._result_rule = GradientRule(self.name, grad), holds
+        self._result_rule = GradientRule(self.name, self.arrays, grad), holds
 
     def define_fold(self, fold: Callable[..., Any]) -> None:
         """Define how a reduction takes operands that repeat elements along the axes that it reduces.
@@ -160,16 +153,16 @@ class Op(Generic[P]):
 
     def _set_gradient(self, grad: Grad) -> None:
         self.grad = grad
-        self.gradient_rule = GradientRule(self.name, grad)
+        self.gradient_rule = GradientRule(self.name, self.arrays, grad)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """An op in a class body is a method."""
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        if self._inplace_position is not None:
+        if self.parameters.inplace_position is not None:
             inplace = kwargs.pop(INPLACE, False)
-            if len(args) == self._inplace_position + 1:
+            if len(args) == self.parameters.inplace_position + 1:
                 inplace, args = args[-1], args[:-1]  # type: ignore[assignment]
             if inplace:
                 return primitives.apply_in_place(self, *self.bind(args, kwargs))
@@ -211,24 +204,14 @@ class Op(Generic[P]):
             else:
                 compute = functools.partial(self.compute, operands, arguments)
                 result = capture.active.op(self, operands, arguments, compute)
-            if tape.state.enabled and result.dtype.kind == "f":
-                for operand in operands:
-                    if tape.wants_gradient(operand):
-                        self.add_node(operands, arguments, result)
-                        break
+            self.add_node(operands, arguments, result)
             return result
         except OverflowError as error:  # an int among the arguments that no float holds
             raise ArgumentError(f"[{self.name}] a number is too large: {error}") from None
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Split what a call was given into operands and arguments, with defaults filled in."""
-        count = len(self.arrays)
-        if len(args) == count and self._defaults.keys() | kwargs.keys() == set(self.arguments):
-            return list(args), {**self._defaults, **kwargs}
-        bound = self.signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        values = bound.arguments
-        return [values[name] for name in self.arrays], {name: values[name] for name in self.arguments}
+        return self.parameters.bind(args, kwargs)
 
     def change_again(self, operands: list[Any], arguments: dict[str, Any]) -> bool:
         """Write the result into the first operand by a launch plan, if there is one.
@@ -276,8 +259,8 @@ class Op(Generic[P]):
         if call is None:
             return self._compute(operands, arguments)
         if call.first.device.is_host:
-            plan = host_kernel.plan_of(call, self, operands, arguments)
-            return self._compute(operands, arguments) if plan is None else plan.run(call.first, call.storages)
+            result = host_kernel.computed(call, self, operands, arguments)
+            return self._compute(operands, arguments) if result is None else result
         run = functools.partial(self._compute, operands, arguments)
         return launch_plan.compute(call, self.arguments, arguments, run)
 
@@ -362,9 +345,10 @@ class Op(Generic[P]):
             host_work(self.name, call, tensors, [out])
             return out
         if first.device.is_host and first.device.keeps_plans:
-            launch = self.prepare_on_host(operands, arguments, shape, dtype)
+            given = host_kernel.with_tensors(arguments, first) if host_kernel.kernel_of(self.name) else arguments
+            launch = self.prepare_on_host(operands, given, shape, dtype)
             if launch is not None:
-                return self._launch_on_host(launch, first, operands, arguments, shape, dtype)
+                return self._launch_on_host(launch, first, operands, given, shape, dtype)
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
         active = recorder.active
         body: Callable[..., Any] = self.body
@@ -402,8 +386,9 @@ class Op(Generic[P]):
         dtype: np.dtype[Any],
     ) -> Any:
         """Run a compiled kernel where somebody follows each step."""
-        plan = host_kernel.HostPlan(launch, operands, shape, dtype, self.name)
-        storages = [operand.storage for operand in operands if isinstance(operand, TensorBase)]
+        given = (*operands, *(arguments[name] for name in self.arguments))
+        plan = host_kernel.HostPlan(launch, given, shape, dtype, self.name)
+        storages = [tensor.storage for tensor in given if isinstance(tensor, TensorBase)]
         active = recorder.active
         run: Callable[..., Any] = plan.run
         if active is not None:
@@ -445,55 +430,69 @@ class Op(Generic[P]):
         result: TensorBase,
         rule: GradientRule | None = None,
     ) -> None:
-        """Add this call to the graph. The node keeps only what the gradients need."""
-        rule = rule or self.gradient_rule
-        names = rule.parameters(tuple(map(tape.wants_gradient, operands)))
-        values = {name: value for name, value in arguments.items() if name in names}
-        saved = {"result": result} if "result" in names else {}
-        for name, operand in zip(self.arrays, operands, strict=True):
-            if name in names:
-                (saved if isinstance(operand, TensorBase) else values)[name] = operand
-        specs = [(o.shape, o.dtype) if isinstance(o, TensorBase) else None for o in operands]
-        if "shapes" in names:
-            values["shapes"] = tuple(None if spec is None else spec[0] for spec in specs)
-        backward = self.make_backward(tuple(saved), values, specs, rule)
-        tape.add_node(self.name, operands, (result,), backward, tuple(saved.values()))
-
-    def make_backward(
-        self,
-        saved_names: tuple[str, ...],
-        values: dict[str, Any],
-        specs: Sequence[Any],
-        rule: GradientRule | None = None,
-    ) -> tape.Backward:
-        """The function that a node calls. Made apart from :meth:`add_node` so that it holds no tensor.
+        """Add this call to the graph, if gradients are enabled and flow from the result to an operand.
 
         Args:
-            saved_names: names of the tensors that the node keeps.
-            values: what else the gradients take, by name.
-            specs: shape and dtype of each operand, None for what is no tensor.
+            operands, arguments, result: of the call. The node keeps only those that the gradients need.
             rule: computes the gradients, if not the declared one.
         """
-        gradient_rule = rule or self.gradient_rule
+        if not tape.state.enabled or result.dtype.kind != "f":
+            return
+        edges = tape.edges_of(operands)
+        if edges is None:
+            return
+        plan = (rule or self.gradient_rule).plan(tuple([edge is not None for edge in edges]))
+        kept: list[Any] = []
+        for name, position in plan.parameters:
+            if position is not None:
+                operand = operands[position]
+                is_tensor = isinstance(operand, TensorBase)
+                kept.append(tape.save(operand, edges[position]) if is_tensor else operand)
+            elif name in arguments:
+                kept.append(arguments[name])
+            elif name == "result":
+                kept.append(tape.save(result, None, 0))
+            elif name == "shapes":
+                kept.append(tuple(o.shape if isinstance(o, TensorBase) else None for o in operands))
+            else:
+                kept.append(plan.needs)
+        if active_levels:
+            edges = tape.matched_edges(operands, result, edges)
+        node = OpNode(self.name, edges, 1, plan, kept)
+        result.grad_meta = tape.GradMeta(node)
+        if tape.state.observer is not None:
+            tape.state.observer.made(node, operands, (result,))
 
-        def backward(grads: Any, saved: tuple[TensorBase, ...], needs: tuple[bool, ...]) -> list[Any]:
-            parameters = {**dict(zip(saved_names, saved, strict=True)), **values, "needs": needs}
-            gradients = gradient_rule(grads[0], parameters, needs)
-            return [
-                fit_gradient(gradient, *spec) if needed and gradient is not None else None
-                for gradient, spec, needed in zip(gradients, specs, needs, strict=True)
-            ]
 
-        return backward
+class OpNode(tape.Node):
+    """A call of an op, whose gradients a :class:`GradientPlan` computes."""
+
+    __slots__ = ()
+
+    def compute_gradients(
+        self, backward: Callable[..., Any], grads: Sequence[Any], saved: list[Any]
+    ) -> Sequence[Any]:
+        return fit_gradients(backward(grads[0], saved), self.edges)
 
 
-def fit_gradient(gradient: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
-    """Sum a gradient over the axes along which its operand was broadcast, and cast it to its dtype."""
-    if gradient.shape != shape:
-        gradient = primitives.sum_to(gradient, shape)
-    if gradient.dtype != dtype:
-        gradient = primitives.cast(gradient, dtype.name)
-    return gradient
+def fit_gradients(gradients: Sequence[Any], edges: Sequence[tape.Edge | None]) -> list[Any]:
+    """Sum gradients over the axes along which their operands were broadcast, and cast them to their dtypes.
+
+    Args:
+        gradients: of all operands, None for zeros.
+        edges: where they go, None for an operand that wants no gradient.
+    """
+    fitting: list[Any] = []
+    for gradient, edge in zip(gradients, edges, strict=True):
+        if edge is None:
+            gradient = None
+        elif gradient is not None:
+            if gradient.shape != edge.shape:
+                gradient = primitives.sum_to(gradient, edge.shape)
+            if gradient.dtype != edge.dtype:
+                gradient = primitives.cast(gradient, edge.dtype.name)
+        fitting.append(gradient)
+    return fitting
 
 
 def empty(cls: type[TensorBase], shape: Shape, dtype: np.dtype[Any], device: Any, tag: str = "") -> Any:

@@ -12,6 +12,9 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.limits import INTEGERS, VIEW_ELEMENTS, check_view
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 
+ALL = slice(None)
+"""The index of a whole axis."""
+
 
 def sizes(op: str, args: tuple[Any, ...]) -> Shape:
     """Sizes or axes as a tuple of ints; ``f(2, 3)`` and ``f((2, 3))`` mean the same.
@@ -23,6 +26,14 @@ def sizes(op: str, args: tuple[Any, ...]) -> Shape:
         ArgumentError: one of them is not an int, or of more than 64 bits.
     """
     values: Any = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    for size in values:
+        if type(size) is not int or not -INTEGERS <= size < INTEGERS:
+            return _converted_sizes(op, values)
+    return tuple(values)
+
+
+def _converted_sizes(op: str, values: Any) -> Shape:
+    """Sizes of which some are NumPy's integers, or none that are allowed."""
     if not all(isinstance(size, (int, np.integer)) for size in values):
         raise ArgumentError(f"[{op}] expected ints, got {values}")
     result = tuple(int(size) for size in values)
@@ -58,10 +69,11 @@ def complete_shape(wanted: Shape, shape: Shape, op: str = "reshape") -> Shape:
         ArgumentError: there are no elements, and the sizes are too large all the same.
     """
     total = math.prod(shape)
-    known = math.prod(size for size in wanted if size != -1)
-    if wanted.count(-1) == 1 and known > 0 and total % known == 0:
-        wanted = tuple(total // known if size == -1 else size for size in wanted)
-    if min(wanted, default=0) < 0 or math.prod(wanted) != total:
+    if -1 in wanted:
+        known = math.prod([size for size in wanted if size != -1])
+        if wanted.count(-1) == 1 and known > 0 and total % known == 0:
+            wanted = tuple([total // known if size == -1 else size for size in wanted])
+    if math.prod(wanted) != total or (wanted and min(wanted) < 0):
         raise ShapeError(f"[{op}] {total} elements of shape {shape} do not fill shape {wanted}")
     return wanted if total else check_view(op, wanted)
 
@@ -74,7 +86,7 @@ def view_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
     >>> view_strides((2, 3), (1, 2), (6,)) is None
     True
     """
-    if 0 in shape:
+    if 0 in shape or strides == contiguous_strides(shape):
         return contiguous_strides(wanted)
     # Merge axes of the old shape, from the last on, that have the memory layout of a single axis.
     blocks: list[tuple[int, int]] = []
@@ -119,20 +131,23 @@ def expanded(wanted: Shape, shape: Shape, strides: Shape) -> tuple[Shape, Shape]
         ArgumentError: there would be more elements than can be counted.
     """
     missing = len(wanted) - len(shape)
-    sizes, steps = (1,) * missing + shape, (0,) * missing + strides
-    result = tuple(old if new == -1 else new for new, old in zip(wanted, sizes, strict=False))
-    if (
-        missing < 0
-        or -1 in wanted[:missing]
-        or min(wanted, default=0) < -1
-        or any(old not in (1, new) for new, old in zip(result, sizes, strict=True))
-    ):
-        raise ShapeError(f"[expand] shape {shape} does not expand to {wanted}: only axes of size 1 repeat")
-    if math.prod(result) >= VIEW_ELEMENTS or 0 in result:
-        check_view("expand", result)
-    return result, tuple(
-        step if new == old else 0 for new, old, step in zip(result, sizes, steps, strict=True)
-    )
+    if missing < 0 or -1 in wanted[:missing]:
+        raise _no_expansion(shape, wanted)
+    result, steps = list(wanted), [0] * len(wanted)
+    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True), missing):
+        if result[axis] in (-1, size):
+            result[axis], steps[axis] = size, stride
+        elif size != 1:
+            raise _no_expansion(shape, wanted)
+    if result and min(result) < 0:
+        raise _no_expansion(shape, wanted)
+    if 0 in result or math.prod(result) >= VIEW_ELEMENTS:
+        check_view("expand", tuple(result))
+    return tuple(result), tuple(steps)
+
+
+def _no_expansion(shape: Shape, wanted: Shape) -> ShapeError:
+    return ShapeError(f"[expand] shape {shape} does not expand to {wanted}: only axes of size 1 repeat")
 
 
 def basic(key: Any, shape: Shape, strides: Shape, offset: int) -> tuple[Shape, Shape, int]:
@@ -141,45 +156,71 @@ def basic(key: Any, shape: Shape, strides: Shape, offset: int) -> tuple[Shape, S
     Raises:
         ArgumentError: the index is of another kind, or out of range.
     """
-    keys = list(key) if isinstance(key, tuple) else [key]
-    indexed = sum(1 for k in keys if k is not None and k is not Ellipsis)
-    ellipses = sum(1 for k in keys if k is Ellipsis)
-    if ellipses > 1 or indexed > len(shape):
-        raise ArgumentError(f"[index] {key} selects more axes than shape {shape} has")
-    if not ellipses:
-        keys.append(Ellipsis)
-    position = next(i for i, k in enumerate(keys) if k is Ellipsis)
-    keys[position : position + 1] = [slice(None)] * (len(shape) - indexed)
-
     sizes: list[int] = []
     steps: list[int] = []
     axis = 0
-    for k in keys:
+    for k in _whole_key(key, shape):
         if k is None:
             sizes.append(1)
             steps.append(0)
             continue
         size, stride = shape[axis], strides[axis]
-        if isinstance(k, (int, np.integer)) and not isinstance(k, bool):
+        if isinstance(k, slice):
+            if k.start is None and k.stop is None and k.step is None:
+                sizes.append(size)
+                steps.append(stride)
+            else:
+                span = _span(k, size)
+                offset += span.start * stride if span else 0
+                sizes.append(len(span))
+                steps.append(stride * span.step if len(span) > 1 else stride)
+        elif isinstance(k, (int, np.integer)) and not isinstance(k, bool):
             if not -size <= k < size:
                 raise ArgumentError(f"[index] {k} is out of range for axis {axis} of shape {shape}")
             offset += (int(k) % size) * stride
-        elif isinstance(k, slice):
-            try:
-                span = range(*k.indices(size))
-            except (TypeError, ValueError) as error:
-                raise ArgumentError(f"[index] {k}: {error}") from None
-            if span.step < 1:
-                raise ArgumentError(f"[index] a slice's step must be positive, got {k.step}")
-            offset += span.start * stride if span else 0
-            sizes.append(len(span))
-            steps.append(stride * span.step if len(span) > 1 else stride)
         else:
             raise ArgumentError(
                 f"[index] {k!r} is not an int, a slice, None or ...; index .numpy() for other kinds"
             )
         axis += 1
-    return tuple(sizes), tuple(steps), offset
+    return (*sizes, *shape[axis:]), (*steps, *strides[axis:]), offset
+
+
+def _whole_key(key: Any, shape: Shape) -> Sequence[Any]:
+    """The entries of a key with ... written out; there may be fewer than axes.
+
+    Raises:
+        ArgumentError: there are too many.
+    """
+    keys = key if isinstance(key, tuple) else (key,)
+    added = ellipses = 0
+    for k in keys:
+        if k is None:
+            added += 1
+        elif k is Ellipsis:
+            ellipses += 1
+    indexed = len(keys) - added - ellipses
+    if ellipses > 1 or indexed > len(shape):
+        raise ArgumentError(f"[index] {key} selects more axes than shape {shape} has")
+    if not ellipses:
+        return keys
+    position = next(i for i, k in enumerate(keys) if k is Ellipsis)
+    return (*keys[:position], *(ALL,) * (len(shape) - indexed), *keys[position + 1 :])
+
+
+def _span(part: slice, size: int) -> range:
+    """The indices that a slice selects of an axis.
+
+    Raises:
+        ArgumentError: its step is not positive, or something in it is no int.
+    """
+    try:
+        span = range(*part.indices(size))
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"[index] {part}: {error}") from None
+    if span.step < 1:
+        raise ArgumentError(f"[index] a slice's step must be positive, got {part.step}")
+    return span
 
 
 def merge_axes(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shape]]:

@@ -15,6 +15,8 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from dl4all.errors import GradientError
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
@@ -68,6 +70,8 @@ class Edge(NamedTuple):
     node: Node | None
     output: int
     leaf: TensorBase | None
+    shape: Shape  # of the tensor, and so of the gradient
+    dtype: np.dtype[Any]
 
 
 class GradMeta:
@@ -83,66 +87,88 @@ class GradMeta:
         self.hooks: dict[int, Hook] = {}  # of a leaf; a node has the hooks of its outputs
 
 
-class _Saved(NamedTuple):
+class Saved(NamedTuple):
     """A tensor that a node keeps for its gradient."""
 
     tensor: TensorBase | Callable[[], TensorBase]  # without a history, or a function that computes it again
     edge: Edge | None
-    own_output: int | None  # the tensor is this output of the node itself
+    own_output: int | None  # the tensor is this output of the node itself; an edge to it would be a cycle
     version: int  # of the storage at that time
 
 
 class Node:
-    """An op that has run."""
+    """An op that has run.
+
+    Args:
+        name: the op's.
+        edges: where the gradient of each input goes, None for an input that wants none.
+        outputs: how many there are.
+        backward: computes the gradients, as :meth:`compute_gradients` calls it.
+        saved: what it needs. In place of a :class:`Saved` it gets the tensor.
+    """
 
     __slots__ = (
-        "__weakref__", "_backward", "_saved", "edges", "hooks", "inputs", "name", "number", "outputs",
-        "retained", "trace",
+        "__weakref__", "_backward", "_saved", "edges", "hooks", "name", "number", "outputs", "retained",
+        "trace",
     )  # fmt: skip
 
-    def __init__(self, name: str, inputs: Sequence[Any], outputs: Sequence[TensorBase]) -> None:
+    def __init__(
+        self,
+        name: str,
+        edges: Sequence[Edge | None],
+        outputs: int,
+        backward: Callable[..., Any],
+        saved: Sequence[Any],
+    ) -> None:
         self.name = name
         self.number = next(_numbers)  # nodes that use its outputs have higher numbers
-        self.edges = tuple(map(edge_of, inputs))
-        self.inputs = tuple((i.shape, i.dtype) if isinstance(i, TensorBase) else None for i in inputs)
-        self.outputs = tuple((o.shape, o.dtype, o.device) for o in outputs)
+        self.edges = edges
+        self.outputs = outputs
         self.hooks: dict[int, dict[int, Hook]] = {}  # of outputs, by their position
         self.retained: dict[int, weakref.ref[TensorBase]] = {}  # outputs that keep their gradient
-        self.trace = "".join(traceback.format_stack()[:-3]) if state.detect_anomaly else ""
-        self._backward: Backward | None = None
-        self._saved: tuple[_Saved | None, ...] = ()
+        self.trace = "".join(traceback.format_stack()[:-2]) if state.detect_anomaly else ""
+        self._backward: Callable[..., Any] | None = backward
+        self._saved = saved
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.number}>"
-
-    def save(self, backward: Backward, tensors: Sequence[TensorBase | None], outputs: Sequence[Any]) -> None:
-        """Keep the function that computes the gradients, and the tensors that it needs."""
-        positions = {id(output): position for position, output in enumerate(outputs)}
-
-        def save_tensor(tensor: TensorBase) -> _Saved:
-            own_output = positions.get(id(tensor))
-            edge = edge_of(tensor) if own_output is None else None  # an edge to itself would be a cycle
-            return _Saved(_detached(tensor), edge, own_output, tensor.storage.version)
-
-        self._backward = backward
-        self._saved = tuple(None if tensor is None else save_tensor(tensor) for tensor in tensors)
 
     def apply(self, grads: Sequence[Gradient], *, connected: bool) -> Sequence[Gradient]:
         """Compute the gradients of the inputs; with `connected` they can be differentiated again.
 
         Raises:
-            GradientError: the saved tensors were freed, or changed in place since.
+            GradientError: the saved tensors were freed, or changed in place since, or a gradient does not
+                fit its input.
         """
         if self._backward is None:
             raise GradientError(
                 f"[{self.name}] what its gradient needs was freed by an earlier backward; "
                 "give that one retain_graph=True to go through the graph again"
             )
-        saved = tuple(None if s is None else self._restore(s, connected) for s in self._saved)
-        needs = tuple(edge is not None for edge in self.edges)
-        return self._backward(grads, saved, needs)  # type: ignore[no-any-return]
+        saved = [self._restore(s, connected) if type(s) is Saved else s for s in self._saved]
+        return self.compute_gradients(self._backward, grads, saved)
 
-    def _restore(self, saved: _Saved, connected: bool) -> TensorBase:
+    def compute_gradients(
+        self, backward: Callable[..., Any], grads: Sequence[Gradient], saved: list[Any]
+    ) -> Sequence[Gradient]:
+        """Call the function that computes the gradients, here a :data:`Backward`, and check what it returns.
+
+        Raises:
+            GradientError: a gradient does not fit its input.
+        """
+        needs = tuple([edge is not None for edge in self.edges])
+        gradients: Sequence[Gradient] = backward(grads, tuple(saved), needs)
+        for edge, gradient in zip(self.edges, gradients, strict=True):
+            if edge is None or gradient is None:
+                continue
+            if gradient.shape != edge.shape or gradient.dtype != edge.dtype:
+                raise GradientError(
+                    f"[{self.name}] the gradient of an input of shape {edge.shape} and dtype {edge.dtype} "
+                    f"has shape {gradient.shape} and dtype {gradient.dtype}"
+                )
+        return gradients
+
+    def _restore(self, saved: Saved, connected: bool) -> TensorBase:
         """The saved tensor; with `connected` it has its place in the graph again."""
         source, edge, own_output, version = saved
         tensor = source if isinstance(source, TensorBase) else source()
@@ -180,10 +206,11 @@ def alias(tensor: TensorBase) -> TensorBase:
     return result
 
 
-def _detached(tensor: TensorBase) -> TensorBase | Callable[[], TensorBase]:
-    """The tensor without a history, or a function that computes it again."""
+def save(tensor: TensorBase, edge: Edge | None, own_output: int | None = None) -> Saved:
+    """The tensor as a node keeps it: without its history, or as a function that computes it again."""
     recompute = None if state.recompute_hook is None else state.recompute_hook(tensor)
-    return alias(tensor) if recompute is None else recompute
+    kept = alias(tensor) if recompute is None else recompute
+    return Saved(kept, edge, own_output, tensor.storage.version)
 
 
 def wants_gradient(operand: Any) -> bool:
@@ -196,12 +223,16 @@ def wants_gradient(operand: Any) -> bool:
         return False
     view_of = operand.view_of
     if view_of is not None and view_of[1] != operand.storage.history_version and state.enabled:
-        raise GradientError(
-            f"[view] a view of shape {operand.shape} shows memory that was since changed in place with "
-            "gradients on, so that its own history is no longer true; take the view again, or work out of "
-            "place"
-        )
+        raise _outdated(operand)
     return operand.grad_meta is not None and operand.grad_meta.requires_grad
+
+
+def _outdated(view: TensorBase) -> GradientError:
+    return GradientError(
+        f"[view] a view of shape {view.shape} shows memory that was since changed in place with "
+        "gradients on, so that its own history is no longer true; take the view again, or work out of "
+        "place"
+    )
 
 
 def edge_of(operand: Any) -> Edge | None:
@@ -209,7 +240,29 @@ def edge_of(operand: Any) -> Edge | None:
     meta = operand.grad_meta if isinstance(operand, TensorBase) else None
     if meta is None or not meta.requires_grad:
         return None
-    return Edge(meta.node, meta.output, operand if meta.node is None else None)
+    node = meta.node
+    return Edge(node, meta.output, operand if node is None else None, operand.shape, operand.dtype)
+
+
+def edges_of(operands: Sequence[Any]) -> list[Edge | None] | None:
+    """The destinations of all operands' gradients; None if none requires one.
+
+    Raises:
+        GradientError: see :func:`wants_gradient`.
+    """
+    found = False
+    edges: list[Edge | None] = []
+    for operand in operands:
+        edge = None
+        if isinstance(operand, TensorBase):
+            view_of = operand.view_of
+            if view_of is not None and view_of[1] != operand.storage.history_version:
+                raise _outdated(operand)
+            if operand.grad_meta is not None:
+                edge = edge_of(operand)
+                found = found or edge is not None
+        edges.append(edge)
+    return edges if found else None
 
 
 def add_node(
@@ -231,17 +284,34 @@ def add_node(
         saved: inputs and outputs that `backward` needs.
         match_levels: within ``vmap``, give an input that all samples share the sum of their gradients.
     """
-    if not state.enabled or not any(map(wants_gradient, inputs)):
+    if not state.enabled:
         return
-    if active_levels and match_levels and outputs and isinstance(outputs[0], BatchedTensorBase):
-        inputs = outputs[0].match_inputs(inputs)
-    node = Node(name, inputs, outputs)
+    edges = edges_of(inputs)
+    if edges is None:
+        return
+    if active_levels and match_levels and outputs:
+        edges = matched_edges(inputs, outputs[0], edges)
+    kept: list[Saved | None] = []
+    if saved:
+        positions = {id(output): position for position, output in enumerate(outputs)}
+        for tensor in saved:
+            own = positions.get(id(tensor))
+            kept.append(
+                None if tensor is None else save(tensor, edge_of(tensor) if own is None else None, own)
+            )
+    node = Node(name, edges, len(outputs), backward, kept)
     for index, output in enumerate(outputs):
         if output.dtype.kind == "f":
             output.grad_meta = GradMeta(node, index)
-    node.save(backward, saved, outputs)
     if state.observer is not None:
         state.observer.made(node, inputs, outputs)
+
+
+def matched_edges(inputs: Sequence[Any], output: TensorBase, edges: list[Edge | None]) -> list[Edge | None]:
+    """Within ``vmap``, the edges by which an input that all samples share gets the sum of their gradients."""
+    if not isinstance(output, BatchedTensorBase):
+        return edges
+    return list(map(edge_of, output.match_inputs(inputs)))
 
 
 @contextlib.contextmanager

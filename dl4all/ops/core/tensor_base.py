@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
+from dl4all.runtime.cpu.buffer import aligned_copy
 from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
 
@@ -42,6 +43,7 @@ COMPUTED_ELEMENTS = 2**31
 """What cannot fold the repeated elements of a view computes with fewer: kernels count in 32 bits."""
 
 
+@functools.lru_cache(4096)
 def contiguous_strides(shape: Shape) -> Shape:
     """The strides of a row-major array, in elements.
 
@@ -52,7 +54,7 @@ def contiguous_strides(shape: Shape) -> Shape:
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= size
+        step *= int(size)  # NumPy's integers are equal keys of the cache
     return tuple(reversed(strides))
 
 
@@ -179,6 +181,6 @@ def from_host(
     """A tensor of class `cls` with the array's elements; with ``copy=False`` the CPU uses its memory."""
     shape = array.shape  # np.ascontiguousarray would turn () into (1,)
     if device.is_host:
-        memory = np.array(array, order="C") if copy else np.ascontiguousarray(array)
+        memory = aligned_copy(array) if copy else np.ascontiguousarray(array)
         return cls(device.adopt(memory, tag), shape, array.dtype, device)
     return cls(device.upload(array), shape, array.dtype, device)

@@ -24,7 +24,6 @@ from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.launch_plan import Call, ElementwisePlan, call_of
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_view
 from dl4all.ops.core.op import (
-    INPLACE,
     KERNEL_REFUSALS,
     Example,
     Kernel,
@@ -36,6 +35,7 @@ from dl4all.ops.core.op import (
     primitives,
     register,
 )
+from dl4all.ops.core.parameters import INPLACE
 from dl4all.ops.core.promotion import Promotion, check_fits
 from dl4all.ops.core.promotion import promote as promote
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host

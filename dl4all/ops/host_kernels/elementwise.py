@@ -39,7 +39,7 @@ MANY = 2
 FIRST_NUMBER = 3
 """Constants of a launch before its numbers."""
 
-CODES = {"i32": "i4x"}
+CODES = {"i32": "i4x", "i64": "q"}
 """Of types of numbers, how they are packed into slots so that those that do not fit are refused."""
 
 FUNCTION_WORK = 8

@@ -29,3 +29,27 @@ def row_passes(code: Code, columns: Value, lanes: int, step: Step, begin: Operan
         step(i, None)
     with code.if_(whole < columns):
         step(whole, code.first_lanes(columns - whole, lanes))
+
+
+def unrolled_passes(
+    code: Code,
+    columns: Value,
+    lanes: int,
+    step: Callable[[Value, Value | None, int], None],
+    copies: int,
+    begin: Operand = 0,
+) -> None:
+    """Call ``step(i, mask, copy)`` for vectors of a row of `columns` elements that starts at `begin`.
+
+    Those of different copies follow each other, and may sum in variables of their own.
+    """
+    start = code.as_value("i64", begin)
+    unrolled, whole = columns - columns % (copies * lanes), columns - columns % lanes
+    with code.loop(0, unrolled, copies * lanes) as i:
+        for copy in range(copies):
+            step(start + i + copy * lanes, None, copy)
+    if copies > 1:
+        with code.loop(unrolled, whole, lanes) as i:
+            step(start + i, None, 0)
+    with code.if_(whole < columns):
+        step(start + whole, code.first_lanes(columns - whole, lanes), 0)

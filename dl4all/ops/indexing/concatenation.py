@@ -17,8 +17,8 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.declare import promote
 from dl4all.ops.indexing.indices import untracked_view
-from dl4all.ops.memory.copy import copy_into, new_like
-from dl4all.ops.memory.views import narrow, reshape, select, unsqueeze
+from dl4all.ops.memory.copy import copy_into, fill_with, new_like
+from dl4all.ops.memory.views import narrow, reshape, unsqueeze
 
 T = TypeVar("T", bound=TensorBase)
 EMPTY_SHAPE = (0,)
@@ -177,8 +177,66 @@ def split(input: T, split_size_or_sections: int | Sequence[int], dim: int = 0) -
         sections = list(strides.sizes("split", (tuple(split_size_or_sections),)))
         if min(sections, default=0) < 0 or sum(sections) != size:
             raise ArgumentError(f"[split] sizes {sections} do not add up to {size}, that of axis {axis}")
-    starts = np.cumsum([0, *sections]).tolist()
-    return tuple(narrow(input, axis, start, n) for start, n in zip(starts, sections, strict=False))
+    shape, steps, start = input.shape, input.strides, input.offset
+    parts: list[T] = []
+    for n in sections:
+        part_shape = (*shape[:axis], n, *shape[axis + 1 :])
+        parts.append(input.as_strided(part_shape, steps, start if n else input.offset))
+        start += n * steps[axis]
+    _join_gradients("split", input, parts, axis, sections)
+    return tuple(parts)
+
+
+def _join_gradients(
+    name: str, input: T, parts: Sequence[T], axis: int, sizes: Sequence[int], *, removed: bool = False
+) -> None:
+    """Add one node for all parts of a tensor, so that their gradients are put together and not added up.
+
+    Args:
+        name: the op's.
+        input, parts: a tensor, and views that show its elements one after another along an axis.
+        axis: that axis.
+        sizes: those of the parts along it.
+        removed: whether the parts are without it.
+    """
+    shape = input.shape
+
+    def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
+        like = next(g for g in grads if g is not None)
+        pieces: list[Any] = []
+        pairs = zip(grads, sizes, strict=True)
+        for missing, group in itertools.groupby(pairs, lambda pair: pair[0] is None):
+            if missing:
+                pieces.append(new_like(like, (*shape[:axis], sum(n for _, n in group), *shape[axis + 1 :])))
+                fill_with(pieces[-1], 0)
+            else:
+                pieces += [unsqueeze(g, axis) if removed else g for g, _ in group]
+        joined = None if tape.state.enabled else _adjacent(pieces, axis)
+        return [cat(pieces, axis) if joined is None else joined]
+
+    tape.add_node(name, [input], parts, backward)
+
+
+def _adjacent(parts: Sequence[T], axis: int) -> T | None:
+    """The parts put together along an axis, as a view, if they lie like that in one piece of memory."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, BatchedTensorBase):
+        return None
+    step = (parts[1].offset - first.offset) // (first.shape[axis] or 1)
+    expected = (*first.strides[:axis], step, *first.strides[axis + 1 :])
+    start = first.offset
+    for part in parts:
+        own = list(part.strides)
+        if part.shape[axis] == 1:  # its stride there says nothing
+            own[axis] = step
+        if part.storage is not first.storage or tuple(own) != expected or part.offset != start:
+            return None
+        start += part.shape[axis] * step
+    shape = (*first.shape[:axis], sum(part.shape[axis] for part in parts), *first.shape[axis + 1 :])
+    joined: T = first.as_strided(shape, expected, first.offset)
+    return joined
 
 
 @export("dl", "Tensor")
@@ -199,6 +257,10 @@ def chunk(input: T, chunks: int, dim: int = 0) -> tuple[T, ...]:
 @export("dl", "Tensor")
 def unbind(input: T, dim: int = 0) -> tuple[T, ...]:
     """Split axis `dim` into views of size 1, and remove it from them."""
-    size = input.shape[strides.axis("unbind", dim, len(input.shape))]
-    integer("unbind", "the number of parts", size, most=PARTS)
-    return tuple(select(input, dim, i) for i in range(size))
+    axis = strides.axis("unbind", dim, len(input.shape))
+    shape, steps = input.shape, input.strides
+    size, step = integer("unbind", "the number of parts", shape[axis], most=PARTS), steps[axis]
+    part_shape, part_strides = (*shape[:axis], *shape[axis + 1 :]), (*steps[:axis], *steps[axis + 1 :])
+    parts = [input.as_strided(part_shape, part_strides, input.offset + i * step) for i in range(size)]
+    _join_gradients("unbind", input, parts, axis, [1] * size, removed=True)
+    return tuple(parts)

@@ -18,7 +18,8 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import INPLACE, KERNEL_REFUSALS, Op, primitives
+from dl4all.ops.core.op import KERNEL_REFUSALS, Op, primitives
+from dl4all.ops.core.parameters import INPLACE
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import copy_into, fresh_copy, overlaps_itself, owns_words
@@ -172,7 +173,7 @@ def _apply_op(op: Op[...], operands: list[Any], arguments: dict[str, Any]) -> An
     if recording:
         needs = tuple(map(tape.wants_gradient, [target, *others]))
         rule = op.in_place_rule(arguments)
-        takes = rule.parameters(needs)
+        takes = dict(rule.plan(needs).parameters)
         before = with_history(target)
         if op.arrays[0] in takes:
             before = fresh_copy(before)

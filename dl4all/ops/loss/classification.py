@@ -163,6 +163,8 @@ def class_indices(
             return Indices.of_checked(tensor)
     array = integer_indices(name, target)
     _check_target_shape(name, array.shape, shape)
+    if array.size and array.min() >= 0 and array.max() < classes and not 0 <= ignore_index < classes:
+        return Indices(array)
     return Indices(np.where(_ignored(name, array, classes, ignore_index), -1, array))
 
 
@@ -231,6 +233,8 @@ def _reduced_by_class(losses: Any, weight: Any, classes: Indices, reduction: str
     """Reduces the losses of targets; the mean is divided by the weights of their classes."""
     if reduction != "mean":
         return reduced(losses, reduction)
+    if weight is None and classes.stays_on(losses) is None and 0 < len(classes) == _count(classes):
+        return reduced(losses, reduction)
     total = sum(losses)
     divisor = total_weight(classes, weight, total)
     if isinstance(divisor, int) or total.dtype == divisor.dtype:
@@ -247,7 +251,12 @@ def total_weight(classes: Indices, weight: Any, like: Any) -> Any:
     if weight is not None:
         return sum(take_rows(reshape(weight.detach(), 1, -1, 1), classes))
     count = _count_on_device(classes, like)
-    return int(np.count_nonzero(classes.array >= 0)) if count is None else count
+    return _count(classes) if count is None else count
+
+
+def _count(classes: Indices) -> int:
+    """How many targets count."""
+    return int(np.count_nonzero(classes.array >= 0))
 
 
 def _count_on_device(classes: Indices, like: Any) -> Any:

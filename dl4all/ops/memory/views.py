@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import EllipsisType
 from typing import TypeAlias, TypeVar
 
@@ -51,7 +52,18 @@ def reshape(input: T, *shape: int | Shape) -> T:
     new_shape = layout.complete_shape(layout.sizes("reshape", shape), old_shape)
     source = contiguous(input)
     result: T = source.as_strided(new_shape, contiguous_strides(new_shape), source.offset)
-    tape.add_node("reshape", [source], [result], lambda grads, saved, needs: [reshape(grads[0], old_shape)])
+    tape.add_node("reshape", [source], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
+    return result
+
+
+def _reshaped(gradient: T, shape: Shape) -> T:
+    """The gradient in another shape: a view wherever there is one, such as of what was expanded."""
+    strides = layout.view_strides(gradient.shape, gradient.strides, shape)
+    if strides is None:
+        return reshape(gradient, shape)
+    old_shape = gradient.shape
+    result: T = gradient.as_strided(shape, strides, gradient.offset)
+    tape.add_node("view", [gradient], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
     return result
 
 
@@ -77,7 +89,7 @@ def view(input: T, *shape: int | Shape) -> T:
             f"{new_shape}; use .reshape(), which copies"
         )
     result: T = input.as_strided(new_shape, strides, input.offset)
-    tape.add_node("view", [input], [result], lambda grads, saved, needs: [reshape(grads[0], old_shape)])
+    tape.add_node("view", [input], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
     return result
 
 
@@ -110,19 +122,38 @@ def flatten(input: T, start_dim: int = 0, end_dim: int = -1) -> T:
 @export("dl", "Tensor")
 def squeeze(input: T, dim: Dims = None) -> T:
     """A view without the axes of size 1: all of them, or those among `dim`."""
-    ndim = len(input.shape)
-    dims = range(ndim) if dim is None else layout.sizes("squeeze", (dim,))
-    squeezed = {layout.axis("squeeze", d, max(ndim, 1)) for d in dims}
-    return index(
-        input, tuple(0 if i in squeezed and size == 1 else slice(None) for i, size in enumerate(input.shape))
-    )
+    shape = input.shape
+    if dim is None:
+        return _without_axes(input, [i for i, size in enumerate(shape) if size == 1])
+    axes = {layout.axis("squeeze", d, max(len(shape), 1)) for d in layout.sizes("squeeze", (dim,))}
+    return _without_axes(input, sorted(axis for axis in axes if shape and shape[axis] == 1))
 
 
 @export("dl", "Tensor")
 def unsqueeze(input: T, dim: int) -> T:
     """A view with an axis of size 1 inserted before axis `dim`."""
-    axis = layout.axis("unsqueeze", dim, len(input.shape) + 1)
-    return index(input, (*(slice(None),) * axis, None))
+    return _with_axes(input, [layout.axis("unsqueeze", dim, len(input.shape) + 1)])
+
+
+def _without_axes(input: T, axes: Sequence[int]) -> T:
+    """A view without some axes of size 1, ascending."""
+    shape, strides = list(input.shape), list(input.strides)
+    for axis in reversed(axes):
+        del shape[axis], strides[axis]
+    result: T = input.as_strided(tuple(shape), tuple(strides), input.offset)
+    tape.add_node("squeeze", [input], [result], lambda grads, saved, needs: [_with_axes(grads[0], axes)])
+    return result
+
+
+def _with_axes(input: T, axes: Sequence[int]) -> T:
+    """A view with new axes of size 1 at these places, ascending."""
+    shape, strides = list(input.shape), list(input.strides)
+    for axis in axes:
+        shape.insert(axis, 1)
+        strides.insert(axis, 0)
+    result: T = input.as_strided(tuple(shape), tuple(strides), input.offset)
+    tape.add_node("unsqueeze", [input], [result], lambda grads, saved, needs: [_without_axes(grads[0], axes)])
+    return result
 
 
 @export("dl", "Tensor")
@@ -134,26 +165,42 @@ def permute(input: T, *dims: int | Shape) -> T:
     """
     ndim = len(input.shape)
     listed = layout.sizes("permute", dims)
-    order = tuple(layout.axis("permute", dim, ndim) for dim in listed)
+    order = [layout.axis("permute", dim, ndim) for dim in listed]
     if sorted(order) != list(range(ndim)):
         raise ArgumentError(f"[permute] {listed} does not name each axis of {input.shape} once")
+    return in_order(input, order)
+
+
+def in_order(input: T, order: Sequence[int]) -> T:
+    """A view with the axes in an order that names each of them once."""
+    shape, strides = input.shape, input.strides
     result: T = input.as_strided(
-        tuple(input.shape[d] for d in order), tuple(input.strides[d] for d in order), input.offset
+        tuple([shape[d] for d in order]), tuple([strides[d] for d in order]), input.offset
     )
-    inverse = tuple(order.index(i) for i in range(ndim))
-    tape.add_node("permute", [input], [result], lambda grads, saved, needs: [permute(grads[0], *inverse)])
+    tape.add_node(
+        "permute", [input], [result], lambda grads, saved, needs: [in_order(grads[0], inverse(order))]
+    )
     return result
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """The order that undoes another one.
+
+    >>> inverse([2, 0, 1])
+    [1, 2, 0]
+    """
+    return sorted(range(len(order)), key=order.__getitem__)
 
 
 @export("dl", "Tensor", aliases=("swapaxes", "swapdims"))
 def transpose(input: T, dim0: int, dim1: int) -> T:
     """A view with two axes swapped."""
-    order = list(range(len(input.shape)))
-    first, second = (layout.axis("transpose", d, max(len(order), 1)) for d in (dim0, dim1))
-    if not order:
-        return permute(input)
-    order[first], order[second] = second, first
-    return permute(input, *order)
+    ndim = len(input.shape)
+    first, second = (layout.axis("transpose", d, ndim or 1) for d in (dim0, dim1))
+    order = list(range(ndim))
+    if order:
+        order[first], order[second] = second, first
+    return in_order(input, order)
 
 
 swapaxes = transpose
@@ -176,7 +223,7 @@ def movedim(input: T, source: int | Shape, destination: int | Shape) -> T:
     others = iter([axis for axis in range(ndim) if axis not in old])
     moved = dict(zip(new, old, strict=True))
     order = [moved[i] if i in moved else next(others) for i in range(ndim)]
-    return permute(input, *order[: len(input.shape)])
+    return in_order(input, order[: len(input.shape)])
 
 
 @export("Tensor")
@@ -214,7 +261,7 @@ def broadcast_to(input: T, shape: Shape) -> T:
 def select(input: T, dim: int, index: int) -> T:
     """A view of the elements at `index` along axis `dim`, without that axis."""
     axis = layout.axis("select", dim, len(input.shape))
-    return _index(input, (*(slice(None),) * axis, index))
+    return _index(input, (*(layout.ALL,) * axis, index))
 
 
 @export("dl", "Tensor")
@@ -232,7 +279,7 @@ def narrow(input: T, dim: int, start: int, length: int) -> T:
         raise ArgumentError(
             f"[narrow] start {start} and length {length} do not fit axis {axis} of shape {input.shape}"
         )
-    return index(input, (*(slice(None),) * axis, slice(first, first + length)))
+    return index(input, (*(layout.ALL,) * axis, slice(first, first + length)))
 
 
 @export("dl", "Tensor")

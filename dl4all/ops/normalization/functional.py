@@ -26,6 +26,7 @@ from dl4all.ops.normalization.batch_normalization import (
     check_channels,
 )
 from dl4all.ops.normalization.group_normalization import check_groups, grouped_norm
+from dl4all.ops.normalization.one_pass import gradients_pass, in_one_pass, training_pass
 from dl4all.ops.reduce.extrema import amax
 from dl4all.ops.reduce.sums import sum, sum_to
 
@@ -78,15 +79,20 @@ def batch_norm(
         raise ShapeError(
             f"[batch_norm] training needs more than 1 element for each channel, got shape {input.shape}"
         )
-    with tape.gradients(False):
-        stats = batch_norm_stats(input)
-        result = batch_norm_apply(input, stats[0], stats[1], weight, bias, eps=eps)
-        if running_mean is not None:
-            update_running(running_mean, stats[0], momentum)
-            update_running(running_var, stats[1] * (count / (count - 1)), momentum)
+    if in_one_pass(input):
+        result, stats = training_pass(input, running_mean, running_var, weight, bias, momentum, eps)
+    else:
+        with tape.gradients(False):
+            stats = batch_norm_stats(input)
+            result = batch_norm_apply(input, stats[0], stats[1], weight, bias, eps=eps)
+            if running_mean is not None:
+                update_running(running_mean, stats[0], momentum)
+                update_running(running_var, stats[1] * (count / (count - 1)), momentum)
 
     def backward(grads: Any, saved: tuple[Any, ...], needs: tuple[bool, ...]) -> list[Any]:
         g, (x, w, saved_stats) = grads[0], saved
+        if in_one_pass(g) and not tape.state.enabled:
+            return gradients_pass(g, x, saved_stats, w, eps, needs)
         # Computed again from x where this is to be differentiated again.
         mean, var = batch_norm_stats(x) if tape.state.enabled else saved_stats
         sums = batch_norm_sums(g, x, mean, var, eps=eps)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import NoKernel, pack
@@ -18,6 +20,7 @@ from dl4all.ops.elementwise.transcendental import rsqrt
 from dl4all.ops.memory.views import contiguous, reshape
 from dl4all.ops.normalization.batch_normalization import check_channels
 from dl4all.ops.normalization.host import along_channels, channel_axes, float64_sum, row_sums
+from dl4all.ops.normalization.one_pass import in_one_pass, rows_gradients_pass
 from dl4all.ops.reduce.channel_sums import SUMS_SHADERS, launch_sums
 from dl4all.ops.reduce.row_kernels import FORMS, RowShaders, row_launch, row_shaders
 from dl4all.ops.reduce.sums import sum_to
@@ -135,11 +138,20 @@ def _grouped_norm_gradient(
     g: Any, input: Any, weight: Any, groups: int, eps: float, center: bool, needs: tuple[bool, ...]
 ) -> tuple[Any, ...]:
     options: dict[str, Any] = {"groups": groups, "eps": eps, "center": center}
+    if needs[0] and (needs[1] or needs[2]) and not tape.state.enabled and in_one_pass(g):
+        return rows_gradients_pass(partial(_write_gradients, options), g, input, weight, **options)
     input_gradient = grouped_norm_backward(g, input, weight, **options) if needs[0] else None
     if not (needs[1] or needs[2]):
         return input_gradient, None, None
     sums = grouped_norm_sums(g, input, **options)
     return input_gradient, sums[1], sums[0]
+
+
+def _write_gradients(options: dict[str, Any], *arrays: Any) -> None:
+    """NumPy: the gradients of the input, and sums for those of weight and bias."""
+    *operands, result, sums = arrays
+    result[...] = grouped_norm_backward.body(*operands, **options)
+    sums[...] = grouped_norm_sums.body(*operands[:2], **options)
 
 
 @export()

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.conv.window import Window, checked_output_size, sizes, window
 from dl4all.ops.core.launch import ceil_div
+from dl4all.ops.core.launch_plan import KeyArgument
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 
@@ -24,7 +25,7 @@ OutputSizes: TypeAlias = int | Sequence[int | None] | None
 
 
 @dataclass(frozen=True)
-class Pooling:
+class Pooling(KeyArgument):
     """The windows of a pooling over images of `size`: sliding ones (`win`), or adaptive ones without it."""
 
     size: Shape

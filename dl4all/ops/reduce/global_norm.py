@@ -10,7 +10,7 @@ import numpy as np
 
 from dl4all.errors import PipelineError
 from dl4all.ops.core import launch
-from dl4all.ops.core.host_work import host_work
+from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.launch import ceil_div, pack, run, shader
 from dl4all.ops.core.multi_tensor import MultiTensor, Plan, Role
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED
@@ -40,14 +40,17 @@ def partial_square_sums(tensors: Sequence[TensorBase]) -> Any:
     Nothing is recorded for gradients.
 
     >>> import dl4all as dl
-    >>> partial_square_sums([dl.tensor([3.0, 4.0]), dl.tensor(1.0)]).tolist()
-    [25.0, 1.0]
+    >>> partial_square_sums([dl.tensor([3.0, 4.0]), dl.tensor(1.0)]).sum().item()
+    26.0
     """
     first = tensors[0]
     cls, device = type(first).result_class, first.device
     if device.is_host:
-        parts = empty_tensor(cls, (len(tensors),), np.dtype(np.float32), device)
-        host_work("partial_square_sums", _sum_squares, tensors, [parts])
+        nonempty = [contiguous(t) for t in tensors if t.numel()]
+        if not nonempty:
+            return from_host(cls, np.zeros(1, np.float32), device, copy=False)
+        parts = empty_tensor(cls, (1,), np.dtype(np.float32), device)
+        host_work("partial_square_sums", _sum_squares, nonempty, [parts], kernel=WorkKernel("square sum"))
         return parts
     cause = fallback.too_large(device, "float32")
     if device.binds(*(t.storage for t in tensors)):
@@ -56,15 +59,21 @@ def partial_square_sums(tensors: Sequence[TensorBase]) -> Any:
         except KERNEL_REFUSALS as error:
             cause = fallback.refused(device, error, "float32")
     with fallback.on_host("partial_square_sums", device, cause):
-        sums = np.empty(len(tensors), np.float32)
+        sums = np.empty(1, np.float32)
         _sum_squares(*(t.on_host() for t in tensors), sums)
         return from_host(cls, sums, device, copy=False)
 
 
 def _sum_squares(*arrays: Any) -> None:
-    """The sum of the squares of each array but the last, in that one."""
+    """The sum of the squares of all arrays but the last, in that one."""
     *operands, sums = arrays
-    sums[...] = [np.square(array).sum(dtype=np.float32) for array in operands]
+    sums[...] = np.sum([np.square(array).sum(dtype=np.float32) for array in operands])
+
+
+def _scale(factor: Any, *arrays: Any) -> None:
+    """Multiply arrays by a number in place."""
+    for array in arrays:
+        array *= factor.item()
 
 
 def _sums_on_device(tensors: Sequence[TensorBase]) -> Any:
@@ -105,8 +114,8 @@ def scale_in_place(tensors: Sequence[T], factor: TensorBase) -> list[T]:
 
     >>> import dl4all as dl
     >>> x = dl.tensor([1.0, 2.0], device="cpu")
-    >>> scale_in_place([x], dl.tensor(2.0, device="cpu")) == [x]
-    True
+    >>> scale_in_place([x], dl.tensor(2.0, device="cpu")), x.tolist()
+    ([], [2.0, 4.0])
     """
     device = factor.device
     rest, fitting = list[T](), list[T]()
@@ -114,6 +123,11 @@ def scale_in_place(tensors: Sequence[T], factor: TensorBase) -> list[T]:
         fits = tensor.device is device and tensor.dtype == np.float32 and tensor.is_contiguous()
         (fitting if fits else rest).append(tensor)
     if not fitting:
+        return rest
+    if device.is_host:
+        host_work("scale", _scale, [factor], fitting, kernel=WorkKernel("scale"))
+        for tensor in fitting:
+            tensor.storage.version += 1
         return rest
     plan = _plan(fitting, device, written=True)
     for batch in plan.batches:

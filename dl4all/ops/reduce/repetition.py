@@ -65,7 +65,7 @@ def fold_linear(op: Op[...], reduced: Callable[..., Sequence[int]]) -> Callable[
         with tape.gradients(False):
             found = repetition(input, reduced(input, **arguments))
             result = None if found is None else _summed(op, found, arguments)
-        if result is not None and result.dtype.kind == "f" and tape.wants_gradient(input):
+        if result is not None:
             op.add_node([input], arguments, result)
         return result
 

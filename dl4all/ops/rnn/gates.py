@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from dl4all.errors import ShapeError
-from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.tensor_base import Shape, TensorBase
-from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.memory.views import narrow, reshape
-
-T = TypeVar("T", bound=TensorBase)
 
 WORKGROUP = 128
 
@@ -47,23 +41,6 @@ def split_columns(matrix: Any, count: int) -> list[Any]:
     """Views of `count` equal blocks of columns."""
     size = matrix.shape[1] // count
     return [narrow(matrix, 1, k * size, size) for k in range(count)]
-
-
-def split_rows(input: T, sizes: Sequence[int]) -> list[T]:
-    """Split the first axis into views of these sizes, with one node that joins all their gradients."""
-    starts = [0, *itertools.accumulate(sizes)]
-    with tape.gradients(False):
-        parts = [
-            tape.alias(narrow(input, 0, start, size)) for start, size in zip(starts, sizes, strict=False)
-        ]
-    shapes = [part.shape for part in parts]
-
-    def backward(grads: Any, saved: Any, needs: Any) -> Any:
-        like = next(g for g in grads if g is not None)
-        return [cat([zeros_if_none(g, like, shape) for g, shape in zip(grads, shapes, strict=True)])]
-
-    tape.add_node("split_rows", [input], parts, backward)
-    return parts  # type: ignore[return-value]
 
 
 def zeros_if_none(gradient: Any, like: TensorBase, shape: Shape) -> Any:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.checks import check_float
-from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.tensor_base import Shape, TensorBase
+
+MOST_PROBLEMS = 1024
+"""What follows from the sizes of a sequence is kept of so many: cells ask for it in each step."""
 
 
 class Cell(NamedTuple):
@@ -54,14 +59,17 @@ class Region(NamedTuple):
         return flat[self.start : self.start + self.rows * self.columns].reshape(self.rows, self.columns)
 
 
-Regions = dict[str, Region]
+Regions = Mapping[str, Region]
 
 
 def _regions(*shapes: tuple[str, int, int]) -> Regions:
     starts = itertools.accumulate((rows * columns for _, rows, columns in shapes), initial=0)
-    return {name: Region(start, *shape) for start, (name, *shape) in zip(starts, shapes, strict=False)}
+    return MappingProxyType(
+        {name: Region(start, *shape) for start, (name, *shape) in zip(starts, shapes, strict=False)}
+    )
 
 
+@functools.lru_cache(MOST_PROBLEMS)
 def result_regions(p: Problem, *, save: bool) -> Regions:
     """Where the parts of a sequence's result lie: the outputs, the last states, and what the gradient reads.
 
@@ -77,6 +85,7 @@ def result_regions(p: Problem, *, save: bool) -> Regions:
     return _regions(*shapes)
 
 
+@functools.lru_cache(MOST_PROBLEMS)
 def gradient_regions(p: Problem) -> Regions:
     """Where the parts of the gradient lie: of both terms of the gates, the initial states and the outputs."""
     shapes = [("gates", p.rows, p.cell.gates * p.size)]
@@ -129,22 +138,30 @@ def check_problem(
     Raises:
         ShapeError, ArgumentError
     """
+    return _problem(name, weight.shape, None if projection is None else projection.shape, mode, tuple(sizes))
+
+
+@functools.lru_cache(MOST_PROBLEMS)
+def _problem(
+    name: str, weight: Shape, projection: Shape | None, mode: str, sizes: tuple[int, ...]
+) -> Problem:
+    """The problem with weights of these shapes."""
     cell = cell_of(name, mode)
-    if len(weight.shape) != 2 or weight.shape[0] % cell.gates:
+    if len(weight) != 2 or weight[0] % cell.gates:
         raise ShapeError(
             f"[{name}] expected a weight of shape ({cell.gates} * size, outputs) for mode {mode!r}, "
-            f"got {weight.shape}"
+            f"got {weight}"
         )
-    units, outputs = weight.shape[0] // cell.gates, weight.shape[1]
+    units, outputs = weight[0] // cell.gates, weight[1]
     if projection is not None and mode != "lstm":
         raise ArgumentError(f"[{name}] only mode 'lstm' takes a projection, got {mode!r}")
     expected = (outputs, outputs) if projection is None else (outputs, units)
-    if (projection.shape if projection is not None else (outputs, units)) != expected:
+    if ((outputs, units) if projection is None else projection) != expected:
         raise ShapeError(
-            f"[{name}] a weight of shape {weight.shape} goes with "
+            f"[{name}] a weight of shape {weight} goes with "
             + ("as many units as outputs" if projection is None else f"a projection of shape {expected}")
             + f", got {units} units"
-            + ("; pass a projection" if projection is None else f" and {projection.shape}")
+            + ("; pass a projection" if projection is None else f" and {projection}")
         )
     if not sizes or min(sizes) < 0 or any(a < b for a, b in itertools.pairwise(sizes)):
         raise ArgumentError(

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
-from dl4all.ops.core.op import empty, primitives
+from dl4all.ops.core.op import empty, fit_gradients, primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, Level
 from dl4all.ops.elementwise.logic import where
@@ -132,11 +132,10 @@ class BatchedTensor(BatchedTensorBase):
                 result = wrap(reshape(result, *level_shape(levels), *shape), levels)
             if result.dtype != dtype:
                 result = primitives.cast(result, dtype.name)
-        if tape.state.enabled and dtype.kind == "f" and any(map(tape.wants_gradient, operands)):
-            if op.name in BATCH_OPS and not levels_of(operands[1:]):
-                _add_batch_node(op, operands, arguments, result, levels)
-            else:
-                op.add_node(operands, arguments, result)
+        if tape.state.enabled and op.name in BATCH_OPS and not levels_of(operands[1:]):
+            _add_batch_node(op, operands, arguments, result, levels)
+        else:
+            op.add_node(operands, arguments, result)
         return result
 
     def call_per_sample(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -321,20 +320,23 @@ def _add_batch_node(
     Once the levels are closed, its gradients are computed for the whole batch. The gradient of a weight that
     all samples share is the sum then, where the gradient of each sample would take the memory of a weight.
     """
-    parameters = op.gradient_rule.parameters(tuple(map(tape.wants_gradient, operands)))
-    saved = {name: o for name, o in zip(op.arrays, operands, strict=True) if name in parameters}
-    values = {name: value for name, value in arguments.items() if name in parameters}
-    specs = [None if o is None else (o.shape, o.dtype) for o in operands]
-    shape, front, first, folds = operands[0].shape, level_shape(levels), op.arrays[0], BATCH_OPS[op.name]
+    edges = tape.edges_of(operands)
+    if edges is None:
+        return
+    plan = op.gradient_rule.plan(tuple(edge is not None for edge in edges))
+    saved = {name: operands[position] for name, position in plan.parameters if position is not None}
+    others = [None if o is None else o.shape for o in operands[1:]]
+    first, shape = op.arrays[0], operands[0].shape
+    front, folds = level_shape(levels), BATCH_OPS[op.name]
     batch_shape = (math.prod(front) * shape[0], *shape[1:]) if folds else (*front, *shape)
+    names = tuple(saved)
 
-    def make_backward(specs: list[Any]) -> Any:
-        shapes = tuple(None if spec is None else spec[0] for spec in specs)
-        return op.make_backward(tuple(saved), {**values, "shapes": shapes}, specs)
-
-    per_sample = make_backward(specs)
-    of_batch = make_backward([(batch_shape, operands[0].dtype), *specs[1:]])
-    saved_names = tuple(saved)
+    def gradients(g: Any, tensors: Iterable[Any], shape: Shape) -> list[Any]:
+        """The gradients of all operands, of which the first one has this shape."""
+        given = {**arguments, "needs": plan.needs, "shapes": (shape, *others)}
+        given |= zip(names, tensors, strict=True)
+        found = plan(g, [given[name] for name, _ in plan.parameters])
+        return fit_gradients(found, [edges[0] and edges[0]._replace(shape=shape), *edges[1:]])
 
     def as_batch(tensor: Any) -> Any:
         for level in reversed(levels):
@@ -344,10 +346,10 @@ def _add_batch_node(
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
         if any(level.open for level in levels):
-            input_grad, *other_grads = per_sample(grads, saved, needs)
+            input_grad, *other_grads = gradients(grads[0], saved, shape)
             return [input_grad, *(None if g is None else sum_over_levels(g, levels) for g in other_grads)]
-        plain = tuple(as_batch(t) if name == first else t for name, t in zip(saved_names, saved, strict=True))
-        input_grad, *other_grads = of_batch([as_batch(grads[0])], plain, needs)
+        plain = [as_batch(t) if name == first else t for name, t in zip(names, saved, strict=True)]
+        input_grad, *other_grads = gradients(as_batch(grads[0]), plain, batch_shape)
         if input_grad is not None:
             input_grad = reshape(input_grad, *front, *shape)
             for level in levels:

@@ -1,1 +1,1 @@
-"""Kernels of the host as LLVM IR: written by Python, compiled by llvmlite, kept on disk, run by a thread pool."""
+"""Kernels of the host as LLVM IR: Python writes them, llvmlite compiles them, a thread pool runs them."""

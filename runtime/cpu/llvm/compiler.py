@@ -1,7 +1,8 @@
 """From LLVM IR to functions of the process, with the code kept on disk.
 
-A file in the cache has the object code of one module. Its name is a hash of the module's text, LLVM's
-version and the processor's name and features: other code is never found, and damaged code is made anew.
+A file in the cache has the object code of one module. Its name, and its beginning, is a hash of the module's
+text, LLVM's version and the processor's name and features: other code is never found, and damaged code is
+made anew.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Compiler:
         self._machine = self._llvm.Target.from_default_triple().create_target_machine(
             cpu=processor.name, features=processor.features, opt=OPTIMIZATION
         )
-        version = ".".join(map(str, self._llvm.llvm_version_info))
+        version = ".".join(map(str, target.version()))
         self._key = f"{version} {processor.name} {processor.features} {OPTIMIZATION}\n".encode()
         self._engines: list[Any] = []  # their code goes with them
         self._lock = fork.lock()
@@ -44,16 +45,19 @@ class Compiler:
         Raises:
             ShaderError: the text is no valid module.
         """
-        file = file_cache.folder() / FOLDER / f"{hashlib.sha256(self._key + text.encode()).hexdigest()}.o"
+        digest = hashlib.sha256(self._key + text.encode())
+        file, head = file_cache.folder() / FOLDER / f"{digest.hexdigest()}.o", digest.digest()
         with self._lock:
-            code = file_cache.read(file)
-            found = {} if code is None else self._load(code, names)
+            content = file_cache.read(file)
+            # LLVM ends the process over what is no object code: only what says that it is this module's
+            # is tried.
+            found = self._load(content[len(head) :], names) if content and content.startswith(head) else {}
             if found:
                 self.loaded += 1
                 return found
             code = self._compile(text, names[0])
             self.compiled += 1
-            file_cache.try_write(file, code)
+            file_cache.try_write(file, head + code)
             return self._load(code, names)
 
     def _compile(self, text: str, name: str) -> bytes:

@@ -166,9 +166,7 @@ def exp2(code: Code, x: Value) -> Value:
 def expm1(code: Code, x: Value) -> Value:
     """exp(x) - 1, within 3 ulps."""
     _, n, rest = reduced_by_log2(code, bounded(code, x, -20.0, 90.0))
-    inverse_power = code.bits(
-        ((-n) << 23) + ONE_BITS, "float"
-    )  # wrong from 2^127 on
+    inverse_power = code.bits(((-n) << 23) + ONE_BITS, "float")  # wrong from 2^127 on
     less = code.select(x > 60.0, 1.0, 1.0 - inverse_power)
     y = times_power_of_2(code, small_expm1(code, rest) + less, n)
     return code.select(x.equals(0.0), x, y)

@@ -17,14 +17,25 @@ import contextlib
 import re
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 PARALLEL = "dl4all_parallel"
 """The pool's function, ``void (ptr part, ptr slots, i64 count, i64 grain)``."""
 
-SIZES = {"i1": 1, "i8": 1, "i16": 2, "half": 2, "bfloat": 2, "i32": 4, "float": 4, "i64": 8, "double": 8, "ptr": 8}
+SIZES = {
+    "i1": 1,
+    "i8": 1,
+    "i16": 2,
+    "half": 2,
+    "bfloat": 2,
+    "i32": 4,
+    "float": 4,
+    "i64": 8,
+    "double": 8,
+    "ptr": 8,
+}
 FLOATS = ("half", "bfloat", "float", "double")
 VECTOR = re.compile(r"<(\d+) x (\w+)>")
 
@@ -220,7 +231,7 @@ class Code:
         return Value(self, type, constant(type, value))
 
     def as_value(self, type: str, value: Operand) -> Value:
-        """A Python number as a constant of a type; a scalar in all lanes of a vector; other values as they are."""
+        """A number as a constant of a type, a scalar in all lanes of a vector, other values as they are."""
         if not isinstance(value, Value):
             return self.constant(type, value)
         if value.type != type and value.type == element_of(type):
@@ -248,12 +259,18 @@ class Code:
         test = f"fcmp {floats}" if a.is_float else f"icmp {integers}"
         return self.emit(vector("i1", lanes_of(a.type)), f"{test} {a.type} {a.text}, {b.text}")
 
+    def unsigned_less(self, left: Value, right: Value) -> Value:
+        """Whether left < right as unsigned integers: for right >= 0, whether 0 <= left < right."""
+        return self.emit(vector("i1", lanes_of(left.type)), f"icmp ult {left!r}, {right.text}")
+
     def select(self, condition: Value, accepted: Operand, rejected: Operand) -> Value:
         a, b = self._pair(accepted, rejected)
-        return self.emit(a.type, f"select {condition.type} {condition.text}, {a.type} {a.text}, {b.type} {b.text}")
+        return self.emit(
+            a.type, f"select {condition.type} {condition.text}, {a.type} {a.text}, {b.type} {b.text}"
+        )
 
     def intrinsic(self, name: str, *operands: Value, result: str = "") -> Value:
-        """Call LLVM's function of this name for the type of its operands, as ``intrinsic("fmuladd", a, b, c)``."""
+        """Call LLVM's function of this name for its operands' type: ``intrinsic("fmuladd", a, b, c)``."""
         result = result or operands[0].type
         suffix = re.sub(r"<(\d+) x (\w+)>", r"v\1\2", operands[0].type)
         suffix = suffix.replace("float", "f32").replace("double", "f64").replace("half", "f16")
@@ -275,7 +292,7 @@ class Code:
         self.line(f"call void @{part.name}({', '.join(given)})")
 
     def parallel(self, part: Code, slots: Value, count: Operand, grain: Operand) -> None:
-        """Call ``part(slots, begin, end)`` for ranges of about `grain` that cover 0 to `count`, on all threads.
+        """Call ``part(slots, begin, end)`` for ranges of about `grain`, which cover `count`, on all threads.
 
         Which thread takes which range is open; each range begins at a multiple of the grain, or of some
         larger number that depends on the count alone.
@@ -287,7 +304,7 @@ class Code:
     # Conversions and lanes
 
     def convert(self, value: Value, element: str) -> Value:
-        """A number of another type; integers are signed, floats round to the nearest or are cut to integers."""
+        """A number of another type; integers are signed, floats become integers toward zero."""
         source, lanes = element_of(value.type), lanes_of(value.type)
         target = vector(element, lanes)
         if source == element:
@@ -319,7 +336,9 @@ class Code:
             return value
         type = vector(value.type, lanes)
         one = self.emit(type, f"insertelement {type} poison, {value!r}, i32 0")
-        return self.emit(type, f"shufflevector {type} {one.text}, {type} poison, <{lanes} x i32> zeroinitializer")
+        return self.emit(
+            type, f"shufflevector {type} {one.text}, {type} poison, <{lanes} x i32> zeroinitializer"
+        )
 
     def extract(self, value: Value, lane: Operand) -> Value:
         """One lane of a vector."""
@@ -395,7 +414,9 @@ class Code:
         else:
             self.call_masked("store", value.type, place, mask, value)
 
-    def call_masked(self, what: str, type: str, place: Value, mask: Value, value: Value | None = None) -> Value:
+    def call_masked(
+        self, what: str, type: str, place: Value, mask: Value, value: Value | None = None
+    ) -> Value:
         element, lanes = element_of(type), lanes_of(type)
         suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)
         name = f"llvm.masked.{what}.v{lanes}{suffix}.p0"
@@ -406,6 +427,16 @@ class Code:
         self.module.declare(f"declare void @{name}({type}, ptr, {mask.type})")
         self.line(f"call void @{name}({value!r}, {align}, {mask!r})")
         return value
+
+    def gather(self, pointer: Value, indices: Value, type: str, mask: Value) -> Value:
+        """A vector of the elements with these numbers (``i64``); 0 in lanes without a mask."""
+        element, lanes = element_of(type), lanes_of(type)
+        places = self.emit(vector("ptr", lanes), f"getelementptr {element}, {pointer!r}, {indices!r}")
+        suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)
+        name = f"llvm.masked.gather.v{lanes}{suffix}.v{lanes}p0"
+        self.module.declare(f"declare {type} @{name}({places.type}, {mask.type}, {type})")
+        align = f"<{lanes} x ptr> align {SIZES[element]} {places.text}"
+        return self.emit(type, f"call {type} @{name}({align}, {mask!r}, {type} zeroinitializer)")
 
     def first_lanes(self, count: Value, lanes: int) -> Value:
         """The mask of the first `count` lanes."""
@@ -475,9 +506,11 @@ class Code:
     def text(self) -> str:
         parameters = ", ".join(map(repr, self.parameters))
         lines = (*self._allocas, *self._lines)
-        return f"define {self._linkage}void @{self.name}({parameters}) #0 {{\nentry:\n" + "\n".join(
-            lines
-        ) + "\n  ret void\n}\n"
+        return (
+            f"define {self._linkage}void @{self.name}({parameters}) #0 {{\nentry:\n"
+            + "\n".join(lines)
+            + "\n  ret void\n}\n"
+        )
 
 
 class Module:
@@ -511,7 +544,7 @@ class Module:
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[Code]:
-        """A function for :meth:`Code.parallel`: its parameters are the slots, the first number and the end."""
+        """A function for :meth:`Code.parallel`: its parameters are the slots, the first and the end."""
         yield self._function(name, ("ptr", "i64", "i64"))
 
     @contextlib.contextmanager
@@ -519,10 +552,13 @@ class Module:
         """A function of the module, called by :meth:`Code.run`."""
         yield self._function(name, types)
 
+    @contextlib.contextmanager
+    def shared(self, name: str, *types: str) -> Iterator[Code]:
+        """An exported function that other modules call, by the name that ``provider.linked`` gives."""
+        yield self._function(name, types, exported=True)
+
     @property
     def text(self) -> str:
         """The module as LLVM IR."""
         functions = "\n".join(function.text for function in self._functions)
         return "\n".join((*self._declarations, functions, "attributes #0 = { nounwind }", "!0 = !{}", ""))
-
-

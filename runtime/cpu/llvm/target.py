@@ -35,7 +35,13 @@ class Target(NamedTuple):
         return INSTRUCTIONS.get((self.vector_bytes, self.fused), f"{8 * self.vector_bytes} bit")
 
 
-INSTRUCTIONS = {(64, True): "AVX-512", (32, True): "AVX2", (32, False): "AVX", (16, False): "SSE2", (16, True): "NEON"}
+INSTRUCTIONS = {
+    (64, True): "AVX-512",
+    (32, True): "AVX2",
+    (32, False): "AVX",
+    (16, False): "SSE2",
+    (16, True): "NEON",
+}
 
 
 @functools.cache
@@ -52,6 +58,11 @@ def binding() -> Any:
     return module
 
 
+def version() -> tuple[int, ...]:
+    """LLVM's, where there is a compiler."""
+    return tuple(binding().llvm_version_info)
+
+
 @functools.cache
 def host() -> Target:
     """This process's processor."""
@@ -63,7 +74,7 @@ def host() -> Target:
 def described(name: str, flags: dict[str, bool]) -> Target:
     """The target with these features.
 
-    >>> described("generic", {"avx2": True, "fma": True, "avx512f": False}).lanes()
+    >>> described("generic", {"avx": True, "fma": True, "avx512f": False}).lanes()
     8
     """
     arm = flags.get("neon", False)

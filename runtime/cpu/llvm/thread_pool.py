@@ -45,7 +45,10 @@ SECONDS = 1.0  # that threads get to end before a fork
 WAIT, WAKE = "dl4all_wait", "dl4all_wake"
 
 PAUSES = {"x86": "call void @llvm.x86.sse2.pause()", "arm": "call void @llvm.aarch64.hint(i32 1)"}
-PAUSE_DECLARATIONS = {"x86": "declare void @llvm.x86.sse2.pause()", "arm": "declare void @llvm.aarch64.hint(i32)"}
+PAUSE_DECLARATIONS = {
+    "x86": "declare void @llvm.x86.sse2.pause()",
+    "arm": "declare void @llvm.aarch64.hint(i32)",
+}
 
 TEXT = """
 @pool = internal global [{words} x i64] zeroinitializer, align 64
