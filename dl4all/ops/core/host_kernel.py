@@ -216,10 +216,25 @@ class HostPlan:
     __slots__ = ("_launch", "_nbytes", "_offsets", "_tag", "dtype", "shape", "strides")
 
     def __init__(
-        self, launch: HostLaunch, operands: Sequence[Any], shape: Shape, dtype: np.dtype[Any], tag: str
+        self,
+        launch: HostLaunch,
+        operands: Sequence[Any],
+        shape: Shape,
+        dtype: np.dtype[Any],
+        tag: str,
+        offset: int = 0,
     ) -> None:
+        """
+        Args:
+            launch: what computes.
+            operands: for which it was prepared.
+            shape, dtype: of the result.
+            tag: what memory is for.
+            offset: elements from the start of the result's memory, if it is there already.
+        """
         self._launch = launch
-        self._offsets = tuple(o.offset * o.dtype.itemsize for o in operands if isinstance(o, TensorBase))
+        offsets = [o.offset * o.dtype.itemsize for o in operands if isinstance(o, TensorBase)]
+        self._offsets = (*offsets, offset * dtype.itemsize)
         self.shape, self.dtype, self.strides = shape, dtype, contiguous_strides(shape)
         self._nbytes = math.prod(shape) * dtype.itemsize
         self._tag = tag
@@ -249,7 +264,7 @@ class HostPlan:
     def _compute(
         self, device: Device, storages: Sequence[Storage], out: Storage, numbers: Sequence[float]
     ) -> None:
-        places = [*zip(storages, self._offsets), (out, 0)]  # noqa: B905 - strict takes longer
+        places = zip((*storages, out), self._offsets)  # noqa: B905 - strict takes longer
         self._launch.run_on(device, places, numbers, self._tag)
 
 
@@ -265,7 +280,9 @@ def prepare(
     if found is None or 0 in shape:
         return None
     layouts = [layout_of(operand) if isinstance(operand, TensorBase) else operand for operand in operands]
-    given = {key: layout_of(value) if isinstance(value, TensorBase) else value for key, value in arguments.items()}
+    given = {
+        key: layout_of(value) if isinstance(value, TensorBase) else value for key, value in arguments.items()
+    }
     try:
         return found(Layout(shape, dtype), *layouts, **given)
     except NoKernel:

@@ -39,8 +39,11 @@ MANY = 2
 FIRST_NUMBER = 3
 """Constants of a launch before its numbers."""
 
-CODES = {"i32": "i4x", "i64": "q"}
-"""Of types of numbers, how they are packed into slots so that those that do not fit are refused."""
+CODES = {"i64": "q", "i32": "i4x", "i16": "h6x", "i8": "b7x", "u8": "B7x"}
+"""How numbers of a type are packed into slots, so that those that do not fit are refused."""
+
+NUMBER_TYPES = {"int16": "i16", "int8": "i8", "uint8": "u8"}
+"""Of ops that compute in these dtypes; in others, numbers have the type that the expression sees."""
 
 FUNCTION_WORK = 8
 """How many simple operations a function such as exp takes the time of."""
@@ -62,7 +65,7 @@ class Program(NamedTuple):
     """What a kernel computes at each index."""
 
     tensors: tuple[str, ...]  # dtypes of those that are read
-    numbers: tuple[str, ...]  # types: "float", "double", "i32" or "i64"
+    numbers: tuple[str, ...]  # types: "float", "double", or one of CODES
     assignments: tuple[Assignment, ...]
     results: tuple[int, ...]  # assignments that are written to memory
 
@@ -99,7 +102,7 @@ def prepare_elementwise(
     """
     tensors = [operand for operand in operands if isinstance(operand, Layout)]
     numbers = [operand for operand in operands if not isinstance(operand, Layout)]
-    own_type = expression_type(compute)
+    own_type = NUMBER_TYPES.get(compute) or expression_type(compute)
     types = [own_type] * len(numbers) + ["i32" if whole else own_type for _, _, whole in arguments]
     place, number = itertools.count(), itertools.count(len(tensors))
     names = ("x",) if len(operands) == 1 else ("a", "b", "c")
@@ -219,8 +222,10 @@ class _Writer:
         self.strides = [code.slot(self.first_stride + i) for i in range(len(steps))]
 
     def _number(self, slot: int, type: str) -> Value:
-        number = self.code.slot(slot, "double" if type in FLOATS else "i64")
-        return self.code.splat(self.code.convert(number, type), self.lanes)
+        code = self.code
+        number = code.slot(slot, "double" if type in FLOATS else "i64")
+        number = code.convert(number, "i32" if type == "u8" else type)
+        return code.splat(code.convert(number, "i32") if type in ("i8", "i16") else number, self.lanes)
 
     def row(self, row: Value, *, many: bool) -> list[Value]:
         """The addresses of all tensors at a row."""
@@ -258,7 +263,9 @@ class _Writer:
 
         def compute(i: Value, mask: Value | None) -> None:
             values = [
-                repeated[number] if number in repeated else self._load(number, addresses[number], i, mask, end)
+                repeated[number]
+                if number in repeated
+                else self._load(number, addresses[number], i, mask, end)
                 for number in range(len(self.program.tensors))
             ]
             for number, value in enumerate(self._results(values), len(self.program.tensors)):

@@ -55,7 +55,9 @@ def floor_divide(code: Code, a: Value, b: Value) -> Value:
     quotient = code.select(_is_moved(code, rest, b), quotient - 1.0, quotient)
     whole = code.intrinsic("floor", quotient)
     whole = code.select(quotient - whole > 0.5, whole + 1.0, whole)
-    zero = with_sign(code, code.constant(a.type, 0.0), code.bits(code.bits(a, "i32") ^ code.bits(b, "i32"), "float"))
+    zero = with_sign(
+        code, code.constant(a.type, 0.0), code.bits(code.bits(a, "i32") ^ code.bits(b, "i32"), "float")
+    )
     whole = code.select(quotient.equals(0.0), zero, whole)
     whole = code.select(code.compare("uno", "eq", rest, rest), rest, whole)
     return code.select(b.equals(0.0), a / b, whole)
