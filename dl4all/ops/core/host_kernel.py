@@ -13,7 +13,7 @@ import functools
 import importlib
 import math
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ from dl4all.scheduler.device import Device
 
 LONG = 200_000
 """Elements, or operations, from which other threads of Python run beside a kernel."""
+
+NO_CODES: Mapping[int, str] = {}
 
 
 class Layout:
@@ -107,7 +109,8 @@ def _load_kernels() -> None:
 
 def word(value: int) -> int:
     """An integer as a slot holds it: from 2^63 on, the negative one of the same bits."""
-    return value - 2**64 if value >= 2**63 else value
+    number = int(value)
+    return number - 2**64 if number >= 2**63 else number
 
 
 class HostLaunch:
@@ -130,6 +133,7 @@ class HostLaunch:
         scratch: int = 0,
         work: int = LONG,
         numbers: Sequence[int] = (),
+        codes: Mapping[int, str] = NO_CODES,
         header: Sequence[int] = (),
     ) -> None:
         """
@@ -141,6 +145,8 @@ class HostLaunch:
             scratch: bytes that the kernel may use while it runs.
             work: about how many elements or operations it takes, to decide whether to let other threads run.
             numbers: places among the constants of numbers that :meth:`run` is given.
+            codes: how constants at some places are packed, as ``struct`` names it, other than as float64 or
+                int64: ``"i4x"`` refuses integers of more than 32 bits, ``"q"`` those of more than 64.
             header: slots ahead of the addresses, for kernels that take any number of them.
         """
         self.is_long = work >= LONG  # other threads of Python run meanwhile, and one might fork
@@ -148,11 +154,16 @@ class HostLaunch:
         self.scratch = scratch
         pack = struct.Struct(f"<{len(header) + addresses + bool(scratch)}q").pack
         self._pack = functools.partial(pack, *header) if header else pack
-        codes = "".join("d" if isinstance(value, float) else "q" for value in constants)
-        constants = [value if isinstance(value, float) else word(value) for value in constants]
-        self._constants = (struct.Struct(f"<{codes}").pack, list(constants)) if numbers else None
-        self._numbers = tuple(numbers)
-        self._tail = struct.pack(f"<{codes}", *constants)
+        own = ("d" if isinstance(value, float) else "q" for value in constants)
+        packing = struct.Struct("<" + "".join(codes.get(place, code) for place, code in enumerate(own)))
+        converters: list[Callable[[Any], Any]] = [
+            float if isinstance(value, float) else int if place in codes else word
+            for place, value in enumerate(constants)
+        ]
+        constants = [convert(value) for convert, value in zip(converters, constants, strict=True)]
+        self._constants = (packing.pack, constants) if numbers else None
+        self._numbers = tuple((place, converters[place]) for place in numbers)
+        self._tail = packing.pack(*constants)
 
     def run(self, addresses: list[int], numbers: Sequence[float] = ()) -> None:
         """Compute.
@@ -165,8 +176,8 @@ class HostLaunch:
         if numbers and self._constants is not None:
             pack, constants = self._constants
             values = constants.copy()
-            for place, number in zip(self._numbers, numbers, strict=True):
-                values[place] = float(number) if isinstance(constants[place], float) else word(int(number))
+            for (place, convert), number in zip(self._numbers, numbers, strict=True):
+                values[place] = convert(number)
             tail = pack(*values)
         self._function(self._pack(*addresses) + tail)
 
@@ -207,10 +218,25 @@ class HostPlan:
     __slots__ = ("_launch", "_offsets", "_tag", "dtype", "nbytes", "shape", "strides")
 
     def __init__(
-        self, launch: HostLaunch, operands: Sequence[Any], shape: Shape, dtype: np.dtype[Any], tag: str
+        self,
+        launch: HostLaunch,
+        operands: Sequence[Any],
+        shape: Shape,
+        dtype: np.dtype[Any],
+        tag: str,
+        offset: int = 0,
     ) -> None:
+        """
+        Args:
+            launch: what computes.
+            operands: for which it was prepared.
+            shape, dtype: of the result.
+            tag: what memory is for.
+            offset: elements from the start of the result's memory, if it is there already.
+        """
         self._launch = launch
-        self._offsets = tuple(o.offset * o.dtype.itemsize for o in operands if isinstance(o, TensorBase))
+        offsets = [o.offset * o.dtype.itemsize for o in operands if isinstance(o, TensorBase)]
+        self._offsets = (*offsets, offset * dtype.itemsize)
         self.shape, self.dtype, self.strides = shape, dtype, contiguous_strides(shape)
         self.nbytes = math.prod(shape) * dtype.itemsize
         self._tag = tag
@@ -239,15 +265,14 @@ class HostPlan:
     ) -> None:
         launch = self._launch
         if launch.is_long or launch.scratch:
-            places = [*zip(storages, self._offsets), (out, 0)]  # noqa: B905 - strict takes longer
+            places = zip((*storages, out), self._offsets)  # noqa: B905 - strict takes longer
             launch.run_on(device, places, numbers, self._tag)
             return
         addresses = []
-        for storage, offset in zip(storages, self._offsets):  # noqa: B905
+        for storage, offset in zip((*storages, out), self._offsets):  # noqa: B905
             if storage.pending is not None:
                 storage.settle()
             addresses.append(storage.address + offset)
-        addresses.append(out.address)
         launch.run(addresses, numbers)
 
 
