@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.allocator.host_memory import LARGEST
 from dl4all.allocator.storage import Storage
 from dl4all.errors import TooLargeError
 from dl4all.ops.core.launch import NoKernel
@@ -244,7 +243,7 @@ class HostPlan:
     def run(self, first: TensorBase, storages: Sequence[Storage], numbers: Sequence[float] = ()) -> Any:
         """The result for operands with these storages, where neither a capture nor a profile follows."""
         device, nbytes = first.device, self.nbytes
-        out = device.pool.reuse(nbytes, self._tag) if nbytes <= LARGEST else None
+        out = device.pool.reuse(nbytes, self._tag)
         if out is None:
             out = device.allocate(nbytes, self._tag)
         self._compute(device, storages, out, numbers)
