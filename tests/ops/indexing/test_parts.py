@@ -97,10 +97,7 @@ def test_joined(name: str, dim: int, device: str) -> None:
     arrays = [random.standard_normal((3, 5)).astype(np.float32) for _ in range(4)]
     weight = random.standard_normal((3, 5)).astype(np.float32)
     results = []
-    for make, join in (
-        (lambda a: dl.tensor(a, device=device), getattr(dl, name)),
-        (torch.tensor, getattr(torch, name)),
-    ):
+    for make, library in ((lambda a: dl.tensor(a, device=device), dl), (torch.tensor, torch)):
         leaves = [make(a) for a in arrays]
         for leaf in leaves[1:]:
             leaf.requires_grad_()
