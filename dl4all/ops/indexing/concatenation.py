@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.limits import PARTS, integer
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.tensor_base import TensorBase
@@ -57,11 +59,15 @@ def cat(tensors: Sequence[T], dim: int = 0) -> T:
             )
     sizes = [0 if tensor.shape == EMPTY_SHAPE else tensor.shape[axis] for tensor in tensors]
     shape = (*first.shape[:axis], sum(sizes), *first.shape[axis + 1 :])
-    result: T = new_like(first, shape, promote("cat", tensors, "common"))
-    offsets = np.cumsum([0, *sizes]).tolist()
-    for (start, end), tensor in zip(itertools.pairwise(offsets), tensors, strict=True):
-        if end > start:
-            copy_into(untracked_view(result, (*(slice(None),) * axis, slice(start, end))), tensor)
+    same = all(tensor.dtype == first.dtype for tensor in tensors)
+    result: T = new_like(first, shape, first.dtype if same else promote("cat", tensors, "common"))
+    offsets = [0, *itertools.accumulate(sizes)]
+    if same and result.device.is_host and result.device.simulated is None and not _is_batched(result):
+        _concatenate_on_host(result, [t for t, size in zip(tensors, sizes, strict=True) if size], axis)
+    else:
+        for (start, end), tensor in zip(itertools.pairwise(offsets), tensors, strict=True):
+            if end > start:
+                copy_into(untracked_view(result, (*(slice(None),) * axis, slice(start, end))), tensor)
     operands = [(tensor.dtype, tensor.shape) for tensor in tensors]
 
     def backward(grads: Any, saved: Any, needs: tuple[bool, ...]) -> list[Any]:
@@ -73,6 +79,22 @@ def cat(tensors: Sequence[T], dim: int = 0) -> T:
 
     tape.add_node("cat", tensors, [result], backward)
     return result
+
+
+def _is_batched(tensor: TensorBase) -> bool:
+    return isinstance(tensor, BatchedTensorBase)
+
+
+def _concatenate_on_host(result: TensorBase, parts: Sequence[TensorBase], axis: int) -> None:
+    """Write tensors of one dtype along an axis of a new tensor of the CPU."""
+    if 0 not in result.shape:
+        kernel = WorkKernel("cat", (axis,))
+        host_work("cat", functools.partial(_concatenate, axis), parts, [result], kernel=kernel)
+
+
+def _concatenate(axis: int, *arrays: Any) -> None:
+    """Write all arrays but the last one into that."""
+    np.concatenate(arrays[:-1], axis, out=arrays[-1])
 
 
 def _checked_list(name: str, tensors: Sequence[T]) -> list[T]:
