@@ -175,7 +175,7 @@ def launch_of(
 ) -> HostLaunch | None:
     """The launch that does some work on tensors like these of the CPU; None without one."""
     tensors = (*reads, *writes)
-    key = (kernel, *[part for t in tensors for part in (t.shape, t.strides, t.dtype.num)])
+    key = (kernel, len(reads), *[part for t in tensors for part in (t.shape, t.strides, t.dtype.num)])
     plans = tensors[0].device.plans
     launch = plans.get(key)
     if launch is None:
