@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -13,7 +12,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.host_work import host_work
+from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.limits import PARTS, integer
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase
@@ -22,13 +21,10 @@ from dl4all.ops.elementwise.declare import promote
 from dl4all.ops.indexing.indices import untracked_view
 from dl4all.ops.memory.copy import copy_into, fill_with, new_like
 from dl4all.ops.memory.views import reshape, unsqueeze
-from dl4all.scheduler import capture
 
 T = TypeVar("T", bound=TensorBase)
 EMPTY_SHAPE = (0,)
 """Tensors of this shape may stand among any others in cat, as in PyTorch."""
-FEW_ELEMENTS = 1 << 15
-"""Up to so many are put together on the CPU by one call of NumPy: beyond, copies may use several threads."""
 
 
 @export("dl", aliases=("concat", "concatenate"))
@@ -80,13 +76,11 @@ def cat(tensors: Sequence[T], dim: int = 0) -> T:
 def _joined(name: str, parts: Sequence[T], shape: Shape, sizes: Sequence[int], axis: int) -> T:
     """The parts one after another along an axis, where they have these sizes; without a history."""
     first = parts[0]
-    dtype = first.dtype
-    if any(part.dtype is not dtype for part in parts):
-        dtype = promote(name, parts, "common")
-    result: T = new_like(first, shape, dtype)
-    if first.device.is_host and math.prod(shape) <= FEW_ELEMENTS and _is_immediate(first):
-        filled = [part for part in parts if 0 not in part.shape]
-        host_work(name, functools.partial(_concatenate, axis), filled, [result])
+    same = all(part.dtype == first.dtype for part in parts)
+    result: T = new_like(first, shape, first.dtype if same else promote(name, parts, "common"))
+    on_host = first.device.is_host and first.device.simulated is None
+    if same and on_host and not isinstance(first, BatchedTensorBase):
+        _concatenate_on_host(result, [part for part in parts if 0 not in part.shape], axis)
         return result
     start = 0
     for part, size in zip(parts, sizes, strict=True):
@@ -96,17 +90,16 @@ def _joined(name: str, parts: Sequence[T], shape: Shape, sizes: Sequence[int], a
     return result
 
 
-def _is_immediate(tensor: TensorBase) -> bool:
-    """Whether NumPy may compute with a tensor of the CPU at once: nobody follows each step."""
-    simulated = tensor.device.simulated is not None
-    return capture.active is None and not simulated and not isinstance(tensor, BatchedTensorBase)
+def _concatenate_on_host(result: TensorBase, parts: Sequence[TensorBase], axis: int) -> None:
+    """Write tensors of one dtype along an axis of a new tensor of the CPU."""
+    if 0 not in result.shape:
+        kernel = WorkKernel("cat", (axis,))
+        host_work("cat", functools.partial(_concatenate, axis), parts, [result], kernel=kernel)
 
 
 def _concatenate(axis: int, *arrays: Any) -> None:
-    """Write all arrays but the last into the last."""
-    *parts, result = arrays
-    if parts:
-        np.concatenate(parts, axis, out=result, casting="unsafe")
+    """Write all arrays but the last one into that."""
+    np.concatenate(arrays[:-1], axis, out=arrays[-1])
 
 
 def _checked_list(name: str, tensors: Sequence[T]) -> list[T]:
