@@ -21,7 +21,7 @@ import numpy as np
 from dl4all.allocator.storage import Storage
 from dl4all.errors import TooLargeError
 from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.launch_plan import Call, full_key
+from dl4all.ops.core.launch_plan import Call, frozen
 from dl4all.ops.core.limits import LARGE_ELEMENTS
 from dl4all.ops.core.tensor_argument import TensorArgument
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
@@ -61,7 +61,7 @@ class Layout:
 
 
 Prepare = Callable[..., "HostLaunch"]
-"""``prepare(out, *operands, **arguments)``: layouts of the result and of tensors among operands and arguments.
+"""``prepare(out, *operands, **arguments)``: layouts of the result and of tensors among the others.
 
 The addresses of tensors among the arguments come after those of operands.
 """
@@ -120,7 +120,7 @@ class HostLaunch:
     in each call are constants, too, at the places that the launch names.
     """
 
-    __slots__ = ("_constants", "_function", "_numbers", "_pack", "_tail", "scratch")
+    __slots__ = ("_constants", "_function", "_numbers", "_pack", "_tail", "is_long", "scratch")
 
     def __init__(
         self,
@@ -148,7 +148,8 @@ class HostLaunch:
                 int64: ``"i4x"`` refuses integers of more than 32 bits, ``"q"`` those of more than 64.
             header: slots ahead of the addresses, for kernels that take any number of them.
         """
-        self._function = provider.function(text, key, long=work >= LONG)
+        self.is_long = work >= LONG  # other threads of Python run meanwhile, and one might fork
+        self._function = provider.function(text, key, long=self.is_long)
         self.scratch = scratch
         pack = struct.Struct(f"<{len(header) + addresses + bool(scratch)}q").pack
         self._pack = functools.partial(pack, *header) if header else pack
@@ -198,13 +199,13 @@ class HostLaunch:
         for storage, offset in places:
             if storage.pending is not None:
                 storage.settle()
-            addresses.append(storage.span.buffer.address + storage.span.offset + offset)
+            addresses.append(storage.address + offset)
         counters = device.counters
         counters.host_kernels += 1  # no process is forked meanwhile
         try:
             if self.scratch:
                 scratch = device.allocate(self.scratch, tag)
-                addresses.append(scratch.span.buffer.address)
+                addresses.append(scratch.address)
             self.run(addresses, numbers)
         finally:
             counters.host_finished += 1
@@ -213,7 +214,7 @@ class HostLaunch:
 class HostPlan:
     """A launch for calls of an op with operands like those that it was prepared for."""
 
-    __slots__ = ("_launch", "_nbytes", "_offsets", "_tag", "dtype", "shape", "strides")
+    __slots__ = ("_launch", "_offsets", "_tag", "dtype", "nbytes", "shape", "strides")
 
     def __init__(
         self,
@@ -236,20 +237,17 @@ class HostPlan:
         offsets = [o.offset * o.dtype.itemsize for o in operands if isinstance(o, TensorBase)]
         self._offsets = (*offsets, offset * dtype.itemsize)
         self.shape, self.dtype, self.strides = shape, dtype, contiguous_strides(shape)
-        self._nbytes = math.prod(shape) * dtype.itemsize
+        self.nbytes = math.prod(shape) * dtype.itemsize
         self._tag = tag
 
     def run(self, first: TensorBase, storages: Sequence[Storage], numbers: Sequence[float] = ()) -> Any:
-        """The result for operands with these storages."""
-        device = first.device
-        out = device.allocate(self._nbytes, self._tag)
+        """The result for operands with these storages, where neither a capture nor a profile follows."""
+        device, nbytes = first.device, self.nbytes
+        out = device.pool.reuse(nbytes, self._tag)
+        if out is None:
+            out = device.allocate(nbytes, self._tag)
         self._compute(device, storages, out, numbers)
         return first.result_class(out, self.shape, self.dtype, device, self.strides)
-
-    @property
-    def nbytes(self) -> int:
-        """Of the result."""
-        return self._nbytes
 
     def launch(
         self, device: Device, storages: Sequence[Storage], out: Storage, numbers: Sequence[float] = ()
@@ -264,8 +262,17 @@ class HostPlan:
     def _compute(
         self, device: Device, storages: Sequence[Storage], out: Storage, numbers: Sequence[float]
     ) -> None:
-        places = zip((*storages, out), self._offsets)  # noqa: B905 - strict takes longer
-        self._launch.run_on(device, places, numbers, self._tag)
+        launch = self._launch
+        if launch.is_long or launch.scratch:
+            places = zip((*storages, out), self._offsets)  # noqa: B905 - strict takes longer
+            launch.run_on(device, places, numbers, self._tag)
+            return
+        addresses = []
+        for storage, offset in zip((*storages, out), self._offsets):  # noqa: B905
+            if storage.pending is not None:
+                storage.settle()
+            addresses.append(storage.address + offset)
+        launch.run(addresses, numbers)
 
 
 def layout_of(tensor: TensorBase) -> Layout:
@@ -290,8 +297,11 @@ def prepare(
 
 
 def with_tensors(arguments: dict[str, Any], like: TensorBase) -> dict[str, Any]:
-    """The arguments with tensors in the places of those that stand for some, unless kernels cannot read them."""
-    if not any(isinstance(value, TensorArgument) for value in arguments.values()):
+    """The arguments with tensors for those that stand for some, unless kernels cannot read them."""
+    for value in arguments.values():
+        if isinstance(value, TensorArgument):
+            break
+    else:
         return arguments
     try:
         return {k: v.on(like) if isinstance(v, TensorArgument) else v for k, v in arguments.items()}
@@ -314,18 +324,23 @@ def computed(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any]
     """
     if kernel_of(op.name) is None:
         return None
-    given = with_tensors(arguments, call.first)
-    storages, varying = call.storages, VARYING[op.name]
-    values = list[Any]()
-    for name in op.arguments:
-        value = given[name]
-        if isinstance(value, TensorBase):
-            storages = [*storages, value.storage]
-            values += (value.shape, value.strides, value.offset, value.dtype.num)
-        elif name not in varying:
-            values.append(value)
-    key = full_key(call, values)
-    if key is None:
+    key, storages, given, numbers = call.key, call.storages, arguments, ()
+    if op.arguments:
+        given, varying = with_tensors(arguments, call.first), VARYING[op.name]
+        values = list[Any]()
+        for name in op.arguments:
+            value = given[name]
+            if isinstance(value, TensorBase):
+                storages = [*storages, value.storage]
+                values += (value.shape, value.strides, value.offset, value.dtype.num)
+            elif name not in varying:
+                values.append(value)
+        numbers = tuple([given[name] for name in varying])
+        try:
+            key = (*key, *map(frozen, values))
+        except TypeError:
+            return None
+    if call.numbers and any(number is not None for number in call.numbers):
         return None
     plans = call.first.device.plans
     plan = plans.get(key)
@@ -340,6 +355,4 @@ def computed(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any]
         plans.keep(key, plan)
     elif given is not arguments:
         op.infer(*operands, **arguments)  # which looks at their elements
-    if plan is REFUSED:
-        return None
-    return plan.run(call.first, storages, [given[name] for name in varying] if varying else ())
+    return None if plan is REFUSED else plan.run(call.first, storages, numbers)

@@ -353,9 +353,9 @@ class Op(Generic[P]):
             host_work(self.name, call, tensors, [out])
             return out
         if first.device.is_host and first.device.keeps_plans:
-            given = (
-                host_kernel.with_tensors(arguments, first) if host_kernel.kernel_of(self.name) else arguments
-            )
+            given = arguments
+            if host_kernel.kernel_of(self.name) is not None:
+                given = host_kernel.with_tensors(arguments, first)
             launch = self.prepare_on_host(operands, given, shape, dtype)
             if launch is not None:
                 return self._launch_on_host(launch, first, operands, given, shape, dtype)
