@@ -137,15 +137,11 @@ def _cuts(size: int, row: int, itemsize: int, work: int) -> _Cuts:
 
 
 COMBINED: dict[str, Callable[[Code, Value, Value], Value]] = {
-    "add": lambda code, old, new: old + new,
-    "sum": lambda code, old, new: old + new,
-    "prod": lambda code, old, new: old * new,
-    "amax": lambda code, old, new: (
-        larger(code, new, old) if new.is_float else code.intrinsic("smax", new, old)
-    ),
-    "amin": lambda code, old, new: (
-        smaller(code, new, old) if new.is_float else code.intrinsic("smin", new, old)
-    ),
+    "add": KINDS["sum"].step,
+    "sum": KINDS["sum"].step,
+    "prod": KINDS["prod"].step,
+    "amax": KINDS["amax"].step,
+    "amin": KINDS["amin"].step,
 }
 """What becomes of an element where another one is put, by mode. "add" begins with zeros."""
 

@@ -320,10 +320,12 @@ def combined_rows(mode: str, input: Any, rows: Any, indices: Indices) -> Any:
 
 
 def _combine_rows(mode: str, input: Any, rows: Any, index: Any, result: Any) -> None:
-    combine = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[mode]
+    kinds: dict[str, np.ufunc] = {
+        "sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum,
+    }  # fmt: skip
     result[...] = input
     for outer, terms in zip(result, rows, strict=True):
-        combine.at(outer, index[index >= 0], terms[index >= 0])
+        kinds[mode].at(outer, index[index >= 0], terms[index >= 0])
 
 
 take_rows.defgrad(lambda g, index, shapes: take_rows_backward(g, index, shapes[0][1]))
