@@ -143,10 +143,12 @@ class Reader:
                         column + code.splat(code.convert(right, "i32"), lanes), wide
                     )
                     tap = j * self._taps[2] + k
-                    self._copy(
-                        code.at(source, down * width + right, self.element), target, tap,
-                        lambda here, mask=mask: code.load(here, 0, self.type, mask),
-                    )  # fmt: skip
+                    place_of_tap = code.at(source, down * width + right, self.element)
+
+                    def load(here: Value, mask: Value = mask) -> Value:
+                        return code.load(here, 0, self.type, mask)
+
+                    self._copy(place_of_tap, target, tap, load)
 
     def _write_rows(self) -> None:
         """A row of places after the other: what a tap meets begins and ends at the ends of a row."""

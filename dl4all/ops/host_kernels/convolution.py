@@ -333,9 +333,16 @@ class Writer:
                         places = _smaller(code, p_end - place, tile.columns)
                         code.run(self._columns, code.parameters[0], block, memory, place, places, channels)
 
-                        def fetch(row: Value, following: Value = code.at(fetched, place, element)) -> None:
+                        following = code.at(fetched, place, element)
+
+                        def fetch(
+                            row: Value,
+                            following: Value = following,
+                            channels: Value = channels,
+                            count: Value = count,
+                        ) -> None:
                             """Fetch what the next tile reads, a part of it before the tiles of a row."""
-                            first, last = (channels * (row + more) // count for more in (0, tile.rows))  # noqa: B023
+                            first, last = (channels * (row + more) // count for more in (0, tile.rows))
                             with code.loop(first, last) as c:
                                 for part in range(0, tile.columns, tile.lanes):
                                     code.prefetch(following, c * channel + part, element)
@@ -459,7 +466,7 @@ class Writer:
 
 
 def _pitch(tile: Tile) -> int:
-    """Distance of rows of columns: a vector more, and an odd number of vectors, to use all sets of a cache."""
+    """Distance of rows of columns: a vector more, and an odd number of them, to use all sets of a cache."""
     return (tile.vectors + 1 | 1) * tile.lanes
 
 

@@ -47,7 +47,7 @@ class Tile(NamedTuple):
 class Axis(NamedTuple):
     """An axis of k: its extent, and how far its elements are apart in a and b."""
 
-    count: Operand
+    extent: Operand
     a: Operand
     b: Operand
 
@@ -203,7 +203,7 @@ def _nest(
         yield a, b
         return
     axis = axes[0]
-    with code.loop(0, axis.count) as k:
+    with code.loop(0, axis.extent) as k:
         inner = code.at(a, k * axis.a, element), code.at(b, k * axis.b, element)
         with _nest(code, axes[1:], *inner, element) as found:
             yield found
