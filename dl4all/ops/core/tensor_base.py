@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
+from dl4all.runtime.cpu.buffer import aligned_copy
 from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
 
@@ -152,10 +153,14 @@ class TensorBase:
 
 def host_array(tensor: TensorBase) -> npt.NDArray[Any]:
     """The elements of a tensor on the CPU, in its own memory; for work that captures are told of."""
-    if 0 in tensor.shape:
-        return np.empty(tensor.shape, tensor.dtype)
-    tensor.storage.settle()
-    return tensor.strided()(tensor.storage.buffer.data)
+    shape, dtype, storage = tensor.shape, tensor.dtype, tensor.storage
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    if storage.pending is not None:
+        storage.settle()
+    itemsize = dtype.itemsize
+    strides = tuple([stride * itemsize for stride in tensor.strides])
+    return np.ndarray(shape, dtype, storage.buffer.data, tensor.offset * itemsize, strides)
 
 
 def check_repeated(name: str, *operands: Any) -> None:
@@ -180,6 +185,6 @@ def from_host(
     """A tensor of class `cls` with the array's elements; with ``copy=False`` the CPU uses its memory."""
     shape = array.shape  # np.ascontiguousarray would turn () into (1,)
     if device.is_host:
-        memory = np.array(array, order="C") if copy else np.ascontiguousarray(array)
+        memory = aligned_copy(array) if copy else np.ascontiguousarray(array)
         return cls(device.adopt(memory, tag), shape, array.dtype, device)
     return cls(device.upload(array), shape, array.dtype, device)

@@ -73,13 +73,13 @@ def pieces(
     sizes = jobs * roles + (1 + before + after)
     start = code.variable("i64", 0)
     with code.loop(0, jobs) as job:
-        size, before = code.load(slots, sizes + job, "i64"), start.value
-        first = code.intrinsic("smax", begin - before, code.constant("i64", 0))
-        last = code.intrinsic("smin", end - before, size)
+        size, passed = code.load(slots, sizes + job, "i64"), start.value
+        first = code.intrinsic("smax", begin - passed, code.constant("i64", 0))
+        last = code.intrinsic("smin", end - passed, size)
         with code.if_(first < last):
             addresses = [code.load(slots, jobs * role + (job + (1 + before)), "ptr") for role in range(roles)]
             yield addresses, first, last
-        start.value = before + size
+        start.value = passed + size
 
 
 def elementwise_lists(name: str, rule: Rule, roles: int, written: int, numbers: int, dtype: str) -> Module:

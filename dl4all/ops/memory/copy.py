@@ -5,15 +5,15 @@ No function here records gradients; its callers do that where it is needed.
 
 from __future__ import annotations
 
-import functools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.host_work import host_work
+from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.launch import pack, shader, strided_grid
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, primitives
 from dl4all.ops.core.op import empty as empty_tensor
@@ -71,6 +71,9 @@ COPY_BYTES = {
 SHARED.extend((TRANSPOSE, *(by_size[MAX_WORD_BYTES] for by_size in COPY.values()), *COPY_BYTES.values()))
 
 
+COPY_ON_HOST, FILL_ON_HOST = WorkKernel("copy"), WorkKernel("fill")
+
+
 def copy_into(target: TensorBase, source: TensorBase) -> None:
     """Copy the elements of `source`, broadcast and converted, into the memory of `target`."""
     if 0 in target.shape:
@@ -82,7 +85,8 @@ def copy_into(target: TensorBase, source: TensorBase) -> None:
         source = move(source, target.device)
     source = broadcast_view(source, target.shape)
     if target.device.is_host:
-        _write_on_host("copy_", target, _assign, [source])
+        kernel = None if _shares_memory(target, source) else COPY_ON_HOST
+        _write_on_host("copy_", target, _assign, [source], kernel=kernel)
         return
     if source.dtype != target.dtype:
         source = _cast_without_gradient(source, target.dtype)
@@ -146,7 +150,8 @@ def fill_with(target: TensorBase, value: Any, name: str = "fill_") -> None:
     with np.errstate(all="ignore"):  # numbers that are too large become inf without a warning
         element = np.asarray(value).astype(target.dtype)
     if target.device.is_host:
-        _write_on_host("fill_", target, functools.partial(_assign, element))
+        bits = int.from_bytes(element.tobytes().ljust(8, b"\0"), sys.byteorder, signed=True)
+        _write_on_host("fill_", target, _assign_bits, numbers=[bits], kernel=FILL_ON_HOST)
         return
     words = np.frombuffer(element.tobytes() * (4 if element.itemsize < 8 else 1), np.uint32)
     start, nbytes = target.offset * element.itemsize, target.numel() * element.itemsize
@@ -177,16 +182,39 @@ def overlaps_itself(tensor: TensorBase) -> bool:
     )
 
 
+def _shares_memory(target: TensorBase, source: TensorBase) -> bool:
+    """Whether a copy on the CPU may read what it writes."""
+    if target.storage is source.storage:
+        return True
+    if target.storage.pending is not None or source.storage.pending is not None:
+        return False
+    (start, end), (other_start, other_end) = (
+        (span.buffer.address + span.offset, span.buffer.address + span.offset + span.nbytes)
+        for span in (target.storage.span, source.storage.span)
+    )
+    return bool(start < other_end and other_start < end)
+
+
 def _write_on_host(
-    name: str, target: TensorBase, write: Callable[..., None], sources: Sequence[TensorBase] = ()
+    name: str,
+    target: TensorBase,
+    write: Callable[..., None],
+    sources: Sequence[TensorBase] = (),
+    numbers: Sequence[int] = (),
+    kernel: WorkKernel | None = None,
 ) -> None:
-    """Write the memory of a tensor on the CPU by ``write(*arrays of sources, target)``."""
+    """Write the memory of a tensor on the CPU by ``write(*arrays of sources, target, *numbers)``."""
     simulated = target.device.simulated
     if simulated is not None:
         simulated.launch("memory", 2 * target.numel() * target.dtype.itemsize, 0)
         if not simulated.computes:
             return
-    host_work(name, write, sources, [target])
+    host_work(name, write, sources, [target], numbers, kernel)
+
+
+def _assign_bits(target: Any, bits: int) -> None:
+    """Set all elements to one, whose bytes are the first ones of an int64."""
+    _assign(np.array([bits], np.int64).view(target.dtype)[0], target)
 
 
 def _assign(values: Any, target: Any) -> None:

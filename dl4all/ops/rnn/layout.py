@@ -12,7 +12,6 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 
-
 MOST_PROBLEMS = 1024
 """What follows from the sizes of a sequence is kept of so many: cells ask for it in each step."""
 

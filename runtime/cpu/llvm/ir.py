@@ -444,6 +444,16 @@ class Code:
         align = f"<{lanes} x ptr> align {SIZES[element]} {places.text}"
         return self.emit(type, f"call {type} @{name}({align}, {mask!r}, {type} zeroinitializer)")
 
+    def scatter(self, value: Value, pointer: Value, indices: Value, mask: Value) -> None:
+        """Write a vector to the elements with these numbers (``i64``), in lanes with a mask, in their order."""
+        element, lanes = element_of(value.type), lanes_of(value.type)
+        places = self.emit(vector("ptr", lanes), f"getelementptr {element}, {pointer!r}, {indices!r}")
+        suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)
+        name = f"llvm.masked.scatter.v{lanes}{suffix}.v{lanes}p0"
+        self.module.declare(f"declare void @{name}({value.type}, {places.type}, {mask.type})")
+        align = f"<{lanes} x ptr> align {SIZES[element]} {places.text}"
+        self.line(f"call void @{name}({value!r}, {align}, {mask!r})")
+
     def first_lanes(self, count: Value, lanes: int) -> Value:
         """The mask of the first `count` lanes."""
         numbers = self.lane_numbers("i64", lanes)
@@ -557,6 +567,11 @@ class Module:
     def function(self, name: str, *types: str) -> Iterator[Code]:
         """A function of the module, called by :meth:`Code.run`."""
         yield self._function(name, types)
+
+    @contextlib.contextmanager
+    def shared(self, name: str, *types: str) -> Iterator[Code]:
+        """An exported function that other modules call, by the name that ``provider.linked`` gives."""
+        yield self._function(name, types, exported=True)
 
     @property
     def text(self) -> str:

@@ -18,6 +18,7 @@ enabled = True
 
 _lock = fork.rlock()
 _functions: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+_linked: set[str] = set()
 
 
 def available() -> bool:
@@ -64,3 +65,19 @@ def description() -> str:
     if not available():
         return ""
     return f"LLVM {'.'.join(map(str, target.version()))}, {target.host().instructions}"
+
+
+def linked(text: Callable[..., Module], *key: Any) -> str:
+    """The name by which modules that are compiled from now on can call a function of another module.
+
+    Args:
+        text: writes the other module; its exported function has the name of `text`, and any parameters.
+        key: what `text` is called with: strings and numbers.
+    """
+    name = "_".join(("dl4all", text.__name__, *map(str, key)))
+    with _lock:
+        if name not in _linked:
+            address = compiler().functions(text(*key).text, (text.__name__,))[text.__name__]
+            compiler().define(name, address)
+            _linked.add(name)
+    return name

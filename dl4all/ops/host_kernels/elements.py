@@ -1,0 +1,85 @@
+"""Elements of tensors as kernels compute with them: converted where they are read and written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dl4all.ops.core.launch import NoKernel
+from dl4all.runtime.cpu.llvm import provider
+from dl4all.runtime.cpu.llvm.ir import FLOATS, Code, Operand, Value, element_of, lanes_of, vector
+
+MEMORY_TYPES = {
+    "float32": "float", "float64": "double", "float16": "half", "int64": "i64", "int32": "i32",
+    "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "u1",
+}  # fmt: skip
+"""LLVM's types by dtype, and two more: ``"u8"`` and ``"u1"`` are bytes without a sign, and 0 or 1."""
+
+UNSIGNED = ("u8", "u1")
+
+
+def memory_type(dtype: np.dtype[Any]) -> str:
+    """The type of the elements of a dtype, of MEMORY_TYPES.
+
+    Raises:
+        NoKernel: the processor does not convert float16.
+    """
+    type = MEMORY_TYPES[dtype.name]
+    if type == "half" and not converts_half():
+        raise NoKernel("no instruction converts float16")
+    return type
+
+
+def converts_half() -> bool:
+    """Whether the processor has instructions for float16."""
+    features = provider.processor().features.split(",")
+    return "+f16c" in features or "+neon" in features
+
+
+def in_memory(type: str) -> str:
+    """LLVM's type for one of MEMORY_TYPES."""
+    return "i8" if type in UNSIGNED else type
+
+
+def loaded(
+    code: Code, pointer: Value, index: Operand, source: str, type: str, mask: Value | None = None
+) -> Value:
+    """Elements of a memory type from number `index` on, converted to a scalar or vector type."""
+    x = code.load(pointer, index, vector(in_memory(source), lanes_of(type)), mask)
+    element = element_of(type)
+    if source in UNSIGNED and element != "i8":
+        return code.convert(code.unsigned(x, "i32"), element) if element != "i16" else code.unsigned(x, "i16")
+    return code.convert(x, element)
+
+
+def stored(
+    code: Code, value: Value, pointer: Value, index: Operand, target: str, mask: Value | None = None
+) -> None:
+    """Write values as elements of a memory type, from number `index` on."""
+    if target == "half" and element_of(value.type) == "double":
+        value = code.convert(value, "float")  # processors round to float16 from there
+    if target == "u1":
+        value = code.convert(value.differs(0), "i8")
+    code.store(code.convert(value, in_memory(target)), pointer, index, mask)
+
+
+def converted(code: Code, x: Value, source: str, target: str) -> Value:
+    """Elements in memory of one type as those of another one, as NumPy's ``astype`` converts them."""
+    if source == target:
+        return x
+    if source == "half":
+        x, source = code.convert(x, "float"), "float"
+    if target == "u1":
+        return code.convert(x.differs(0), "i8")
+    element = in_memory(target)
+    if source in UNSIGNED:
+        if element == "i8":
+            return x
+        wide = "i32" if element in FLOATS else element
+        x, source = code.unsigned(x, wide), wide
+    if target == "half":
+        x, source = code.convert(x, "float"), "float"
+    elif source in FLOATS and element in ("i8", "i16"):
+        x = code.convert(x, "i32")
+    return code.convert(x, element)
