@@ -135,12 +135,22 @@ def prepare_weight_gradient(
     block_rows = min(out_size[1], max(1, PLACES // block_columns))
     whole = out_size[0] == 1 and block_rows == out_size[1] and block_columns == out_size[2]
     block_images = min(split_images, max(1, PLACES // (block_rows * block_columns))) if whole else 1
-    numbers = Numbers(
-        *input.strides[:2], *strides, *grad.strides[:2], *size, *out_size, *window.kernel, *window.stride,
-        *window.before, *window.dilation, images, split_images, splits, groups, filters, tile.columns, channels,
-        chunk_channels, block_images, block_rows, block_columns,
-        max(1, GRAIN * chunks * splits // products),
-    )  # fmt: skip
+    numbers = Numbers._make(
+        (
+            *(
+                *input.strides[:2],
+                *strides,
+                *grad.strides[:2],
+                *size,
+                *out_size,
+                *window.kernel,
+                *window.stride,
+            ),
+            *(*window.before, *window.dilation, images, split_images, splits, groups, filters, tile.columns),
+            *(channels, chunk_channels, block_images, block_rows, block_columns),
+            max(1, GRAIN * chunks * splits // products),
+        )
+    )
     rows = splits * groups * filter_tiles * channels * taps
     return HostLaunch(
         weight_gradient,
@@ -190,12 +200,14 @@ def _transposing_function(module: Module, tile: Tile) -> Code:
     """A function that writes gradients by places.
 
     Its parameters are the address of the first filter's gradients, the distance of filters, the address to
-    write to, how many places follow each other, and filters. Up to a vector of places more is written.
+    write to, how many places follow each other, filters, and the address of a number that 0 times
+    each gradient is added to. Up to a vector of places more is written.
     """
     lanes, element = tile.lanes, tile.element
     type = vector(element, lanes)
-    with module.function("transpose", "ptr", "i64", "ptr", "i64", "i64") as code:
-        source, stride, out, places, filters = code.parameters
+    with module.function("transpose", "ptr", "i64", "ptr", "i64", "i64", "ptr") as code:
+        source, stride, out, places, filters, zero = code.parameters
+        zeros = code.variable(type, 0.0)
         with code.loop(0, filters, lanes) as f, code.loop(0, places, lanes) as place:
             mask = code.first_lanes(places - place, lanes)
             rows = [
@@ -203,7 +215,9 @@ def _transposing_function(module: Module, tile: Tile) -> Code:
                 for i in range(lanes)
             ]
             for i, value in enumerate(transposed(code, rows)):
+                zeros.value = code.intrinsic("fmuladd", value, code.constant(type, 0.0), zeros.value)
                 code.store(value, out, (place + i) * tile.columns + f)
+        code.store(code.load(zero, 0, element) + code.sum_of(zeros.value), zero, 0)
         return code
 
 
@@ -213,8 +227,10 @@ def _chunks(module: Module, tile: Tile, tiles: TileCode, transpose: Code) -> Cod
     with module.part("chunks") as code:
         _, begin, end = code.parameters
         at = Names(code)
-        grad, x, scratch = code.slot(0, "ptr"), code.slot(1, "ptr"), code.slot(3, "ptr")
+        grad, input, scratch = code.slot(0, "ptr"), code.slot(1, "ptr"), code.slot(3, "ptr")
         memory = code.local(element, (PLACES + lanes) * tile.columns)
+        zero, zeros = code.local(element), code.local(element)
+        code.store(code.constant(element, 0.0), zero, 0)
         filter_tiles = _quotient_up(at["filters"], at["tile_columns"])
         channel_parts = _quotient_up(at["channels"], at["chunk_channels"])
         taps = _taps(at)
@@ -228,7 +244,7 @@ def _chunks(module: Module, tile: Tile, tiles: TileCode, transpose: Code) -> Cod
             channels = _smaller(code, at["channels"] - c0, at["chunk_channels"])
             filters = _smaller(code, at["filters"] - f0, tile.columns)
             sums = code.at(scratch, (tile_number * at["channels"] + c0) * taps * tile.columns, element)
-            image = code.at(x, (group * at["channels"] + c0) * at["channel"], element)
+            image = code.at(input, (group * at["channels"] + c0) * at["channel"], element)
             gradients = code.at(grad, (group * at["filters"] + f0) * at["grad_filter"], element)
             with (
                 code.loop(n0, n_end, at["block_images"]) as n,
@@ -241,11 +257,12 @@ def _chunks(module: Module, tile: Tile, tiles: TileCode, transpose: Code) -> Cod
                 columns = _smaller(code, at["out2"] - x0, at["block_columns"])
                 places = rows * columns  # they follow each other: a block has whole rows, or one
                 first = (z * at["out1"] + y0) * at["out2"] + x0
+                code.store(code.constant(element, 0.0), zeros, 0)
                 with code.loop(0, images) as i:
-                    code.run(
-                        transpose, code.at(gradients, (n + i) * at["grad_image"] + first, element),
-                        at["grad_filter"], code.at(memory, i * places * tile.columns, element), places, filters,
-                    )  # fmt: skip
+                    source = code.at(gradients, (n + i) * at["grad_image"] + first, element)
+                    target = code.at(memory, i * places * tile.columns, element)
+                    code.run(transpose, source, at["grad_filter"], target, places, filters, zeros)
+                spoils = code.load(zeros, 0, element).differs(0.0)
                 is_first = n.equals(n0) & z.equals(0) & y0.equals(0) & x0.equals(0)
                 adds = code.convert(~is_first, "i64")
                 with (
@@ -255,33 +272,61 @@ def _chunks(module: Module, tile: Tile, tiles: TileCode, transpose: Code) -> Cod
                 ):
                     tap = (kd * at["taps1"] + kh) * at["taps2"] + kw
                     depth = z * at["step0"] + kd * at["dilation0"] - at["before0"]
-                    y_first, y_count, y_place = _met(code, at, 1, kh, y0, rows)
-                    x_first, x_count, x_place = _met(code, at, 2, kw, x0, columns)
                     inside = code.unsigned_less(depth, at["size0"])
-                    place = depth * at["depth"] + y_place * at["row"] + x_place * at["column"]
+                    y, x = _met(code, at, 1, kh, y0, rows), _met(code, at, 2, kw, x0, columns)
+                    place = depth * at["depth"] + y.place * at["row"] + x.place * at["column"]
                     axes = (
                         Axis(code.select(inside, images, 0), at["image"], places * tile.columns),
-                        Axis(y_count, at["step1"] * at["row"], columns * tile.columns),
-                        Axis(x_count, at["step2"] * at["column"], tile.columns),
+                        Axis(y.extent, at["step1"] * at["row"], columns * tile.columns),
+                        Axis(x.extent, at["step2"] * at["column"], tile.columns),
                     )
+                    target = code.at(sums, tap * tile.columns, element)
                     tiles.run(
                         code, code.at(image, n * at["image"] + place, element), at["channel"],
-                        code.at(memory, (y_first * columns + x_first) * tile.columns, element),
-                        axes, channels, filters,
-                        Sums(code.at(sums, tap * tile.columns, element), taps * tile.columns, adds, 0, 0),
+                        code.at(memory, (y.first * columns + x.first) * tile.columns, element),
+                        axes, channels, filters, Sums(target, taps * tile.columns, adds, 0, 0),
                     )  # fmt: skip
+                    with code.if_(spoils), code.loop(0, 4) as side:  # 0 times inf or nan is nan
+                        top, bottom, left, right = _outside(code, side, inside, y, x, rows, columns)
+                        axes = (
+                            Axis(images, 0, places * tile.columns),
+                            Axis(bottom - top, 0, columns * tile.columns),
+                            Axis(right - left, 0, tile.columns),
+                        )
+                        b = code.at(memory, (top * columns + left) * tile.columns, element)
+                        more = Sums(target, taps * tile.columns, 1, 0, 0)
+                        tiles.run(code, zero, 0, b, axes, channels, filters, more)
         return code
 
 
-def _met(
-    code: Code, at: Names, axis: int, tap: Value, start: Value, count: Value
-) -> tuple[Value, Value, Value]:
-    """Where along an axis of a block a tap meets the image: first place in the block, number, place there."""
+class Span(NamedTuple):
+    """Where along an axis of a block a tap meets the image: places in the block, and the image's there."""
+
+    first: Value
+    extent: Value
+    place: Value
+
+
+def _met(code: Code, at: Names, axis: int, tap: Value, start: Value, count: Value) -> Span:
+    """Where along an axis a tap meets the image, in a block that begins at `start` and has `count` places."""
     step, size = at[f"step{axis}"], at[f"size{axis}"]
     shift = tap * at[f"dilation{axis}"] - at[f"before{axis}"]
-    low = _larger(code, (step - 1 - shift) // step - start, 0)
-    high = _smaller(code, (size - shift + step - 1) // step - start, count)
-    return low, high - low, (start + low) * step + shift
+    low = _smaller(code, _larger(code, (step - 1 - shift) // step - start, 0), count)
+    high = _larger(code, _smaller(code, (size - shift + step - 1) // step - start, count), low)
+    return Span(low, high - low, (start + low) * step + shift)
+
+
+def _outside(
+    code: Code, side: Value, inside: Value, y: Span, x: Span, rows: Value, columns: Value
+) -> tuple[Value, Value, Value, Value]:
+    """Where a tap does not meet the image: rows and columns of places above (0), below, left or right."""
+    low = code.select(inside, y.first, rows)
+    high = code.select(inside, y.first + y.extent, rows)
+    top = code.select(side.equals(0), 0, code.select(side.equals(1), high, low))
+    bottom = code.select(side.equals(0), low, code.select(side.equals(1), rows, high))
+    left = code.select(side.equals(3), x.first + x.extent, 0)
+    right = code.select(side.equals(2), x.first, columns)
+    return top, bottom, left, right
 
 
 def _results(module: Module, tile: Tile) -> Code:

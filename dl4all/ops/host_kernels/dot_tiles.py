@@ -112,6 +112,7 @@ class TileCode:
         with module.function(f"tile{tile.rows}x{tile.vectors}", "ptr", *self.PARAMETERS) as code:
             _, a, b, out, a_row, *numbers, out_row, columns, adds, ends, first = code.parameters
             axes = [Axis(*numbers[i : i + 3]) for i in (0, 3, 6)]
+            memory = code.local(tile.element, tile.rows * tile.columns)
             sums = [[code.variable(type, 0.0) for _ in range(tile.vectors)] for _ in range(tile.rows)]
             offsets = [a_row * row for row in range(tile.rows)]
             with code.if_(adds.equals(0)):
@@ -124,25 +125,22 @@ class TileCode:
                     factor = code.splat(code.load(a_k, offset, tile.element), lanes)
                     for total, value in zip(row, values, strict=True):
                         total.value = code.intrinsic("fmuladd", factor, value, total.value)
-            whole = columns >= tile.columns
-            for condition, is_whole in ((whole, True), (~whole, False)):
-                with code.if_(condition):
-                    for number, row in enumerate(sums):
-                        for v, total in enumerate(row):
-                            mask = None if is_whole else code.first_lanes(columns - v * lanes, lanes)
-                            place = out_row * number + v * lanes
-                            with code.if_(adds.differs(0)):
-                                total.value = code.load(out, place, type, mask) + total.value
-                            if self._finish is not None:
-                                with code.if_(ends.differs(0)):
-                                    total.value = self._finish(
-                                        code,
-                                        total.value,
-                                        first + number,
-                                        code.at(out, place, tile.element),
-                                        mask,
-                                    )
-                            code.store(total.value, out, place, mask)
+            for number, row in enumerate(sums):
+                for v, total in enumerate(row):
+                    code.store(total.value, memory, number * tile.columns + v * lanes)
+            with code.loop(0, tile.rows) as number, code.loop(0, tile.columns, lanes) as column:
+                total = code.variable(type, code.load(memory, number * tile.columns + column, type))
+                place = code.at(out, out_row * number + column, tile.element)
+                whole = column + lanes <= columns
+                for condition, is_whole in ((whole, True), (~whole, False)):
+                    with code.if_(condition):
+                        mask = None if is_whole else code.first_lanes(columns - column, lanes)
+                        with code.if_(adds.differs(0)):
+                            total.value = code.load(place, 0, type, mask) + total.value
+                        if self._finish is not None:
+                            with code.if_(ends.differs(0)):
+                                total.value = self._finish(code, total.value, first + number, place, mask)
+                        code.store(total.value, place, 0, mask)
         return code
 
     def run(
