@@ -19,7 +19,8 @@ from dl4all.ops.conv.window import three_axes
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.host_kernels.convolution_parts import CHUNKS, GRAIN, three
-from dl4all.ops.host_kernels.dot_tiles import Axis, Sums, Tile, TileCode, tile_for
+from dl4all.ops.host_kernels.dot_tiles import Axis, Sums, Tile, Tiles, tile_for, vector_lanes
+from dl4all.ops.host_kernels.library import NAME, shared
 from dl4all.ops.host_kernels.transposition import transposed
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, Module, Value, vector
 
@@ -168,8 +169,7 @@ def weight_gradient(tile: Tile, rest: int) -> Module:
     Sums in scratch memory are by images, groups, tiles of filters, channels, taps and filters.
     """
     module = Module()
-    tiles = TileCode(module, tile, rest)
-    chunks = _chunks(module, tile, tiles, _transposing_function(module, tile))
+    chunks = _chunks(module, Tiles(tile, rest))
     results = _results(module, tile)
     with module.kernel("weight_gradient") as code:
         at = Names(code)
@@ -196,17 +196,17 @@ def _taps(at: Names) -> Value:
     return at["taps0"] * at["taps1"] * at["taps2"]
 
 
-def _transposing_function(module: Module, tile: Tile) -> Code:
-    """A function that writes gradients by places.
+def transposing_function(module: Module, element: str) -> Code:
+    """Writes a function that writes gradients by places.
 
     Its parameters are the address of the first filter's gradients, the distance of filters, the address to
-    write to, how many places follow each other, filters, and the address of a number that 0 times
-    each gradient is added to. Up to a vector of places more is written.
+    write to, the distance of places there, how many places follow each other, filters, and the address of a
+    number that 0 times each gradient is added to. Up to a vector of places more is written.
     """
-    lanes, element = tile.lanes, tile.element
+    lanes = vector_lanes(element)
     type = vector(element, lanes)
-    with module.function("transpose", "ptr", "i64", "ptr", "i64", "i64", "ptr") as code:
-        source, stride, out, places, filters, zero = code.parameters
+    with module.function(NAME, "ptr", "i64", "ptr", "i64", "i64", "i64", "ptr", exported=True) as code:
+        source, stride, out, pitch, places, filters, zero = code.parameters
         zeros = code.variable(type, 0.0)
         with code.loop(0, filters, lanes) as f, code.loop(0, places, lanes) as place:
             mask = code.first_lanes(places - place, lanes)
@@ -216,14 +216,16 @@ def _transposing_function(module: Module, tile: Tile) -> Code:
             ]
             for i, value in enumerate(transposed(code, rows)):
                 zeros.value = code.intrinsic("fmuladd", value, code.constant(type, 0.0), zeros.value)
-                code.store(value, out, (place + i) * tile.columns + f)
+                code.store(value, out, (place + i) * pitch + f)
         code.store(code.load(zero, 0, element) + code.sum_of(zeros.value), zero, 0)
         return code
 
 
-def _chunks(module: Module, tile: Tile, tiles: TileCode, transpose: Code) -> Code:
+def _chunks(module: Module, tiles: Tiles) -> Code:
     """The part that adds up the sums of chunks: some images, filters and channels of a group."""
+    tile = tiles.tile
     element, lanes = tile.element, tile.lanes
+    transpose = shared(transposing_function, element)
     with module.part("chunks") as code:
         _, begin, end = code.parameters
         at = Names(code)
@@ -261,7 +263,9 @@ def _chunks(module: Module, tile: Tile, tiles: TileCode, transpose: Code) -> Cod
                 with code.loop(0, images) as i:
                     source = code.at(gradients, (n + i) * at["grad_image"] + first, element)
                     target = code.at(memory, i * places * tile.columns, element)
-                    code.run(transpose, source, at["grad_filter"], target, places, filters, zeros)
+                    transpose.run(
+                        code, source, at["grad_filter"], target, tile.columns, places, filters, zeros
+                    )
                 spoils = code.load(zeros, 0, element).differs(0.0)
                 is_first = n.equals(n0) & z.equals(0) & y0.equals(0) & x0.equals(0)
                 adds = code.convert(~is_first, "i64")
@@ -284,7 +288,7 @@ def _chunks(module: Module, tile: Tile, tiles: TileCode, transpose: Code) -> Cod
                     tiles.run(
                         code, code.at(image, n * at["image"] + place, element), at["channel"],
                         code.at(memory, (y.first * columns + x.first) * tile.columns, element),
-                        axes, channels, filters, Sums(target, taps * tile.columns, adds, 0, 0),
+                        axes, channels, filters, Sums(target, taps * tile.columns, adds),
                     )  # fmt: skip
                     with code.if_(spoils), code.loop(0, 4) as side:  # 0 times inf or nan is nan
                         top, bottom, left, right = _outside(code, side, inside, y, x, rows, columns)
@@ -294,7 +298,7 @@ def _chunks(module: Module, tile: Tile, tiles: TileCode, transpose: Code) -> Cod
                             Axis(right - left, 0, tile.columns),
                         )
                         b = code.at(memory, (top * columns + left) * tile.columns, element)
-                        more = Sums(target, taps * tile.columns, 1, 0, 0)
+                        more = Sums(target, taps * tile.columns, 1)
                         tiles.run(code, zero, 0, b, axes, channels, filters, more)
         return code
 
