@@ -105,9 +105,9 @@ def tile_function(module: Module, tile: Tile) -> Code:
         for number, row in enumerate(sums):
             for v, total in enumerate(row):
                 code.store(total.value, memory, number * tile.columns + v * lanes)
-        with code.loop(0, tile.rows) as number, code.loop(0, tile.columns, lanes) as column:
-            total = code.variable(type, code.load(memory, number * tile.columns + column, type))
-            place = code.at(out, out_row * number + column, tile.element)
+        with code.loop(0, tile.rows) as i, code.loop(0, tile.columns, lanes) as column:
+            total = code.variable(type, code.load(memory, i * tile.columns + column, type))
+            place = code.at(out, out_row * i + column, tile.element)
             whole = column + lanes <= columns
             for condition, is_whole in ((whole, True), (~whole, False)):
                 with code.if_(condition):
