@@ -322,11 +322,11 @@ def _infer_backward(
     key: TensorBase,
     value: TensorBase,
     mask: TensorBase | None,
+    saved: TensorBase | None,
     *,
     scale: float,
     causal: bool,
     repeats: int,
-    saved: Any,
 ) -> Result:
     batch, queries, _, _, columns = _sizes("flash_attention_backward", query, key, value, mask, repeats)
     check_float("flash_attention_backward", grad, query)
@@ -346,11 +346,11 @@ def _run_backward(
     key: TensorBase,
     value: TensorBase,
     mask: TensorBase | None,
+    saved: TensorBase | None,
     *,
     scale: float,
     causal: bool,
     repeats: int,
-    saved: Any,
 ) -> None:
     batch, queries, keys, features, columns = _sizes("flash_attention", query, key, value, mask, repeats)
     m = None if mask is None else contiguous(mask)
@@ -417,18 +417,19 @@ def flash_attention_backward(
     key: Array,
     value: Array,
     mask: Array | None = None,
+    saved: Array | None = None,
     scale: float = 1.0,
     causal: bool = False,
     repeats: int = 1,
-    saved: TensorBase | None = None,
 ) -> Array:
     """The gradient of :func:`flash_attention`, which computes the scores again.
 
     Args:
         grad: the gradient of the result, of its shape, or without those of the logsumexps and their rests,
             which are then 0.
-        query, key, value, mask, scale, causal, repeats: the arguments of :func:`flash_attention`.
+        query, key, value, mask: the operands of :func:`flash_attention`.
         saved: its result; computed again if not given.
+        scale, causal, repeats: its arguments.
 
     Returns:
         One axis: the gradients of `query`, `key` and `value`, concatenated.
@@ -444,11 +445,7 @@ def flash_attention_backward(
     """
     batch, queries = query.shape[:2]
     count, dtype = batch * queries * value.shape[2], query.dtype
-    if saved is None:
-        result = flash_attention.body(query, key, value, mask, scale, causal, repeats)
-    else:
-        # Compiled calls give its array.
-        result = saved.on_host() if isinstance(saved, TensorBase) else np.asarray(saved)
+    result = flash_attention.body(query, key, value, mask, scale, causal, repeats) if saved is None else saved
     g = grad[:count].reshape(batch, queries, value.shape[2])
     logsumexp, rest = result[count:].reshape(ROW_TERMS, batch, queries, 1)
     delta = (g * result[:count].reshape(g.shape)).sum(2, keepdims=True)
@@ -539,7 +536,7 @@ def _operand_gradient(gradients: Callable[..., tuple[Any, ...]], index: int) -> 
 
 flash_attention.defgrad(*(_operand_gradient(_flash_attention_gradient, i) for i in range(3)), None)
 flash_attention_backward.defgrad(
-    *(_operand_gradient(_flash_attention_backward_gradient, i) for i in range(4)), None
+    *(_operand_gradient(_flash_attention_backward_gradient, i) for i in range(4)), None, None
 )
 
 

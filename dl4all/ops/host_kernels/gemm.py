@@ -398,7 +398,7 @@ def _form(p: Product) -> str:
     if min(p.m, p.n) < ROWS_LIMIT and p.a_column == 1 and p.b_row == 1 and p.b_column != 1:
         return "rows"
     if p.b_column == 1:
-        few = p.m < PACKING_ROWS or p.n <= 64 or p.k <= 16
+        few = p.m < PACKING_ROWS or p.n <= 64 or p.k <= 64
         return "direct" if few else "panels"
     return "turned" if p.m < TURNED_ROWS and p.m < p.n else "panels"
 
