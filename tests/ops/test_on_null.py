@@ -169,8 +169,8 @@ LARGE: list[tuple[str, tuple[tuple[int, ...] | None, ...], dict[str, Any]]] = [
      {"sizes": (2**18,), "mode": "tanh"}),
     ("flash_attention", ((2**18, 4, 16), (2**18, 3, 16), (2**18, 3, 16), (1, 4, 3)), {}),
     ("flash_attention", ((1, 2**20, 16), (1, 2**20, 16), (1, 2**20, 15), None), {"causal": True}),
-    ("flash_attention_backward", ((2**17 * 2 * 18,), *((2**17, 2, 16),) * 3, (1, 2, 2), None), {}),
-    ("flash_attention_backward", ((2**18 * 18,), *((1, 2**18, 16),) * 3, None, None), {"causal": True}),
+    ("flash_attention_backward", ((2**17 * 2 * 18,), *((2**17, 2, 16),) * 3, (1, 2, 2)), {}),
+    ("flash_attention_backward", ((2**18 * 18,), *((1, 2**18, 16),) * 3, None), {"causal": True}),
     ("tril", ((2**13, 2**12), ), {}),
     ("triu", ((2**21, 4, 4), ), {}),
 ]  # fmt: skip

@@ -322,11 +322,11 @@ def _infer_backward(
     key: TensorBase,
     value: TensorBase,
     mask: TensorBase | None,
-    saved: TensorBase | None,
     *,
     scale: float,
     causal: bool,
     repeats: int,
+    saved: Any,
 ) -> Result:
     batch, queries, _, _, columns = _sizes("flash_attention_backward", query, key, value, mask, repeats)
     check_float("flash_attention_backward", grad, query)
@@ -346,11 +346,11 @@ def _run_backward(
     key: TensorBase,
     value: TensorBase,
     mask: TensorBase | None,
-    saved: TensorBase | None,
     *,
     scale: float,
     causal: bool,
     repeats: int,
+    saved: Any,
 ) -> None:
     batch, queries, keys, features, columns = _sizes("flash_attention", query, key, value, mask, repeats)
     m = None if mask is None else contiguous(mask)
@@ -395,20 +395,20 @@ def _run_backward(
     infer=_infer_backward,
     kernel=Kernel(_run_backward, (*BACKWARD.values(), *FORWARD.values(), *materialized.SHADERS)),
     examples=(
-        example((8,), (1, 2, 2), (1, 2, 2), (1, 2, 2), (1, 1, 2), None, scale=0.5),
-        example((98,), (2, 7, 2), (2, 13, 2), (2, 13, 5), None, None, scale=0.7),
-        example((70,), (2, 7, 2), (2, 13, 2), (2, 13, 5), None, None, scale=0.7),
-        example((740,), (4, 5, 37), (4, 7, 37), (4, 7, 37), (2, 5, 7), None, scale=0.1, repeats=2),
-        example((780,), (4, 5, 37), (4, 7, 37), (4, 7, 37), (2, 5, 7), None, scale=0.1, repeats=2),
-        example((308,), (4, 11, 3), (4, 7, 3), (4, 7, 5), (2, 11, 1), None, scale=0.5),
-        example((182,), (2, 13, 3), (2, 11, 3), (2, 11, 5), None, None, scale=0.5, causal=True),
-        example((182,), (2, 13, 3), (2, 12, 3), (2, 12, 5), None, None, scale=0.5, causal=True),
-        example((30,), (2, 3, 5), (2, 8, 5), (2, 8, 3), (1, 3, 8), None, scale=0.5),
-        example((100,), (2, 5, 4), (2, 7, 4), (2, 7, 8), None, None, scale=0.5),
-        example((100,), (2, 5, 4), (2, 7, 4), (2, 7, 8), (1, 5, 7), None, scale=0.5),
-        example((4921,), (1, 37, 131), (1, 67, 131), (1, 67, 131), None, None, scale=0.05),
-        example((0,), (1, 0, 1), (1, 3, 1), (1, 3, 2), None, None, scale=1.0),
-        example((6,), (1, 2, 1), (1, 0, 1), (1, 0, 1), None, None, scale=1.0),
+        example((8,), (1, 2, 2), (1, 2, 2), (1, 2, 2), (1, 1, 2), scale=0.5),
+        example((98,), (2, 7, 2), (2, 13, 2), (2, 13, 5), None, scale=0.7),
+        example((70,), (2, 7, 2), (2, 13, 2), (2, 13, 5), None, scale=0.7),
+        example((740,), (4, 5, 37), (4, 7, 37), (4, 7, 37), (2, 5, 7), scale=0.1, repeats=2),
+        example((780,), (4, 5, 37), (4, 7, 37), (4, 7, 37), (2, 5, 7), scale=0.1, repeats=2),
+        example((308,), (4, 11, 3), (4, 7, 3), (4, 7, 5), (2, 11, 1), scale=0.5),
+        example((182,), (2, 13, 3), (2, 11, 3), (2, 11, 5), None, scale=0.5, causal=True),
+        example((182,), (2, 13, 3), (2, 12, 3), (2, 12, 5), None, scale=0.5, causal=True),
+        example((30,), (2, 3, 5), (2, 8, 5), (2, 8, 3), (1, 3, 8), scale=0.5),
+        example((100,), (2, 5, 4), (2, 7, 4), (2, 7, 8), None, scale=0.5),
+        example((100,), (2, 5, 4), (2, 7, 4), (2, 7, 8), (1, 5, 7), scale=0.5),
+        example((4921,), (1, 37, 131), (1, 67, 131), (1, 67, 131), None, scale=0.05),
+        example((0,), (1, 0, 1), (1, 3, 1), (1, 3, 2), None, scale=1.0),
+        example((6,), (1, 2, 1), (1, 0, 1), (1, 0, 1), None, scale=1.0),
     ),
 )
 def flash_attention_backward(
@@ -417,19 +417,18 @@ def flash_attention_backward(
     key: Array,
     value: Array,
     mask: Array | None = None,
-    saved: Array | None = None,
     scale: float = 1.0,
     causal: bool = False,
     repeats: int = 1,
+    saved: TensorBase | None = None,
 ) -> Array:
     """The gradient of :func:`flash_attention`, which computes the scores again.
 
     Args:
         grad: the gradient of the result, of its shape, or without those of the logsumexps and their rests,
             which are then 0.
-        query, key, value, mask: the operands of :func:`flash_attention`.
+        query, key, value, mask, scale, causal, repeats: the arguments of :func:`flash_attention`.
         saved: its result; computed again if not given.
-        scale, causal, repeats: its arguments.
 
     Returns:
         One axis: the gradients of `query`, `key` and `value`, concatenated.
@@ -445,7 +444,11 @@ def flash_attention_backward(
     """
     batch, queries = query.shape[:2]
     count, dtype = batch * queries * value.shape[2], query.dtype
-    result = flash_attention.body(query, key, value, mask, scale, causal, repeats) if saved is None else saved
+    if saved is None:
+        result = flash_attention.body(query, key, value, mask, scale, causal, repeats)
+    else:
+        # Compiled calls give its array.
+        result = saved.on_host() if isinstance(saved, TensorBase) else np.asarray(saved)
     g = grad[:count].reshape(batch, queries, value.shape[2])
     logsumexp, rest = result[count:].reshape(ROW_TERMS, batch, queries, 1)
     delta = (g * result[:count].reshape(g.shape)).sum(2, keepdims=True)
@@ -536,7 +539,7 @@ def _operand_gradient(gradients: Callable[..., tuple[Any, ...]], index: int) -> 
 
 flash_attention.defgrad(*(_operand_gradient(_flash_attention_gradient, i) for i in range(3)), None)
 flash_attention_backward.defgrad(
-    *(_operand_gradient(_flash_attention_backward_gradient, i) for i in range(4)), None, None
+    *(_operand_gradient(_flash_attention_backward_gradient, i) for i in range(4)), None
 )
 
 

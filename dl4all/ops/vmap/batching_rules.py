@@ -187,13 +187,13 @@ def _attention_numels(query: Any, value: Any) -> tuple[int, ...]:
 
 
 def _attention_backward(op: Any, operands: list[Any], arguments: dict[str, Any], levels: Levels) -> Any:
-    grad, query, key, value, mask, saved = operands
-    batch, numels = query.shape[0], _attention_numels(query, value)
-    folded_saved = None if saved is None else _fold_flat(saved, levels, numels)
+    grad, query, key, value, mask = operands
+    batch, numels, saved = query.shape[0], _attention_numels(query, value), arguments["saved"]
+    folded_arguments = {**arguments, "saved": None if saved is None else _fold_flat(saved, levels, numels)}
     folded = (_fold(o, levels) for o in (query, key, value))
     folded_mask = _mask(mask, batch, arguments["repeats"], levels)
     grad_numels = numels if grad.numel() > numels[0] else numels[:1]
-    result = op(_fold_flat(grad, levels, grad_numels), *folded, folded_mask, folded_saved, **arguments)
+    result = op(_fold_flat(grad, levels, grad_numels), *folded, folded_mask, **folded_arguments)
     return _unfold_flat(result, levels, (query.numel(), key.numel(), value.numel()))
 
 
