@@ -1,11 +1,11 @@
 """Matrix products of any strides: their kernels, and functions by which other kernels multiply.
 
-C = A B, batches of it, with a bias for each column. How a product is computed depends on its shape and strides:
+C = A B, in batches, with a bias for each column. Shapes and strides decide how a product is computed:
 
 - ``direct``: tiles read A and B where they are. B lies in rows, and few rows of A meet it, or it is small.
 - ``panels``: B is copied into panels first (gemm_panels.py), by all threads; then come tiles.
-- ``turned``: B lies in columns, as a layer's weights do, and A has fewer rows than B has columns. Copying A is
-  cheaper then: its transpose is packed, tiles of C's transpose are computed, and turned when they are done.
+- ``turned``: B lies in columns, as a layer's weights do, and A has fewer rows than B has columns. It is
+  cheaper then to pack the transpose of A, and to compute tiles of C's transpose, which are turned at the end.
 - ``rows``: A has few rows, or B few columns, and B lies in columns: dot products of rows (gemm_rows.py).
 
 Threads share tiles of C. Where the cuts are depends on shapes only, and no sum is cut.
@@ -16,13 +16,12 @@ Parts of other kernels multiply by :func:`multiply`, on the thread that runs the
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from dl4all.ops.core.host_kernel import HostLaunch
 from dl4all.ops.host_kernels.gemm_panels import gemm_pack, panel_elements, panel_rows, transposed
-from dl4all.ops.host_kernels.gemm_tiles import ADD, BIAS, BLOCK, LAST, TileSizes, gemm_tiles, tile_sizes
 from dl4all.ops.host_kernels.gemm_rows import columns_together, gemm_rows
+from dl4all.ops.host_kernels.gemm_tiles import ADD, BIAS, BLOCK, LAST, TileSizes, gemm_tiles, tile_sizes
 from dl4all.runtime.cpu.llvm.ir import SIZES, Code, Module, Operand, Value, vector
 from dl4all.runtime.cpu.llvm.provider import linked
 
@@ -61,7 +60,7 @@ FEW_ROWS = 16
 
 
 class Product(NamedTuple):
-    """Sizes and strides of a batch of products; strides count elements. C is contiguous.
+    """Sizes and strides of products; strides count elements. C is contiguous.
 
     Matrix number i of the batch begins at ``i // inner * outer_stride + i % inner * inner_stride``.
     """
@@ -73,7 +72,7 @@ class Product(NamedTuple):
     a_column: int
     b_row: int
     b_column: int
-    count: int = 1
+    matrices: int = 1
     inner: int = 1
     a_outer: int = 0
     a_inner: int = 0
@@ -82,13 +81,13 @@ class Product(NamedTuple):
 
 
 class Panels(NamedTuple):
-    """A packed B: blocks of :data:`BLOCK` rows, one after the other, each of panels of ``tile_sizes().columns``.
+    """A packed B: blocks of :data:`BLOCK` rows, one after the other, each in panels (gemm_panels.py).
 
-    Element (k, j) of B is in block ``k // BLOCK``, which begins at element ``first row * count * columns``.
+    A block begins at element ``first row * count * tile_sizes().columns``.
     """
 
     address: Value
-    count: Value  # of panels
+    panels: Value  # how many there are
     first: Operand = 0  # panel that is multiplied, with those after it
 
 
@@ -177,7 +176,7 @@ def multiply(
         ends = code.select((first + terms).equals(depth), last, code.constant("i64", 0))
         if isinstance(b, Panels):
             panel = (terms + (lanes - 1)) // lanes * lanes * width
-            source = code.at(b.address, first * b.count * width + panel * b.first, element)
+            source = code.at(b.address, first * b.panels * width + panel * b.first, element)
             b_stride = width
         else:
             panel, b_stride = width, b.stride
@@ -196,7 +195,7 @@ CONSTANTS = (
 """Of a kernel: how C is cut, the elements of the panels of a matrix, and what of the batch and of C's columns
 has panels in memory at a time."""
 
-GROUP = ("first_matrix", "matrices", "first_column", "columns")
+GROUP = ("first_matrix", "group_size", "first_column", "columns")
 """What a kernel adds to them: where in the batch and in C's columns it is."""
 
 
@@ -214,9 +213,9 @@ def _matrix(code: Code, at: dict[str, Value], name: str, number: Value, element:
 
 
 def product(form: str, swapped: bool, element: str, bias: bool) -> Module:
-    """The kernel of a form but ``rows``. Slots: A, B, bias if there is one, C, panels if there are; CONSTANTS.
+    """The kernel of a form but ``rows``. Slots: A, B, the bias and panels if there are, C; CONSTANTS.
 
-    If the operands are swapped, the constants are those of C's transpose, whose B comes first; ``turned`` turns it.
+    If the operands are swapped, the constants are those of C's transpose, whose B comes first.
     """
     packs, turned = form != "direct", form == "turned"
     operands = ("b", "a") if swapped else ("a", "b")
@@ -234,7 +233,9 @@ def product(form: str, swapped: bool, element: str, bias: bool) -> Module:
                 source = packing.at(matrix, at["first_column"] * at["b_column"], element)
                 target = packing.at(at["panels"], place * at["panel_elements"], element)
                 strides = at["b_row"], at["b_column"]
-                pack(packing, source, strides, at["k"], at["columns"], target, number % parts, element=element)
+                pack(
+                    packing, source, strides, at["k"], at["columns"], target, number % parts, element=element
+                )
     with module.part("multiply") as part:
         at = _named_slots(part, addresses, CONSTANTS + GROUP)
         _, begin, end = part.parameters
@@ -274,17 +275,17 @@ def product(form: str, swapped: bool, element: str, bias: bool) -> Module:
         at = _named_slots(code, addresses, CONSTANTS)
         given = len(addresses) + len(CONSTANTS)
         slots = code.local("i64", given + len(GROUP))
-        for place in range(given):
-            code.store(code.slot(place), slots, place)
+        for word in range(given):
+            code.store(code.slot(word), slots, word)
         shared = at["b_outer"].equals(0) & at["b_inner"].equals(0)
         with (
-            code.loop(0, at["count"], at["group_matrices"]) as matrix,
+            code.loop(0, at["matrices"], at["group_matrices"]) as matrix,
             code.loop(0, at["n"], at["group_columns"]) as column,
         ):
-            matrices = code.intrinsic("smin", at["count"] - matrix, at["group_matrices"])
+            matrices = code.intrinsic("smin", at["matrices"] - matrix, at["group_matrices"])
             columns = code.intrinsic("smin", at["n"] - column, at["group_columns"])
-            for place, value in enumerate((matrix, matrices, column, columns)):
-                code.store(value, slots, given + place)
+            for word, value in enumerate((matrix, matrices, column, columns), given):
+                code.store(value, slots, word)
             if packs:
                 parts = code.select(shared, 1, matrices) * pack_parts(code, at["k"], columns, element)
                 code.parallel(packing, slots, parts, at["pack_grain"])
@@ -319,7 +320,7 @@ def row_products(swapped: bool, element: str, bias: bool) -> Module:
     with module.kernel("row_products") as code:
         at = _named_slots(code, addresses, CONSTANTS)
         across = (at["n"] + (at["tile_columns"] - 1)) // at["tile_columns"]
-        code.parallel(part, code.parameters[0], at["count"] * across, at["grain"])
+        code.parallel(part, code.parameters[0], at["matrices"] * across, at["grain"])
     return module
 
 
@@ -333,7 +334,7 @@ def _store_transposed(
     bias: Value | None,
     element: str,
 ) -> None:
-    """Write the transpose of a tile, plus a bias for each of the tile's rows, to memory whose rows are `stride` apart."""
+    """Write the transpose of a tile, plus a bias for each of its rows; `stride` is that of C's rows."""
     lanes = tile_sizes(element).lanes
     type = vector(element, lanes)
     with code.loop(0, rows, lanes) as row:
@@ -363,7 +364,7 @@ def product_launch(problem: Product, element: str, bias: bool) -> HostLaunch:
     form = _form(problem)
     if form == "turned":
         problem, swapped = _transpose(problem), not swapped
-    work = problem.count * problem.m * problem.n * problem.k // 8
+    work = problem.matrices * problem.m * problem.n * problem.k // 8
     if form == "rows":
         columns = max(columns_together(1, element), PARALLEL_ROW_PRODUCTS // (problem.m * problem.k))
         grain = max(1, PARALLEL_ROW_PRODUCTS // (problem.m * problem.k * min(columns, problem.n)))
@@ -374,21 +375,25 @@ def product_launch(problem: Product, element: str, bias: bool) -> HostLaunch:
     room = max(1, PACKED_ELEMENTS // panel)  # for panels
     tile_rows, tile_columns = TURNED_VECTORS * sizes.lanes, TURNED_COLUMNS
     if form != "turned":
-        tile_rows, tile_columns = _tile(problem, sizes, min(room, TILE_COLUMNS) if form == "panels" else TILE_COLUMNS)
+        tile_rows, tile_columns = _tile(
+            problem, sizes, min(room, TILE_COLUMNS) if form == "panels" else TILE_COLUMNS
+        )
     grain = max(1, PARALLEL_PRODUCTS // (tile_rows * tile_columns * problem.k))
     shared = problem.b_outer == problem.b_inner == 0
-    matrices, columns, elements = problem.count, problem.n, 0
+    matrices, columns, elements = problem.matrices, problem.n, 0
     if form != "direct":
         panels = -(-problem.n // sizes.columns)
         if panels > room:
             columns = max(1, room * sizes.columns // tile_columns) * tile_columns
         if not shared:
-            matrices = min(problem.count, max(1, room // panels))
+            matrices = min(problem.matrices, max(1, room // panels))
         elements = panel_elements(problem.k, min(columns, problem.n), element)
     pack_grain = max(1, PARALLEL_PACKING // (min(problem.k, BLOCK) * sizes.columns))
     constants = (*problem, tile_rows, tile_columns, grain, pack_grain, elements, matrices, columns)
     scratch = (1 if shared else matrices) * elements * SIZES[element]
-    return HostLaunch(product, (form, swapped, element, bias), 3 + bias, constants, scratch=scratch, work=work)
+    return HostLaunch(
+        product, (form, swapped, element, bias), 3 + bias, constants, scratch=scratch, work=work
+    )
 
 
 def _transpose(p: Product) -> Product:
@@ -409,11 +414,11 @@ def _form(p: Product) -> str:
 
 
 def _tile(p: Product, sizes: TileSizes, wide: int) -> tuple[int, int]:
-    """Rows and columns of C that a thread computes at a time, at most `wide` panels; by the product's sizes only."""
+    """Rows of C, and columns of at most `wide` panels, that a thread computes at a time: by sizes only."""
     high = TILE_ROWS
     while high * wide > 1:
         rows, columns = high * sizes.rows, wide * sizes.columns
-        tiles = p.count * -(-p.m // rows) * -(-p.n // columns)
+        tiles = p.matrices * -(-p.m // rows) * -(-p.n // columns)
         height, width = min(p.m, rows), min(p.n, columns)
         if tiles >= FEW_TILES or height * width * p.k <= 2 * PARALLEL_PRODUCTS:
             break
