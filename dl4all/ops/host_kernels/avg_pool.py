@@ -6,7 +6,7 @@ from typing import Any
 
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.ops.host_kernels.batch_norm import check_contiguous
-from dl4all.ops.host_kernels.lines import Slots
+from dl4all.ops.host_kernels.lines import COPIES, FIELDS, Geometry, Lines, Slots, each_line
 from dl4all.ops.host_kernels.pooling import (
     INTEGERS,
     Span,
@@ -34,7 +34,7 @@ def _launch(text: Any, operand: Layout, elements: int, pooling: Pooling) -> Host
     return HostLaunch(text, (stride,), 2, constants, scratch=scratch, work=2 * elements)
 
 
-@host_kernel("avg_pool2d")
+@host_kernel("avg_pool2d", copies=True)
 def prepare_avg_pool(out: Layout, x: Layout, **arguments: Any) -> HostLaunch:
     """
     Raises:
@@ -43,22 +43,34 @@ def prepare_avg_pool(out: Layout, x: Layout, **arguments: Any) -> HostLaunch:
     return _launch(avg_pool, x, x.numel(), avg_pooling(x.shape, **arguments))
 
 
-@host_kernel("adaptive_avg_pool2d")
+@host_kernel("adaptive_avg_pool2d", copies=True)
 def prepare_adaptive_avg_pool(out: Layout, x: Layout, output_size: Any) -> HostLaunch:
     """
     Raises:
         NoKernel: the operand is not of contiguous float32.
     """
-    return _launch(avg_pool, x, x.numel(), adaptive("adaptive_avg_pool2d", x.shape, output_size))
+    pooling = adaptive("adaptive_avg_pool2d", x.shape, output_size)
+    if pooling.out_size == (1, 1):
+        return _whole_launch(image_means, x, x)
+    return _launch(avg_pool, x, x.numel(), pooling)
 
 
-@host_kernel("avg_pool_backward")
+@host_kernel("avg_pool_backward", copies=True)
 def prepare_backward(out: Layout, grad: Layout, pooling: Pooling) -> HostLaunch:
     """
     Raises:
         NoKernel: the operand is not of contiguous float32.
     """
+    if pooling.win is None and pooling.out_size == (1, 1):
+        return _whole_launch(image_means_backward, out, grad)
     return _launch(avg_pool_backward, grad, out.numel(), pooling)
+
+
+def _whole_launch(text: Any, images: Layout, operand: Layout) -> HostLaunch:
+    """The launch of a kernel of means of whole images."""
+    check_contiguous(operand)
+    geometry, _ = Geometry.of_axis(planes_of(images), images.shape[2] * images.shape[3], 1)
+    return HostLaunch(text, (), 2, geometry, work=images.numel())
 
 
 def _lengths(code: Code, slots: Slots, target: Value) -> None:
@@ -219,3 +231,46 @@ def _spread_along(
         share = code.load(grad, window, "float") / divisor
         with code.loop(first, first + count) as column:
             code.store(code.load(row, column, "float") + share, row, column)
+
+
+# Whole images
+
+
+def image_means() -> Module:
+    """The mean of each image."""
+    module = Module()
+    with module.part("images") as part:
+        slots = Slots(part, ("x", "out"), FIELDS)
+
+        def image(lines: Lines) -> None:
+            sums = lines.sum("float")
+
+            def add(i: Value, mask: Value | None, copy: int) -> None:
+                sums.add(part.load(slots["x"], i, lines.type, mask), None, copy)
+
+            lines.each(add, COPIES, [sums])
+            count = lines.number_like(part.convert(slots["width"], "double"), "double")
+            lines.put(part.convert(sums.total() / count, "float"), slots["out"])
+
+        each_line(part, slots, False, image)
+    with module.kernel("image_means") as code:
+        given = Slots(code, ("x", "out"), FIELDS)
+        code.parallel(part, code.parameters[0], given["count"], given["grain"])
+    return module
+
+
+def image_means_backward() -> Module:
+    """The share of each pixel in the mean of its image."""
+    module = Module()
+    with module.part("images") as part:
+        slots = Slots(part, ("grad", "out"), FIELDS)
+
+        def image(lines: Lines) -> None:
+            share = lines.value(slots["grad"]) / lines.number_like(part.convert(slots["width"], "float"))
+            lines.each(lambda i, mask, copy: part.store(share, slots["out"], i, mask))
+
+        each_line(part, slots, False, image)
+    with module.kernel("image_means_backward") as code:
+        given = Slots(code, ("grad", "out"), FIELDS)
+        code.parallel(part, code.parameters[0], given["count"], given["grain"])
+    return module

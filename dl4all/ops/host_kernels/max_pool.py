@@ -47,7 +47,7 @@ def _prepare_maxima(out: Layout, x: Layout, pooling: Pooling) -> HostLaunch:
     return HostLaunch(max_pool, (stride, *sizes), 2, integers, scratch=scratch, work=2 * x.numel())
 
 
-@host_kernel("max_pool2d")
+@host_kernel("max_pool2d", copies=True)
 def prepare_max_pool(out: Layout, x: Layout, **arguments: Any) -> HostLaunch:
     """
     Raises:
@@ -56,7 +56,7 @@ def prepare_max_pool(out: Layout, x: Layout, **arguments: Any) -> HostLaunch:
     return _prepare_maxima(out, x, max_pooling(x.shape, **arguments))
 
 
-@host_kernel("adaptive_max_pool2d")
+@host_kernel("adaptive_max_pool2d", copies=True)
 def prepare_adaptive_max_pool(out: Layout, x: Layout, output_size: Any) -> HostLaunch:
     """
     Raises:
@@ -72,7 +72,7 @@ def _prepare_places(arrays: dict[str, Layout], x: Layout, pooling: Pooling) -> H
     )
 
 
-@host_kernel("max_pool_backward")
+@host_kernel("max_pool_backward", copies=True)
 def prepare_backward(out: Layout, grad: Layout, x: Layout, pooling: Pooling) -> HostLaunch:
     """
     Raises:
@@ -82,7 +82,7 @@ def prepare_backward(out: Layout, grad: Layout, x: Layout, pooling: Pooling) -> 
     return _prepare_places({"grad": grad, "x": x, "gradient": out}, x, pooling)
 
 
-@host_kernel("max_pool_at")
+@host_kernel("max_pool_at", copies=True)
 def prepare_taken(out: Layout, values: Layout, by: Layout, pooling: Pooling) -> HostLaunch:
     """
     Raises:
