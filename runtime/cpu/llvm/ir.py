@@ -428,6 +428,12 @@ class Code:
         self.line(f"call void @{name}({value!r}, {align}, {mask!r})")
         return value
 
+    def prefetch(self, pointer: Value, index: Operand, element: str, *, writes: bool = False) -> None:
+        """Have an element's cache line fetched, to be read or written soon; it need not exist."""
+        place = self.at(pointer, index, element)
+        self.module.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.line(f"call void @llvm.prefetch.p0({place!r}, i32 {int(writes)}, i32 3, i32 1)")
+
     def gather(self, pointer: Value, indices: Value, type: str, mask: Value) -> Value:
         """A vector of the elements with these numbers (``i64``); 0 in lanes without a mask."""
         element, lanes = element_of(type), lanes_of(type)
