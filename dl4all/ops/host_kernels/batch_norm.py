@@ -19,10 +19,10 @@ from dl4all.runtime.cpu.llvm.ir import Module, Value
 def check_contiguous(*layouts: Layout | None) -> None:
     """
     Raises:
-        NoKernel: one is not of contiguous float32.
+        NoKernel: one is not of contiguous float32, or has no elements.
     """
     for layout in layouts:
-        if layout is not None and (layout.dtype != np.float32 or not layout.is_contiguous()):
+        if layout is not None and (layout.dtype != np.float32 or not layout.is_contiguous() or 0 in layout.shape):
             raise NoKernel("other than contiguous float32")
 
 
