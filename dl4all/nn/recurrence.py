@@ -12,6 +12,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fill_with, fresh_copy, new_like
+from dl4all.ops.memory.views import contiguous
 from dl4all.ops.rnn import layout
 from dl4all.ops.rnn.lstm import lstm_states
 from dl4all.tensor.tensor import Tensor
@@ -140,8 +141,10 @@ def gradients(
     if grad_outputs is None:
         grad_outputs = new_like(next(g for g in grads if g is not None), kept["outputs"].shape)
         fill_with(grad_outputs, 0)
+    # A sum's gradient repeats one element, and that of batches that come first lies across.
+    given = [None if g is None else contiguous(g) for g in (grad_outputs, *grads[1 : 1 + len(states)])]
     flat = ops.recurrent_sequence_backward(
-        grad_outputs, result, weights.weight_hh, grads[1], grads[2] if len(states) > 1 else None,
+        given[0], result, weights.weight_hh, given[1], given[2] if len(states) > 1 else None,
         weights.weight_hr, **how._asdict(),
     )  # fmt: skip
     found = {name: r.of(flat) for name, r in layout.gradient_regions(problem).items()}
