@@ -12,10 +12,22 @@ from dl4all.runtime.protocols import Buffer, Span
 class Allocation:
     """Memory on loan. A strategy makes it and gets it back; who borrows it writes the notes."""
 
-    __slots__ = ("nbytes", "origin", "place", "size", "span", "strategy", "stream_pool", "tag", "users")
+    __slots__ = (
+        "address",
+        "nbytes",
+        "origin",
+        "place",
+        "size",
+        "span",
+        "strategy",
+        "stream_pool",
+        "tag",
+        "users",
+    )
 
     def __init__(self, span: Span, size: int, strategy: Owner, place: int = 0) -> None:
         self.span = span  # what a dispatch binds
+        self.address = 0  # of memory of the host
         self.size = size  # bytes that are taken for it
         self.strategy = strategy
         self.place = place  # where it lies, for the strategy

@@ -141,6 +141,7 @@ class Allocator:
                 if self._returned or self._torn:
                     self._sort_in()
                 allocation = Allocation(span, nbytes, self._adopted)
+                allocation.address = span.buffer.address + span.offset
                 storage = Storage(span, nbytes, allocation)
                 self._lend(allocation, storage, tag)
                 self.driver.count(nbytes)

@@ -12,13 +12,15 @@ from dl4all.runtime.protocols import Span
 class Storage:
     """`nbytes` bytes of device memory. Tensors that view the same memory share one storage.
 
-    ``span`` is what a dispatch binds, which may be a little more. The allocator that made a storage notices
-    when it is garbage; one that lies in another's memory keeps `whole`, that other one.
+    ``span`` is what a dispatch binds, which may be a little more, ``address`` where compiled code finds memory
+    of the host. The allocator that made a storage notices when it is garbage; one that lies in another's
+    memory keeps `whole`, that other one.
     """
 
     __slots__ = (
         "__weakref__",
         "_whole",
+        "address",
         "allocation",
         "history_version",
         "nbytes",
@@ -32,6 +34,7 @@ class Storage:
         self, span: Span, nbytes: int, allocation: Allocation | None = None, whole: Storage | None = None
     ) -> None:
         self.span = span
+        self.address = 0 if allocation is None else allocation.address
         self.nbytes = nbytes
         self.version = 0  # counts changes in place, which gradients must know of
         self.history_version = 0  # counts those of them that gradients flow through

@@ -15,9 +15,9 @@ the ratios to PyTorch, where less than 1 is faster than PyTorch.
 
 ``--threads`` holds dl4all, NumPy's BLAS and PyTorch to so many threads; without it, PyTorch uses as many as
 there are cores, or as OMP_NUM_THREADS says, which holds for BLAS too. ``--cpu-time`` measures the processor
-time of all threads instead of the clock: where other programs share the machine, only that, with one thread,
-can be compared. ``--compiled`` adds a column for each device where the step is compiled by ``dl.compile``;
-why one is not is said.
+time of all threads instead of the clock, and takes the least in place of the median: where other programs
+share the machine, only that, with one thread, can be compared. ``--compiled`` adds a column for each device
+where the step is compiled by ``dl.compile``; why one is not is said.
 
 With ``--tinygrad``, tinygrad's WEBGPU device joins in for mlp, cnn, resnet18 and gpt, over Vulkan like
 dl4all: a process in the environment of ``benchmarks/peers``, its whole step captured by TinyJit, no kernel
@@ -196,7 +196,7 @@ def main(
             warm_up(name, calls)
             times = in_turn(calls, repeat, warm_up=0, least=TURN)
             found[name] = {
-                device: statistics.median(taken.processor if cpu_time else taken.clock)
+                device: min(taken.processor) if cpu_time else statistics.median(taken.clock)
                 for device, taken in times.items()
             }
     if as_json:

@@ -16,7 +16,7 @@ from dl4all import config
 from dl4all.allocator.allocation import aligned
 from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.guard import GUARD, check_guard, set_guard
-from dl4all.allocator.host_memory import LARGEST
+from dl4all.allocator.host_memory import KEPT_BYTES
 from dl4all.allocator.pinned import HostView, pinned_span
 from dl4all.allocator.planner import Arena, Lifetime, plan
 from dl4all.allocator.storage import Storage
@@ -174,7 +174,7 @@ class Device:
         return all(storage.nbytes <= limit for storage in storages)
 
     def _allocate_on_host(self, nbytes: int, tag: str) -> Storage:
-        if nbytes <= LARGEST and self.keeps_plans and recorder.active is None:
+        if nbytes <= KEPT_BYTES and self.keeps_plans and recorder.active is None:
             storage = self.pool.reuse(nbytes, tag)
             if storage is not None:
                 return storage

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import dl4all as dl
-from benchmarks import turns
+from benchmarks import first_step, turns
 
 torch = pytest.importorskip("torch", reason="steps are compared with PyTorch's")
 overhead, threads, training = (
@@ -139,6 +139,13 @@ def test_threads_are_held_by_a_new_start(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(started[0][1][name] == "1" for name in threads.VARIABLES)
     assert threads.hold(1) == torch.get_num_threads() == 1
     assert len(started) == 1  # as the variables say so already
+
+
+@pytest.mark.slow
+def test_first_steps_are_measured_with_kernels_and_without() -> None:
+    found = first_step.rounds("mlp-b1", 1, True, {})
+    assert tuple(found) == first_step.WAYS
+    assert all(found[way][part] > 0 for way in first_step.WAYS for part in first_step.PARTS)
 
 
 # What calls cost

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
+import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from dl4all.errors import GradientError
 from dl4all.ops.core import tape
+from dl4all.ops.core.host_work import host_work
+from dl4all.ops.core.op import empty
 from dl4all.ops.core.tape import Edge, Gradient, Hook, Node
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, all_samples
@@ -34,11 +38,16 @@ def _lock_of(tensor: TensorBase) -> threading.RLock:
     return _LOCKS[id(tensor) // 64 % len(_LOCKS)]
 
 
+MOST_PARTS = 64
+"""So many gradients of a leaf wait to be added up, each of at most so many elements:"""
+FEW_ELEMENTS = 1 << 13
+
+
 class _PendingGradients:
     """Gradients on their way: sums for leaves, and nodes that wait for their turn."""
 
     def __init__(self) -> None:
-        self.of_leaves: dict[int, tuple[TensorBase, TensorBase]] = {}  # the leaf and its gradient
+        self._of_leaves: dict[int, tuple[TensorBase, list[TensorBase]]] = {}  # the leaf and parts of its sum
         # By the node's number, negative, so that the heap has the node on top that was made last.
         self._of_nodes: dict[int, tuple[Node, list[Gradient]]] = {}
         self._waiting: list[int] = []
@@ -50,8 +59,10 @@ class _PendingGradients:
         node, output, leaf, _, _ = edge
         if node is None:
             assert leaf is not None
-            _, present = self.of_leaves.get(id(leaf), (None, None))
-            self.of_leaves[id(leaf)] = (leaf, _sum(present, gradient))
+            parts = self._of_leaves.setdefault(id(leaf), (leaf, []))[1]
+            parts.append(gradient)
+            if len(parts) > 1 and (len(parts) == MOST_PARTS or not _are_added_together(gradient)):
+                parts[:] = [_total(parts)]
             return
         key = -node.number
         if key not in self._of_nodes:
@@ -62,7 +73,12 @@ class _PendingGradients:
 
     def take_leaf(self, leaf: TensorBase) -> Gradient:
         """The gradient of a leaf, which is not kept here any longer."""
-        return self.of_leaves.pop(id(leaf), (None, None))[1]
+        found = self._of_leaves.pop(id(leaf), None)
+        return None if found is None else _total(found[1])
+
+    def of_leaves(self) -> Iterator[tuple[TensorBase, TensorBase]]:
+        """The leaves and their gradients."""
+        return ((leaf, _total(parts)) for leaf, parts in self._of_leaves.values())
 
     def pop(self) -> tuple[Node, list[Gradient]] | None:
         """The waiting node that was made last: every node that used its outputs was made later."""
@@ -72,6 +88,40 @@ class _PendingGradients:
 def _sum(present: Gradient, more: TensorBase) -> TensorBase:
     total: TensorBase = more if present is None else add(present, more)
     return total
+
+
+def _are_added_together(gradient: TensorBase) -> bool:
+    """Whether gradients like this one wait for others of their leaf: small ones on the host.
+
+    To start an addition takes longer there than to compute it, and recurrent networks use each of their
+    weights in all steps.
+    """
+    return (
+        gradient.device.is_host
+        and math.prod(gradient.shape) <= FEW_ELEMENTS
+        and not tape.state.enabled
+        and capture.active is None
+        and gradient.device.simulated is None
+        and not isinstance(gradient, BatchedTensorBase)
+    )
+
+
+def _total(parts: Sequence[TensorBase]) -> TensorBase:
+    """The sum of gradients, added up in their order."""
+    first = parts[0]
+    if len(parts) < 3 or not _are_added_together(first):
+        return functools.reduce(add, parts)
+    total: TensorBase = empty(type(first).result_class, first.shape, first.dtype, first.device, "add")
+    host_work("add", _add_up, parts, [total])
+    return total
+
+
+def _add_up(*arrays: Any) -> None:
+    """Write the sum of all arrays but the last into the last."""
+    *parts, total = arrays
+    np.add(parts[0], parts[1], out=total)
+    for part in parts[2:]:
+        np.add(total, part, out=total)
 
 
 def backpropagate(
@@ -97,7 +147,7 @@ def backpropagate(
     results: dict[Target, Gradient] = dict.fromkeys(targets_of_grad)
     needed_nodes = None if targets is None else _nodes_before(results.keys(), roots)
     pending = _PendingGradients()
-    uses = Counter[int]() if leaf_ready is None else _uses_of_leaves(roots)
+    uses = None if leaf_ready is None else _uses_of_leaves(roots)
     with tape.gradients(create_graph):
         for root, seed in zip(roots, seeds, strict=True):
             pending.add(tape.edge_of(root), seed)
@@ -116,12 +166,12 @@ def backpropagate(
                 input_gradients = _input_gradients(node, grads, create_graph)
                 for edge, gradient in zip(node.edges, input_gradients, strict=True):
                     pending.add(edge, gradient)
-                if leaf_ready is not None:
+                if leaf_ready is not None and uses is not None:
                     _give_complete(node, uses, pending, leaf_ready)
             if not retain_graph:
                 node.free()
         seed_storages = {id(seed.storage) for seed in seeds}
-        for leaf, gradient in pending.of_leaves.values():
+        for leaf, gradient in pending.of_leaves():
             gradient = _call_hooks(leaf.grad_meta.hooks.values(), gradient)
             if leaf_ready is not None:
                 leaf_ready(leaf, gradient)

@@ -14,6 +14,7 @@ from dl4all.allocator.allocation import Stats
 from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
+from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.device_info import Limits
 from dl4all.runtime.protocols import Span
 from tests.support.fake_backend import LIMITS, MIB, FakeBackend, give, make, take
@@ -286,7 +287,7 @@ def test_a_storage_goes_back_with_its_last_owner() -> None:
 
 def test_memory_of_the_host_is_counted() -> None:
     _, allocator = make()
-    storage = allocator.adopt(Span(None, 0, 1000), 1000, "upload")
+    storage = allocator.adopt(Span(CpuBuffer.empty(1000), 0, 1000), 1000, "upload")
     assert allocator.stats == Stats(1000, 1000, 1000, 1000)
     del storage
     assert allocator.stats == Stats(0, 0, 1000, 1000)

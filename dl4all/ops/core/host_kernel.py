@@ -13,7 +13,7 @@ import functools
 import importlib
 import math
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from dl4all.allocator.storage import Storage
 from dl4all.errors import TooLargeError
 from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.launch_plan import Call, full_key
+from dl4all.ops.core.launch_plan import Call, frozen
 from dl4all.ops.core.limits import LARGE_ELEMENTS
 from dl4all.ops.core.tensor_argument import TensorArgument
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
@@ -31,6 +31,8 @@ from dl4all.scheduler.device import Device
 
 LONG = 200_000
 """Elements, or operations, from which other threads of Python run beside a kernel."""
+
+NO_CODES: Mapping[int, str] = {}
 
 
 class Layout:
@@ -59,7 +61,7 @@ class Layout:
 
 
 Prepare = Callable[..., "HostLaunch"]
-"""``prepare(out, *operands, **arguments)``: layouts of the result and of tensors among operands and arguments.
+"""``prepare(out, *operands, **arguments)``: layouts of the result and of tensors among the others.
 
 The addresses of tensors among the arguments come after those of operands.
 """
@@ -106,18 +108,19 @@ def _load_kernels() -> None:
 
 def word(value: int) -> int:
     """An integer as a slot holds it: from 2^63 on, the negative one of the same bits."""
-    return value - 2**64 if value >= 2**63 else value
+    number = int(value)
+    return number - 2**64 if number >= 2**63 else number
 
 
 class HostLaunch:
     """A compiled kernel and all that it is given but addresses and numbers.
 
-    Its slots are the header if there is one, the addresses of the operands that are tensors, in their order, that of the result, that of
-    scratch memory if there is any, and the constants. Numbers that may be others in each call are constants,
-    too, at the places that the launch names.
+    Its slots are the header if there is one, the addresses of the operands that are tensors, in their order,
+    that of the result, that of scratch memory if there is any, and the constants. Numbers that may be others
+    in each call are constants, too, at the places that the launch names.
     """
 
-    __slots__ = ("_constants", "_function", "_numbers", "_pack", "_tail", "scratch")
+    __slots__ = ("_constants", "_function", "_numbers", "_pack", "_tail", "is_long", "scratch")
 
     def __init__(
         self,
@@ -129,6 +132,7 @@ class HostLaunch:
         scratch: int = 0,
         work: int = LONG,
         numbers: Sequence[int] = (),
+        codes: Mapping[int, str] = NO_CODES,
         header: Sequence[int] = (),
     ) -> None:
         """
@@ -140,17 +144,25 @@ class HostLaunch:
             scratch: bytes that the kernel may use while it runs.
             work: about how many elements or operations it takes, to decide whether to let other threads run.
             numbers: places among the constants of numbers that :meth:`run` is given.
+            codes: how constants at some places are packed, as ``struct`` names it, other than as float64 or
+                int64: ``"i4x"`` refuses integers of more than 32 bits, ``"q"`` those of more than 64.
             header: slots ahead of the addresses, for kernels that take any number of them.
         """
-        self._function = provider.function(text, key, long=work >= LONG)
+        self.is_long = work >= LONG  # other threads of Python run meanwhile, and one might fork
+        self._function = provider.function(text, key, long=self.is_long)
         self.scratch = scratch
         pack = struct.Struct(f"<{len(header) + addresses + bool(scratch)}q").pack
         self._pack = functools.partial(pack, *header) if header else pack
-        codes = "".join("d" if isinstance(value, float) else "q" for value in constants)
-        constants = [value if isinstance(value, float) else word(value) for value in constants]
-        self._constants = (struct.Struct(f"<{codes}").pack, list(constants)) if numbers else None
-        self._numbers = tuple(numbers)
-        self._tail = struct.pack(f"<{codes}", *constants)
+        own = ("d" if isinstance(value, float) else "q" for value in constants)
+        packing = struct.Struct("<" + "".join(codes.get(place, code) for place, code in enumerate(own)))
+        converters: list[Callable[[Any], Any]] = [
+            float if isinstance(value, float) else int if place in codes else word
+            for place, value in enumerate(constants)
+        ]
+        constants = [convert(value) for convert, value in zip(converters, constants, strict=True)]
+        self._constants = (packing.pack, constants) if numbers else None
+        self._numbers = tuple((place, converters[place]) for place in numbers)
+        self._tail = packing.pack(*constants)
 
     def run(self, addresses: list[int], numbers: Sequence[float] = ()) -> None:
         """Compute.
@@ -163,8 +175,8 @@ class HostLaunch:
         if numbers and self._constants is not None:
             pack, constants = self._constants
             values = constants.copy()
-            for place, number in zip(self._numbers, numbers, strict=True):
-                values[place] = float(number) if isinstance(constants[place], float) else word(int(number))
+            for (place, convert), number in zip(self._numbers, numbers, strict=True):
+                values[place] = convert(number)
             tail = pack(*values)
         self._function(self._pack(*addresses) + tail)
 
@@ -187,13 +199,13 @@ class HostLaunch:
         for storage, offset in places:
             if storage.pending is not None:
                 storage.settle()
-            addresses.append(storage.span.buffer.address + storage.span.offset + offset)
+            addresses.append(storage.address + offset)
         counters = device.counters
         counters.host_kernels += 1  # no process is forked meanwhile
         try:
             if self.scratch:
                 scratch = device.allocate(self.scratch, tag)
-                addresses.append(scratch.span.buffer.address)
+                addresses.append(scratch.address)
             self.run(addresses, numbers)
         finally:
             counters.host_finished += 1
@@ -202,28 +214,40 @@ class HostLaunch:
 class HostPlan:
     """A launch for calls of an op with operands like those that it was prepared for."""
 
-    __slots__ = ("_launch", "_nbytes", "_offsets", "_tag", "dtype", "shape", "strides")
+    __slots__ = ("_launch", "_offsets", "_tag", "dtype", "nbytes", "shape", "strides")
 
     def __init__(
-        self, launch: HostLaunch, operands: Sequence[Any], shape: Shape, dtype: np.dtype[Any], tag: str
+        self,
+        launch: HostLaunch,
+        operands: Sequence[Any],
+        shape: Shape,
+        dtype: np.dtype[Any],
+        tag: str,
+        offset: int = 0,
     ) -> None:
+        """
+        Args:
+            launch: what computes.
+            operands: for which it was prepared.
+            shape, dtype: of the result.
+            tag: what memory is for.
+            offset: elements from the start of the result's memory, if it is there already.
+        """
         self._launch = launch
-        self._offsets = tuple(o.offset * o.dtype.itemsize for o in operands if isinstance(o, TensorBase))
+        offsets = [o.offset * o.dtype.itemsize for o in operands if isinstance(o, TensorBase)]
+        self._offsets = (*offsets, offset * dtype.itemsize)
         self.shape, self.dtype, self.strides = shape, dtype, contiguous_strides(shape)
-        self._nbytes = math.prod(shape) * dtype.itemsize
+        self.nbytes = math.prod(shape) * dtype.itemsize
         self._tag = tag
 
     def run(self, first: TensorBase, storages: Sequence[Storage], numbers: Sequence[float] = ()) -> Any:
-        """The result for operands with these storages."""
-        device = first.device
-        out = device.allocate(self._nbytes, self._tag)
+        """The result for operands with these storages, where neither a capture nor a profile follows."""
+        device, nbytes = first.device, self.nbytes
+        out = device.pool.reuse(nbytes, self._tag)
+        if out is None:
+            out = device.allocate(nbytes, self._tag)
         self._compute(device, storages, out, numbers)
         return first.result_class(out, self.shape, self.dtype, device, self.strides)
-
-    @property
-    def nbytes(self) -> int:
-        """Of the result."""
-        return self._nbytes
 
     def launch(
         self, device: Device, storages: Sequence[Storage], out: Storage, numbers: Sequence[float] = ()
@@ -238,8 +262,17 @@ class HostPlan:
     def _compute(
         self, device: Device, storages: Sequence[Storage], out: Storage, numbers: Sequence[float]
     ) -> None:
-        places = [*zip(storages, self._offsets), (out, 0)]  # noqa: B905 - strict takes longer
-        self._launch.run_on(device, places, numbers, self._tag)
+        launch = self._launch
+        if launch.is_long or launch.scratch:
+            places = zip((*storages, out), self._offsets)  # noqa: B905 - strict takes longer
+            launch.run_on(device, places, numbers, self._tag)
+            return
+        addresses = []
+        for storage, offset in zip((*storages, out), self._offsets):  # noqa: B905
+            if storage.pending is not None:
+                storage.settle()
+            addresses.append(storage.address + offset)
+        launch.run(addresses, numbers)
 
 
 def layout_of(tensor: TensorBase) -> Layout:
@@ -254,7 +287,9 @@ def prepare(
     if found is None or 0 in shape:
         return None
     layouts = [layout_of(operand) if isinstance(operand, TensorBase) else operand for operand in operands]
-    given = {key: layout_of(value) if isinstance(value, TensorBase) else value for key, value in arguments.items()}
+    given = {
+        key: layout_of(value) if isinstance(value, TensorBase) else value for key, value in arguments.items()
+    }
     try:
         return found(Layout(shape, dtype), *layouts, **given)
     except NoKernel:
@@ -262,8 +297,11 @@ def prepare(
 
 
 def with_tensors(arguments: dict[str, Any], like: TensorBase) -> dict[str, Any]:
-    """The arguments with tensors in the places of those that stand for some, unless kernels cannot read them."""
-    if not any(isinstance(value, TensorArgument) for value in arguments.values()):
+    """The arguments with tensors for those that stand for some, unless kernels cannot read them."""
+    for value in arguments.values():
+        if isinstance(value, TensorArgument):
+            break
+    else:
         return arguments
     try:
         return {k: v.on(like) if isinstance(v, TensorArgument) else v for k, v in arguments.items()}
@@ -286,18 +324,23 @@ def computed(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any]
     """
     if kernel_of(op.name) is None:
         return None
-    given = with_tensors(arguments, call.first)
-    storages, varying = call.storages, VARYING[op.name]
-    values = list[Any]()
-    for name in op.arguments:
-        value = given[name]
-        if isinstance(value, TensorBase):
-            storages = [*storages, value.storage]
-            values += (value.shape, value.strides, value.offset, value.dtype.num)
-        elif name not in varying:
-            values.append(value)
-    key = full_key(call, values)
-    if key is None:
+    key, storages, given, numbers = call.key, call.storages, arguments, ()
+    if op.arguments:
+        given, varying = with_tensors(arguments, call.first), VARYING[op.name]
+        values = list[Any]()
+        for name in op.arguments:
+            value = given[name]
+            if isinstance(value, TensorBase):
+                storages = [*storages, value.storage]
+                values += (value.shape, value.strides, value.offset, value.dtype.num)
+            elif name not in varying:
+                values.append(value)
+        numbers = tuple([given[name] for name in varying])
+        try:
+            key = (*key, *map(frozen, values))
+        except TypeError:
+            return None
+    if call.numbers and any(number is not None for number in call.numbers):
         return None
     plans = call.first.device.plans
     plan = plans.get(key)
@@ -312,6 +355,4 @@ def computed(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any]
         plans.keep(key, plan)
     elif given is not arguments:
         op.infer(*operands, **arguments)  # which looks at their elements
-    if plan is REFUSED:
-        return None
-    return plan.run(call.first, storages, [given[name] for name in varying] if varying else ())
+    return None if plan is REFUSED else plan.run(call.first, storages, numbers)

@@ -163,7 +163,7 @@ def host_work(
     if capture.active is not None:
         if _captured(capture.active, name, function, tensors, len(reads), numbers, kernel):
             return
-    elif kernel is not None and tensors[0].device.keeps_plans and _launched(kernel, reads, writes, numbers):
+    elif kernel is not None and launched(kernel, reads, writes, numbers):
         return
     arrays = list(map(host_array, tensors))
     with np.errstate(all="ignore"):
@@ -185,10 +185,12 @@ def launch_of(
     return None if launch is REFUSED else launch
 
 
-def _launched(
-    kernel: WorkKernel, reads: Sequence[TensorBase], writes: Sequence[TensorBase], numbers: Sequence[Any]
+def launched(
+    kernel: WorkKernel, reads: Sequence[TensorBase], writes: Sequence[TensorBase], numbers: Sequence[Any] = ()
 ) -> bool:
     """Do some work by compiled code; False if there is none for it."""
+    if not (*reads, *writes)[0].device.keeps_plans:
+        return False
     for tensor in writes:
         if not tensor.storage.span.buffer.data.flags.writeable:
             return False  # for the function to refuse

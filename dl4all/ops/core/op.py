@@ -220,6 +220,11 @@ class Op(Generic[P]):
         """
         return False
 
+    def change_on_host(self, operands: list[Any], arguments: dict[str, Any]) -> bool:
+        """Write the result into the first operand, a tensor of the CPU whose dtype it has, by a compiled
+        kernel; False, before anything ran, without one. No other operand shares memory with it."""
+        return False
+
     def keep_change(self, operands: list[Any], arguments: dict[str, Any]) -> None:
         """Keep a plan for :meth:`change_again`: the op's kernel has written into the first operand."""
 
@@ -323,10 +328,13 @@ class Op(Generic[P]):
         shape: Shape,
         dtype: np.dtype[Any],
         cause: fallback.Cause | None = None,
+        *,
+        compiled: bool = True,
     ) -> Any:
         """Run the NumPy body; operands are downloaded and the result is uploaded where that is needed.
 
-        `cause` says why the operands' device does not compute; None on the CPU.
+        `cause` says why the operands' device does not compute; None on the CPU, where a compiled kernel may
+        take the body's place unless `compiled` says that there is none.
 
         Raises:
             FallbackError: there is a cause, and the policy forbids it.
@@ -345,7 +353,9 @@ class Op(Generic[P]):
             host_work(self.name, call, tensors, [out])
             return out
         if first.device.is_host and first.device.keeps_plans:
-            given = host_kernel.with_tensors(arguments, first) if host_kernel.kernel_of(self.name) else arguments
+            given = arguments
+            if host_kernel.kernel_of(self.name) is not None:
+                given = host_kernel.with_tensors(arguments, first)
             launch = self.prepare_on_host(operands, given, shape, dtype)
             if launch is not None:
                 return self._launch_on_host(launch, first, operands, given, shape, dtype)

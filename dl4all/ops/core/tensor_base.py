@@ -153,10 +153,14 @@ class TensorBase:
 
 def host_array(tensor: TensorBase) -> npt.NDArray[Any]:
     """The elements of a tensor on the CPU, in its own memory; for work that captures are told of."""
-    if 0 in tensor.shape:
-        return np.empty(tensor.shape, tensor.dtype)
-    tensor.storage.settle()
-    return tensor.strided()(tensor.storage.buffer.data)
+    shape, dtype, storage = tensor.shape, tensor.dtype, tensor.storage
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    if storage.pending is not None:
+        storage.settle()
+    itemsize = dtype.itemsize
+    strides = tuple([stride * itemsize for stride in tensor.strides])
+    return np.ndarray(shape, dtype, storage.buffer.data, tensor.offset * itemsize, strides)
 
 
 def check_repeated(name: str, *operands: Any) -> None:

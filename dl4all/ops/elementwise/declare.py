@@ -19,7 +19,7 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.expression import Expression, parse
 from dl4all.ops.core.gradient import Grad
-from dl4all.ops.core.host_kernel import HostLaunch, HostPlan, Layout, kernel_of, layout_of
+from dl4all.ops.core.host_kernel import REFUSED, HostLaunch, HostPlan, Layout, kernel_of, layout_of
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.launch_plan import Call, ElementwisePlan, call_of
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_view
@@ -94,6 +94,9 @@ CONVERSION_ADVICE = {  # by kind of an unsupported dtype
 FLOAT = np.dtype(np.float32)
 # GLSL types of arguments by annotation. A Number has the type of the operands.
 GLSL_ARGUMENT_TYPES = {"float": "float", "int": "int", "bool": "int"}
+
+SAME_EXPRESSION = {"float64": "float32", "float16": "float32", "int16": "int32", "int8": "int32"}
+"""Compiled kernels of the host compute more dtypes than devices do, by the expressions of others."""
 
 
 def same_for_dtypes(expression: str, *more_dtypes: str) -> dict[str, str]:
@@ -214,6 +217,9 @@ class Elementwise(Op[P]):
         self.kinds = kinds
         self._numbers = tuple(name for name, annotation in annotations.items() if annotation == "Number")
         self._floats = tuple(name for name, annotation in annotations.items() if annotation == "float")
+        self._integers = tuple(
+            name for name, annotation in annotations.items() if annotation in ("int", "bool")
+        )
         self._takes_numbers = len(operands) > 1
         self._complete = self._defaults.keys() == set(self.arguments)
         self._default_values = [self._defaults[name] for name in self.arguments] if self._complete else []
@@ -293,11 +299,12 @@ class Elementwise(Op[P]):
 
     def compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
         call = self._call(operands, arguments)
+        plan: Any = None
         if call is not None:
             key, first, storages, numbers = call
             device = first.device
-            plan: ElementwisePlan | HostPlan | None = device.plans.get(key)
-            if plan is not None:
+            plan = device.plans.get(key)
+            if plan is not None and plan is not REFUSED:
                 out = first.result_class(
                     device.allocate(plan.nbytes, self.name), plan.shape, plan.dtype, device, plan.strides
                 )
@@ -310,11 +317,13 @@ class Elementwise(Op[P]):
         if math.prod(shape) >= LARGE_ELEMENTS and device.is_host:
             check_host_memory(self.name, shape, dtype, device.info.memory)
         if device.is_host:
-            if call is not None and math.prod(shape) < LARGE_ELEMENTS:
+            if call is not None and plan is None and math.prod(shape) < LARGE_ELEMENTS:
                 launch = self.prepare_on_host(operands, arguments, shape, dtype)
-                if launch is not None:
-                    device.plans.keep(call.key, HostPlan(launch, operands, shape, dtype, self.name))
-            return self.run_on_host(first, operands, arguments, shape, dtype)
+                plan = REFUSED if launch is None else HostPlan(launch, operands, shape, dtype, self.name)
+                device.plans.keep(call.key, plan)
+                if plan is not REFUSED:
+                    return plan.run(first, call.storages, call.numbers)
+            return self.run_on_host(first, operands, arguments, shape, dtype, compiled=plan is not REFUSED)
         if resolution.variants is None:
             if self.widens_float16(operands, resolution.compute_dtype, self.by_dtype):
                 return self.compute_in_float32(operands, arguments, dtype)
@@ -332,16 +341,37 @@ class Elementwise(Op[P]):
     def prepare_on_host(
         self, operands: Sequence[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
     ) -> HostLaunch | None:
+        return self._prepare(Layout(shape, dtype), operands, arguments)
+
+    def _prepare(self, out: Layout, operands: Sequence[Any], arguments: dict[str, Any]) -> HostLaunch | None:
+        """The compiled kernel that writes a result which lies so; None where the body computes."""
         prepare = kernel_of("elementwise")
-        compute_dtype = self._resolve(operands).compute_dtype
-        expression = self.expression(compute_dtype.name)
-        if prepare is None or expression is None or 0 in shape:
+        compute = self._resolve(operands).compute_dtype.name
+        expression = self.expression(SAME_EXPRESSION.get(compute, compute))
+        if prepare is None or expression is None or 0 in out.shape:
             return None
         layouts = [layout_of(operand) if isinstance(operand, TensorBase) else operand for operand in operands]
+        given = [(name, arguments[name], name in self._integers) for name in self.arguments]
         try:
-            return prepare(Layout(shape, dtype), expression, compute_dtype, layouts, arguments)
+            return prepare(out, expression, compute, layouts, self.conditions, given)
         except NoKernel:
             return None
+
+    def change_on_host(self, operands: list[Any], arguments: dict[str, Any]) -> bool:
+        """Write the result into the first operand, a tensor of the CPU whose dtype it has, by a compiled
+        kernel; False, before anything ran, without one. No other operand shares memory with it."""
+        target = operands[0]
+        call = self._call(operands, arguments, explicit=True)
+        if call is None or call.first is not target or math.prod(target.shape) >= LARGE_ELEMENTS:
+            return False
+        launch = self._prepare(layout_of(target), operands, arguments)
+        if launch is None:
+            return False
+        plan = HostPlan(launch, operands, target.shape, target.dtype, self.name, target.offset)
+        if not plan.launch(target.device, call.storages, target.storage, call.numbers):
+            return False
+        target.device.plans.keep(("in place", call.key), plan)
+        return True
 
     def _run(self, out: TensorBase, *operands: Any, **arguments: Any) -> None:
         """Fill `out`, contiguous and of the result's shape and dtype; bytes after its end become 0."""

@@ -8,16 +8,21 @@ padding and minus the dilation.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.host_kernels.dot_tiles import vector_lanes
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, element_of, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import Module, Value, vector
 
 MOST_STEPS = 2
 """Steps along the last axis for which neighbours are found by shuffles; beyond, each is read by itself."""
+
+SHIFTED = -1
+MOST_SHIFTED = 2**20
+"""Places whose rows are found by a product of floats."""
 
 
 class Columns(NamedTuple):
@@ -46,122 +51,150 @@ class Columns(NamedTuple):
         return math.prod(self.taps)
 
     @property
-    def neighbours(self) -> int:
-        """How far neighbouring places meet elements apart in memory; 0 for more than :data:`MOST_STEPS`."""
-        step = self.step[2] * self.strides[4]
-        return step if self.strides[4] == 1 and 1 <= step <= MOST_STEPS else 0
-
-
-class Line(NamedTuple):
-    """A row of things: the first, the end, the step, and a distance in memory."""
-
-    first: Value
-    end: Value
-    step: Value
-    distance: Value
+    def reading(self) -> int:
+        """How elements are read: all places of an image in one row, where a tap meets them shifted by as many
+        elements each (:data:`SHIFTED`); or, row by row, 1 or 2 apart, or each by itself (0).
+        """
+        width, step = self.size[2], self.step[2]
+        one_row_each = self.size[0] == self.out_size[0] == self.taps[0] == 1 and self.size == self.out_size
+        if self.strides[3:] == (width, 1) and one_row_each and self.step == (1, 1, 1):
+            return SHIFTED if self.places < MOST_SHIFTED else 1
+        return step if self.strides[4] == 1 and step <= MOST_STEPS else 0
 
 
 NUMBERS = 5 + 6 * 3
 
 PARAMETERS = ("ptr", "ptr", "i64", "i64", "i64")
 
+Load = Callable[[Value], Value]
 
-def columns_function(module: Module, first: int, neighbours: int, element: str, pitch: int) -> Code:
-    """A function that writes columns.
+
+class Reader:
+    """The function that writes columns.
 
     Its parameters are the slots, the images' address (of the first channel that is asked for), the address of
     the columns, the first place (counted on from image to image), the number of places, and the number of
     channels. Columns have a row for each element of a filter, channel by channel, `pitch` numbers apart; up
     to a vector more is written behind the places.
-
-    Args:
-        module: gets the function.
-        first: the slot of the first of :attr:`Columns.numbers`.
-        neighbours: see :attr:`Columns.neighbours`.
-        element: the type of numbers.
-        pitch: distance of the rows.
     """
-    lanes = vector_lanes(element)
-    type = vector(element, lanes)
-    with module.function("columns", "ptr", *PARAMETERS) as code:
-        _, x, out, begin, count, channels = code.parameters
-        numbers = [code.slot(first + i) for i in range(NUMBERS)]
-        image, channel, *strides = numbers[:5]
-        size, out_size, taps, step, offset, delta = (numbers[i : i + 3] for i in range(5, NUMBERS, 3))
-        rows = taps[0] * taps[1] * taps[2]
-        width = out_size[2]
+
+    def __init__(self, module: Module, first: int, reading: int, element: str, pitch: int) -> None:
+        """
+        Args:
+            module: gets the function.
+            first: the slot of the first of :attr:`Columns.numbers`.
+            reading: see :attr:`Columns.reading`.
+            element: the type of numbers.
+            pitch: distance of the rows of columns.
+        """
+        self.element = element
+        self.lanes = vector_lanes(element)
+        self.type = vector(element, self.lanes)
+        self._reading = reading
+        self._pitch = pitch
+        with module.function("columns", "ptr", *PARAMETERS) as code:
+            self.code = code
+            _, self._x, self._out, self._begin, self._count, self._channels = code.parameters
+            numbers = [code.slot(first + i) for i in range(NUMBERS)]
+            self._image, self._channel, *self._strides = numbers[:5]
+            self._size, self._out_size, self._taps, self._step, self._offset, self._delta = (
+                numbers[i : i + 3] for i in range(5, NUMBERS, 3)
+            )
+            rows = self._taps[0] * self._taps[1] * self._taps[2]
+            self._channel_pitch = rows * pitch
+            if reading == SHIFTED:
+                self._write_images()
+            else:
+                self._write_rows()
+
+    @contextlib.contextmanager
+    def _lines(self, width: Value) -> Iterator[tuple[Value, Value, Value]]:
+        """Loops over lines of so many places, and over vectors of the places that are asked for.
+
+        Gives the number of the line, the first place of the vector in it, and the address of the columns.
+        """
+        code, begin, count = self.code, self._begin, self._count
         last = (begin + count - 1) // width + 1
-        with code.loop(begin // width, last) as line:  # of the results of all images
+        with code.loop(begin // width, last) as line:
             before = line * width
             start = code.select(begin > before, begin - before, 0)
             left = begin + count - before
             stop = code.select(left < width, left, width)
-            plane = line // out_size[1]
-            places = [plane % out_size[0], line % out_size[1]]
-            source = code.at(x, plane // out_size[0] * image, element)
-            with code.loop(start, stop, lanes) as place:
-                target = code.at(out, before + place - begin, element)
-                with code.loop(0, taps[0]) as i, code.loop(0, taps[1]) as j:
-                    inside = None
-                    at = code.constant("i64", 0)
-                    for axis, tap in enumerate((i, j)):
-                        y = places[axis] * step[axis] + offset[axis] + tap * delta[axis]
-                        fits = code.unsigned_less(y, size[axis])
-                        inside = fits if inside is None else inside & fits
-                        at = at + y * strides[axis]
-                    assert inside is not None
-                    limit = code.select(inside, size[2], 0)  # outside, no element is read
-                    with code.loop(0, taps[2]) as k:
-                        x_place = place * step[2] + offset[2] + k * delta[2]
-                        row = (i * taps[1] + j) * taps[2] + k
-                        _copies(
-                            code,
-                            code.at(source, at + x_place * strides[2], element),
-                            code.at(target, row * pitch, element),
-                            type,
-                            neighbours,
-                            Line(x_place, limit, step[2], step[2] * strides[2]),
-                            Line(code.constant("i64", 0), channels, channel, rows * pitch),
-                        )
-        return code
+            with code.loop(start, stop, self.lanes) as place:
+                yield line, place, code.at(self._out, before + place - begin, self.element)
 
+    def _write_images(self) -> None:
+        """Places of an image in one row: each lane has a row and a column of its own."""
+        code, lanes = self.code, self.lanes
+        height, width = self._size[1:]
+        wide, high = (code.splat(code.convert(v, "i32"), lanes) for v in (width, height))
+        part = code.splat(1.0 / code.convert(width, "float"), lanes)
+        with self._lines(width * height) as (line, place, target):
+            number = code.lane_numbers("i32", lanes) + code.splat(code.convert(place, "i32"), lanes)
+            row = code.convert((code.convert(number, "float") + 0.5) * part, "i32")
+            column = number - row * wide
+            source = code.at(self._x, line * self._image + place, self.element)
+            with code.loop(0, self._taps[1]) as j:
+                down = self._offset[1] + j * self._delta[1]
+                in_rows = code.unsigned_less(row + code.splat(code.convert(down, "i32"), lanes), high)
+                with code.loop(0, self._taps[2]) as k:
+                    right = self._offset[2] + k * self._delta[2]
+                    mask = in_rows & code.unsigned_less(
+                        column + code.splat(code.convert(right, "i32"), lanes), wide
+                    )
+                    tap = j * self._taps[2] + k
+                    self._copy(
+                        code.at(source, down * width + right, self.element), target, tap,
+                        lambda here, mask=mask: code.load(here, 0, self.type, mask),
+                    )  # fmt: skip
 
-def _copies(
-    code: Code, source: Value, target: Value, type: str, neighbours: int, along: Line, channels: Line
-) -> None:
-    """Copy a vector for each channel.
+    def _write_rows(self) -> None:
+        """A row of places after the other: what a tap meets begins and ends at the ends of a row."""
+        code = self.code
+        rows = self._out_size[1]
+        with self._lines(self._out_size[2]) as (line, place, target):
+            plane = line // rows
+            at = [plane % self._out_size[0], line % rows, place]
+            source = code.at(self._x, plane // self._out_size[0] * self._image, self.element)
+            with code.loop(0, self._taps[0]) as i, code.loop(0, self._taps[1]) as j:
+                d, y = (
+                    at[n] * self._step[n] + self._offset[n] + tap * self._delta[n]
+                    for n, tap in enumerate((i, j))
+                )
+                inside = code.unsigned_less(d, self._size[0]) & code.unsigned_less(y, self._size[1])
+                limit = code.select(inside, self._size[2], 0)  # outside, no element is read
+                row = code.at(source, d * self._strides[0] + y * self._strides[1], self.element)
+                with code.loop(0, self._taps[2]) as k:
+                    x = place * self._step[2] + self._offset[2] + k * self._delta[2]
+                    tap = (i * self._taps[1] + j) * self._taps[2] + k
+                    self._copy(
+                        code.at(row, x * self._strides[2], self.element), target, tap, self._load(x, limit)
+                    )
 
-    Args:
-        code: is written to.
-        source: address of the first element of the first channel, which need not exist.
-        target: address of the first channel's vector.
-        type: of a vector.
-        neighbours: see :attr:`Columns.neighbours`.
-        along: number of the first element in its row of the image, how many there are, and from one to the
-            next, and how far these are apart in memory. Elements that do not exist are 0.
-        channels: 0, how many there are, and how far they are apart, and their rows of columns.
-    """
-    element, lanes = element_of(type), lanes_of(type)
-    numbers = code.lane_numbers("i32", lanes)
-    first, end, step = (code.splat(code.convert(v, "i32"), lanes) for v in along[:3])
+    def _load(self, first: Value, limit: Value) -> Load:
+        """What loads a vector of elements of a row: those from 0 to `limit` exist, the others are 0."""
+        code, lanes, type = self.code, self.lanes, self.type
+        numbers = code.lane_numbers("i32", lanes)
+        start, end, step = (code.splat(code.convert(v, "i32"), lanes) for v in (first, limit, self._step[2]))
+        if self._reading:
+            masks = [code.unsigned_less(numbers + part * lanes + start, end) for part in range(self._reading)]
 
-    def copy(load: Callable[[Value], Value]) -> None:
-        with code.loop(channels.first, channels.end) as c:
-            value = load(code.at(source, c * channels.step, element))
-            code.store(value, target, c * channels.distance)
+            def load(here: Value) -> Value:
+                parts = [code.load(here, part * lanes, type, mask) for part, mask in enumerate(masks)]
+                if len(parts) == 1:
+                    return parts[0]
+                return code.shuffle(parts[0], parts[1], range(0, 2 * lanes, 2))
 
-    if neighbours == 1:
-        mask = code.unsigned_less(numbers + first, end)
-        copy(lambda place: code.load(place, 0, type, mask))
-    elif neighbours == 2:
-        masks = [code.unsigned_less(numbers + part * lanes + first, end) for part in range(2)]
-        copy(
-            lambda place: code.shuffle(
-                *(code.load(place, part * lanes, type, mask) for part, mask in enumerate(masks)),
-                range(0, 2 * lanes, 2),
-            )
-        )
-    else:
-        mask = code.unsigned_less(numbers * step + first, end)
-        distances = code.lane_numbers("i64", lanes) * code.splat(along.distance, lanes)
-        copy(lambda place: code.gather(place, distances, type, mask))
+            return load
+        mask = code.unsigned_less(numbers * step + start, end)
+        distance = self._step[2] * self._strides[2]
+        distances = code.lane_numbers("i64", lanes) * code.splat(distance, lanes)
+        return lambda here: code.gather(here, distances, type, mask)
+
+    def _copy(self, source: Value, target: Value, tap: Value, load: Load) -> None:
+        """Copy a vector for each channel to its row of a tap."""
+        code, element = self.code, self.element
+        row = code.at(target, tap * self._pitch, element)
+        with code.loop(0, self._channels) as c:
+            here = code.at(source, c * self._channel, element)
+            code.store(load(here), row, c * self._channel_pitch)

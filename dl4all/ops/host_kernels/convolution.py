@@ -1,9 +1,10 @@
-"""Convolutions: columns of a few places of the images at a time, multiplied with the filters.
+"""Convolutions and gradients of their inputs: columns of some places of images, multiplied with the filters.
 
 Columns (:mod:`columns`) of as many rows as fit into a core's first cache are written, then all filters of a
-chunk are multiplied with them (:mod:`dot_tiles`), which read filters as they lie in memory. Sums over more
-rows are added up in the result. Where images are small, tiles have places of several images, and results go
-to scratch memory first, from where they are copied.
+chunk are multiplied with them (:mod:`dot_tiles`), read as they lie in memory. Sums over more rows are added
+up in the result. Where images are small, tiles have places of several images, and where a gradient has
+several parts (:mod:`convolution_parts`), each has some of its places; results go to scratch memory then,
+from where they are copied.
 """
 
 from __future__ import annotations
@@ -17,24 +18,23 @@ from dl4all.ops.conv.convolution import ConvArgs
 from dl4all.ops.conv.window import three_axes
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.host_kernels import columns
-from dl4all.ops.host_kernels.columns import Columns, columns_function
+from dl4all.ops.host_kernels.columns import SHIFTED, Columns, Reader
+from dl4all.ops.host_kernels.convolution_parts import (
+    MOST_ROWS,
+    MOST_TAPS,
+    Extents,
+    Filters,
+    Part,
+    Plan,
+    gradient_parts,
+    planned,
+    three,
+)
 from dl4all.ops.host_kernels.dot_tiles import Axis, Sums, Tile, TileCode, tile_for
 from dl4all.ops.host_kernels.rows import CHUNK, row_passes
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, Module, Value, vector
 
-MOST_ROWS = 192
-"""Rows of columns at a time: with a tile's columns, most of a core's first cache."""
-MOST_TAPS = 256
-MOST_TILES = 8
-"""Tiles of columns in a chunk: the filters are read from the second cache for each."""
-LEAST_FILTERS = 64
-"""Of a chunk, if there are that many."""
-GRAIN = 400_000
-"""Products of a chunk, at least: some microseconds."""
-CHUNKS = 16
-"""Into how many chunks large work is to be cut."""
 MOST_WASTE = 1.04
 """Lanes computed for each result, from which tiles get places of several images."""
 MOST_SIZE = 2**30
@@ -48,47 +48,37 @@ class Epilogue(NamedTuple):
     relu: bool = False
 
 
-class Filters(NamedTuple):
-    """How filters lie in memory: strides."""
+class Form(NamedTuple):
+    """What the text of a kernel depends on."""
 
-    group: int
-    filter: int
-    channel: int
-    taps: tuple[int, int, int]
+    tile: Tile
+    rest: int  # filters behind the last whole tile
+    reading: int  # see Columns.reading
+    epilogue: Epilogue
+    gathered: bool  # whether results are copied from scratch memory
+    spread: int  # how far places of a part are apart there, along the last axis; 0 if there is one part
 
 
-class Shapes(NamedTuple):
-    """Extents of a convolution."""
+class Common(NamedTuple):
+    """Numbers of a kernel, in slots before those of its parts."""
 
     images: int
-    groups: int
-    filters: int  # of a group
-    channels: int  # of a group
+    rows: int  # of results: filters of all groups
+    bias_stride: int
+    parts: int
+    size: tuple[int, int, int]  # of results
+    steps: tuple[int, int, int]  # how far places of a part are apart
+    grain: int  # images of filters that are copied at a time
 
 
-class Plan(NamedTuple):
-    """How a convolution is cut. Slots of a kernel hold these numbers, after those of the columns."""
-
-    group_stride: int  # of images
-    filter_group: int
-    filter_row: int
-    filter_channel: int
-    filter_outer: int  # two axes of taps
-    filter_inner: int
-    outer: int
-    inner: int
-    merged: int  # whether all taps of all channels are one axis
-    runs: int  # of places that follow each other in the result
-    places: int  # of a run
-    run_images: int
-    chunk_places: int
-    filters: int
-    chunk_filters: int
-    channels: int
-    block_channels: int
-    groups: int
-    out_run: int  # strides of the results
-    out_row: int
+COMMON = (
+    "images",
+    "rows",
+    "bias_stride",
+    "parts",
+    *(f"{what}{i}" for what in ("size", "step") for i in range(3)),
+    "grain",
+)
 
 
 @host_kernel("conv1d", "conv2d", "conv3d")
@@ -137,251 +127,345 @@ def convolution_launch(
     Raises:
         NoKernel: there is none for these.
     """
-    win = args.window(weight.shape[2:]).three_axes
-    n_stride, c_stride, *x_strides = input.strides
-    f_stride, wc_stride, *w_strides = weight.strides
-    groups = args.groups
-    filters, channels = weight.shape[0] // groups, weight.shape[1]
+    window = args.window(weight.shape[2:]).three_axes
+    filters, channels = weight.shape[0] // args.groups, weight.shape[1]
+    row, channel, *taps = weight.strides
     found = Columns(
-        (n_stride, c_stride, *three(x_strides, input.shape[2:])),  # type: ignore[arg-type]
+        (*input.strides[:2], *three(input.strides[2:])),  # type: ignore[arg-type]
         three_axes(input.shape[2:]),
         three_axes(out.shape[2:]),
-        win.kernel,
-        win.stride,
-        tuple(-before for before in win.before),
-        win.dilation,
+        window.kernel,
+        window.stride,
+        tuple(-before for before in window.before),
+        window.dilation,
     )
-    shapes = Shapes(input.shape[0], groups, filters, channels)
-    lies = Filters(f_stride * filters, f_stride, wc_stride, three(w_strides, weight.shape[2:]))
-    operands = (input, weight) if bias is None else (input, weight, bias)
-    return launch_of(out, operands, shapes, found, lies, Epilogue(bias is not None, added, relu))
+    part = Part(found, Filters(row * filters, row, channel, three(taps)), 0)
+    operands = [input, weight] if bias is None else [input, weight, bias]
+    epilogue = Epilogue(bias is not None, added, relu)
+    return launch_of(out, operands, Extents(input.shape[0], args.groups, filters, channels), [part], epilogue)
 
 
-def three(strides: list[int], sizes: Shape) -> tuple[int, int, int]:
-    """Strides of three axes, of which the first may be missing."""
-    missing = 3 - len(strides)
-    first, second, third = (0,) * missing + tuple(strides)
-    return first, second, third
+@host_kernel("conv_input")
+def prepare_input_gradient(
+    out: Layout,
+    grad: Layout,
+    weight: Layout,
+    input_size: object,
+    stride: object,
+    padding: object,
+    dilation: object,
+    groups: int,
+) -> HostLaunch:
+    """
+    Raises:
+        NoKernel: the NumPy body computes such gradients, or does it faster.
+    """
+    del input_size  # the result's
+    window = ConvArgs(stride, padding, dilation, groups).window(weight.shape[2:]).three_axes  # type: ignore[arg-type]
+    filters, channels = weight.shape[0] // groups, weight.shape[1]
+    row, channel, *taps = weight.strides
+    parts = gradient_parts(
+        window,
+        three_axes(grad.shape[2:]),
+        (*grad.strides[:2], *three(grad.strides[2:])),  # type: ignore[arg-type]
+        three_axes(out.shape[2:]),
+        Filters(row * filters, channel, row, three(taps)),
+    )
+    extents = Extents(grad.shape[0], groups, channels, filters)
+    return launch_of(out, [grad, weight], extents, parts, Epilogue(), three_axes(window.stride))
 
 
 def launch_of(
     out: Layout,
-    operands: tuple[Layout, ...],
-    shapes: Shapes,
-    found: Columns,
-    lies: Filters,
+    operands: list[Layout],
+    extents: Extents,
+    parts: list[Part],
     epilogue: Epilogue,
+    steps: tuple[int, ...] = (1, 1, 1),
 ) -> HostLaunch:
-    """
+    """The launch for some parts, whose places are `steps` apart in the result.
+
     Raises:
-        NoKernel
+        NoKernel: there is none for these.
     """
     dtype = out.dtype
     if dtype not in (np.float32, np.float64) or any(operand.dtype != dtype for operand in operands):
         raise NoKernel("other than floats of 32 or 64 bits")
-    if 0 in (*shapes, *found.taps, *found.size) or found.rows > MOST_TAPS or max(found.size) > MOST_SIZE:
+    if 0 in extents or any(part.columns.rows > MOST_TAPS for part in parts):
         raise NoKernel("nothing to add up, or too many taps")
-    if shapes.channels == 1 and shapes.filters < 4 and shapes.groups > 1:
+    if (
+        max(number for part in parts for number in (*part.columns.size, *map(abs, part.columns.offset)))
+        > MOST_SIZE
+    ):
+        raise NoKernel("too large")
+    if extents.groups > 1 and 1 in (extents.channels, extents.filters):
         raise NoKernel("depthwise")
     element = LLVM_TYPES[dtype.name]
-    tile = tile_for(shapes.filters, element)
-    vectors = -(-found.places // tile.lanes)
-    gathered = shapes.images > 1 and vectors * tile.lanes > MOST_WASTE * found.places
-    plan = planned(shapes, found, lies, tile, gathered=gathered)
-    key = (tile, shapes.filters % tile.rows, found.neighbours, epilogue, gathered)
-    rows = shapes.groups * shapes.filters
-    scratch = rows * plan.out_row * SIZES[element] if gathered else 0
-    products = math.prod(shapes) * found.rows * found.places
-    per_chunk = plan.chunk_places * plan.chunk_filters * plan.channels * found.rows
-    grain = max(1, GRAIN // per_chunk)
-    pass_grain = max(1, CHUNK // found.places)
-    constants = (
-        *found.numbers,
-        *plan,
-        grain,
-        found.places,
-        shapes.images,
-        pass_grain,
-        operands[-1].strides[0],
+    tile = tile_for(extents.filters, element)
+    size = three_axes(out.shape[2:])
+    lanes = -(-math.prod(size) // tile.lanes) * tile.lanes
+    gathered = len(parts) > 1 or (extents.images > 1 and lanes > MOST_WASTE * math.prod(size))
+    first, plans = 0, list[Plan]()
+    for part in parts:
+        plans.append(planned(part, extents, tile, first, gathered=gathered))
+        first += plans[-1].runs * plans[-1].out_run if gathered else 0
+    readings = {part.columns.reading for part in parts}
+    reading = readings.pop() if len(readings) == 1 else max(0, min(abs(reading) for reading in readings))
+    form = Form(
+        tile, extents.filters % tile.rows, reading, epilogue, gathered, steps[2] if len(parts) > 1 else 0
     )
-    addresses = 3 + epilogue.bias + epilogue.added
-    return HostLaunch(convolution, key, addresses, constants, scratch=scratch, work=products // 8)
-
-
-def planned(shapes: Shapes, found: Columns, lies: Filters, tile: Tile, *, gathered: bool) -> Plan:
-    """How to cut a convolution."""
-    depth, height, width = found.taps
-    d, h, w = lies.taps
-    taps = found.rows
-    if depth == 1 or d == height * h:
-        outer, inner, outer_stride, inner_stride = (
-            depth * height,
-            width,
-            h if height > 1 or depth == 1 else d,
-            w,
-        )
-    elif height == 1 or h == width * w:
-        outer, inner, outer_stride, inner_stride = depth, height * width, d, w if width > 1 else h
-    else:
-        raise NoKernel("filters with gaps")
-    if outer == 1 or outer_stride == inner * inner_stride:
-        outer, inner, outer_stride, inner_stride = 1, taps, 0, inner_stride if inner > 1 else outer_stride
-    merged = outer == 1 and (inner == 1 or lies.channel == taps * inner_stride)
-    if inner == 1:
-        inner_stride = lies.channel
-    run_images = shapes.images if gathered else 1
-    runs = shapes.images // run_images
-    places = found.places * run_images
-    chunk_places, chunk_filters = cut(places, shapes.filters, runs * shapes.groups, tile)
-    blocks = -(-shapes.channels * taps // MOST_ROWS)
-    block_channels = -(-shapes.channels // blocks)
-    pitch = -(-places // tile.lanes) * tile.lanes if gathered else places
-    return Plan(
-        shapes.channels * found.strides[1], lies.group, lies.filter, lies.channel, outer_stride, inner_stride,
-        outer, inner, merged, runs, places, run_images, chunk_places, shapes.filters, chunk_filters,
-        shapes.channels, block_channels, shapes.groups, shapes.groups * shapes.filters * pitch, pitch,
-    )  # fmt: skip
-
-
-def cut(places: int, filters: int, times: int, tile: Tile) -> tuple[int, int]:
-    """Places and filters of a chunk, where all of them are needed so many times."""
-    vectors = -(-places // tile.lanes)
-    tiles = -(-vectors // tile.vectors)
-    chunk_tiles = min(tiles, MOST_TILES)
-    while chunk_tiles > 2 and times * -(-tiles // chunk_tiles) < CHUNKS:
-        chunk_tiles = -(-chunk_tiles // 2)
-    parts = times * -(-tiles // chunk_tiles)
-    chunk_filters = filters
-    while chunk_filters >= 2 * LEAST_FILTERS and parts * -(-filters // chunk_filters) < CHUNKS:
-        chunk_filters = -(-chunk_filters // 2)
-    chunk_filters = min(filters, -(-chunk_filters // tile.rows) * tile.rows)
-    return min(chunk_tiles * tile.columns, places), chunk_filters
+    rows = extents.groups * extents.filters
+    grain = max(1, CHUNK // max(1, math.prod(size)))
+    common = (extents.images, rows, operands[-1].strides[0], len(parts), *size, *steps, grain)
+    blocks = [n for part, plan in zip(parts, plans, strict=True) for n in (*part.columns.numbers, *plan)]
+    products = sum(part.columns.places * part.columns.rows for part in parts) * math.prod(extents)
+    return HostLaunch(
+        convolution,
+        form,
+        len(operands) + epilogue.added + 1,
+        (*common, *blocks),
+        scratch=first * SIZES[element],
+        work=products // 8,
+    )
 
 
 class Slots:
-    """The slots of a kernel by name."""
+    """The slots of a kernel by name: addresses, common numbers, and those of each part.
 
-    def __init__(self, epilogue: Epilogue, scratch: bool) -> None:
-        addresses = [
-            "x",
-            "w",
-            *(["bias"] if epilogue.bias else []),
-            *(["added"] if epilogue.added else []),
-            "out",
-        ]
-        if scratch:
-            addresses.append("scratch")
-        self._addresses = set(addresses)
-        self.columns = len(addresses)
-        names = [*addresses, *(f"columns{i}" for i in range(columns.NUMBERS)), *Plan._fields]
-        names += ["grain", "image_places", "images", "pass_grain", "bias_stride"]
-        self._numbers = {name: number for number, name in enumerate(names)}
+    While a part is computed, slots have its numbers only.
+    """
+
+    def __init__(self, form: Form) -> None:
+        bias, added, _ = form.epilogue
+        self.addresses = ["x", "w", *["bias"] * bias, *["added"] * added, "out", *["scratch"] * form.gathered]
+        self.head = len(self.addresses) + len(COMMON)
+        self.block = columns.NUMBERS + len(Plan._fields)
+        names = (*self.addresses, *COMMON, *(f"columns{i}" for i in range(columns.NUMBERS)), *Plan._fields)
+        self.numbers = {name: number for number, name in enumerate(names)}
 
     def read(self, code: Code, name: str) -> Value:
-        return code.slot(self._numbers[name], "ptr" if name in self._addresses else "i64")
+        """A slot; of a part's, that of the first one."""
+        return code.slot(self.numbers[name], "ptr" if name in self.addresses else "i64")
+
+    def of_part(self, code: Code, part: Value, name: str) -> Value:
+        """A slot of a part."""
+        return code.load(code.at(code.parameters[0], part * self.block, "i64"), self.numbers[name], "i64")
 
 
-def convolution(tile: Tile, rest: int, neighbours: int, epilogue: Epilogue, gathered: bool) -> Module:
-    """The kernel: see :class:`Slots`."""
-    module = Module()
-    slots = Slots(epilogue, gathered)
-    element = tile.element
+def convolution(*form: object) -> Module:
+    """The kernel of a :class:`Form`."""
+    return Writer(Form(*form)).module  # type: ignore[arg-type]
 
-    def finish(code: Code, value: Value, row: Value, place: Value, mask: Value | None) -> Value:
-        """The sums with bias, addend and ReLU; `place` is where in the result they go."""
-        lanes = tile.lanes
-        if epilogue.bias:
-            value = value + code.splat(
-                code.load(slots.read(code, "bias"), row * slots.read(code, "bias_stride"), element), lanes
-            )
-        if epilogue.added:
+
+class Writer:
+    """Writes the module of a kernel."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.slots = Slots(form)
+        self.module = Module()
+        self.element = form.tile.element
+        self.pitch = _pitch(form.tile)
+        finish = None if form.gathered or not any(form.epilogue) else self._finished
+        self._columns = Reader(self.module, self.slots.head, form.reading, self.element, self.pitch).code
+        self._tiles = TileCode(self.module, form.tile, form.rest, finish)
+        chunks = self._chunks()
+        copies = self._spread_copies() if form.spread else self._copies() if form.gathered else None
+        with self.module.kernel("convolution") as code:
+            if form.spread:
+                with code.loop(0, self.slots.read(code, "parts")) as part:
+                    self._run_part(code, chunks, part)
+            else:
+                self._run(code, chunks, code.parameters[0])
+            if copies is not None:
+                lines = self.slots.read(code, "rows") * self.slots.read(code, "images")
+                code.parallel(copies, code.parameters[0], lines, self.slots.read(code, "grain"))
+
+    def _run_part(self, code: Code, chunks: Code, part: Value) -> None:
+        """Have a part computed, with slots of its own."""
+        slots = self.slots
+        own = code.local("i64", slots.head + slots.block)
+        source = code.parameters[0]
+        for start, count in ((0, slots.head), (slots.head, slots.block)):
+            shifted = code.at(source, part * slots.block, "i64") if start else source
+            with code.loop(start, start + count) as i:
+                code.store(code.load(shifted, i, "i64"), own, i)
+        self._run(code, chunks, own)
+
+    def _run(self, code: Code, chunks: Code, slots: Value) -> None:
+        at = {name: code.load(slots, self.slots.numbers[name], "i64") for name in Plan._fields}
+        filter_chunks = _quotient_up(at["filters"], at["chunk_filters"])
+        place_chunks = _quotient_up(at["places"], at["chunk_places"])
+        count = filter_chunks * place_chunks * at["runs"] * at["groups"]
+        code.parallel(chunks, slots, count, at["grain"])
+
+    def _chunks(self) -> Code:
+        """The part that computes chunks: some filters of a group at some places of a run."""
+        slots, tile, element = self.slots, self.form.tile, self.element
+        with self.module.part("chunks") as code:
+            _, begin, end = code.parameters
+            at = {name: slots.read(code, name) for name in Plan._fields}
+            x, w, out = (slots.read(code, n) for n in ("x", "w", "scratch" if self.form.gathered else "out"))
+            image, channel = slots.read(code, "columns0"), slots.read(code, "columns1")
+            memory = code.local(element, max(MOST_ROWS, MOST_TAPS) * self.pitch)
+            filter_chunks = _quotient_up(at["filters"], at["chunk_filters"])
+            place_chunks = _quotient_up(at["places"], at["chunk_places"])
+            with code.loop(begin, end) as chunk:
+                first = chunk % filter_chunks * at["chunk_filters"]
+                p0 = chunk // filter_chunks % place_chunks * at["chunk_places"]
+                run_group = chunk // filter_chunks // place_chunks
+                run, group = run_group % at["runs"], run_group // at["runs"]
+                count = _smaller(code, at["filters"] - first, at["chunk_filters"])
+                p_end = _smaller(code, at["places"], p0 + at["chunk_places"])
+                row = group * at["filters"] + first
+                source = code.at(x, run * at["run_images"] * image + group * at["group_stride"], element)
+                start = at["filter_first"] + group * at["filter_group"] + first * at["filter_row"]
+                filters = code.at(w, start, element)
+                sums = code.at(out, at["out_first"] + run * at["out_run"] + row * at["out_row"], element)
+                with code.loop(0, at["channels"], at["block_channels"]) as c0:
+                    channels = _smaller(code, at["channels"] - c0, at["block_channels"])
+                    adds = code.convert(c0 > 0, "i64")
+                    ends = code.convert((c0 + channels).equals(at["channels"]), "i64")
+                    block = code.at(source, c0 * channel, element)
+                    a = code.at(filters, c0 * at["filter_channel"], element)
+                    fetched = code.at(block, at["ahead"], element)
+                    with code.loop(p0, p_end, tile.columns) as place:
+                        places = _smaller(code, p_end - place, tile.columns)
+                        code.run(self._columns, code.parameters[0], block, memory, place, places, channels)
+
+                        def fetch(row: Value, following: Value = code.at(fetched, place, element)) -> None:
+                            """Fetch what the next tile reads, a part of it before the tiles of a row."""
+                            first, last = (channels * (row + more) // count for more in (0, tile.rows))  # noqa: B023
+                            with code.loop(first, last) as c:
+                                for part in range(0, tile.columns, tile.lanes):
+                                    code.prefetch(following, c * channel + part, element)
+
+                        self._tiles.run(
+                            code, a, at["filter_row"], memory, self._axes(code, at, channels), count, places,
+                            Sums(code.at(sums, place, element), at["out_row"], adds, ends, row),
+                            fetch if self.form.reading == SHIFTED else None,
+                        )  # fmt: skip
+            return code
+
+    def _axes(self, code: Code, at: dict[str, Value], channels: Value) -> list[Axis]:
+        """Channels and taps, as tiles take them."""
+        merged = at["merged"].differs(0)
+        taps = at["outer"] * at["inner"]
+        return [
+            Axis(code.select(merged, 1, channels), at["filter_channel"], taps * self.pitch),
+            Axis(at["outer"], at["filter_outer"], at["inner"] * self.pitch),
+            Axis(code.select(merged, channels * taps, at["inner"]), at["filter_inner"], self.pitch),
+        ]
+
+    def _finished(self, code: Code, value: Value, row: Value, place: Value, mask: Value | None) -> Value:
+        """Sums with bias, addend and ReLU; `place` is where in the result they go."""
+        bias, added, relu = self.form.epilogue
+        slots = self.slots
+        if bias:
+            number = code.load(slots.read(code, "bias"), row * slots.read(code, "bias_stride"), self.element)
+            value = value + code.splat(number, self.form.tile.lanes)
+        if added:
             start, here = (
                 code.emit("i64", f"ptrtoint {p!r} to i64") for p in (slots.read(code, "out"), place)
             )
-            value = value + code.load(
-                code.at(slots.read(code, "added"), here - start, "i8"), 0, value.type, mask
+            other = code.at(slots.read(code, "added"), here - start, "i8")
+            value = value + code.load(other, 0, value.type, mask)
+        return code.select(value < 0.0, 0.0, value) if relu else value
+
+    def _copies(self) -> Code:
+        """The part that copies results of all images for a filter to each image's."""
+        slots, tile = self.slots, self.form.tile
+        type = vector(tile.element, tile.lanes)
+        with self.module.part("copies") as code:
+            _, begin, end = code.parameters
+            places, out_row, rows = (slots.read(code, name) for name in ("image_places", "out_row", "rows"))
+            with code.loop(begin, end) as line:
+                image, row = line // rows, line % rows
+                source = code.at(slots.read(code, "scratch"), row * out_row + image * places, tile.element)
+                target = code.at(slots.read(code, "out"), line * places, tile.element)
+
+                def step(
+                    i: Value,
+                    mask: Value | None,
+                    row: Value = row,
+                    ends: tuple[Value, Value] = (source, target),
+                ) -> None:
+                    value = code.load(ends[0], i, type, mask)
+                    value = self._finished(code, value, row, code.at(ends[1], i, tile.element), mask)
+                    code.store(value, ends[1], i, mask)
+
+                row_passes(code, places, tile.lanes, step)
+            return code
+
+    def _spread_copies(self) -> Code:
+        """The part that copies results of all parts for a filter to each image's."""
+        slots, element = self.slots, self.element
+        with self.module.part("copies") as code:
+            _, begin, end = code.parameters
+            rows = slots.read(code, "rows")
+            size, step = ([slots.read(code, f"{name}{i}") for i in range(3)] for name in ("size", "step"))
+            scratch, out = slots.read(code, "scratch"), slots.read(code, "out")
+            with (
+                code.loop(begin, end) as line,
+                code.loop(0, size[0]) as i,
+                code.loop(0, size[1]) as j,
+            ):
+                image, row = line // rows, line % rows
+                first = (i % step[0] * step[1] + j % step[1]) * step[2]
+                target = code.at(out, ((line * size[0] + i) * size[1] + j) * size[2], element)
+
+                def source(
+                    part: Value, row: Value = row, image: Value = image, i: Value = i, j: Value = j
+                ) -> tuple[Value, Value]:
+                    """Address of a part's results in this row, and how many there are; 0 for only zeros."""
+
+                    def number(name: str) -> Value:
+                        return slots.of_part(code, part, name)
+
+                    high, wide = (number(f"columns{8 + axis}") for axis in (1, 2))
+                    place = image * number("image_places") + (i // step[0] * high + j // step[1]) * wide
+                    return (
+                        code.at(scratch, number("out_first") + row * number("out_row") + place, element),
+                        code.select(number("groups").differs(0), wide, 0),
+                    )
+
+                if self.form.spread == 2:
+                    self._interleaved(code, [source(first + k) for k in range(2)], target, size[2])
+                else:
+                    with code.loop(0, step[2]) as k:
+                        place, count = source(first + k)
+                        with code.loop(0, (size[2] - k + step[2] - 1) // step[2]) as o:
+                            value = code.variable(element, 0.0)
+                            with code.if_(o < count):
+                                value.value = code.load(place, o, element)
+                            code.store(value.value, target, o * step[2] + k)
+            return code
+
+    def _interleaved(
+        self, code: Code, sources: list[tuple[Value, Value]], target: Value, width: Value
+    ) -> None:
+        """Store two rows, one between the other."""
+        lanes = self.form.tile.lanes
+        type = vector(self.element, lanes)
+        order = [n // 2 + n % 2 * lanes for n in range(2 * lanes)]
+        with code.loop(0, (width + 1) // 2, lanes) as o:
+            left, right = (
+                code.load(place, o, type, code.first_lanes(count - o, lanes)) for place, count in sources
             )
-        if epilogue.relu:
-            value = code.select(value < 0.0, 0.0, value)
-        return value
-
-    pitch = tile.columns + tile.lanes
-    unroll = columns_function(module, slots.columns, neighbours, element, pitch)
-    tiles = TileCode(module, tile, rest, None if gathered or not any(epilogue) else finish)
-    with module.part("chunks") as code:
-        _, begin, end = code.parameters
-        at = {name: slots.read(code, name) for name in Plan._fields}
-        x, w, out = (slots.read(code, name) for name in ("x", "w", "scratch" if gathered else "out"))
-        taps = at["outer"] * at["inner"]
-        memory = code.local(element, max(MOST_ROWS, MOST_TAPS) * pitch)
-        with code.loop(begin, end) as chunk:
-            filter_chunks = (at["filters"] + at["chunk_filters"] - 1) // at["chunk_filters"]
-            place_chunks = (at["places"] + at["chunk_places"] - 1) // at["chunk_places"]
-            f0 = chunk % filter_chunks * at["chunk_filters"]
-            rest_ = chunk // filter_chunks
-            p0 = rest_ % place_chunks * at["chunk_places"]
-            rest_ = rest_ // place_chunks
-            run, group = rest_ % at["runs"], rest_ // at["runs"]
-            f_count = smaller(code, at["filters"] - f0, at["chunk_filters"])
-            p_end = smaller(code, at["places"], p0 + at["chunk_places"])
-            image = slots.read(code, "columns0")
-            channel = slots.read(code, "columns1")
-            source = code.at(x, run * at["run_images"] * image + group * at["group_stride"], element)
-            row0 = group * at["filters"] + f0
-            filters = code.at(w, group * at["filter_group"] + f0 * at["filter_row"], element)
-            sums = code.at(out, run * at["out_run"] + row0 * at["out_row"], element)
-            with code.loop(0, at["channels"], at["block_channels"]) as c0:
-                c_count = smaller(code, at["channels"] - c0, at["block_channels"])
-                adds = code.convert(c0 > 0, "i64")
-                ends = code.convert((c0 + c_count).equals(at["channels"]), "i64")
-                merged = at["merged"].differs(0)
-                axes = (
-                    Axis(code.select(merged, 1, c_count), at["filter_channel"], taps * pitch),
-                    Axis(at["outer"], at["filter_outer"], at["inner"] * pitch),
-                    Axis(code.select(merged, c_count * taps, at["inner"]), at["filter_inner"], pitch),
-                )
-                block = code.at(source, c0 * channel, element)
-                a = code.at(filters, c0 * at["filter_channel"], element)
-                with code.loop(p0, p_end, tile.columns) as place:
-                    count = smaller(code, p_end - place, tile.columns)
-                    code.run(unroll, code.parameters[0], block, memory, place, count, c_count)
-                    target = Sums(code.at(sums, place, element), at["out_row"], adds, ends, row0)
-                    tiles.run(code, a, at["filter_row"], memory, axes, f_count, count, target)
-        part = code
-    collect = collecting_part(module, slots, tile, epilogue, finish) if gathered else None
-    with module.kernel("convolution") as code:
-        at = {name: slots.read(code, name) for name in Plan._fields}
-        filter_chunks = (at["filters"] + at["chunk_filters"] - 1) // at["chunk_filters"]
-        place_chunks = (at["places"] + at["chunk_places"] - 1) // at["chunk_places"]
-        chunks = filter_chunks * place_chunks * at["runs"] * at["groups"]
-        code.parallel(part, code.parameters[0], chunks, slots.read(code, "grain"))
-        if collect is not None:
-            lines = at["groups"] * at["filters"] * slots.read(code, "images")
-            code.parallel(collect, code.parameters[0], lines, slots.read(code, "pass_grain"))
-    return module
+            for part in range(2):
+                value = code.shuffle(left, right, order[part * lanes :][:lanes])
+                at = o * 2 + part * lanes
+                code.store(value, target, at, code.first_lanes(width - at, lanes))
 
 
-def collecting_part(module: Module, slots: Slots, tile: Tile, epilogue: Epilogue, finish: object) -> Code:
-    """Copies results of all images of a filter to each image's."""
-    type = vector(tile.element, tile.lanes)
-    with module.part("collect") as code:
-        _, begin, end = code.parameters
-        places, out_row = slots.read(code, "image_places"), slots.read(code, "out_row")
-        rows = slots.read(code, "groups") * slots.read(code, "filters")
-        with code.loop(begin, end) as line:
-            image, row = line // rows, line % rows
-            source = code.at(slots.read(code, "scratch"), row * out_row + image * places, tile.element)
-            target = code.at(slots.read(code, "out"), line * places, tile.element)
-
-            def step(i: Value, mask: Value | None) -> None:
-                value = code.load(source, i, type, mask)
-                if any(epilogue):
-                    value = finish(code, value, row, code.at(target, i, tile.element), mask)  # type: ignore[operator]
-                code.store(value, target, i, mask)
-
-            row_passes(code, places, tile.lanes, step)
-        return code
+def _pitch(tile: Tile) -> int:
+    """Distance of rows of columns: a vector more, and an odd number of vectors, to use all sets of a cache."""
+    return (tile.vectors + 1 | 1) * tile.lanes
 
 
-def smaller(code: Code, left: Value, right: Value | int) -> Value:
+def _smaller(code: Code, left: Value, right: Value | int) -> Value:
     return code.select(left < right, left, right)
+
+
+def _quotient_up(count: Value, by: Value) -> Value:
+    return (count + by - 1) // by

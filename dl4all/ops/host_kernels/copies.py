@@ -270,7 +270,9 @@ class _Blocks:
 
         def singly(rows: tuple[Value, Value], columns: tuple[Value, Value]) -> None:
             with code.loop(*rows) as row, code.loop(*columns) as column:
-                code.store(self._element(source + column * across + row), self.out, target + row * down + column)
+                code.store(
+                    self._element(source + column * across + row), self.out, target + row * down + column
+                )
 
         singly((top, whole_rows), (whole_columns, right))
         singly((whole_rows, bottom), (left, right))

@@ -114,6 +114,10 @@ class TileCode:
             axes = [Axis(*numbers[i : i + 3]) for i in (0, 3, 6)]
             sums = [[code.variable(type, 0.0) for _ in range(tile.vectors)] for _ in range(tile.rows)]
             offsets = [a_row * row for row in range(tile.rows)]
+            with code.if_(adds.equals(0)):
+                for number in range(tile.rows):
+                    for v in range(tile.vectors):
+                        code.prefetch(out, out_row * number + v * lanes, tile.element, writes=True)
             with _nest(code, axes, a, b, tile.element) as (a_k, b_k):
                 values = [code.load(b_k, v * lanes, type) for v in range(tile.vectors)]
                 for row, offset in zip(sums, offsets, strict=True):
@@ -151,6 +155,7 @@ class TileCode:
         rows: Value,
         columns: Value,
         sums: Sums,
+        between: Callable[[Value], None] | None = None,
     ) -> None:
         """Compute all rows of up to the tile's columns, one tile after the other.
 
@@ -163,6 +168,7 @@ class TileCode:
             rows: a multiple of the tile's rows, or that and the rest.
             columns: at least 1.
             sums: of the first row.
+            between: writes what happens before the tiles from a row on.
         """
         strides = [number for axis in axes for number in axis]
         element, lanes = self.tile.element, self.tile.lanes
@@ -180,6 +186,8 @@ class TileCode:
             with code.if_(fits):
                 whole = rows - rows % self.tile.rows
                 with code.loop(0, whole, self.tile.rows) as row:
+                    if between is not None:
+                        between(row)
                     tiles(self.tile.rows, width, row)
                 if self.rest:
                     with code.if_(whole < rows):

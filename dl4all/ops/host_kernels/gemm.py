@@ -24,6 +24,7 @@ from typing import NamedTuple
 from dl4all.ops.core.host_kernel import HostLaunch
 from dl4all.ops.host_kernels.gemm_panels import gemm_pack, panel_elements, panel_rows, transposed
 from dl4all.ops.host_kernels.gemm_tiles import ADD, BIAS, BLOCK, LAST, TileSizes, gemm_tiles, tile_sizes
+from dl4all.ops.host_kernels.gemm_rows import columns_together, gemm_rows
 from dl4all.runtime.cpu.llvm.ir import SIZES, Code, Module, Operand, Value, vector
 from dl4all.runtime.cpu.llvm.provider import linked
 
@@ -39,8 +40,11 @@ TILE_COLUMNS = 16  # tiles
 TURNED_VECTORS = 3  # of rows of C's transpose that a thread computes at a time
 TURNED_COLUMNS = 128  # and columns, at most
 TURNED_ELEMENTS = 3 * 16 * TURNED_COLUMNS
-PACKING_ROWS = 48
+PACKING_ROWS = 160  # fewer meet a B in the place where it is
+TURNED_ROWS = 96
+ROWS_LIMIT = 16
 PACK_GRAIN = 32768
+PARALLEL_ROWS = 2**17
 
 
 class Product(NamedTuple):
@@ -64,13 +68,70 @@ class Product(NamedTuple):
     b_inner: int = 0
 
 
+class Panels(NamedTuple):
+    """A packed B: blocks of :data:`BLOCK` rows, one after the other, each of panels of ``tile_sizes().columns``.
+
+    Element (k, j) of B is in block ``k // BLOCK``, which begins at element ``first row * count * columns``.
+    """
+
+    address: Value
+    count: Value  # of panels
+    first: Operand = 0  # panel that is multiplied, with those after it
+
+
+class Rows(NamedTuple):
+    """A B whose columns are adjacent, in the place where it is."""
+
+    address: Value
+    stride: Value
+
+
+def pack(
+    code: Code,
+    b: Value,
+    strides: tuple[Operand, Operand],
+    depth: Operand,
+    columns: Operand,
+    panels: Value,
+    part: Operand,
+    *,
+    element: str = "float",
+) -> None:
+    """Write code that copies part of B into panels: number `part` of :func:`pack_parts` parts.
+
+    Args:
+        code: of a kernel's part.
+        b, strides: the address of B, and the strides of its rows and columns.
+        depth, columns: of B.
+        panels: memory for ``panel_elements(depth, columns)`` elements.
+        part: a block of rows of one panel.
+        element: ``"float"`` or ``"double"``.
+    """
+    sizes = tile_sizes(element)
+    depth, columns, part = (code.as_value("i64", value) for value in (depth, columns, part))
+    row_stride, column_stride = (code.as_value("i64", stride) for stride in strides)
+    count = (columns + (sizes.columns - 1)) // sizes.columns
+    first, panel = part // count * BLOCK, part % count
+    terms = code.intrinsic("smin", depth - first, code.constant("i64", BLOCK))
+    source = code.at(b, first * row_stride, element)
+    target = code.at(panels, first * count * sizes.columns, element)
+    code.call(
+        linked(gemm_pack, element), "void", source, row_stride, column_stride, terms, columns, target,
+        panel, panel + 1,
+    )  # fmt: skip
+
+
+def pack_parts(code: Code, depth: Value, columns: Value, element: str = "float") -> Value:
+    """How many parts :func:`pack` divides a matrix into."""
+    width = tile_sizes(element).columns
+    return (depth + (BLOCK - 1)) // BLOCK * ((columns + (width - 1)) // width)
+
+
 def multiply(
     code: Code,
     a: Value,
     a_strides: tuple[Operand, Operand],
-    b: Value,
-    b_row: Operand,
-    panel: Operand,
+    b: Panels | Rows,
     c: Value,
     c_row: Operand,
     sizes: tuple[Operand, Operand, Operand],
@@ -84,8 +145,7 @@ def multiply(
     Args:
         code: of a kernel's part.
         a, a_strides: the address of A, and the strides of its rows and columns.
-        b, b_row, panel: B and the stride of its rows, whose columns are adjacent; the distance of panels, each of
-            ``tile_sizes().columns`` columns, and as many elements for a B that is not packed.
+        b: B in panels or in rows.
         c, c_row: C and the stride of its rows.
         sizes: rows of C, columns of C, depth.
         bias: added to each row.
@@ -93,28 +153,35 @@ def multiply(
         element: ``"float"`` or ``"double"``.
     """
     rows, columns, depth = (code.as_value("i64", size) for size in sizes)
-    row_stride, column_stride, b_stride, panel_stride, c_stride, given = (
-        code.as_value("i64", value) for value in (*a_strides, b_row, panel, c_row, mode)
+    row_stride, column_stride, c_stride, given = (
+        code.as_value("i64", value) for value in (*a_strides, c_row, mode)
     )
-    name = linked(gemm_tiles, element)
+    lanes, width = tile_sizes(element).lanes, code.constant("i64", tile_sizes(element).columns)
     last = LAST if bias is None else LAST | BIAS
     with code.loop(0, depth, BLOCK) as first:
         terms = code.intrinsic("smin", depth - first, code.constant("i64", BLOCK))
         adds = code.select(first.equals(0), given, ADD)
         ends = code.select((first + terms).equals(depth), last, code.constant("i64", 0))
+        if isinstance(b, Panels):
+            panel = (terms + (lanes - 1)) // lanes * lanes * width
+            source = code.at(b.address, first * b.count * width + panel * b.first, element)
+            b_stride = width
+        else:
+            panel, b_stride = width, b.stride
+            source = code.at(b.address, first * b_stride, element)
         code.call(
-            name, "void", code.at(a, first * column_stride, element), row_stride, column_stride,
-            code.at(b, first * b_stride, element), b_stride, c, c_stride, terms, columns, adds | ends,
-            c if bias is None else bias, rows, panel_stride,
+            linked(gemm_tiles, element), "void", code.at(a, first * column_stride, element), row_stride,
+            column_stride, source, b_stride, c, c_stride, terms, columns, adds | ends,
+            c if bias is None else bias, rows, panel,
         )  # fmt: skip
 
 
 CONSTANTS = (
-    *Product._fields, "tile_rows", "tile_columns", "grain", "pack_grain", "panel", "copies",
+    *Product._fields, "tile_rows", "tile_columns", "grain", "pack_grain", "panel_elements",
     "group_matrices", "group_columns",
 )  # fmt: skip
-"""Of a kernel: how C is cut, the distance of panels, whether threads copy their part of A, and what of the batch
-and of C's columns has panels in memory at a time."""
+"""Of a kernel: how C is cut, the elements of the panels of a matrix, and what of the batch and of C's columns
+has panels in memory at a time."""
 
 GROUP = ("first_matrix", "matrices", "first_column", "columns")
 """What a kernel adds to them: where in the batch and in C's columns it is."""
@@ -133,29 +200,28 @@ def _matrix(code: Code, at: dict[str, Value], name: str, number: Value, element:
     return code.at(at[name], offset, element)
 
 
-def product(form: str, element: str, bias: bool) -> Module:
+def product(form: str, swapped: bool, element: str, bias: bool) -> Module:
     """The kernel of a form but ``rows``. Slots: A, B, bias if there is one, C, panels if there are; CONSTANTS.
 
-    The kernel of ``turned`` gets B first, and its A, B and sizes are those of C's transpose.
+    If the operands are swapped, the constants are those of C's transpose, whose B comes first; ``turned`` turns it.
     """
     packs, turned = form != "direct", form == "turned"
-    operands = ("b", "a") if turned else ("a", "b")
+    operands = ("b", "a") if swapped else ("a", "b")
     addresses = (*operands, *(("bias",) if bias else ()), "c", *(("panels",) if packs else ()))
     width = tile_sizes(element).columns
     module = Module()
     if packs:
-        with module.part("pack") as pack:
-            at = _named_slots(pack, addresses, CONSTANTS + GROUP)
-            _, begin, end = pack.parameters
-            panels = (at["columns"] + (width - 1)) // width
-            with pack.loop(begin, end) as number:
-                matrix = _matrix(pack, at, "b", at["first_matrix"] + number // panels, element)
-                source = pack.at(matrix, at["first_column"] * at["b_column"], element)
-                target = pack.at(at["panels"], number // panels * panels * at["panel"], element)
-                pack.call(
-                    linked(gemm_pack, element), "void", source, at["b_row"], at["b_column"], at["k"],
-                    at["columns"], target, number % panels, number % panels + 1,
-                )  # fmt: skip
+        with module.part("pack") as packing:
+            at = _named_slots(packing, addresses, CONSTANTS + GROUP)
+            _, begin, end = packing.parameters
+            parts = pack_parts(packing, at["k"], at["columns"], element)
+            with packing.loop(begin, end) as number:
+                place = number // parts
+                matrix = _matrix(packing, at, "b", at["first_matrix"] + place, element)
+                source = packing.at(matrix, at["first_column"] * at["b_column"], element)
+                target = packing.at(at["panels"], place * at["panel_elements"], element)
+                strides = at["b_row"], at["b_column"]
+                pack(packing, source, strides, at["k"], at["columns"], target, number % parts, element=element)
     with module.part("multiply") as part:
         at = _named_slots(part, addresses, CONSTANTS + GROUP)
         _, begin, end = part.parameters
@@ -172,26 +238,20 @@ def product(form: str, element: str, bias: bool) -> Module:
             columns = part.intrinsic("smin", at["columns"] - column, at["tile_columns"])
             a = part.at(_matrix(part, at, "a", matrix, element), row * at["a_row"], element)
             c_column = at["first_column"] + column
+            b: Panels | Rows
             if packs:
-                first = part.select(shared, 0, place) * panels + column // width
-                b = part.at(at["panels"], first * at["panel"], element)
-                b_row: Operand = width
+                offset = part.select(shared, 0, place) * at["panel_elements"]
+                b = Panels(part.at(at["panels"], offset, element), panels, column // width)
             else:
-                b = part.at(_matrix(part, at, "b", matrix, element), c_column, element)
-                b_row = at["b_row"]
+                b = Rows(part.at(_matrix(part, at, "b", matrix, element), c_column, element), at["b_row"])
             c = part.at(at["c"], matrix * at["m"] * at["n"], element)
             strides, extent = (at["a_row"], at["a_column"]), (rows, columns, at["k"])
             if local is None:
                 target = part.at(c, row * at["n"] + c_column, element)
                 added = part.at(at["bias"], c_column, element) if bias else None
-                multiply(
-                    part, a, strides, b, b_row, at["panel"], target, at["n"], extent, bias=added,
-                    element=element,
-                )  # fmt: skip
+                multiply(part, a, strides, b, target, at["n"], extent, bias=added, element=element)
             else:
-                multiply(
-                    part, a, strides, b, b_row, at["panel"], local, TURNED_COLUMNS, extent, element=element
-                )
+                multiply(part, a, strides, b, local, TURNED_COLUMNS, extent, element=element)
                 target = part.at(c, c_column * at["m"] + row, element)
                 added = part.at(at["bias"], row, element) if bias else None
                 _store_transposed(part, local, target, at["m"], rows, columns, added, element)
@@ -211,11 +271,40 @@ def product(form: str, element: str, bias: bool) -> Module:
             for place, value in enumerate((matrix, matrices, column, columns)):
                 code.store(value, slots, given + place)
             if packs:
-                panels = (columns + (width - 1)) // width
-                code.parallel(pack, slots, code.select(shared, 1, matrices) * panels, at["pack_grain"])
+                parts = code.select(shared, 1, matrices) * pack_parts(code, at["k"], columns, element)
+                code.parallel(packing, slots, parts, at["pack_grain"])
             across = (columns + (at["tile_columns"] - 1)) // at["tile_columns"]
             tiles = (at["m"] + (at["tile_rows"] - 1)) // at["tile_rows"] * across
             code.parallel(part, slots, matrices * tiles, at["grain"])
+    return module
+
+
+def row_products(swapped: bool, element: str, bias: bool) -> Module:
+    """The kernel of ``rows``. Slots: A, B, the bias if there is one, C; CONSTANTS.
+
+    Chunks are of ``tile_columns`` columns of C.
+    """
+    addresses = (*(("b", "a") if swapped else ("a", "b")), *(("bias",) if bias else ()), "c")
+    module = Module()
+    with module.part("multiply") as part:
+        at = _named_slots(part, addresses, CONSTANTS)
+        _, begin, end = part.parameters
+        across = (at["n"] + (at["tile_columns"] - 1)) // at["tile_columns"]
+        with part.loop(begin, end) as number:
+            matrix, column = number // across, number % across * at["tile_columns"]
+            columns = part.intrinsic("smin", at["n"] - column, at["tile_columns"])
+            a = _matrix(part, at, "a", matrix, element)
+            b = part.at(_matrix(part, at, "b", matrix, element), column * at["b_column"], element)
+            c = part.at(at["c"], matrix * at["m"] * at["n"] + column, element)
+            added = part.at(at["bias"], column, element) if bias else c
+            part.call(
+                linked(gemm_rows, element), "void", a, at["a_row"], b, at["b_column"], c, at["n"],
+                part.constant("i64", 1), at["k"], columns, added, part.constant("i64", int(bias)), at["m"],
+            )  # fmt: skip
+    with module.kernel("row_products") as code:
+        at = _named_slots(code, addresses, CONSTANTS)
+        across = (at["n"] + (at["tile_columns"] - 1)) // at["tile_columns"]
+        code.parallel(part, code.parameters[0], at["count"] * across, at["grain"])
     return module
 
 
@@ -247,15 +336,20 @@ def _store_transposed(
 
 def product_launch(problem: Product, element: str, bias: bool) -> HostLaunch:
     """The launch of a product whose operands are A, B, the bias if there is one, and C, in this order."""
-    form = _form(problem)
-    if form == "turned":
+    swapped = problem.n == 1 and not bias  # C's transpose lies in memory as C does
+    if swapped:
         problem = _transpose(problem)
+    form = _form(problem)
+    if form == "rows":
+        return _rows_launch(problem, swapped, element, bias)
+    if form == "turned":
+        problem, swapped = _transpose(problem), not swapped
     sizes = tile_sizes(element)
     work = problem.count * problem.m * problem.n * problem.k
     tile_rows, tile_columns = _tile(problem, sizes, form == "turned")
     tiles = -(-problem.m // tile_rows) * -(-problem.n // tile_columns)
     grain = max(1, PARALLEL_PRODUCTS // max(1, tile_rows * tile_columns * problem.k))
-    group_matrices, group_columns, scratch, panel = problem.count, problem.n, 0, sizes.columns
+    group_matrices, group_columns, scratch, elements = problem.count, problem.n, 0, 0
     pack_grain = 1
     if form != "direct":
         panel = panel_rows(problem.k, element) * sizes.columns
@@ -268,14 +362,24 @@ def product_launch(problem: Product, element: str, bias: bool) -> HostLaunch:
             group_matrices = min(problem.count, room // panels)
         used = min(group_columns, problem.n)
         packed = 1 if _shares_b(problem) else group_matrices
-        scratch = packed * panel_elements(problem.k, used, element) * SIZES[element]
-        pack_grain = max(1, PACK_GRAIN // panel)
+        elements = panel_elements(problem.k, used, element)
+        scratch = packed * elements * SIZES[element]
+        pack_grain = max(1, PACK_GRAIN // (min(problem.k, BLOCK) * sizes.columns))
     constants = (
-        *problem, tile_rows, tile_columns, grain, pack_grain, panel, 0, group_matrices, group_columns
+        *problem, tile_rows, tile_columns, grain, pack_grain, elements, group_matrices, group_columns
     )  # fmt: skip
     return HostLaunch(
-        product, (form, element, bias), 3 + bias, constants, scratch=scratch, work=work // 8
+        product, (form, swapped, element, bias), 3 + bias, constants, scratch=scratch, work=work // 8
     )
+
+
+def _rows_launch(problem: Product, swapped: bool, element: str, bias: bool) -> HostLaunch:
+    products = problem.m * problem.k  # of a column
+    columns = max(columns_together(1, element), PARALLEL_ROWS // products)
+    grain = max(1, PARALLEL_ROWS // (products * min(columns, problem.n)))
+    constants = (*problem, problem.m, columns, grain, 0, 0, 0, 0)
+    work = problem.count * problem.m * problem.n * problem.k
+    return HostLaunch(row_products, (swapped, element, bias), 3 + bias, constants, work=work // 8)
 
 
 def _shares_b(problem: Product) -> bool:
@@ -291,10 +395,12 @@ def _transpose(p: Product) -> Product:
 
 
 def _form(p: Product) -> str:
+    if min(p.m, p.n) < ROWS_LIMIT and p.a_column == 1 and p.b_row == 1 and p.b_column != 1:
+        return "rows"
     if p.b_column == 1:
-        few = p.m < PACKING_ROWS or p.n <= 2 * 32
+        few = p.m < PACKING_ROWS or p.n <= 64 or p.k <= 16
         return "direct" if few else "panels"
-    return "turned" if p.m < PACKING_ROWS and p.m < p.n else "panels"
+    return "turned" if p.m < TURNED_ROWS and p.m < p.n else "panels"
 
 
 def _tile(p: Product, sizes: TileSizes, turned: bool) -> tuple[int, int]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dl4all.ops.host_kernels.gemm_tiles import tile_sizes
+from dl4all.ops.host_kernels.gemm_tiles import prefetch, tile_sizes
 from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
 
 PACK_TYPES = ("ptr", "i64", "i64", "i64", "i64", "ptr", "i64", "i64")
 """B, strides of its rows and columns, depth, columns, the place of the first panel, first panel, end of the panels."""
+
+FETCHED_ROWS = 16
+"""How far ahead of the row that is copied memory is fetched: rows of few elements are no stream to a processor."""
 
 
 def panel_rows(depth: int, element: str = "float") -> int:
@@ -64,6 +67,9 @@ def gemm_pack(element: str = "float") -> Module:
             count = code.intrinsic("smin", columns - first, code.constant("i64", width))
             with code.if_(by_rows):
                 with code.if_(count.equals(width)), code.loop(0, depth) as row:
+                    later = (row + FETCHED_ROWS) * row_stride
+                    for v in range(sizes.vectors):
+                        prefetch(code, code.at(source, later + v * lanes, element))
                     for v in range(sizes.vectors):
                         value = code.load(source, row * row_stride + v * lanes, type)
                         code.store(value, target, row * width + v * lanes)

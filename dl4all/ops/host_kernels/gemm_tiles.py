@@ -24,11 +24,12 @@ BLOCK = 256
 ADD, BIAS, LAST = 1, 2, 4
 """What a tile does with its sums before it stores them: add C; add the bias; apply the epilogue."""
 
-TILE_TYPES = ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "ptr")
-"""A, strides of its rows and columns, B, stride of its rows, C, stride of its rows, depth, columns, mode, bias."""
+TILE_TYPES = ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "ptr", "ptr", "i64")
+"""A, strides of its rows and columns, B, stride of its rows, C, stride of its rows, depth, columns, mode, bias; what to
+fetch from far memory meanwhile, and by how many elements for each row of B."""
 
-PRODUCT_TYPES = (*TILE_TYPES, "i64", "i64")
-"""The same, the number of rows, and the distance of panels of B."""
+PRODUCT_TYPES = (*TILE_TYPES[:-2], "i64", "i64")
+"""The same up to the bias, the number of rows, and the distance of panels of B."""
 
 Epilogue = Callable[[Code, Value], Value]
 
@@ -56,6 +57,12 @@ def tile_sizes(element: str = "float") -> TileSizes:
     return TileSizes(processor.lanes(SIZES[element]), rows, 2, {m: v for m, v in wide.items() if v > 2})
 
 
+def prefetch(code: Code, address: Value, *, writes: bool = False) -> None:
+    """Begin to move a line of memory toward the processor."""
+    code.module.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    code.line(f"call void @llvm.prefetch.p0({address!r}, i32 {int(writes)}, i32 3, i32 1)")
+
+
 def write_tile(
     module: Module, name: str, element: str, rows: int, vectors: int, masked: bool, epilogue: Epilogue | None
 ) -> Code:
@@ -72,7 +79,7 @@ def write_tile(
     lanes = tile_sizes(element).lanes
     type = vector(element, lanes)
     with module.function(name, *TILE_TYPES) as code:
-        a, row_stride, column_stride, b, b_stride, c, c_stride, depth, columns, mode, bias = code.parameters
+        a, row_stride, column_stride, b, b_stride, c, c_stride, depth, columns, mode, bias, fetched, fetch_step = code.parameters
         mask = code.first_lanes(columns, lanes) if masked else None
         sums = [[code.variable(type, 0.0) for _ in range(vectors)] for _ in range(rows)]
         # Rows in groups of three: addresses of processors have a register, and another one times 1 or 2.
@@ -80,7 +87,11 @@ def write_tile(
         for _ in range(3, rows, 3):
             groups.append(code.variable("ptr", code.at(groups[-1].value, row_stride * 3, element)))
         source = code.variable("ptr", b)
+        ahead = code.variable("ptr", fetched)
         double_stride = row_stride * 2
+        for i in range(rows):
+            for v in range(vectors):
+                prefetch(code, code.at(c, c_stride * i + v * lanes, element), writes=True)
         with code.loop(0, depth):
             b_row = source.value
             values = [code.load(b_row, v * lanes, type, mask) for v in range(vectors)]
@@ -89,6 +100,8 @@ def write_tile(
                 factor = code.splat(code.load(groups[i // 3].value, offset, element), lanes)
                 for total, value in zip(row, values, strict=True):
                     total.value = code.intrinsic("fmuladd", factor, value, total.value)
+            prefetch(code, ahead.value)
+            ahead.value = code.at(ahead.value, fetch_step, element)
             for group in groups:
                 group.value = code.at(group.value, column_stride, element)
             source.value = code.at(b_row, b_stride, element)
@@ -144,25 +157,28 @@ def gemm_tiles(element: str = "float", epilogue: Epilogue | None = None) -> Modu
         ) = code.parameters  # fmt: skip
         parts = (rows + (sizes.rows - 1)) // sizes.rows
         least, larger = rows // parts, rows % parts
+        adjacent = panel.equals(sizes.columns)
 
         def strip(kind: str, j: Value, b_place: Value, count: Operand) -> None:
             """All rows of the columns from `j` on: parts that differ by at most a row in height."""
             bias_place = code.at(bias, j, element)
             a_place, c_place = code.variable("ptr", a), code.variable("ptr", code.at(c, j, element))
+            step = code.select(adjacent, 0, code.constant("i64", sizes.columns) // parts)
+            fetched = code.variable("ptr", code.at(b_place, code.select(adjacent, 0, panel), element))
             with code.loop(0, parts) as part:
                 height = code.select(part < larger, least + 1, least)
                 table = Value(code, "ptr", f"@{kind}_tiles")
                 function = code.load(table, height - 1, "ptr")
                 operands = (
                     a_place.value, row_stride, column_stride, b_place, b_stride, c_place.value, c_stride, depth,
-                    code.as_value("i64", count), mode, bias_place,
+                    code.as_value("i64", count), mode, bias_place, fetched.value, step,
                 )  # fmt: skip
                 code.line(f"call void {function.text}({', '.join(map(repr, operands))})")
                 a_place.value = code.at(a_place.value, height * row_stride, element)
                 c_place.value = code.at(c_place.value, height * c_stride, element)
+                fetched.value = code.at(fetched.value, depth * step, element)
 
         start = code.variable("i64", 0)
-        adjacent = panel.equals(sizes.columns)
         with code.if_(adjacent & (rows <= len(wide))):
             width = code.load(Value(code, "ptr", "@widths"), rows - 1, "i64")
             end = columns - columns % width

@@ -8,12 +8,13 @@ is the same in both forms, which :class:`Lines` hides.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dl4all.ops.host_kernels.rows import CHUNK, unrolled_passes
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Value, Variable, vector
+from dl4all.runtime.cpu.llvm.ir import Code, Value, Variable, lanes_of, vector
 
 COPIES = 4
 """Vectors whose sums are kept apart, so that one addition need not wait for the other."""
@@ -82,8 +83,8 @@ class Lines:
         self.number = number  # of the line, or of the first one
         self.across = across
         self._slots = slots
-        self._base = base
-        self._mask = mask
+        self.base = base  # the place of the first element
+        self.mask = mask  # of lanes that have a line
 
     def each(self, step: Step, copies: int = 1, sums: Sequence[LineSum] = ()) -> None:
         """Call ``step`` for all elements; its copies are numbers below `copies`.
@@ -96,43 +97,66 @@ class Lines:
             whole = segments - segments % copies
             with code.loop(0, whole, copies) as i:
                 for copy in range(copies):
-                    step(self._base + (i + copy) * stride, self._mask, copy)
+                    step(self.base + (i + copy) * stride, self.mask, copy)
             if copies > 1:
                 with code.loop(whole, segments) as i:
-                    step(self._base + i * stride, self._mask, 0)
+                    step(self.base + i * stride, self.mask, 0)
             return
         with code.loop(0, segments) as segment:
             if sums:
-                blocked_passes(code, width, lanes, step, copies, self._base + segment * stride, sums)
+                blocked_passes(code, width, lanes, step, copies, self.base + segment * stride, sums)
             else:
-                unrolled_passes(code, width, lanes, step, copies, self._base + segment * stride)
+                unrolled_passes(code, width, lanes, step, copies, self.base + segment * stride)
 
     def value(self, array: Value) -> Value:
         """The element of an array for this line, in all lanes, or one for the line in each lane."""
         if self.across:
-            return self.code.load(array, self.number, self.type, self._mask)
+            return self.code.load(array, self.number, self.type, self.mask)
         return self.code.splat(self.code.load(array, self.number, "float"), self.lanes)
 
     def put(self, value: Value, array: Value) -> None:
         """Write the element of an array for this line."""
         if self.across:
-            self.code.store(value, array, self.number, self._mask)
+            self.code.store(value, array, self.number, self.mask)
         else:
             self.code.store(self.code.extract(value, 0), array, self.number)
 
     def first(self, array: Value) -> Value:
         """The first element of the line."""
         if self.across:
-            return self.code.load(array, self._base, self.type, self._mask)
-        return self.code.splat(self.code.load(array, self._base, "float"), self.lanes)
+            return self.code.load(array, self.base, self.type, self.mask)
+        return self.code.splat(self.code.load(array, self.base, "float"), self.lanes)
 
     def sum(self, element: str = "double", copies: int = COPIES) -> LineSum:
         """A sum over the line that begins with 0."""
         return LineSum(self, element, copies)
 
+    def largest(self, values: Variable) -> Value:
+        """The largest element that :func:`larger` has found in all lanes."""
+        if self.across:
+            return values.value
+        return self.code.splat(largest_lane(self.code, values.value), self.lanes)
+
     def number_like(self, value: float | Value, element: str = "float") -> Value:
         """A number in all lanes."""
         return self.code.as_value(vector(element, self.lanes), value)
+
+
+def larger(code: Code, a: Value, b: Value) -> Value:
+    """The larger one of two; nan if one is, in fewer instructions than LLVM's function takes."""
+    return code.select(b.differs(b), b, code.select(b > a, b, a))
+
+
+def largest_lane(code: Code, value: Value) -> Value:
+    """The largest of a vector's lanes; nan if one is."""
+    some_nan, lanes = code.any_of(value.differs(value)), lanes_of(value.type)
+    while lanes > 2:
+        lanes //= 2
+        low = code.shuffle(value, value, range(lanes))
+        high = code.shuffle(value, value, range(lanes, 2 * lanes))
+        value = code.select(high > low, high, low)
+    first, second = code.extract(value, 0), code.extract(value, 1)
+    return code.select(some_nan, math.nan, code.select(second > first, second, first))
 
 
 def blocked_passes(
@@ -156,7 +180,7 @@ class LineSum:
         self._parts: list[Variable] = [lines.code.variable(type, 0.0) for _ in range(copies)]
         self._moved: Variable | None = None
         if element == "float" and not lines.across:
-            self._moved = lines.code.variable(vector("double", lines.lanes), 0.0)
+            self._moved = lines.code.variable("double", 0.0)
 
     def add(self, value: Value, mask: Value | None, copy: int) -> None:
         """Add a vector."""
@@ -182,13 +206,16 @@ class LineSum:
     def move_on(self) -> None:
         """Add what was summed in float32 to a sum in float64, and begin with 0 again."""
         assert self._moved is not None
-        self._moved.value = self._moved.value + self._lines.code.convert(self._value(), "double")
+        code = self._lines.code
+        self._moved.value = self._moved.value + code.convert(code.sum_of(self._value()), "double")
         for part in self._parts:
             part.value = 0.0
 
     def total(self) -> Value:
         """The sum, in all lanes if they belong to one line; float64 if it was moved on."""
-        value = self._value() if self._moved is None else self._moved.value
+        if self._moved is not None:
+            return self._lines.code.splat(self._moved.value, self._lines.lanes)
+        value = self._value()
         if self._lines.across:
             return value
         code = self._lines.code

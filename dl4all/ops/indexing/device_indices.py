@@ -1,6 +1,6 @@
 """Indices that stay on their device: checked, sorted and counted by kernels, without a wait.
 
-On the CPU they are looked at as they are given, but for calls that are captured: a graph looks each time.
+On the CPU errors come at once, but in calls that are captured: a graph looks each time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.indexing import host_indices
+from dl4all.runtime.cpu.llvm import provider
 from dl4all.scheduler import capture
 from dl4all.scheduler.check_mode import checks_at_once
 from dl4all.scheduler.index_errors import SLOTS, MakeError
@@ -26,6 +27,7 @@ AXES = 5  # of an index that the kernel takes, when neighbouring ones are merged
 MOST = 2**30  # indices, and elements that they select from: kernels count in ints
 INT32, FLOAT32 = np.dtype("int32"), np.dtype("float32")
 
+INDEX_DTYPES = frozenset(map(np.dtype, ("int64", "int32", "int16", "int8", "uint8")))
 INTEGERS = (("int64", 8, 1), ("int32", 4, 1), ("int16", 2, 1), ("int8", 1, 1), ("uint8", 1, 0))
 CHECK = {
     (dtype, add): shader("indexing/check_indices.comp", BYTES=size, SIGNED=signed, ADD=int(add))
@@ -53,7 +55,7 @@ def stays(index: Any, like: TensorBase) -> TypeGuard[TensorBase]:
         isinstance(index, TensorBase)
         and not isinstance(index, BatchedTensorBase)
         and index.device is like.device
-        and (index.dtype.name, False) in CHECK
+        and index.dtype in INDEX_DTYPES
         and _defers(index)
     )
 
@@ -61,7 +63,7 @@ def stays(index: Any, like: TensorBase) -> TypeGuard[TensorBase]:
 def _defers(tensor: TensorBase) -> bool:
     """Whether a kernel may look at a tensor, and an error come later."""
     if tensor.device.is_host:
-        return capture.active is not None and 0 < tensor.numel() < MOST
+        return (capture.active is not None or provider.available()) and 0 < tensor.numel() < MOST
     nbytes = 4 * tensor.numel()
     return (
         0 < tensor.numel() < MOST

@@ -1,4 +1,4 @@
-"""Indices in calls that are captured on the CPU: checked, thinned and counted when a graph runs, too."""
+"""Indices on the CPU: checked, thinned and counted; in calls that are captured, again when a graph runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.ops.core.host_work import host_work
+from dl4all.ops.core.host_work import WorkKernel, host_work, launched
 from dl4all.ops.core.op import empty
-from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
+from dl4all.scheduler import capture
 from dl4all.scheduler.index_errors import MakeError
 
-INT32, FLOAT32 = np.dtype("int32"), np.dtype("float32")
+INT32, INT64, FLOAT32 = np.dtype("int32"), np.dtype("int64"), np.dtype("float32")
 
 
 def checked(
@@ -29,6 +30,14 @@ def checked(
     """What :func:`dl4all.ops.indexing.device_indices.checked` returns, on the CPU; errors come at once."""
     cls, device = type(index).result_class, index.device
     out: TensorBase = empty(cls, index.shape, INT32, device, "index") if onto is None else onto
+    if capture.active is None:
+        kernel = WorkKernel("check_indices", (size, negative, ignored, scale, grid, onto is not None))
+        status: TensorBase = empty(cls, (1,), INT64, device, "index")
+        if launched(kernel, [index], [out, status]):
+            wrong = int(host_array(status)[0])
+            if wrong >= 0 and error is not None:
+                raise error(int(host_array(index).reshape(-1)[wrong]))
+            return out
     places = functools.partial(_places, size, error, negative, ignored, scale, grid)
     if onto is None:
         host_work("check_indices", lambda given, out: np.copyto(out, places(given)), [index], [out])

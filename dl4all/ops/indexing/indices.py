@@ -50,7 +50,7 @@ class Indices(TensorArgument):
     @classmethod
     def of_checked(cls, tensor: TensorBase) -> Indices:
         """Contiguous int32 indices on a device, see :func:`dl4all.ops.indexing.device_indices.checked`."""
-        indices = cls(())
+        indices = cls.__new__(cls)
         indices._array, indices._on_device, indices.checked = None, tensor, True
         return indices
 

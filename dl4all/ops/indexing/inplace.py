@@ -263,6 +263,10 @@ def _compute_into(
         else:
             op.keep_change([target, *others], arguments)
             return target
+    if target.device.is_host and dtype == target.dtype and capture.active is None:
+        has_memory = not isinstance(target, BatchedTensorBase) and 0 not in target.shape
+        if has_memory and op.change_on_host([target, *others], arguments):
+            return target
     copy_into(
         target,
         op(before, *others, **arguments)

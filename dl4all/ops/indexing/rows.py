@@ -11,6 +11,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED, Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
@@ -64,6 +65,7 @@ SHARED.extend(
     (*TAKE_ROWS_HEADS.values(), *(TAKE_ROWS_BACKWARD[dtype, width, True] for dtype, width in VALUES))
 )
 
+WRITE_ON_HOST = WorkKernel("write_rows")
 SUMMED_DTYPES = ("float32", "int64", "int32", *SHORT_DTYPES)
 
 
@@ -306,15 +308,22 @@ def _run_put_rows(out: TensorBase, input: TensorBase, source: TensorBase, index:
 
 
 def write_rows(target: TensorBase, source: TensorBase, indices: Indices) -> None:
-    """Write rows to contiguous memory of a device; no index may occur twice."""
+    """Write rows to contiguous memory; on other devices than the CPU no index may occur twice."""
     rows = broadcast_view(source, (len(indices), target.shape[-1]))
     if 0 in rows.shape:
         return
     if rows.dtype != target.dtype:
         rows = primitives.cast(rows, target.dtype.name)
+    if target.device.is_host:
+        host_work("write_rows", _write_rows, [rows, indices.on(target)], [target], kernel=WRITE_ON_HOST)
+        return
     push = pack(rows.numel(), rows.offset, *rows.strides, target.offset, rows.shape[1])
     code = PUT_ROWS[target.dtype.itemsize]
     run(code, strided_grid(rows.numel(), WORKGROUP), push, rows, indices.on(target), target)
+
+
+def _write_rows(rows: Any, index: Any, target: Any) -> None:
+    target[index[index >= 0]] = rows[index >= 0]
 
 
 @export()

@@ -20,6 +20,7 @@ from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing import device_indices
 from dl4all.ops.indexing.indices import Indices, integer_indices
 from dl4all.ops.indexing.rows import take_rows
+from dl4all.ops.loss import one_pass
 from dl4all.ops.loss.cross_entropy_ops import cross_entropy_each, nll_each
 from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
 from dl4all.ops.memory.conversion import cast
@@ -73,6 +74,12 @@ def cross_entropy(
     if _in_vmap(input, target, weight):
         scores = log_softmax(input, _class_axis(input))
         return _loss_in_vmap(name, scores, target, weight, ignore_index, reduction, label_smoothing)
+    if reduction != "none" and one_pass.in_one_pass(input, target, weight):
+        _check_target_shape(name, target.shape, shape)
+        checked = partial(_indices_of, name, shape, classes, ignore_index)
+        rows = three_axes(input.shape)
+        options = (ignore_index, reduction == "mean", label_smoothing, rows, checked)
+        return one_pass.cross_entropy_loss(input, target, weight, *options)
     indices = class_indices(name, target, shape, input, classes, ignore_index)
     rows = reshape(input, *three_axes(input.shape))
     losses = cross_entropy_each(rows, weight, target=indices, label_smoothing=label_smoothing)
@@ -166,6 +173,11 @@ def class_indices(
     if array.size and array.min() >= 0 and array.max() < classes and not 0 <= ignore_index < classes:
         return Indices(array)
     return Indices(np.where(_ignored(name, array, classes, ignore_index), -1, array))
+
+
+def _indices_of(name: str, shape: Shape, classes: int, ignore_index: int, target: TensorBase) -> Indices:
+    """As :func:`class_indices`, for scores on the targets' device."""
+    return class_indices(name, target, shape, target, classes, ignore_index)
 
 
 def _check_target_shape(name: str, shape: Shape, expected: Shape) -> None:

@@ -428,6 +428,12 @@ class Code:
         self.line(f"call void @{name}({value!r}, {align}, {mask!r})")
         return value
 
+    def prefetch(self, pointer: Value, index: Operand, element: str, *, writes: bool = False) -> None:
+        """Have an element's cache line fetched, to be read or written soon; it need not exist."""
+        place = self.at(pointer, index, element)
+        self.module.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.line(f"call void @llvm.prefetch.p0({place!r}, i32 {int(writes)}, i32 3, i32 1)")
+
     def gather(self, pointer: Value, indices: Value, type: str, mask: Value) -> Value:
         """A vector of the elements with these numbers (``i64``); 0 in lanes without a mask."""
         element, lanes = element_of(type), lanes_of(type)
@@ -437,6 +443,16 @@ class Code:
         self.module.declare(f"declare {type} @{name}({places.type}, {mask.type}, {type})")
         align = f"<{lanes} x ptr> align {SIZES[element]} {places.text}"
         return self.emit(type, f"call {type} @{name}({align}, {mask!r}, {type} zeroinitializer)")
+
+    def scatter(self, value: Value, pointer: Value, indices: Value, mask: Value) -> None:
+        """Write a vector to the elements with these numbers (``i64``), in lanes with a mask, in their order."""
+        element, lanes = element_of(value.type), lanes_of(value.type)
+        places = self.emit(vector("ptr", lanes), f"getelementptr {element}, {pointer!r}, {indices!r}")
+        suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)
+        name = f"llvm.masked.scatter.v{lanes}{suffix}.v{lanes}p0"
+        self.module.declare(f"declare void @{name}({value.type}, {places.type}, {mask.type})")
+        align = f"<{lanes} x ptr> align {SIZES[element]} {places.text}"
+        self.line(f"call void @{name}({value!r}, {align}, {mask!r})")
 
     def first_lanes(self, count: Value, lanes: int) -> Value:
         """The mask of the first `count` lanes."""

@@ -25,6 +25,11 @@ class Target(NamedTuple):
         return self.vector_bytes // element_bytes
 
     @property
+    def converts_half(self) -> bool:
+        """Whether there are instructions that convert float16; LLVM would call functions that nobody has."""
+        return "+f16c" in self.features or "+neon" in self.features
+
+    @property
     def instructions(self) -> str:
         """The instruction set that vectors take, by its usual name."""
         return INSTRUCTIONS.get((self.vector_bytes, self.fused), f"{8 * self.vector_bytes} bit")

@@ -1,0 +1,116 @@
+"""Cross entropy over all rows as one kernel of the CPU for each pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dl4all.ops.core import tape
+from dl4all.ops.core.host_kernel import kernel_of
+from dl4all.ops.core.host_work import WorkKernel, host_work
+from dl4all.ops.core.op import empty
+from dl4all.ops.core.tensor_base import TensorBase, from_host
+from dl4all.ops.core.vmap_hook import BatchedTensorBase
+from dl4all.ops.indexing.indices import Indices
+from dl4all.ops.loss.cross_entropy_ops import cross_entropy_backward, cross_entropy_each
+from dl4all.ops.memory.views import expand, reshape
+from dl4all.runtime.profiler import recorder
+from dl4all.scheduler import capture
+
+FORWARD, BACKWARD = "cross_entropy_loss", "cross_entropy_loss_backward"
+FLOAT = np.dtype("float32")
+CLASSES = (np.dtype("int64"), np.dtype("int32"))
+
+
+def in_one_pass(input: TensorBase, target: Any, weight: TensorBase | None) -> bool:
+    """Whether a kernel takes the whole loss: on the CPU, where nobody follows single ops."""
+    return (
+        isinstance(target, TensorBase)
+        and input.device.is_host
+        and input.device.keeps_plans
+        and target.device is input.device
+        and target.dtype in CLASSES
+        and input.dtype == FLOAT
+        and capture.active is None
+        and recorder.active is None
+        and 0 not in input.shape
+        and input.is_contiguous()
+        and target.is_contiguous()
+        and (weight is None or weight.is_contiguous())
+        and not any(isinstance(tensor, BatchedTensorBase) for tensor in (input, target, weight))
+        and kernel_of(FORWARD) is not None
+    )
+
+
+def cross_entropy_loss(
+    input: TensorBase,
+    target: TensorBase,
+    weight: TensorBase | None,
+    ignore_index: int,
+    mean: bool,
+    label_smoothing: float,
+    rows: tuple[int, int, int],
+    indices: Callable[[TensorBase], Indices],
+) -> Any:
+    """The mean or sum of the rows' losses.
+
+    Args:
+        rows: the input's shape as (N, C, inner).
+        indices: checks targets, and returns them with -1 for those that are ignored.
+
+    Raises:
+        ArgumentError: a target is no class, as `indices` says it.
+    """
+    cls, device = type(input).result_class, input.device
+    constants = (ignore_index, mean, float(label_smoothing))
+    sums = np.empty(2, FLOAT)  # the weight of all rows, and how many targets are no classes
+    state = from_host(cls, sums, device, copy=False, tag=FORWARD)
+    result = empty(cls, (), FLOAT, device, FORWARD)
+    reads = [input, target] if weight is None else [input, target, weight]
+    host_work(FORWARD, partial(_loss, rows, *constants), reads, [result, state], (), WorkKernel(FORWARD, constants))
+    if sums[1]:
+        indices(target)
+
+    def backward(grads: Any, saved: tuple[Any, ...], needs: tuple[bool, ...]) -> list[Any]:
+        g, (x, targets, w, saved_state) = grads[0], saved
+        if not tape.state.enabled and g.dtype == FLOAT and kernel_of(BACKWARD) is not None:
+            gradient = empty(cls, x.shape, FLOAT, device, BACKWARD)
+            reads = [x, targets, g, saved_state] if w is None else [x, targets, g, saved_state, w]
+            work, kernel = partial(_gradient, rows, *constants), WorkKernel(BACKWARD, constants)
+            host_work(BACKWARD, work, reads, [gradient], (), kernel)
+            return [gradient, None]
+        share = g / saved_state[0] if mean else g
+        of_rows = expand(reshape(share, 1, 1), rows[0], rows[2])
+        options: dict[str, Any] = {"target": indices(targets), "label_smoothing": label_smoothing}
+        return [reshape(cross_entropy_backward(of_rows, reshape(x, *rows), w, **options), x.shape), None]
+
+    tape.add_node("cross_entropy", [input, weight], [result], backward, [input, target, weight, state])
+    return result
+
+
+def _rows(target: Any, rows: tuple[int, int, int], ignore_index: int) -> tuple[Indices, int]:
+    """NumPy: the classes, -1 where they do not count, and how many are none."""
+    counts = target != ignore_index
+    valid = (target >= 0) & (target < rows[1])
+    return Indices(np.where(counts & valid, target, -1)), int(np.count_nonzero(counts & ~valid))
+
+
+def _loss(rows: tuple[int, int, int], ignore_index: int, mean: bool, smoothing: float, *arrays: Any) -> None:
+    x, target, *weight, result, state = arrays
+    classes, wrong = _rows(target, rows, ignore_index)
+    options: dict[str, Any] = {"target": classes, "label_smoothing": smoothing}
+    total = cross_entropy_each.body(x.reshape(rows), *(weight or [None]), **options).sum(dtype=np.float64)
+    counted = classes.array[classes.array >= 0]
+    state[...] = weight[0][counted].sum(dtype=np.float64) if weight else len(counted), wrong
+    result[...] = total / state[0] if mean else total
+
+
+def _gradient(rows: tuple[int, int, int], ignore_index: int, mean: bool, smoothing: float, *arrays: Any) -> None:
+    x, target, g, state, *weight, gradient = arrays
+    of_rows = np.full((rows[0], rows[2]), g / state[0] if mean else g, x.dtype)
+    options: dict[str, Any] = {"target": _rows(target, rows, ignore_index)[0], "label_smoothing": smoothing}
+    result = cross_entropy_backward.body(of_rows, x.reshape(rows), *(weight or [None]), **options)
+    gradient[...] = result.reshape(x.shape)
