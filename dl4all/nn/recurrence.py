@@ -82,13 +82,15 @@ def sequence(
         and last states.
     """
     with tape.gradients(False):
-        gates_x = functional.linear(x, weights.weight_ih, _input_bias(weights, how.mode))
+        apart = layout.CELLS[how.mode].separate or x.device.is_host
+        bias = weights.bias_ih if apart else _common_bias(weights)
+        gates_x = functional.linear(x, weights.weight_ih, bias)
         result = ops.recurrent_sequence(
             gates_x,
             states[0],
             weights.weight_hh,
             states[1] if len(states) > 1 else None,
-            weights.bias_hh if layout.CELLS[how.mode].separate else None,
+            weights.bias_hh if apart else None,
             weights.weight_hr,
             **how._asdict(),
             save=save,
@@ -112,9 +114,9 @@ def fits(x: Tensor, weights: Weights, how: Steps) -> bool:
     return x.device.is_host or needed * x.dtype.itemsize <= limit
 
 
-def _input_bias(weights: Weights, mode: str) -> Tensor | None:
-    """What is added to the input's terms of the gates; a GRU's hidden state has a bias of its own."""
-    if layout.CELLS[mode].separate or weights.bias_ih is None or weights.bias_hh is None:
+def _common_bias(weights: Weights) -> Tensor | None:
+    """What is added to the sums of both terms of the gates."""
+    if weights.bias_ih is None or weights.bias_hh is None:
         return weights.bias_ih
     return weights.bias_ih + weights.bias_hh
 

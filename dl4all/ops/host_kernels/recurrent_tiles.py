@@ -17,6 +17,9 @@ from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
 BLOCK_ROWS = 48
 """Rows whose sums are kept until the rest of the step takes them."""
 
+BLOCK_DEPTH = 128
+"""Numbers along a sum, whose weights stay in the nearest cache."""
+
 MAX_VECTORS = 4
 """Vectors of a panel."""
 
@@ -52,39 +55,43 @@ def tile_rows(vectors: int) -> list[int]:
 def products(
     code: Code, a: Value, stride: Value, rows: Value, panel: Value, depth: Value, sums: Value, vectors: int
 ) -> None:
-    """``sums[row][vector] = a[row] @ panel[:, vector]`` for some rows of `a`, `stride` elements apart."""
-    done: Value = code.constant("i64", 0)
-    for count in tile_rows(vectors):
-        end = done + (rows - done) // count * count
-        with code.loop(done, end, count) as row:
-            _tile(code, a, stride, row, panel, depth, sums, vectors, count)
-        done = end
+    """``sums[row][vector] = a[row] @ panel[:, vector]`` for some rows of `a`, `stride` elements apart.
+
+    All rows meet one part of the panel, which stays in the nearest cache, before the next one.
+    """
+    with code.loop(0, depth, BLOCK_DEPTH) as begin:
+        end = code.intrinsic("smin", depth, begin + BLOCK_DEPTH)
+        done: Value = code.constant("i64", 0)
+        for count in tile_rows(vectors):
+            stop = done + (rows - done) // count * count
+            with code.loop(done, stop, count) as row:
+                starts = [code.at(a, (row + r) * stride, "float") for r in range(count)]
+                target = code.at(sums, row * (vectors * provider.processor().lanes()), "float")
+                _tile(code, starts, panel, (begin, end), target, vectors)
+            done = stop
 
 
 def _tile(
-    code: Code,
-    a: Value,
-    stride: Value,
-    row: Value,
-    panel: Value,
-    depth: Value,
-    sums: Value,
-    vectors: int,
-    rows: int,
+    code: Code, rows: list[Value], panel: Value, depths: tuple[Value, Value], sums: Value, vectors: int
 ) -> None:
+    """Add the products of a range of depths to the sums, which begin at 0 with the first range."""
     lanes = provider.processor().lanes()
-    type = vector("float", lanes)
-    starts = [code.at(a, (row + r) * stride, "float") for r in range(rows)]
-    totals = [[code.variable(type, 0.0) for _ in range(vectors)] for _ in range(rows)]
-    with code.loop(0, depth) as k:
+    type, begin = vector("float", lanes), depths[0]
+    places = [[(r * vectors + v) * lanes for v in range(vectors)] for r in range(len(rows))]
+    totals = [[code.variable(type, 0.0) for _ in row] for row in places]
+    with code.if_(begin > 0):
+        for row, row_totals in zip(places, totals, strict=True):
+            for place, total in zip(row, row_totals, strict=True):
+                total.value = code.load(sums, place, type)
+    with code.loop(*depths) as k:
         weights = [code.load(panel, k * (vectors * lanes) + v * lanes, type) for v in range(vectors)]
-        for start, row_totals in zip(starts, totals, strict=True):
+        for start, row_totals in zip(rows, totals, strict=True):
             factor = code.splat(code.load(start, k, "float"), lanes)
             for weight, total in zip(weights, row_totals, strict=True):
                 total.value = code.intrinsic("fmuladd", factor, weight, total.value)
-    for r, row_totals in enumerate(totals):
-        for v, total in enumerate(row_totals):
-            code.store(total.value, sums, (row + r) * (vectors * lanes) + v * lanes)
+    for row, row_totals in zip(places, totals, strict=True):
+        for place, total in zip(row, row_totals, strict=True):
+            code.store(total.value, sums, place)
 
 
 def packing_rows(module: Module, gates: int, units: int) -> Code:
