@@ -36,7 +36,7 @@ VIEWS: dict[str, Callable[[dl.Tensor], Any]] = {
     "part": lambda tensor: tensor.numpy()[3:5],
     "bytes": lambda tensor: tensor.numpy().view(np.uint8),
     "dlpack": np.from_dlpack,
-    "memoryview": lambda tensor: memoryview(tensor.numpy()),
+    "memoryview": lambda tensor: memoryview(tensor.numpy().data),
 }
 
 
