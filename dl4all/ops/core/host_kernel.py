@@ -21,10 +21,10 @@ import numpy as np
 from dl4all.allocator.storage import Storage
 from dl4all.errors import TooLargeError
 from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.launch_plan import Call, frozen
+from dl4all.ops.core.launch_plan import Call, call_of, frozen
 from dl4all.ops.core.limits import LARGE_ELEMENTS
 from dl4all.ops.core.tensor_argument import TensorArgument
-from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
+from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host, host_array
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Module
 from dl4all.scheduler.device import Device
@@ -74,12 +74,19 @@ VARYING: dict[str, tuple[str, ...]] = {}
 """By name of the op, the arguments that are numbers of a launch: others in each call."""
 
 
-def host_kernel(*names: str, varying: tuple[str, ...] = ()) -> Callable[[Prepare], Prepare]:
+COPYING: set[str] = set()
+"""Names of ops whose operands are copied where they are not contiguous."""
+
+
+def host_kernel(
+    *names: str, varying: tuple[str, ...] = (), copies: bool = False
+) -> Callable[[Prepare], Prepare]:
     """Declare the function that prepares the host kernels of ops.
 
     Args:
         names: of the ops.
         varying: arguments that are numbers of the launch, in their order.
+        copies: whether operands that are not contiguous are copied where the function refuses them.
     """
 
     def declare(prepare: Prepare) -> Prepare:
@@ -88,6 +95,8 @@ def host_kernel(*names: str, varying: tuple[str, ...] = ()) -> Callable[[Prepare
                 raise ValueError(f"[{name}] has two host kernels: {HOST_KERNELS[name]}, {prepare}")
             HOST_KERNELS[name] = prepare
             VARYING[name] = varying
+            if copies:
+                COPYING.add(name)
         return prepare
 
     return declare
@@ -320,6 +329,18 @@ def with_tensors(arguments: dict[str, Any], like: TensorBase) -> dict[str, Any]:
         return arguments
 
 
+def contiguous_operands(operands: list[Any]) -> list[Any]:
+    """The operands with copies of those tensors that are not contiguous; the same list if all are."""
+    if all(operand.is_contiguous() for operand in operands if isinstance(operand, TensorBase)):
+        return operands
+    return [
+        from_host(type(operand).result_class, host_array(operand), operand.device, copy=True)
+        if isinstance(operand, TensorBase) and not operand.is_contiguous()
+        else operand
+        for operand in operands
+    ]
+
+
 REFUSED: Any = object()
 """In the place of a plan: no kernel takes such operands."""
 
@@ -366,4 +387,8 @@ def computed(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any]
         plans.keep(key, plan)
     elif given is not arguments:
         op.infer(*operands, **arguments)  # which looks at their elements
-    return None if plan is REFUSED else plan.run(call.first, storages, numbers)
+    if plan is REFUSED:
+        copied = contiguous_operands(operands) if op.name in COPYING else operands
+        again = None if copied is operands else call_of(op, copied)
+        return None if again is None else computed(again, op, copied, arguments)
+    return plan.run(call.first, storages, numbers)
