@@ -1,4 +1,4 @@
-"""Compiled graphs of the CPU run by compiled kernels: which calls, chains, numbers that vary, scratch memory."""
+"""Compiled graphs of the CPU run by compiled kernels: which calls, chains, numbers that vary."""
 
 from __future__ import annotations
 
