@@ -1,4 +1,4 @@
-"""Compiled gathers and scatters of the CPU beside NumPy's and PyTorch's, with indices out of range among them."""
+"""Compiled gathers and scatters of the CPU beside NumPy's and PyTorch's, and indices out of range."""
 
 from __future__ import annotations
 
