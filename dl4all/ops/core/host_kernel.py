@@ -180,6 +180,14 @@ class HostLaunch:
             addresses: of all operands that are tensors and of the result, and of scratch memory.
             numbers: those that may be others in each call.
         """
+        self._function(self._packed(addresses, numbers))
+
+    def bound(self, addresses: list[int], numbers: Sequence[float] = ()) -> Callable[[], object]:
+        """What computes with these addresses and numbers each time that it is called."""
+        return functools.partial(self._function, self._packed(addresses, numbers))
+
+    def _packed(self, addresses: list[int], numbers: Sequence[float]) -> bytes:
+        """The slots."""
         tail = self._tail
         if numbers and self._constants is not None:
             pack, constants = self._constants
@@ -187,7 +195,8 @@ class HostLaunch:
             for (place, convert), number in zip(self._numbers, numbers, strict=True):
                 values[place] = convert(number)
             tail = pack(*values)
-        self._function(self._pack(*addresses) + tail)
+        slots: bytes = self._pack(*addresses) + tail
+        return slots
 
     def run_on(
         self,
@@ -288,19 +297,21 @@ def layout_of(tensor: TensorBase) -> Layout:
     return Layout(tensor.shape, tensor.dtype, tensor.strides)
 
 
+def layout_or_value(value: Any) -> Any:
+    """The layout of a tensor; other values as they are."""
+    return layout_of(value) if isinstance(value, TensorBase) else value
+
+
 def prepare(
-    name: str, operands: Sequence[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
+    name: str, out: Layout, operands: Sequence[Any], arguments: dict[str, Any]
 ) -> HostLaunch | None:
-    """The launch of an op's kernel for these operands; None if it has none."""
+    """The launch of an op's kernel for layouts in the places of tensors; None if it has none."""
     found = kernel_of(name)
-    if found is None or 0 in shape:
+    layouts = [one for one in (out, *operands, *arguments.values()) if isinstance(one, Layout)]
+    if found is None or any(0 in layout.shape for layout in layouts):
         return None
-    layouts = [layout_of(operand) if isinstance(operand, TensorBase) else operand for operand in operands]
-    given = {
-        key: layout_of(value) if isinstance(value, TensorBase) else value for key, value in arguments.items()
-    }
     try:
-        return found(Layout(shape, dtype), *layouts, **given)
+        return found(out, *operands, **arguments)
     except NoKernel:
         return None
 
@@ -370,7 +381,7 @@ def computed(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any]
         shape, dtype = op.infer(*operands, **arguments)
         launch = None
         if math.prod(shape) < LARGE_ELEMENTS:
-            launch = prepare(op.name, operands, given, shape, dtype)
+            launch = op.prepare_on_host(operands, given, shape, dtype)
         tensors = (*operands, *(given[name] for name in op.arguments))
         plan = REFUSED if launch is None else HostPlan(launch, tensors, shape, dtype, op.name)
         plans.keep(key, plan)
