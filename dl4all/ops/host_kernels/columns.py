@@ -211,7 +211,7 @@ def vector_loader(
 
         def load(here: Value) -> Value:
             parts = [code.load(here, part * lanes, type, mask) for part, mask in enumerate(masks)]
-            return parts[0] if len(parts) == 1 else code.shuffle(*parts, range(0, 2 * lanes, 2))
+            return parts[0] if len(parts) == 1 else code.shuffle(parts[0], parts[1], range(0, 2 * lanes, 2))
 
         return load
     mask = code.unsigned_less(numbers * by + start, end)
