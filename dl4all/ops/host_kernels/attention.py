@@ -1,7 +1,7 @@
-"""Flash attention and its gradient: blocks of queries with a running maximum, the scores of a block in memory.
+"""Flash attention: blocks of queries with a running maximum, the scores of a block in memory.
 
-The products are tiles of gemm_tiles.py, the keys packed as their B. A chunk of the forward kernel is a block of
-queries of one batch, a chunk of the gradient a batch.
+The products are tiles of gemm_tiles.py, with the transposed keys packed as their B. A chunk is a block of
+queries of one batch.
 
 Source: T. Dao et al., "FlashAttention: fast and memory-efficient exact attention with IO-awareness", 2022,
 arXiv:2205.14135.
@@ -10,136 +10,54 @@ arXiv:2205.14135.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-
-import numpy as np
 
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.host_kernels.gemm import Panels, Rows, multiply, pack, pack_parts
-from dl4all.ops.host_kernels.gemm_panels import panel_elements
+from dl4all.ops.host_kernels.attention_scores import (
+    KEYS,
+    QUERIES,
+    Slots,
+    attention_slots,
+    constants_of,
+    masked_scores,
+    panels_of,
+    visible_keys,
+    weight_of,
+    write_pack,
+)  # fmt: skip
+from dl4all.ops.host_kernels.gemm import Panels, Rows, multiply, pack_parts
 from dl4all.ops.host_kernels.gemm_tiles import ADD, tile_sizes
 from dl4all.ops.host_kernels.rows import row_passes
 from dl4all.runtime.cpu.llvm import functions, provider
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
-
-QUERIES, KEYS = 64, 128
-"""Of a block, whose scores are in memory at a time."""
-
-PACK_GRAIN = 32768
-"""Elements of panels that a thread packs at a time."""
-
-CONSTANTS = (
-    "batch", "queries", "keys", "features", "columns", "q_batch", "q_row", "q_column", "k_batch", "k_row",
-    "k_column", "v_batch", "v_row", "v_column", "mask_count", "mask_batch", "mask_row", "mask_column", "repeats",
-    "causal", "panel_elements", "pack_grain", "scale",
-)  # fmt: skip
+from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, lanes_of, vector
 
 
 @host_kernel("flash_attention")
 def prepare_flash_attention(
-    out: Layout, query: Layout, key: Layout, value: Layout, mask: Layout | None, *, scale: float, causal: bool,
-    repeats: int,
+    out: Layout, query: Layout, key: Layout, value: Layout, mask: Layout | None, *, scale: float,
+    causal: bool, repeats: int,
 ) -> HostLaunch:  # fmt: skip
     """
     Raises:
         NoKernel: other dtypes, nothing to attend to, or values or a mask whose columns have gaps.
     """
-    constants = _constants(query, key, value, mask, scale, causal, repeats)
-    batch, queries, keys, features, columns = constants[:5]
-    panels = batch * panel_elements(features, keys) * 4
-    work = batch * queries * keys * (features + columns)
+    sizes = constants_of(query, key, value, mask, scale, causal, repeats)
+    work = sizes.batch * sizes.queries * sizes.keys * (sizes.features + sizes.columns) // 8
+    masked = mask is not None
     return HostLaunch(
-        flash_attention, (mask is not None,), 4 + (mask is not None), constants, scratch=panels, work=work // 8
+        flash_attention, (masked,), 4 + masked, sizes, scratch=4 * sizes.batch * sizes.k_panels, work=work
     )
 
 
-def _constants(
-    query: Layout, key: Layout, value: Layout, mask: Layout | None, scale: float, causal: bool, repeats: int
-) -> tuple[int | float, ...]:
-    """
-    Raises:
-        NoKernel
-    """
-    operands = (query, key, value, *(() if mask is None else (mask,)))
-    if any(o.dtype != np.float32 for o in operands) or any(0 in o.shape for o in operands):
-        raise NoKernel("attention of other dtypes, or to nothing")
-    batch, queries, features = query.shape
-    keys, columns = value.shape[1:]
-    mask_strides = [0, 0, 0, 0]
-    if mask is not None:
-        mask_strides = [mask.shape[0], *(0 if n == 1 else s for n, s in zip(mask.shape, mask.strides, strict=True))]
-    if (value.strides[2] != 1 and columns > 1) or mask_strides[3] not in (0, 1):
-        raise NoKernel("columns with gaps")
-    pack_grain = max(1, PACK_GRAIN // (min(features, 256) * tile_sizes().columns))
-    return (
-        batch, queries, keys, features, columns, *query.strides, *key.strides, *value.strides, *mask_strides,
-        repeats, int(causal), panel_elements(features, keys), pack_grain, float(scale),
-    )  # fmt: skip
-
-
-Slots = dict[str, Value]
-
-
-def _slots(code: Code, addresses: tuple[str, ...]) -> Slots:
-    """The values of all slots of a function."""
-    at = {name: code.slot(place, "ptr") for place, name in enumerate(addresses)}
-    types = {name: "double" if name == "scale" else "i64" for name in CONSTANTS}
-    return at | {name: code.slot(len(addresses) + i, types[name]) for i, name in enumerate(CONSTANTS)}
-
-
-def _write_pack(module: Module, name: str, addresses: tuple[str, ...], operand: str, depth: str) -> Code:
-    """The part that packs the transposes of keys, or values, of all batches."""
-    with module.part(name) as part:
-        at = _slots(part, addresses)
-        _, begin, end = part.parameters
-        parts = pack_parts(part, at[depth], at["keys"])
-        with part.loop(begin, end) as number:
-            batch = number // parts
-            source = part.at(at[operand], batch * at[f"{operand}_batch"], "float")
-            target = part.at(at["panels"], batch * at["panel_elements"], "float")
-            strides = at[f"{operand}_column"], at[f"{operand}_row"]
-            pack(part, source, strides, at[depth], at["keys"], target, number % parts)
-    return part
-
-
-def _masked_scores(
-    code: Code, at: Slots, scores: Value, batch: Value, query: Value, first_key: Value, masked: bool
-) -> Callable[[Value, Value | None], Value]:
-    """A function that loads a vector of a row of scores: scaled, with the mask, -inf for later keys."""
-    lanes = provider.processor().lanes()
-    type = vector("float", lanes)
-    factor = code.splat(code.convert(at["scale"], "float"), lanes)
-    # How many keys of the block the query sees.
-    limit = code.select(at["causal"].equals(0), at["keys"], query + 1) - first_key
-    if masked:
-        number = batch // at["repeats"] % at["mask_count"]
-        offset = number * at["mask_batch"] + query * at["mask_row"] + first_key * at["mask_column"]
-        added = code.at(at["mask"], offset, "float")
-        single = code.splat(code.load(added, 0, "float"), lanes)
-
-    def load(i: Value, mask: Value | None) -> Value:
-        value = code.load(scores, i, type, mask) * factor
-        if masked:
-            varies = code.splat(at["mask_column"].differs(0), lanes)
-            inside = varies if mask is None else varies & mask
-            value = value + code.select(varies, code.load(added, i, type, inside), single)
-        seen = code.first_lanes(limit - i, lanes)
-        return code.select(seen if mask is None else seen & mask, value, -math.inf)
-
-    return load
-
-
 def flash_attention(masked: bool) -> Module:
-    """Slots: queries, keys, values, the mask if there is one, result, panels; CONSTANTS."""
+    """Slots: queries, keys, values, the mask if there is one, result, panels; AttentionSizes."""
     addresses = ("q", "k", "v", *(("mask",) if masked else ()), "out", "panels")
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
     width = tile_sizes().columns
     module = Module()
-    packing = _write_pack(module, "pack", addresses, "k", "features")
+    packing = write_pack(module, addresses, "k", "features")
     with module.part("attend") as part:
-        at = _slots(part, addresses)
+        at = attention_slots(part, addresses)
         _, begin, end = part.parameters
         blocks = (at["queries"] + (QUERIES - 1)) // QUERIES
         scores = part.local("float", QUERIES * KEYS)
@@ -152,10 +70,9 @@ def flash_attention(masked: bool) -> Module:
             q = part.at(at["q"], batch * at["q_batch"] + first * at["q_row"], "float")
             v = part.at(at["v"], batch * at["v_batch"], "float")
             target = part.at(at["out"], (batch * at["queries"] + first) * at["columns"], "float")
-            panels = part.at(at["panels"], batch * at["panel_elements"], "float")
+            panels = panels_of(part, at, "k", batch)
             with part.loop(0, rows) as row:
                 part.store(part.constant("float", -math.inf), maxima, row)
-                part.store(part.constant("float", 0.0), sums, row)
             with part.loop(0, last_key, KEYS) as key:
                 keys = part.intrinsic("smin", last_key - key, part.constant("i64", KEYS))
                 count = (at["keys"] + (width - 1)) // width
@@ -165,51 +82,74 @@ def flash_attention(masked: bool) -> Module:
                 )
                 with part.loop(0, rows) as row:
                     place = part.at(scores, row * KEYS, "float")
-                    load = _masked_scores(part, at, place, batch, first + row, key, masked)
+                    visible = visible_keys(part, at, first + row, key, keys)
+                    load = masked_scores(part, at, place, batch, first + row, key, masked)
                     largest = part.variable(type, -math.inf)
                     total = part.variable(type, 0.0)
 
                     def widest(i: Value, mask: Value | None) -> None:
-                        value = load(i, mask)  # noqa: B023 - called within the loop
-                        part.store(value, place, i, mask)  # noqa: B023
-                        largest.value = part.intrinsic("maximum", largest.value, value)  # noqa: B023
+                        value = load(i, mask)
+                        part.store(value, place, i, mask)
+                        larger = value > largest.value
+                        larger = larger if mask is None else larger & mask
+                        largest.value = part.select(larger, value, largest.value)
 
-                    row_passes(part, keys, lanes, widest)
+                    row_passes(part, visible, lanes, widest)
                     before = part.load(maxima, row, "float")
-                    most = part.intrinsic("maximum", before, part.largest_of(largest.value))
+                    block_most = _largest_lane(part, largest.value)
+                    most = part.select(before > block_most, before, block_most)
                     part.store(most, maxima, row)
                     shift = part.select(most.equals(-math.inf), part.constant("float", 0.0), most)
-                    correction = functions.exp(part, part.splat(before - shift, lanes))
 
                     def weigh(i: Value, mask: Value | None) -> None:
-                        value = functions.exp(part, part.load(place, i, type, mask) - shift)  # noqa: B023
-                        part.store(value, place, i, mask)  # noqa: B023
+                        value = weight_of(part, part.load(place, i, type, mask) - shift)
+                        part.store(value, place, i, mask)
                         counted = value if mask is None else part.select(mask, value, 0.0)
-                        total.value = total.value + counted  # noqa: B023
+                        total.value = total.value + counted
 
-                    row_passes(part, keys, lanes, weigh)
-                    summed = part.load(sums, row, "float") * part.extract(correction, 0)
-                    part.store(summed + part.sum_of(total.value), sums, row)
+                    row_passes(part, visible, lanes, weigh)
+                    zeros = part.constant(type, 0.0)
+
+                    def hide(i: Value, mask: Value | None) -> None:
+                        part.store(zeros, place, i, mask)
+
+                    row_passes(part, keys, lanes, hide, visible)
+                    summed = part.variable("float", part.sum_of(total.value))
                     with part.if_(key.differs(0)):
+                        correction = weight_of(part, part.splat(before - shift, lanes))
+                        summed.value = summed.value + part.load(sums, row, "float") * part.extract(
+                            correction, 0
+                        )
                         result = part.at(target, row * at["columns"], "float")
 
                         def correct(i: Value, mask: Value | None) -> None:
-                            value = part.load(result, i, type, mask) * correction  # noqa: B023
-                            part.store(value, result, i, mask)  # noqa: B023
+                            value = part.load(result, i, type, mask) * correction
+                            part.store(value, result, i, mask)
 
                         row_passes(part, at["columns"], lanes, correct)
+                    part.store(summed.value, sums, row)
                 mode = part.select(key.equals(0), part.constant("i64", 0), ADD)
                 values = Rows(part.at(v, key * at["v_row"], "float"), at["v_row"])
                 extent = (rows, at["columns"], keys)
                 multiply(part, scores, (KEYS, 1), values, target, at["columns"], extent, mode=mode)
             _store_results(part, at, target, batch, first, rows, maxima, sums)
     with module.kernel("flash_attention") as code:
-        at = _slots(code, addresses)
+        at = attention_slots(code, addresses)
         parts = at["batch"] * pack_parts(code, at["features"], at["keys"])
         code.parallel(packing, code.parameters[0], parts, at["pack_grain"])
         blocks = (at["queries"] + (QUERIES - 1)) // QUERIES
         code.parallel(part, code.parameters[0], at["batch"] * blocks, 1)
     return module
+
+
+def _largest_lane(code: Code, value: Value) -> Value:
+    """The largest lane of a vector without nan."""
+    lanes = lanes_of(value.type)
+    while lanes > 1:
+        lanes //= 2
+        swapped = code.shuffle(value, value, [lane ^ lanes for lane in range(lanes_of(value.type))])
+        value = code.select(value > swapped, value, swapped)
+    return code.extract(value, 0)
 
 
 def _store_results(
@@ -221,13 +161,14 @@ def _store_results(
     with code.loop(0, rows) as row:
         total = code.load(sums, row, "float")
         result = code.at(target, row * at["columns"], "float")
-        is_visible = total.differs(0.0)
+        is_visible = code.splat(total.differs(0.0), lanes)
+        factor = code.splat(1.0 / total, lanes)
 
-        def divide(i: Value, mask: Value | None) -> None:
-            value = code.load(result, i, type, mask) / total  # noqa: B023 - called within the loop
-            code.store(code.select(code.splat(is_visible, lanes), value, 0.0), result, i, mask)  # noqa: B023
+        def normalize(i: Value, mask: Value | None) -> None:
+            value = code.load(result, i, type, mask) * factor
+            code.store(code.select(is_visible, value, 0.0), result, i, mask)
 
-        row_passes(code, at["columns"], lanes, divide)
+        row_passes(code, at["columns"], lanes, normalize)
     count = at["batch"] * at["queries"]
     terms = code.at(at["out"], count * at["columns"] + batch * at["queries"] + first, "float")
 

@@ -1,54 +1,66 @@
 """Matrix products of any strides: their kernels, and functions by which other kernels multiply.
 
-C = A B, batches of it, with a bias for each column. How a product is computed depends on its shape and strides:
+C = A B, in batches, with a bias for each column. Shapes and strides decide how a product is computed:
 
-- ``direct``: tiles read A and B where they are. For B in rows, if few rows of A meet it, or it is small.
+- ``direct``: tiles read A and B where they are. B lies in rows, and few rows of A meet it, or it is small.
 - ``panels``: B is copied into panels first (gemm_panels.py), by all threads; then come tiles.
-- ``turned``: B lies in columns, as a layer's weights do, and A has fewer rows than B has columns. Copying A is
-  cheaper then: its transpose is packed, tiles of C's transpose are computed, and turned when they are done.
-- ``rows``: A has few rows, B lies in columns: dot products of rows (gemm_rows.py).
+- ``turned``: B lies in columns, as a layer's weights do, and A has fewer rows than B has columns. It is
+  cheaper then to pack the transpose of A, and to compute tiles of C's transpose, which are turned at the end.
+- ``rows``: A has few rows, or B few columns, and B lies in columns: dot products of rows (gemm_rows.py).
 
 Threads share tiles of C. Where the cuts are depends on shapes only, and no sum is cut.
 
-Another kernel calls ``code.call(linked(gemm_tiles, "float"), "void", ...)`` in a part of its own, with operands of
-the types :data:`~dl4all.ops.host_kernels.gemm_tiles.PRODUCT_TYPES`, for a depth of at most BLOCK; or
-:func:`multiply`, which writes the loop over blocks of any depth. To use the same B often, pack it first with
-``linked(gemm_pack, "float")``.
+Parts of other kernels multiply by :func:`multiply`, on the thread that runs them, with a B in rows or, by
+:func:`pack`, in panels. The tiles are compiled once for all kernels.
 """
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from dl4all.ops.core.host_kernel import HostLaunch
 from dl4all.ops.host_kernels.gemm_panels import gemm_pack, panel_elements, panel_rows, transposed
-from dl4all.ops.host_kernels.gemm_tiles import ADD, BIAS, BLOCK, LAST, TileSizes, gemm_tiles, tile_sizes
 from dl4all.ops.host_kernels.gemm_rows import columns_together, gemm_rows
+from dl4all.ops.host_kernels.gemm_tiles import ADD, BIAS, BLOCK, LAST, TileSizes, gemm_tiles, tile_sizes
 from dl4all.runtime.cpu.llvm.ir import SIZES, Code, Module, Operand, Value, vector
 from dl4all.runtime.cpu.llvm.provider import linked
 
 PARALLEL_PRODUCTS = 2**19
-"""Products, of two numbers, from which a tile of C is cut for more threads."""
+"""Products of two numbers that a thread computes at a time, at least: some 10 microseconds."""
+
+PARALLEL_ROW_PRODUCTS = 2**17
+"""The same of dot products of rows, which wait for memory."""
+
+PARALLEL_PACKING = 2**15
+"""Elements that a thread packs at a time."""
 
 PACKED_ELEMENTS = 2**22
-"""Of all panels that are in memory at a time."""
+"""Of all panels that are in memory at a time, unless those of a single tile are more."""
 
 FEW_TILES = 16
-TILE_ROWS = 8  # tiles, of rows of C that a thread computes at a time, and of which it copies A
-TILE_COLUMNS = 16  # tiles
-TURNED_VECTORS = 3  # of rows of C's transpose that a thread computes at a time
-TURNED_COLUMNS = 128  # and columns, at most
-TURNED_ELEMENTS = 3 * 16 * TURNED_COLUMNS
-PACKING_ROWS = 160  # fewer meet a B in the place where it is
+"""Of C: then tiles are cut for more threads, down to PARALLEL_PRODUCTS."""
+
+TILE_ROWS, TILE_COLUMNS = 8, 16
+"""Of what a thread computes at a time, in tiles of registers."""
+
+TURNED_VECTORS, TURNED_COLUMNS = 3, 128
+"""Of a tile of C's transpose, at most: vectors of rows, and columns."""
+
+DIRECT_ROWS = 160
+"""Of A, from which it pays to pack a B that lies in rows."""
+
+DIRECT_COLUMNS, DIRECT_DEPTH = 64, 64
+"""Of B, up to which it does not."""
+
 TURNED_ROWS = 96
-ROWS_LIMIT = 16
-PACK_GRAIN = 32768
-PARALLEL_ROWS = 2**17
+"""Of A, from which it pays to pack a B that lies in columns."""
+
+FEW_ROWS = 16
+"""Rows of A, or columns of B, below which dot products of rows are faster than packing."""
 
 
 class Product(NamedTuple):
-    """Sizes and strides of a batch of products; strides count elements. C is contiguous.
+    """Sizes and strides of products; strides count elements. C is contiguous.
 
     Matrix number i of the batch begins at ``i // inner * outer_stride + i % inner * inner_stride``.
     """
@@ -60,7 +72,7 @@ class Product(NamedTuple):
     a_column: int
     b_row: int
     b_column: int
-    count: int = 1
+    matrices: int = 1
     inner: int = 1
     a_outer: int = 0
     a_inner: int = 0
@@ -69,13 +81,13 @@ class Product(NamedTuple):
 
 
 class Panels(NamedTuple):
-    """A packed B: blocks of :data:`BLOCK` rows, one after the other, each of panels of ``tile_sizes().columns``.
+    """A packed B: blocks of :data:`BLOCK` rows, one after the other, each in panels (gemm_panels.py).
 
-    Element (k, j) of B is in block ``k // BLOCK``, which begins at element ``first row * count * columns``.
+    A block begins at element ``first row * count * tile_sizes().columns``.
     """
 
     address: Value
-    count: Value  # of panels
+    panels: Value  # how many there are
     first: Operand = 0  # panel that is multiplied, with those after it
 
 
@@ -164,7 +176,7 @@ def multiply(
         ends = code.select((first + terms).equals(depth), last, code.constant("i64", 0))
         if isinstance(b, Panels):
             panel = (terms + (lanes - 1)) // lanes * lanes * width
-            source = code.at(b.address, first * b.count * width + panel * b.first, element)
+            source = code.at(b.address, first * b.panels * width + panel * b.first, element)
             b_stride = width
         else:
             panel, b_stride = width, b.stride
@@ -183,7 +195,7 @@ CONSTANTS = (
 """Of a kernel: how C is cut, the elements of the panels of a matrix, and what of the batch and of C's columns
 has panels in memory at a time."""
 
-GROUP = ("first_matrix", "matrices", "first_column", "columns")
+GROUP = ("first_matrix", "group_size", "first_column", "columns")
 """What a kernel adds to them: where in the batch and in C's columns it is."""
 
 
@@ -201,9 +213,9 @@ def _matrix(code: Code, at: dict[str, Value], name: str, number: Value, element:
 
 
 def product(form: str, swapped: bool, element: str, bias: bool) -> Module:
-    """The kernel of a form but ``rows``. Slots: A, B, bias if there is one, C, panels if there are; CONSTANTS.
+    """The kernel of a form but ``rows``. Slots: A, B, the bias and panels if there are, C; CONSTANTS.
 
-    If the operands are swapped, the constants are those of C's transpose, whose B comes first; ``turned`` turns it.
+    If the operands are swapped, the constants are those of C's transpose, whose B comes first.
     """
     packs, turned = form != "direct", form == "turned"
     operands = ("b", "a") if swapped else ("a", "b")
@@ -221,7 +233,9 @@ def product(form: str, swapped: bool, element: str, bias: bool) -> Module:
                 source = packing.at(matrix, at["first_column"] * at["b_column"], element)
                 target = packing.at(at["panels"], place * at["panel_elements"], element)
                 strides = at["b_row"], at["b_column"]
-                pack(packing, source, strides, at["k"], at["columns"], target, number % parts, element=element)
+                pack(
+                    packing, source, strides, at["k"], at["columns"], target, number % parts, element=element
+                )
     with module.part("multiply") as part:
         at = _named_slots(part, addresses, CONSTANTS + GROUP)
         _, begin, end = part.parameters
@@ -229,7 +243,9 @@ def product(form: str, swapped: bool, element: str, bias: bool) -> Module:
         tiles = (at["m"] + (at["tile_rows"] - 1)) // at["tile_rows"] * across
         panels = (at["columns"] + (width - 1)) // width
         shared = at["b_outer"].equals(0) & at["b_inner"].equals(0)
-        local = part.local(element, TURNED_ELEMENTS) if turned else None
+        local = None
+        if turned:
+            local = part.local(element, TURNED_VECTORS * tile_sizes(element).lanes * TURNED_COLUMNS)
         with part.loop(begin, end) as number:
             place, tile = number // tiles, number % tiles
             matrix = at["first_matrix"] + place
@@ -259,17 +275,17 @@ def product(form: str, swapped: bool, element: str, bias: bool) -> Module:
         at = _named_slots(code, addresses, CONSTANTS)
         given = len(addresses) + len(CONSTANTS)
         slots = code.local("i64", given + len(GROUP))
-        for place in range(given):
-            code.store(code.slot(place), slots, place)
+        for word in range(given):
+            code.store(code.slot(word), slots, word)
         shared = at["b_outer"].equals(0) & at["b_inner"].equals(0)
         with (
-            code.loop(0, at["count"], at["group_matrices"]) as matrix,
+            code.loop(0, at["matrices"], at["group_matrices"]) as matrix,
             code.loop(0, at["n"], at["group_columns"]) as column,
         ):
-            matrices = code.intrinsic("smin", at["count"] - matrix, at["group_matrices"])
+            matrices = code.intrinsic("smin", at["matrices"] - matrix, at["group_matrices"])
             columns = code.intrinsic("smin", at["n"] - column, at["group_columns"])
-            for place, value in enumerate((matrix, matrices, column, columns)):
-                code.store(value, slots, given + place)
+            for word, value in enumerate((matrix, matrices, column, columns), given):
+                code.store(value, slots, word)
             if packs:
                 parts = code.select(shared, 1, matrices) * pack_parts(code, at["k"], columns, element)
                 code.parallel(packing, slots, parts, at["pack_grain"])
@@ -304,7 +320,7 @@ def row_products(swapped: bool, element: str, bias: bool) -> Module:
     with module.kernel("row_products") as code:
         at = _named_slots(code, addresses, CONSTANTS)
         across = (at["n"] + (at["tile_columns"] - 1)) // at["tile_columns"]
-        code.parallel(part, code.parameters[0], at["count"] * across, at["grain"])
+        code.parallel(part, code.parameters[0], at["matrices"] * across, at["grain"])
     return module
 
 
@@ -318,7 +334,7 @@ def _store_transposed(
     bias: Value | None,
     element: str,
 ) -> None:
-    """Write the transpose of a tile, plus a bias for each of the tile's rows, to memory whose rows are `stride` apart."""
+    """Write the transpose of a tile, plus a bias for each of its rows; `stride` is that of C's rows."""
     lanes = tile_sizes(element).lanes
     type = vector(element, lanes)
     with code.loop(0, rows, lanes) as row:
@@ -335,55 +351,49 @@ def _store_transposed(
 
 
 def product_launch(problem: Product, element: str, bias: bool) -> HostLaunch:
-    """The launch of a product whose operands are A, B, the bias if there is one, and C, in this order."""
+    """The launch of a product whose operands are A, B, the bias if there is one, and C, in this order.
+
+    Args:
+        problem: its sizes and strides; none of the sizes is 0.
+        element: ``"float"`` or ``"double"``.
+        bias: whether there is one, of adjacent elements.
+    """
     swapped = problem.n == 1 and not bias  # C's transpose lies in memory as C does
     if swapped:
         problem = _transpose(problem)
     form = _form(problem)
-    if form == "rows":
-        return _rows_launch(problem, swapped, element, bias)
     if form == "turned":
         problem, swapped = _transpose(problem), not swapped
+    work = problem.matrices * problem.m * problem.n * problem.k // 8
+    if form == "rows":
+        columns = max(columns_together(1, element), PARALLEL_ROW_PRODUCTS // (problem.m * problem.k))
+        grain = max(1, PARALLEL_ROW_PRODUCTS // (problem.m * problem.k * min(columns, problem.n)))
+        constants = (*problem, problem.m, columns, grain, 0, 0, 0, 0)
+        return HostLaunch(row_products, (swapped, element, bias), 3 + bias, constants, work=work)
     sizes = tile_sizes(element)
-    work = problem.count * problem.m * problem.n * problem.k
-    tile_rows, tile_columns = _tile(problem, sizes, form == "turned")
-    tiles = -(-problem.m // tile_rows) * -(-problem.n // tile_columns)
-    grain = max(1, PARALLEL_PRODUCTS // max(1, tile_rows * tile_columns * problem.k))
-    group_matrices, group_columns, scratch, elements = problem.count, problem.n, 0, 0
-    pack_grain = 1
+    panel = panel_rows(problem.k, element) * sizes.columns
+    room = max(1, PACKED_ELEMENTS // panel)  # for panels
+    tile_rows, tile_columns = TURNED_VECTORS * sizes.lanes, TURNED_COLUMNS
+    if form != "turned":
+        tile_rows, tile_columns = _tile(
+            problem, sizes, min(room, TILE_COLUMNS) if form == "panels" else TILE_COLUMNS
+        )
+    grain = max(1, PARALLEL_PRODUCTS // (tile_rows * tile_columns * problem.k))
+    shared = problem.b_outer == problem.b_inner == 0
+    matrices, columns, elements = problem.matrices, problem.n, 0
     if form != "direct":
-        panel = panel_rows(problem.k, element) * sizes.columns
-        room = max(1, PACKED_ELEMENTS // panel)  # panels
         panels = -(-problem.n // sizes.columns)
         if panels > room:
-            group_columns = max(1, room * sizes.columns // tile_columns) * tile_columns
-            group_matrices = problem.count if _shares_b(problem) else 1
-        elif not _shares_b(problem):
-            group_matrices = min(problem.count, room // panels)
-        used = min(group_columns, problem.n)
-        packed = 1 if _shares_b(problem) else group_matrices
-        elements = panel_elements(problem.k, used, element)
-        scratch = packed * elements * SIZES[element]
-        pack_grain = max(1, PACK_GRAIN // (min(problem.k, BLOCK) * sizes.columns))
-    constants = (
-        *problem, tile_rows, tile_columns, grain, pack_grain, elements, group_matrices, group_columns
-    )  # fmt: skip
+            columns = max(1, room * sizes.columns // tile_columns) * tile_columns
+        if not shared:
+            matrices = min(problem.matrices, max(1, room // panels))
+        elements = panel_elements(problem.k, min(columns, problem.n), element)
+    pack_grain = max(1, PARALLEL_PACKING // (min(problem.k, BLOCK) * sizes.columns))
+    constants = (*problem, tile_rows, tile_columns, grain, pack_grain, elements, matrices, columns)
+    scratch = (1 if shared else matrices) * elements * SIZES[element]
     return HostLaunch(
-        product, (form, swapped, element, bias), 3 + bias, constants, scratch=scratch, work=work // 8
+        product, (form, swapped, element, bias), 3 + bias, constants, scratch=scratch, work=work
     )
-
-
-def _rows_launch(problem: Product, swapped: bool, element: str, bias: bool) -> HostLaunch:
-    products = problem.m * problem.k  # of a column
-    columns = max(columns_together(1, element), PARALLEL_ROWS // products)
-    grain = max(1, PARALLEL_ROWS // (products * min(columns, problem.n)))
-    constants = (*problem, problem.m, columns, grain, 0, 0, 0, 0)
-    work = problem.count * problem.m * problem.n * problem.k
-    return HostLaunch(row_products, (swapped, element, bias), 3 + bias, constants, work=work // 8)
-
-
-def _shares_b(problem: Product) -> bool:
-    return problem.b_outer == problem.b_inner == 0
 
 
 def _transpose(p: Product) -> Product:
@@ -395,30 +405,25 @@ def _transpose(p: Product) -> Product:
 
 
 def _form(p: Product) -> str:
-    if min(p.m, p.n) < ROWS_LIMIT and p.a_column == 1 and p.b_row == 1 and p.b_column != 1:
-        return "rows"
     if p.b_column == 1:
-        few = p.m < PACKING_ROWS or p.n <= 64 or p.k <= 16
-        return "direct" if few else "panels"
-    return "turned" if p.m < TURNED_ROWS and p.m < p.n else "panels"
+        stays = p.m < DIRECT_ROWS or p.n <= DIRECT_COLUMNS or p.k <= DIRECT_DEPTH
+        return "direct" if stays else "panels"
+    if min(p.m, p.n) < FEW_ROWS and p.a_column == p.b_row == 1:
+        return "rows"
+    return "turned" if p.m < min(TURNED_ROWS, p.n) else "panels"
 
 
-def _tile(p: Product, sizes: TileSizes, turned: bool) -> tuple[int, int]:
-    """Rows and columns of C that a thread computes at a time: by the product's sizes only."""
-    rows, columns = sizes.rows, sizes.columns
-    if turned:
-        rows, columns = TURNED_VECTORS * sizes.lanes, TURNED_COLUMNS
-        return rows, columns
-    high, wide = TILE_ROWS, TILE_COLUMNS
-    while True:
-        down, across = -(-p.m // (high * rows)), -(-p.n // (wide * columns))
-        products = min(p.m, high * rows) * min(p.n, wide * columns) * p.k
-        if p.count * down * across >= FEW_TILES or products <= 2 * PARALLEL_PRODUCTS or high * wide == 1:
-            return high * rows, wide * columns
-        if high * rows > p.m or (wide * columns <= p.n and wide >= high) or high == 1:
-            if wide == 1:
-                high = max(1, high // 2)
-            else:
-                wide //= 2
+def _tile(p: Product, sizes: TileSizes, wide: int) -> tuple[int, int]:
+    """Rows of C, and columns of at most `wide` panels, that a thread computes at a time: by sizes only."""
+    high = TILE_ROWS
+    while high * wide > 1:
+        rows, columns = high * sizes.rows, wide * sizes.columns
+        tiles = p.matrices * -(-p.m // rows) * -(-p.n // columns)
+        height, width = min(p.m, rows), min(p.n, columns)
+        if tiles >= FEW_TILES or height * width * p.k <= 2 * PARALLEL_PRODUCTS:
+            break
+        if wide > 1 and (width >= height or high == 1):
+            wide //= 2
         else:
             high //= 2
+    return high * sizes.rows, wide * sizes.columns

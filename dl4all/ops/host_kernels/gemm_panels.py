@@ -13,10 +13,10 @@ from dl4all.ops.host_kernels.gemm_tiles import prefetch, tile_sizes
 from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
 
 PACK_TYPES = ("ptr", "i64", "i64", "i64", "i64", "ptr", "i64", "i64")
-"""B, strides of its rows and columns, depth, columns, the place of the first panel, first panel, end of the panels."""
+"""B, strides of its rows and columns, depth, columns, panels, the number of the first one, and their end."""
 
 FETCHED_ROWS = 16
-"""How far ahead of the row that is copied memory is fetched: rows of few elements are no stream to a processor."""
+"""How far ahead of the row that is copied memory is fetched: processors see no stream in pieces of rows."""
 
 
 def panel_rows(depth: int, element: str = "float") -> int:
@@ -71,23 +71,23 @@ def gemm_pack(element: str = "float") -> Module:
                     for v in range(sizes.vectors):
                         prefetch(code, code.at(source, later + v * lanes, element))
                     for v in range(sizes.vectors):
-                        value = code.load(source, row * row_stride + v * lanes, type)
-                        code.store(value, target, row * width + v * lanes)
+                        copied = code.load(source, row * row_stride + v * lanes, type)
+                        code.store(copied, target, row * width + v * lanes)
                 with code.if_(count < width), code.loop(0, depth) as row, code.loop(0, count, lanes) as i:
                     value = code.load(source, row * row_stride + i, type, code.first_lanes(count - i, lanes))
                     code.store(value, target, row * width + i)
             with code.if_(by_columns & ~by_rows), code.loop(0, count, lanes) as first_column:
                 # Past the last column it is copied again: nobody reads what becomes of it.
                 places = []
-                for i in range(lanes):
-                    column = code.intrinsic("smin", first_column + i, count - 1)
+                for lane in range(lanes):
+                    column = code.intrinsic("smin", first_column + lane, count - 1)
                     places.append(code.at(source, column * column_stride, element))
                 whole = depth - depth % lanes
 
                 def block(row: Value, mask: Value | None) -> None:
-                    values = [code.load(place, row, type, mask) for place in places]  # noqa: B023 - called within
-                    for i, value in enumerate(transposed(code, values)):
-                        code.store(value, target, (row + i) * width + first_column)  # noqa: B023
+                    values = [code.load(place, row, type, mask) for place in places]
+                    for lane, value in enumerate(transposed(code, values)):
+                        code.store(value, target, (row + lane) * width + first_column)
 
                 with code.loop(0, whole, lanes) as row:
                     block(row, None)

@@ -17,8 +17,8 @@ BLOCK = 4096
 """Products after which the lanes of sums are added up: each lane sums few of them."""
 
 ROWS_TYPES = ("ptr", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "ptr", "i64", "i64")
-"""A, distance of its rows, B, distance of its columns, C, distances of its rows and columns, depth, columns, the
-bias of columns, whether there is one, rows."""
+"""A, distance of its rows, B, distance of its columns, C, distances of its rows and columns, depth, columns,
+the bias of columns, whether there is one, rows."""
 
 
 def columns_together(rows: int, element: str = "float") -> int:
@@ -103,7 +103,7 @@ def _write_rows(module: Module, rows: int, element: str) -> Code:
                 for j, place in enumerate(right):
                     value = code.load(place, k, type, lane_mask)
                     for i, factor in enumerate(factors):
-                        total = sums[i][j]  # noqa: B023 - called within the loop
+                        total = sums[i][j]
                         total.value = code.intrinsic("fmuladd", factor, value, total.value)
 
             with code.loop(first, whole, lanes) as k:

@@ -1,13 +1,13 @@
 """Tiles of matrix products: a few rows times a few vectors of columns, summed in registers.
 
-C = A B, with C's rows and B's rows of adjacent columns. A vector holds elements of a row of B or C; elements of A
-are broadcast, so that A may have any strides. A tile adds up :data:`BLOCK` products in a register, one after the
-other; the sums of blocks are added in memory. So every element of C is computed in the same way, wherever it
-lies in a tile, and the cut of a product into tiles does not change its bits.
+C = A B, where the columns of B and of C are adjacent. A vector holds elements of a row of B or C; those of A
+are broadcast, so that A may have any strides. A tile adds up :data:`BLOCK` products in a register, one after
+the other; the sums of blocks are added in memory. So every element of C is computed in the same way, wherever
+it lies in a tile, and the cut of a product into tiles does not change its bits.
 
-Design: K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008;
-F. Van Zee and R. van de Geijn, "BLIS: a framework for rapidly instantiating BLAS functionality", ACM TOMS 41(3),
-2015.
+Design: K. Goto, R. van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008;
+F. Van Zee and R. van de Geijn, "BLIS: a framework for rapidly instantiating BLAS functionality", ACM TOMS
+41(3), 2015.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ADD, BIAS, LAST = 1, 2, 4
 """What a tile does with its sums before it stores them: add C; add the bias; apply the epilogue."""
 
 TILE_TYPES = ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "ptr", "ptr", "i64")
-"""A, strides of its rows and columns, B, stride of its rows, C, stride of its rows, depth, columns, mode, bias; what to
-fetch from far memory meanwhile, and by how many elements for each row of B."""
+"""A, strides of its rows and columns, B, stride of its rows, C, stride of its rows, depth, columns, mode,
+bias; what to fetch from far memory meanwhile, and by how many elements for each row of B."""
 
 PRODUCT_TYPES = (*TILE_TYPES[:-2], "i64", "i64")
 """The same up to the bias, the number of rows, and the distance of panels of B."""
@@ -79,7 +79,21 @@ def write_tile(
     lanes = tile_sizes(element).lanes
     type = vector(element, lanes)
     with module.function(name, *TILE_TYPES) as code:
-        a, row_stride, column_stride, b, b_stride, c, c_stride, depth, columns, mode, bias, fetched, fetch_step = code.parameters
+        (
+            a,
+            row_stride,
+            column_stride,
+            b,
+            b_stride,
+            c,
+            c_stride,
+            depth,
+            columns,
+            mode,
+            bias,
+            fetched,
+            fetch_step,
+        ) = code.parameters
         mask = code.first_lanes(columns, lanes) if masked else None
         sums = [[code.variable(type, 0.0) for _ in range(vectors)] for _ in range(rows)]
         # Rows in groups of three: addresses of processors have a register, and another one times 1 or 2.
@@ -131,7 +145,7 @@ def write_tile(
 
 
 def gemm_tiles(element: str = "float", epilogue: Epilogue | None = None) -> Module:
-    """The module of a function that multiplies any number of rows and columns, over a depth of at most :data:`BLOCK`.
+    """The module of a function that multiplies any number of rows and columns, BLOCK deep at most.
 
     Its parameters are :data:`PRODUCT_TYPES`. A panel of B has ``tile_sizes().columns`` columns; panels of a B
     that is not packed are as many elements apart.
@@ -140,11 +154,11 @@ def gemm_tiles(element: str = "float", epilogue: Epilogue | None = None) -> Modu
     sizes = tile_sizes(element)
     whole, narrow = [], []
     for m in range(1, sizes.rows + 1):
-        whole.append(write_tile(module, f"tile{m}x{sizes.vectors}", element, m, sizes.vectors, False, epilogue))
+        whole.append(
+            write_tile(module, f"tile{m}x{sizes.vectors}", element, m, sizes.vectors, False, epilogue)
+        )
         narrow.append(write_tile(module, f"tile{m}x1", element, m, 1, True, epilogue))
-    wide = [
-        write_tile(module, f"tile{m}x{v}", element, m, v, False, epilogue) for m, v in sizes.wide.items()
-    ]
+    wide = [write_tile(module, f"tile{m}x{v}", element, m, v, False, epilogue) for m, v in sizes.wide.items()]
     for name, tiles in (("whole", whole), ("narrow", narrow), ("wide", wide)):
         pointers = ", ".join(f"ptr @{tile.name}" for tile in tiles)
         module.declare(f"@{name}_tiles = internal constant [{len(tiles)} x ptr] [{pointers}]")
@@ -170,8 +184,8 @@ def gemm_tiles(element: str = "float", epilogue: Epilogue | None = None) -> Modu
                 table = Value(code, "ptr", f"@{kind}_tiles")
                 function = code.load(table, height - 1, "ptr")
                 operands = (
-                    a_place.value, row_stride, column_stride, b_place, b_stride, c_place.value, c_stride, depth,
-                    code.as_value("i64", count), mode, bias_place, fetched.value, step,
+                    a_place.value, row_stride, column_stride, b_place, b_stride, c_place.value, c_stride,
+                    depth, code.as_value("i64", count), mode, bias_place, fetched.value, step,
                 )  # fmt: skip
                 code.line(f"call void {function.text}({', '.join(map(repr, operands))})")
                 a_place.value = code.at(a_place.value, height * row_stride, element)

@@ -30,7 +30,9 @@ def prepare_matmul(out: Layout, input: Layout, other: Layout) -> HostLaunch:
         b_shape, b_strides = (*b_shape, 1), (*b_strides, 0)
     batch = np.broadcast_shapes(a_shape[:-2], b_shape[:-2])
     rows = (a_shape[-2], b_shape[-1], a_shape[-1], *a_strides[-2:], *b_strides[-2:])
-    steps = [_expanded(batch, shape, strides) for shape, strides in ((a_shape, a_strides), (b_shape, b_strides))]
+    steps = [
+        _expanded(batch, shape, strides) for shape, strides in ((a_shape, a_strides), (b_shape, b_strides))
+    ]
     return product_launch(_batched(Product(*rows), batch, steps), LLVM_TYPES[out.dtype.name], bias=False)
 
 
@@ -88,5 +90,10 @@ def _batched(product: Product, batch: Shape, steps: list[Shape]) -> Product:
     outer, inner = (1, 1, *shape)[-2:]
     (a_outer, a_inner), (b_outer, b_inner) = ((0, 0, *step)[-2:] for step in (a_steps, b_steps))
     return product._replace(
-        count=outer * inner, inner=inner, a_outer=a_outer, a_inner=a_inner, b_outer=b_outer, b_inner=b_inner
+        matrices=outer * inner,
+        inner=inner,
+        a_outer=a_outer,
+        a_inner=a_inner,
+        b_outer=b_outer,
+        b_inner=b_inner,
     )
