@@ -63,6 +63,9 @@ def device(name: str | Device = "auto") -> Device:
         chosen = entered.stack[-1] if entered.stack else _default
         if chosen is not None:
             return chosen
+    found = _devices.get(name)
+    if found is not None and found.is_host:  # which no process loses when it forks
+        return found
     canonical = registry.resolve(name)
     with _devices_lock:
         if canonical not in _devices:

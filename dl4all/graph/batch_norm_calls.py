@@ -11,17 +11,23 @@ import numpy as np
 
 from dl4all.graph.graph import Buffer, Graph
 from dl4all.graph.host_calls import ArrayAt, Call
+from dl4all.graph.host_launches import is_launched
 from dl4all.ops.core.host_work import TENSOR, ArrayView, BodyCall
 from dl4all.ops.core.tensor_base import contiguous_strides
 
 
 def expanded(graph: Graph, calls: Sequence[Call]) -> tuple[Graph, list[Call]]:
-    """The calls with batch normalisation taken apart, and the graph with the buffers that this takes."""
+    """The calls with batch normalisation taken apart where no compiled kernel does it, and the graph with the buffers that this takes."""
     buffers = dict(graph.buffers)
     made: list[Call] = []
     for call in calls:
         body = call.function
-        if isinstance(body, BodyCall) and _can_expand(call) and body.name in _EXPANSIONS:
+        if (
+            isinstance(body, BodyCall)
+            and body.name in _EXPANSIONS
+            and _can_expand(call)
+            and not is_launched(call)
+        ):
             made += _EXPANSIONS[body.name](call, body, buffers)
         else:
             made.append(call)

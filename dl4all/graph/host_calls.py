@@ -10,7 +10,7 @@ import numpy as np
 
 from dl4all.errors import DeviceError
 from dl4all.graph.graph import Binding, BoundFill, Graph, HostCall
-from dl4all.ops.core.host_work import ArrayView, BodyCall, HostWork
+from dl4all.ops.core.host_work import ArrayView, BodyCall, HostWork, WorkKernel
 from dl4all.scheduler import capture
 
 BYTE = np.dtype(np.uint8)
@@ -42,6 +42,7 @@ class Call:
     arrays: tuple[ArrayAt, ...]
     writes: tuple[bool, ...]
     numbers: tuple[Any, ...] = ()
+    kernel: WorkKernel | None = None  # does the same, where there is a compiler
 
     @property
     def read(self) -> tuple[ArrayAt, ...]:
@@ -82,7 +83,9 @@ def _calls(command: Any) -> Iterator[Call]:
                 ArrayAt(binding.buffer, view._replace(offset=view.offset + binding.offset))
                 for binding, view in zip(command.bindings, work.views, strict=True)
             )
-            yield Call(command.name, work.function, arrays, command.writes, work.numbers)
+            yield Call(
+                command.name, work.function, arrays, command.writes, work.numbers, work.kernel
+            )
         else:
             yield Call(command.name, work, tuple(map(_bytes, command.bindings)), command.writes)
     elif isinstance(command, BoundFill):

@@ -1,6 +1,6 @@
-"""A graph of the CPU made ready: memory planned, arrays made once, bodies called without checks.
+"""A graph of the CPU made ready: memory planned, kernels launched with addresses, bodies called without checks.
 
-What a function writes into memory that it is given lies in one arena, planned by lifetimes. The result of a
+What a kernel or a function writes into memory that it is given lies in one arena, planned by lifetimes. The result of a
 body that makes its own array is not copied there: the array is the buffer's memory until its last use. Inputs
 and results are other memory in each call; only the arrays that lie in it are made anew.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from dl4all.graph.executable import GiveNumbers, Numbers
 from dl4all.graph.graph import Graph
 from dl4all.graph.host_calls import ArrayAt, Call, calls_of, is_contiguous
 from dl4all.graph.host_fusion import fused
+from dl4all.graph.host_launches import KernelCall, launched
 from dl4all.graph.out_functions import body_function, out_function
 from dl4all.ops.core.host_work import BodyCall
 from dl4all.scheduler import capture
@@ -60,7 +62,7 @@ class HostExecutable:
             self._storages[number] = device.adopt(np.frombuffer(data, np.uint8).copy(), "compiled")
         graph, calls = fused(graph, calls_of(graph))
         self.graph = graph
-        self.calls = [_into_memory(call) for call in calls]
+        self.calls = [_into_memory(launched(call)) for call in calls]
         self.changed_outside = tuple(
             number
             for number in sorted({array.buffer for call in self.calls for array in call.written})
@@ -79,8 +81,11 @@ class HostExecutable:
         self._memory: dict[int, Bytes] = {}  # of buffers that are other memory in each call
         self._places: dict[ArrayAt, int] = {}
         self._arrays: dict[int, list[tuple[int, ArrayAt]]] = defaultdict(list)  # slots by buffer
+        self._addresses: dict[int, int] = {}  # of buffers, for compiled kernels
+        self._used = {array.buffer for call in self.calls for array in call.arrays}
+        self._by_address = {a.buffer for call in self.calls if _is_kernel(call) for a in call.arrays}
         for call in self.calls:
-            for array in call.arrays:
+            for array in () if _is_kernel(call) else call.arrays:
                 if array not in self._places:
                     self._places[array] = len(self._slots)
                     self._arrays[array.buffer].append((len(self._slots), array))
@@ -105,13 +110,13 @@ class HostExecutable:
         """
         made: dict[int, Storage] = {}
         for number, storage in zip(self.graph.inputs, inputs, strict=True):
-            if self._arrays[number]:  # what no call uses may lie on another device
+            if number in self._used:  # what no call uses may lie on another device
                 storage.settle()
-                self._bind(number, _memory_of(storage))
+                self._bind(number, storage)
         for number in self.results:
             if number not in self._floating:
                 made[number] = self.device.allocate(self.graph.buffers[number].nbytes, "compiled")
-                self._bind(number, _memory_of(made[number]))
+                self._bind(number, made[number])
         self._numbers = numbers()
         counters = self.device.counters
         counters.host_kernels += 1
@@ -151,17 +156,23 @@ class HostExecutable:
         for number, place in zip(numbers, made.places, strict=True):
             memory[number] = blocks[place.buffer][place.offset :]
         for number, fixed in memory.items():
+            self._addresses[number] = fixed.ctypes.data
             for slot, array in self._arrays[number]:
                 self._slots[slot] = array.view.of(fixed)
+        scratch = max((call.function.launch.scratch for call in self.calls if _is_kernel(call)), default=0)
+        self._scratch = self.device.allocate(scratch, "arena")
         self._fixed = frozenset(memory)
         self._last_uses = {number: last for number, (_, last) in spans.items() if number in self._floating}
         return made
 
-    def _bind(self, number: int, memory: Bytes) -> None:
+    def _bind(self, number: int, storage: Storage) -> None:
         """Let a buffer be this memory for the present call."""
-        self._memory[number] = memory
-        for slot, array in self._arrays[number]:
-            self._slots[slot] = array.view.of(memory)
+        self._addresses[number] = storage.span.buffer.address + storage.span.offset
+        arrays = self._arrays[number]
+        if arrays:
+            memory = self._memory[number] = _memory_of(storage)
+            for slot, array in arrays:
+                self._slots[slot] = array.view.of(memory)
 
     def _release(self, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -180,7 +191,9 @@ class HostExecutable:
         started: set[int] = set()
         for position, call in enumerate(self.calls):
             target = call.arrays[-1].buffer if call.arrays else -1
-            if target in self._floating and target not in started:
+            if _is_kernel(call):
+                steps.append(self._kernel_step(call))
+            elif target in self._floating and target not in started:
                 started.add(target)
                 steps.append(self._floating_step(call))
             else:
@@ -189,6 +202,21 @@ class HostExecutable:
                 numbers = tuple(ends[position])
                 steps.append(lambda numbers=numbers: self._release(numbers))  # type: ignore[misc]
         return steps
+
+    def _kernel_step(self, call: Call) -> Callable[[], object]:
+        """A launch of a compiled kernel."""
+        launch, addresses = call.function.launch, self._addresses
+        places = [(array.buffer, array.view.offset) for array in call.arrays]
+        scratch = [self._scratch.span.buffer.address] * bool(launch.scratch)
+        numbers = call.numbers
+        if call.varies:
+            return lambda: launch.run(
+                [*(addresses[buffer] + offset for buffer, offset in places), *scratch],
+                [self._number(number) for number in numbers],
+            )
+        if all(buffer in self._fixed for buffer, _ in places):
+            return launch.bound([*(addresses[b] + offset for b, offset in places), *scratch], numbers)
+        return lambda: launch.run([*(addresses[b] + offset for b, offset in places), *scratch], numbers)
 
     def _step(self, call: Call) -> Callable[[], object]:
         """A call that writes into memory that is there."""
@@ -217,7 +245,7 @@ class HostExecutable:
         slots, number, dtype = self._slots, target.buffer, target.view.dtype
         same = [slot for slot, array in self._arrays[number] if array == target]
         others = [(slot, array.view) for slot, array in self._arrays[number] if array != target]
-        is_result = number in self.results
+        is_result, by_address = number in self.results, number in self._by_address
         function = None if call.varies else body_function(body, [array.view.dtype for array in operands])
 
         def step() -> None:
@@ -236,6 +264,8 @@ class HostExecutable:
                 result = np.array(result, order="C")
             for slot in same:
                 slots[slot] = result
+            if by_address:
+                self._addresses[number] = result.ctypes.data
             if others or is_result:
                 memory = self._memory[number] = result.reshape(-1).view(np.uint8)
                 for slot, view in others:
@@ -267,10 +297,14 @@ class HostExecutable:
         return int(number) >> 32 if half else int(number) & capture.MASK
 
 
+def _is_kernel(call: Call) -> bool:
+    return isinstance(call.function, KernelCall)
+
+
 def _into_memory(call: Call) -> Call:
     """A call whose function writes into its last array by itself, where there is such a function."""
-    function = None if call.varies else out_function(call)
-    return call if function is None else Call(call.name, function, call.arrays, call.writes, call.numbers)
+    function = None if call.varies or _is_kernel(call) else out_function(call)
+    return call if function is None else replace(call, function=function)
 
 
 def _floating(graph: Graph, calls: Sequence[Call]) -> frozenset[int]:

@@ -1,12 +1,13 @@
-"""Elementwise calls of the host in groups that work block by block, in the cache.
+"""Elementwise calls of the host in groups: one compiled kernel each, or without a compiler block by block.
 
-A group may begin with a convolution, whose results are worked on while they are in the cache. Batch
-normalisation is taken apart into its elementwise steps first. All steps stay in their order for each element,
-and so does every bit of the results.
+Groups of NumPy's functions work on blocks that stay in the cache. They may begin with a convolution, whose
+results are worked on while they are in the cache. Batch normalisation is taken apart into its elementwise
+steps first. All steps stay in their order for each element, and so does every bit of the results.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -18,9 +19,12 @@ from dl4all.graph.batch_norm_calls import expanded
 from dl4all.graph.blocks import BLOCK_ELEMENTS, Blocks, Part, convolution_of
 from dl4all.graph.graph import Graph
 from dl4all.graph.host_calls import ArrayAt, Call, is_contiguous
+from dl4all.graph.host_launches import chained, is_launched
 from dl4all.graph.out_functions import body_function, copy, out_function
 from dl4all.ops.conv.scratch import KeptScratch
+from dl4all.ops.core.host_kernel import kernel_of
 from dl4all.ops.core.host_work import ArrayView, BodyCall
+from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape
@@ -100,6 +104,7 @@ def _opened(call: Call) -> _Group | None:
         and call.name in CONVOLUTIONS
         and is_contiguous(call.arrays[-1].view)
         and 0 not in call.arrays[-1].view.shape
+        and not is_launched(call)
     )
     if not is_convolution and not _is_elementwise(call):
         return None
@@ -109,7 +114,9 @@ def _opened(call: Call) -> _Group | None:
 
 
 def _is_elementwise(call: Call) -> bool:
-    if len(call.written) != 1 or call.numbers or call.varies or 0 in call.arrays[-1].view.shape:
+    if len(call.written) != 1 or call.numbers or 0 in call.arrays[-1].view.shape:
+        return False
+    if call.varies and kernel_of("elementwise") is None:
         return False
     if isinstance(call.function, BodyCall):
         return isinstance(REGISTRY.get(call.function.name), Elementwise) and not call.function.deferred
@@ -121,9 +128,7 @@ def _nbytes(call: Call) -> int:
 
 
 def _closed(graph: Graph, group: _Group, users: Counter[int], scratch: KeptScratch) -> list[Call]:
-    """The calls of a group, as one if there are several."""
-    if len(group.calls) == 1 and group.head is None and not _gains_alone(group.calls[0]):
-        return group.calls
+    """The calls of a group, as one if there are several, or a compiled kernel does it."""
     inside = Counter(buffer for call in group.calls for buffer in {array.buffer for array in call.arrays})
     first = dict[int, Call]()
     for call in group.calls:
@@ -137,6 +142,12 @@ def _closed(graph: Graph, group: _Group, users: Counter[int], scratch: KeptScrat
         and len(views | group.reads.get(number, set())) == 1
         and not any(array.buffer == number for array in first[number].read)
     }
+    if group.head is None:
+        with contextlib.suppress(NoKernel):
+            return [chained(group.calls, group.shape, inner)]
+        alone = len(group.calls) == 1 and not _gains_alone(group.calls[0])
+        if alone or any(call.varies for call in group.calls):
+            return group.calls
     tail = group.calls if group.head is None else group.calls[1:]
     arrays = list(dict.fromkeys(array for call in tail for array in call.arrays))
     result = None

@@ -77,19 +77,21 @@ class Module:
         raise TypeError(f"{type(self).__name__} does not define forward")
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        for hook in tuple(self._pre_hooks.values()):
-            changed = hook(self, inputs)
-            if changed is not None:
-                inputs = changed if isinstance(changed, tuple) else (changed,)
+        if self._pre_hooks:
+            for hook in tuple(self._pre_hooks.values()):
+                changed = hook(self, inputs)
+                if changed is not None:
+                    inputs = changed if isinstance(changed, tuple) else (changed,)
         try:
             output = self.forward(*inputs, **options)
         except Dl4allError as error:
             _name_layer(error, self)
             raise
-        for hook in tuple(self._hooks.values()):
-            changed = hook(self, inputs, output)
-            if changed is not None:
-                output = changed
+        if self._hooks:
+            for hook in tuple(self._hooks.values()):
+                changed = hook(self, inputs, output)
+                if changed is not None:
+                    output = changed
         return output
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> Callable[[], None]:

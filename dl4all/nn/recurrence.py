@@ -12,6 +12,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fill_with, fresh_copy, new_like
+from dl4all.ops.memory.views import contiguous
 from dl4all.ops.rnn import layout
 from dl4all.ops.rnn.lstm import lstm_states
 from dl4all.tensor.tensor import Tensor
@@ -81,13 +82,15 @@ def sequence(
         and last states.
     """
     with tape.gradients(False):
-        gates_x = functional.linear(x, weights.weight_ih, _input_bias(weights, how.mode))
+        apart = layout.CELLS[how.mode].separate or x.device.is_host
+        bias = weights.bias_ih if apart else _common_bias(weights)
+        gates_x = functional.linear(x, weights.weight_ih, bias)
         result = ops.recurrent_sequence(
             gates_x,
             states[0],
             weights.weight_hh,
             states[1] if len(states) > 1 else None,
-            weights.bias_hh if layout.CELLS[how.mode].separate else None,
+            weights.bias_hh if apart else None,
             weights.weight_hr,
             **how._asdict(),
             save=save,
@@ -111,9 +114,9 @@ def fits(x: Tensor, weights: Weights, how: Steps) -> bool:
     return x.device.is_host or needed * x.dtype.itemsize <= limit
 
 
-def _input_bias(weights: Weights, mode: str) -> Tensor | None:
-    """What is added to the input's terms of the gates; a GRU's hidden state has a bias of its own."""
-    if layout.CELLS[mode].separate or weights.bias_ih is None or weights.bias_hh is None:
+def _common_bias(weights: Weights) -> Tensor | None:
+    """What is added to the sums of both terms of the gates."""
+    if weights.bias_ih is None or weights.bias_hh is None:
         return weights.bias_ih
     return weights.bias_ih + weights.bias_hh
 
@@ -140,8 +143,10 @@ def gradients(
     if grad_outputs is None:
         grad_outputs = new_like(next(g for g in grads if g is not None), kept["outputs"].shape)
         fill_with(grad_outputs, 0)
+    # A sum's gradient repeats one element, and that of batches that come first lies across.
+    given = [None if g is None else contiguous(g) for g in (grad_outputs, *grads[1 : 1 + len(states)])]
     flat = ops.recurrent_sequence_backward(
-        grad_outputs, result, weights.weight_hh, grads[1], grads[2] if len(states) > 1 else None,
+        given[0], result, weights.weight_hh, given[1], given[2] if len(states) > 1 else None,
         weights.weight_hr, **how._asdict(),
     )  # fmt: skip
     found = {name: r.of(flat) for name, r in layout.gradient_regions(problem).items()}

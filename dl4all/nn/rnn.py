@@ -75,7 +75,12 @@ class _Recurrence(Module):
         """
         shapes = ((*rows, self._output_size), (*rows, self.hidden_size))[: self.states]
         if hx is None:
-            return tuple(zeros(shape, dtype=input.dtype, device=input.device) for shape in shapes)
+            first = zeros(shapes[0], dtype=input.dtype, device=input.device)
+            others = [
+                first if shape == shapes[0] else zeros(shape, dtype=input.dtype, device=input.device)
+                for shape in shapes[1:]
+            ]
+            return first, *others
         states = hx if self.states > 1 else (hx,)
         if not isinstance(states, (tuple, list)) or len(states) != self.states:
             raise ArgumentError(f"[{type(self).__name__}] expected the states as a tuple (hidden, cell)")
@@ -175,8 +180,9 @@ class _RecurrentLayers(_Recurrence):
             raise ShapeError(f"[{type(self).__name__}] the input of shape {input.shape} has no time steps")
         if unbatched and hx is not None:
             hx = tuple(h.unsqueeze(1) for h in hx) if self.states > 1 else hx.unsqueeze(1)
-        states = self._initial_states(hx, (self.num_layers * self._directions, batch), x)
-        y, last = self._run_layers(ops.reshape(x, steps * batch, self.input_size), [batch] * steps, states)
+        states = self._first_states(hx, batch, x)
+        rows = ops.reshape(x, steps * batch, self.input_size)
+        y, last = self._run_layers(rows, (batch,) * steps, states)
         y = ops.reshape(y, steps, batch, y.shape[1])
         if unbatched:
             return y.squeeze(1), self._hidden(tuple(s.squeeze(1) for s in last))
@@ -184,16 +190,31 @@ class _RecurrentLayers(_Recurrence):
 
     def _forward_packed(self, input: PackedSequence, hx: Hidden | None) -> tuple[PackedSequence, Any]:
         self._check_features(input.data, (2,))
-        rows = (self.num_layers * self._directions, input.batch_sizes[0])
-        states = self._initial_states(hx, rows, input.data)
         if input.sorted_indices is not None and hx is not None:
-            states = tuple(ops.index_select(s, 1, input.sorted_indices) for s in states)
+            rows = (self.num_layers * self._directions, input.batch_sizes[0])
+            hx = self._hidden(
+                tuple(
+                    ops.index_select(s, 1, input.sorted_indices)
+                    for s in self._initial_states(hx, rows, input.data)
+                )
+            )
+        states = self._first_states(hx, input.batch_sizes[0], input.data)
         y, last = self._run_layers(input.data, input.batch_sizes, states)
         if input.unsorted_indices is not None:
             last = tuple(ops.index_select(s, 1, input.unsorted_indices) for s in last)
         return input._replace(data=y), self._hidden(last)
 
-    def _run_layers(self, x: Tensor, sizes: Sequence[int], states: States) -> tuple[Tensor, States]:
+    def _first_states(self, hx: Any, batch: int, input: Tensor) -> list[States]:
+        """The initial states of each layer and direction."""
+        count = self.num_layers * self._directions
+        if hx is None:
+            return [self._initial_states(None, (batch,), input)] * count
+        states = self._initial_states(hx, (count, batch), input)
+        return [tuple(s[number] for s in states) for number in range(count)]
+
+    def _run_layers(
+        self, x: Tensor, sizes: Sequence[int], states: Sequence[States]
+    ) -> tuple[Tensor, States]:
         """Run all layers over packed rows; `sizes` says how many rows each time step has."""
         last_states: list[States] = []
         directions = [Steps(self._mode, tuple(sizes), reverse) for reverse in (False, True)]
@@ -202,11 +223,13 @@ class _RecurrentLayers(_Recurrence):
                 x = functional.dropout(x, self.dropout, self.training)
             outputs = []
             for direction, suffix in enumerate(self._suffixes(layer)):
-                first = tuple(s[layer * self._directions + direction] for s in states)
+                first = states[len(last_states)]
                 y, last = recurrence.run(x, first, self._weights(suffix), directions[direction])
                 outputs.append(y)
                 last_states.append(last)
             x = ops.cat(outputs, 1) if self.bidirectional else outputs[0]
+        if len(last_states) == 1:  # a copy, as the states must not keep all that is kept of the sequence
+            return x, tuple(ops.clone(state).unsqueeze(0) for state in last_states[0])
         return x, tuple(ops.stack([states[k] for states in last_states]) for k in range(self.states))
 
     def extra_repr(self) -> str:

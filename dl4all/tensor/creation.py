@@ -73,14 +73,16 @@ def tensor(
         raise DTypeError(f"[tensor] the data is not rectangular: {error}") from None
     if array.dtype.kind not in "biuf":
         raise DTypeError(f"[tensor] expected numbers, got elements of dtype {array.dtype}")
-    with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
-        if dtype is not None:
-            target = checked_dtype(dtype)
-            if not typed:
-                check_elements("tensor", array, target)
+    target = array.dtype
+    if dtype is not None:
+        target = checked_dtype(dtype)
+        if not typed:
+            check_elements("tensor", array, target)
+    elif not typed and target == np.float64:
+        target = np.dtype(np.float32)
+    if array.dtype != target:
+        with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
             array = array.astype(target)
-        elif not typed and array.dtype == np.float64:
-            array = array.astype(np.float32)
     return _with_grad(_from_array(array, device, copy=True), requires_grad)
 
 

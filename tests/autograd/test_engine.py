@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
+from dl4all.autograd import engine
 from dl4all.errors import GradientError
 from dl4all.ops.core import tape
 
@@ -299,6 +300,42 @@ def test_threads_add_to_common_leaves(device: str) -> None:
     total = float(threads * times)
     sums = [of.grad.tolist() for of in leaves]
     assert sums == [[total] * 2, [2 * total] * 2, [total] * 2]
+
+
+@pytest.mark.parametrize("uses", [2, 3, 5, engine.MOST_PARTS, 2 * engine.MOST_PARTS + 3])
+def test_a_leaf_that_is_used_often(uses: int, device: str) -> None:
+    """Its gradients are added up in the order in which they come, however many wait for each other."""
+    random = np.random.default_rng(uses)
+    values = random.standard_normal((3, 5)).astype(np.float32)
+    factors = random.standard_normal((uses, 5, 3)).astype(np.float32)
+    x = leaf(values, device)
+    total = None
+    for factor in factors:  # the gradients are not contiguous
+        term = x.T * dl.tensor(factor, device=device)
+        total = term.sum() if total is None else total + term.sum()
+    assert total is not None
+    total.backward()
+    expected = np.zeros((3, 5), np.float32)
+    for factor in factors[::-1]:
+        expected = expected + factor.T
+    np.testing.assert_array_equal(x.grad.numpy(), expected)
+    again = leaf(values, device)
+    (first,) = dl.autograd.grad(
+        sum((again * dl.tensor(f.T.copy(), device=device)).sum() for f in factors), again
+    )
+    np.testing.assert_array_equal(first.numpy(), expected)
+
+
+def test_a_large_leaf_that_is_used_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all of its gradients are in memory at once."""
+    monkeypatch.setattr(engine, "FEW_ELEMENTS", 10)
+    totals: list[int] = []
+    add_up = engine._total
+    monkeypatch.setattr(engine, "_total", lambda parts: totals.append(len(parts)) or add_up(parts))
+    x = leaf(np.random.default_rng(3).standard_normal((7, 11)))
+    sum((x * (i + 1)).sum() for i in range(5)).backward()
+    np.testing.assert_allclose(x.grad.numpy(), np.full((7, 11), 15.0))
+    assert max(totals) == 2
 
 
 def test_views(device: str) -> None:

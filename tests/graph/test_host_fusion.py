@@ -19,6 +19,7 @@ from dl4all.graph.trace import trace
 from dl4all.nn import functional as F
 from dl4all.ops import REGISTRY
 from dl4all.ops.core.host_work import TENSOR, ArrayView, BodyCall, HostWork
+from dl4all.runtime.cpu.llvm import provider
 from dl4all.scheduler.capture import Mark, VaryingFloat
 
 
@@ -49,6 +50,16 @@ def check(function: Callable[..., Any], *arguments: dl.Tensor) -> None:
 
 def _each(result: Any) -> Any:
     return result if isinstance(result, tuple) else (result,)
+
+
+@pytest.fixture(params=["compiled", "numpy"], autouse=True)
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether compiled kernels compute."""
+    compiled = request.param == "compiled"
+    if compiled and not provider.available():
+        pytest.skip("there is no compiler")
+    monkeypatch.setattr(provider, "enabled", compiled)
+    return compiled
 
 
 @pytest.fixture(params=[(2**14, 2**18), (7, 30), (1, 1)], ids=str)
@@ -101,7 +112,7 @@ def test_what_is_read_at_other_places_is_another_group() -> None:
 
 @pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("stride", [1, 2])
-def test_convolutions_with_what_follows(stride: int) -> None:
+def test_convolutions_with_what_follows(stride: int, kernels: bool) -> None:
     weight, bias = draw(6, 4, 3, 3), draw(6)
     mean, variance, scale, shift = draw(6), draw(6) * draw(6) + 0.5, draw(6), draw(6)
 
@@ -111,7 +122,9 @@ def test_convolutions_with_what_follows(stride: int) -> None:
         return F.relu(y + residual)
 
     arguments = draw(3, 4, 8, 6), draw(3, 6, 8 // stride, 6 // stride)
-    assert names(call, *arguments) == ["batch_norm_scale", "conv2d_sub_mul_add_add_relu"]
+    one_by_one = ["conv2d", "batch_norm_apply", "add_relu"]
+    together = ["batch_norm_scale", "conv2d_sub_mul_add_add_relu"]
+    assert names(call, *arguments) == (one_by_one if kernels else together)
     compiled = dl.compile(call)
     for given in (arguments, arguments, (arguments[0] * 2, arguments[1])):
         with dl.no_grad():

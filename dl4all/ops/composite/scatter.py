@@ -21,7 +21,13 @@ from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing import advanced_indexing
 from dl4all.ops.indexing.assignment import setitem
 from dl4all.ops.indexing.concatenation import stack
-from dl4all.ops.indexing.gather_scatter import bool_mask, expanded_number, scatter_add
+from dl4all.ops.indexing.gather_scatter import (
+    bool_mask,
+    expanded_number,
+    indices_along,
+    scatter_add,
+    source_column,
+)
 from dl4all.ops.indexing.indices import (
     Indices,
     NDArray,
@@ -30,7 +36,7 @@ from dl4all.ops.indexing.indices import (
     indices_into,
     integer_indices,
 )
-from dl4all.ops.indexing.rows import put_rows, take_rows, take_rows_backward
+from dl4all.ops.indexing.rows import combined_rows, combines_on_host, put_rows, take_rows, take_rows_backward
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import expand, flatten, movedim, narrow, permute, reshape
 from dl4all.ops.reduce.extrema import amax, amin
@@ -261,6 +267,14 @@ def scatter_reduce(
             (),
         )
     axis = strides.axis(name, dim, len(input.shape))
+    if reduce == "sum" and include_self:
+        return scatter_add(input, axis, index, src)
+    if include_self and reduce != "mean" and not (tape.state.enabled and _wants_gradients(input, src)):
+        flat, index_shape = indices_along(name, input, axis, index)
+        rows = reshape(source_column(name, input, src, index_shape), 1, len(flat), 1)
+        if combines_on_host(input, rows, flat):
+            column = reshape(input, 1, input.numel(), 1)
+            return reshape(combined_rows(reduce, column, rows, flat), input.shape)
     indices = checked_indices(name, index, input.shape[axis])
     if not indices.size:
         return clone(input)
@@ -269,6 +283,10 @@ def scatter_reduce(
     if reduce in ("sum", "mean"):
         return _scatter_sum_or_mean(input, axis, indices, src, reduce, include_self)
     return _scatter_by_occurrence(input, axis, indices, src, reduce, include_self)
+
+
+def _wants_gradients(*tensors: Array) -> bool:
+    return any(map(tape.wants_gradient, tensors))
 
 
 def _counts(input: Array, axis: int, indices: NDArray) -> Array:

@@ -21,10 +21,10 @@ import numpy as np
 from dl4all.allocator.storage import Storage
 from dl4all.errors import TooLargeError
 from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.launch_plan import Call, frozen
+from dl4all.ops.core.launch_plan import Call, call_of, frozen
 from dl4all.ops.core.limits import LARGE_ELEMENTS
 from dl4all.ops.core.tensor_argument import TensorArgument
-from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
+from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host, host_array
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Module
 from dl4all.scheduler.device import Device
@@ -74,12 +74,19 @@ VARYING: dict[str, tuple[str, ...]] = {}
 """By name of the op, the arguments that are numbers of a launch: others in each call."""
 
 
-def host_kernel(*names: str, varying: tuple[str, ...] = ()) -> Callable[[Prepare], Prepare]:
+COPYING: set[str] = set()
+"""Names of ops whose operands are copied where they are not contiguous."""
+
+
+def host_kernel(
+    *names: str, varying: tuple[str, ...] = (), copies: bool = False
+) -> Callable[[Prepare], Prepare]:
     """Declare the function that prepares the host kernels of ops.
 
     Args:
         names: of the ops.
         varying: arguments that are numbers of the launch, in their order.
+        copies: whether operands that are not contiguous are copied where the function refuses them.
     """
 
     def declare(prepare: Prepare) -> Prepare:
@@ -88,6 +95,8 @@ def host_kernel(*names: str, varying: tuple[str, ...] = ()) -> Callable[[Prepare
                 raise ValueError(f"[{name}] has two host kernels: {HOST_KERNELS[name]}, {prepare}")
             HOST_KERNELS[name] = prepare
             VARYING[name] = varying
+            if copies:
+                COPYING.add(name)
         return prepare
 
     return declare
@@ -171,6 +180,14 @@ class HostLaunch:
             addresses: of all operands that are tensors and of the result, and of scratch memory.
             numbers: those that may be others in each call.
         """
+        self._function(self._packed(addresses, numbers))
+
+    def bound(self, addresses: list[int], numbers: Sequence[float] = ()) -> Callable[[], object]:
+        """What computes with these addresses and numbers each time that it is called."""
+        return functools.partial(self._function, self._packed(addresses, numbers))
+
+    def _packed(self, addresses: list[int], numbers: Sequence[float]) -> bytes:
+        """The slots."""
         tail = self._tail
         if numbers and self._constants is not None:
             pack, constants = self._constants
@@ -178,7 +195,8 @@ class HostLaunch:
             for (place, convert), number in zip(self._numbers, numbers, strict=True):
                 values[place] = convert(number)
             tail = pack(*values)
-        self._function(self._pack(*addresses) + tail)
+        slots: bytes = self._pack(*addresses) + tail
+        return slots
 
     def run_on(
         self,
@@ -279,19 +297,21 @@ def layout_of(tensor: TensorBase) -> Layout:
     return Layout(tensor.shape, tensor.dtype, tensor.strides)
 
 
+def layout_or_value(value: Any) -> Any:
+    """The layout of a tensor; other values as they are."""
+    return layout_of(value) if isinstance(value, TensorBase) else value
+
+
 def prepare(
-    name: str, operands: Sequence[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
+    name: str, out: Layout, operands: Sequence[Any], arguments: dict[str, Any]
 ) -> HostLaunch | None:
-    """The launch of an op's kernel for these operands; None if it has none."""
+    """The launch of an op's kernel for layouts in the places of tensors; None if it has none."""
     found = kernel_of(name)
-    if found is None or 0 in shape:
+    layouts = [one for one in (out, *operands, *arguments.values()) if isinstance(one, Layout)]
+    if found is None or any(0 in layout.shape for layout in layouts):
         return None
-    layouts = [layout_of(operand) if isinstance(operand, TensorBase) else operand for operand in operands]
-    given = {
-        key: layout_of(value) if isinstance(value, TensorBase) else value for key, value in arguments.items()
-    }
     try:
-        return found(Layout(shape, dtype), *layouts, **given)
+        return found(out, *operands, **arguments)
     except NoKernel:
         return None
 
@@ -307,6 +327,18 @@ def with_tensors(arguments: dict[str, Any], like: TensorBase) -> dict[str, Any]:
         return {k: v.on(like) if isinstance(v, TensorArgument) else v for k, v in arguments.items()}
     except TooLargeError:
         return arguments
+
+
+def contiguous_operands(operands: list[Any]) -> list[Any]:
+    """The operands with copies of those tensors that are not contiguous; the same list if all are."""
+    if all(operand.is_contiguous() for operand in operands if isinstance(operand, TensorBase)):
+        return operands
+    return [
+        from_host(type(operand).result_class, host_array(operand), operand.device, copy=True)
+        if isinstance(operand, TensorBase) and not operand.is_contiguous()
+        else operand
+        for operand in operands
+    ]
 
 
 REFUSED: Any = object()
@@ -349,10 +381,14 @@ def computed(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any]
         shape, dtype = op.infer(*operands, **arguments)
         launch = None
         if math.prod(shape) < LARGE_ELEMENTS:
-            launch = prepare(op.name, operands, given, shape, dtype)
+            launch = op.prepare_on_host(operands, given, shape, dtype)
         tensors = (*operands, *(given[name] for name in op.arguments))
         plan = REFUSED if launch is None else HostPlan(launch, tensors, shape, dtype, op.name)
         plans.keep(key, plan)
     elif given is not arguments:
         op.infer(*operands, **arguments)  # which looks at their elements
-    return None if plan is REFUSED else plan.run(call.first, storages, numbers)
+    if plan is REFUSED:
+        copied = contiguous_operands(operands) if op.name in COPYING else operands
+        again = None if copied is operands else call_of(op, copied)
+        return None if again is None else computed(again, op, copied, arguments)
+    return plan.run(call.first, storages, numbers)

@@ -141,6 +141,7 @@ def host_work(
     writes: Sequence[TensorBase],
     numbers: Sequence[Any] = (),
     kernel: WorkKernel | None = None,
+    launch: HostLaunch | None = None,
 ) -> None:
     """Run ``function(*arrays, *numbers)`` on the elements of tensors of the CPU.
 
@@ -152,6 +153,7 @@ def host_work(
         writes: tensors whose elements it may write; what it does not write stays.
         numbers: may be marked as varying.
         kernel: does the same, where there is a compiler.
+        launch: of compiled code that does the same for these tensors, with these numbers.
 
     >>> import dl4all as dl
     >>> x, y = dl.tensor([1.0, 2.0], device="cpu"), dl.zeros(2, device="cpu")
@@ -163,7 +165,11 @@ def host_work(
     if capture.active is not None:
         if _captured(capture.active, name, function, tensors, len(reads), numbers, kernel):
             return
-    elif kernel is not None and launched(kernel, reads, writes, numbers):
+    if kernel is not None and launched(kernel, reads, writes, numbers):
+        return
+    if launch is not None:
+        places = [(tensor.storage, tensor.offset * tensor.dtype.itemsize) for tensor in tensors]
+        launch.run_on(tensors[0].device, places, numbers, name)
         return
     arrays = list(map(host_array, tensors))
     with np.errstate(all="ignore"):

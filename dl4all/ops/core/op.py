@@ -350,9 +350,13 @@ class Op(Generic[P]):
         if capture.active is not None and first.device.is_host:
             call, tensors = body_call(self.name, self.body, operands, arguments)
             out = empty(type(first).result_class, shape, dtype, first.device, self.name)
-            host_work(self.name, call, tensors, [out])
+            launch = None
+            if first.device.keeps_plans:
+                given = host_kernel.with_tensors(arguments, first)
+                launch = self.prepare_on_host(operands, given, shape, dtype)
+            host_work(self.name, call, tensors, [out], launch=launch)
             return out
-        if first.device.is_host and first.device.keeps_plans:
+        if compiled and first.device.is_host and first.device.keeps_plans:
             given = arguments
             if host_kernel.kernel_of(self.name) is not None:
                 given = host_kernel.with_tensors(arguments, first)
@@ -384,7 +388,15 @@ class Op(Generic[P]):
         self, operands: Sequence[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
     ) -> host_kernel.HostLaunch | None:
         """The compiled kernel for these operands; None where the body computes."""
-        return host_kernel.prepare(self.name, operands, arguments, shape, dtype)
+        layouts = [host_kernel.layout_or_value(operand) for operand in operands]
+        given = {name: host_kernel.layout_or_value(value) for name, value in arguments.items()}
+        return self.launch_for(host_kernel.Layout(shape, dtype), layouts, given)
+
+    def launch_for(
+        self, out: host_kernel.Layout, operands: Sequence[Any], arguments: dict[str, Any]
+    ) -> host_kernel.HostLaunch | None:
+        """The compiled kernel for layouts in the places of tensors; None where the body computes."""
+        return host_kernel.prepare(self.name, out, operands, arguments)
 
     def _launch_on_host(
         self,

@@ -19,7 +19,15 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.expression import Expression, parse
 from dl4all.ops.core.gradient import Grad
-from dl4all.ops.core.host_kernel import REFUSED, HostLaunch, HostPlan, Layout, kernel_of, layout_of
+from dl4all.ops.core.host_kernel import (
+    REFUSED,
+    HostLaunch,
+    HostPlan,
+    Layout,
+    kernel_of,
+    layout_of,
+    layout_or_value,
+)
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.launch_plan import Call, ElementwisePlan, call_of
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_view
@@ -217,7 +225,7 @@ class Elementwise(Op[P]):
         self.kinds = kinds
         self._numbers = tuple(name for name, annotation in annotations.items() if annotation == "Number")
         self._floats = tuple(name for name, annotation in annotations.items() if annotation == "float")
-        self._integers = tuple(
+        self.integer_arguments = tuple(
             name for name, annotation in annotations.items() if annotation in ("int", "bool")
         )
         self._takes_numbers = len(operands) > 1
@@ -338,24 +346,33 @@ class Elementwise(Op[P]):
                 return self.run_on_host(first, operands, arguments, shape, dtype, cause)
         return out
 
-    def prepare_on_host(
-        self, operands: Sequence[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
+    def launch_for(
+        self, out: Layout, operands: Sequence[Any], arguments: dict[str, Any]
     ) -> HostLaunch | None:
-        return self._prepare(Layout(shape, dtype), operands, arguments)
-
-    def _prepare(self, out: Layout, operands: Sequence[Any], arguments: dict[str, Any]) -> HostLaunch | None:
-        """The compiled kernel that writes a result which lies so; None where the body computes."""
         prepare = kernel_of("elementwise")
-        compute = self._resolve(operands).compute_dtype.name
-        expression = self.expression(SAME_EXPRESSION.get(compute, compute))
-        if prepare is None or expression is None or 0 in out.shape:
+        if prepare is None or 0 in out.shape:
             return None
-        layouts = [layout_of(operand) if isinstance(operand, TensorBase) else operand for operand in operands]
-        given = [(name, arguments[name], name in self._integers) for name in self.arguments]
+        given = [(name, arguments[name], name in self.integer_arguments) for name in self.arguments]
         try:
-            return prepare(out, expression, compute, layouts, self.conditions, given)
+            expression, compute = self.kernel_expression(operands)
+            return prepare(out, expression, compute, operands, self.conditions, given)
         except NoKernel:
             return None
+
+    def kernel_expression(self, operands: Sequence[Any]) -> tuple[Expression, str]:
+        """The expression of the CPU's compiled kernels, and the dtype in which they compute it.
+
+        Args:
+            operands: numbers, or what has a dtype.
+
+        Raises:
+            NoKernel: there is none for their dtypes.
+        """
+        compute = self._promoted(operands).name
+        expression = self.expression(SAME_EXPRESSION.get(compute, compute))
+        if expression is None:
+            raise NoKernel(f"{self.name} of {compute}")
+        return expression, compute
 
     def change_on_host(self, operands: list[Any], arguments: dict[str, Any]) -> bool:
         """Write the result into the first operand, a tensor of the CPU whose dtype it has, by a compiled
@@ -364,7 +381,9 @@ class Elementwise(Op[P]):
         call = self._call(operands, arguments, explicit=True)
         if call is None or call.first is not target or math.prod(target.shape) >= LARGE_ELEMENTS:
             return False
-        launch = self._prepare(layout_of(target), operands, arguments)
+        if not target.storage.span.buffer.data.flags.writeable:
+            return False  # for NumPy to refuse
+        launch = self.launch_for(layout_of(target), list(map(layout_or_value, operands)), arguments)
         if launch is None:
             return False
         plan = HostPlan(launch, operands, target.shape, target.dtype, self.name, target.offset)
@@ -390,6 +409,8 @@ class Elementwise(Op[P]):
         plan: ElementwisePlan | None = call.first.device.plans.get(("in place", call.key))
         if plan is None or call.first is not operands[0] or target in call.storages[1:]:
             return False
+        if call.first.device.is_host and not target.span.buffer.data.flags.writeable:
+            return False  # for NumPy to refuse
         return plan.launch(call.first.device, call.storages, target, call.numbers)
 
     def keep_change(self, operands: list[Any], arguments: dict[str, Any]) -> None:

@@ -19,10 +19,10 @@ from dl4all.runtime.cpu.llvm.ir import Module, Value
 def check_contiguous(*layouts: Layout | None) -> None:
     """
     Raises:
-        NoKernel: one is not of contiguous float32.
+        NoKernel: one is not of contiguous float32, or has no elements.
     """
     for layout in layouts:
-        if layout is not None and (layout.dtype != np.float32 or not layout.is_contiguous()):
+        if layout is not None and (layout.dtype != np.float32 or not layout.is_contiguous() or 0 in layout.shape):
             raise NoKernel("other than contiguous float32")
 
 
@@ -36,7 +36,7 @@ def channel_launch(text: object, x: Layout, arrays: dict[str, Layout | None], fl
     return HostLaunch(text, (across, names), len(names), constants, work=4 * x.numel(), **options)  # type: ignore[arg-type]
 
 
-@host_kernel("batch_norm_stats")
+@host_kernel("batch_norm_stats", copies=True)
 def prepare_stats(out: Layout, x: Layout) -> HostLaunch:
     """
     Raises:
@@ -45,7 +45,7 @@ def prepare_stats(out: Layout, x: Layout) -> HostLaunch:
     return channel_launch(batch_norm, x, {"x": x, "stats": out}, (0.0, 0.0))
 
 
-@host_kernel("batch_norm_apply")
+@host_kernel("batch_norm_apply", copies=True)
 def prepare_apply(
     out: Layout, x: Layout, mean: Layout, var: Layout, weight: Layout | None, bias: Layout | None, eps: float
 ) -> HostLaunch:
@@ -68,7 +68,7 @@ def prepare_training(names: tuple[str, ...], eps: float, reads: list[Layout], wr
     return channel_launch(batch_norm, reads[0], arrays, (float(eps), 0.0), numbers=(len(FIELDS) + 3,))
 
 
-@host_kernel("batch_norm_sums")
+@host_kernel("batch_norm_sums", copies=True)
 def prepare_sums(out: Layout, grad: Layout, x: Layout, mean: Layout, var: Layout, eps: float) -> HostLaunch:
     """
     Raises:
@@ -78,7 +78,7 @@ def prepare_sums(out: Layout, grad: Layout, x: Layout, mean: Layout, var: Layout
     return channel_launch(batch_norm_backward, x, arrays, (float(eps),))
 
 
-@host_kernel("batch_norm_backward")
+@host_kernel("batch_norm_backward", copies=True)
 def prepare_backward(
     out: Layout, grad: Layout, x: Layout, mean: Layout, var: Layout, sums: Layout, weight: Layout | None, eps: float
 ) -> HostLaunch:

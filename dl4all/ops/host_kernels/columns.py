@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.host_kernels.dot_tiles import vector_lanes
-from dl4all.runtime.cpu.llvm.ir import Module, Value, vector
+from dl4all.ops.host_kernels.library import NAME
+from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
 
 MOST_STEPS = 2
 """Steps along the last axis for which neighbours are found by shuffles; beyond, each is read by itself."""
@@ -64,48 +65,49 @@ class Columns(NamedTuple):
 
 NUMBERS = 5 + 6 * 3
 
-PARAMETERS = ("ptr", "ptr", "i64", "i64", "i64")
+PARAMETERS = ("ptr", "ptr", "ptr", "i64", "i64", "i64", "i64")
 
 Load = Callable[[Value], Value]
 
 
-class Reader:
-    """The function that writes columns.
+def columns_function(module: Module, reading: int, element: str) -> Code:
+    """Writes a function that writes columns.
 
-    Its parameters are the slots, the images' address (of the first channel that is asked for), the address of
-    the columns, the first place (counted on from image to image), the number of places, and the number of
-    channels. Columns have a row for each element of a filter, channel by channel, `pitch` numbers apart; up
-    to a vector more is written behind the places.
+    Its parameters are the address of :attr:`Columns.numbers`, the images' address (of the first channel that
+    is asked for), the address of the columns, the first place (counted on from image to image), the number of
+    places, the number of channels, and the distance of rows of columns. There is a row for each element of a
+    filter, channel by channel; up to a vector more is written behind the places.
+
+    Args:
+        module: gets the function.
+        reading: see :attr:`Columns.reading`.
+        element: the type of numbers.
     """
+    with module.function(NAME, *PARAMETERS, exported=True) as code:
+        Reader(code, reading, element)
+        return code
 
-    def __init__(self, module: Module, first: int, reading: int, element: str, pitch: int) -> None:
-        """
-        Args:
-            module: gets the function.
-            first: the slot of the first of :attr:`Columns.numbers`.
-            reading: see :attr:`Columns.reading`.
-            element: the type of numbers.
-            pitch: distance of the rows of columns.
-        """
+
+class Reader:
+    """Writes the body of a function that writes columns."""
+
+    def __init__(self, code: Code, reading: int, element: str) -> None:
         self.element = element
         self.lanes = vector_lanes(element)
         self.type = vector(element, self.lanes)
         self._reading = reading
-        self._pitch = pitch
-        with module.function("columns", "ptr", *PARAMETERS) as code:
-            self.code = code
-            _, self._x, self._out, self._begin, self._count, self._channels = code.parameters
-            numbers = [code.slot(first + i) for i in range(NUMBERS)]
-            self._image, self._channel, *self._strides = numbers[:5]
-            self._size, self._out_size, self._taps, self._step, self._offset, self._delta = (
-                numbers[i : i + 3] for i in range(5, NUMBERS, 3)
-            )
-            rows = self._taps[0] * self._taps[1] * self._taps[2]
-            self._channel_pitch = rows * pitch
-            if reading == SHIFTED:
-                self._write_images()
-            else:
-                self._write_rows()
+        self.code = code
+        slots, self._x, self._out, self._begin, self._count, self._channels, self._pitch = code.parameters
+        numbers = [code.load(slots, i, "i64") for i in range(NUMBERS)]
+        self._image, self._channel, *self._strides = numbers[:5]
+        self._size, self._out_size, self._taps, self._step, self._offset, self._delta = (
+            numbers[i : i + 3] for i in range(5, NUMBERS, 3)
+        )
+        self._channel_pitch = self._taps[0] * self._taps[1] * self._taps[2] * self._pitch
+        if reading == SHIFTED:
+            self._write_images()
+        else:
+            self._write_rows()
 
     @contextlib.contextmanager
     def _lines(self, width: Value) -> Iterator[tuple[Value, Value, Value]]:
@@ -143,10 +145,12 @@ class Reader:
                         column + code.splat(code.convert(right, "i32"), lanes), wide
                     )
                     tap = j * self._taps[2] + k
-                    self._copy(
-                        code.at(source, down * width + right, self.element), target, tap,
-                        lambda here, mask=mask: code.load(here, 0, self.type, mask),
-                    )  # fmt: skip
+                    place_of_tap = code.at(source, down * width + right, self.element)
+
+                    def load(here: Value, mask: Value = mask) -> Value:
+                        return code.load(here, 0, self.type, mask)
+
+                    self._copy(place_of_tap, target, tap, load)
 
     def _write_rows(self) -> None:
         """A row of places after the other: what a tap meets begins and ends at the ends of a row."""

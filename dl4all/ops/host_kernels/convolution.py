@@ -19,7 +19,7 @@ from dl4all.ops.conv.window import three_axes
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.host_kernels import columns
-from dl4all.ops.host_kernels.columns import SHIFTED, Columns, Reader
+from dl4all.ops.host_kernels.columns import SHIFTED, Columns, columns_function
 from dl4all.ops.host_kernels.convolution_parts import (
     MOST_ROWS,
     MOST_TAPS,
@@ -31,7 +31,8 @@ from dl4all.ops.host_kernels.convolution_parts import (
     planned,
     three,
 )
-from dl4all.ops.host_kernels.dot_tiles import Axis, Sums, Tile, TileCode, tile_for
+from dl4all.ops.host_kernels.dot_tiles import Axis, Sums, Tile, Tiles, tile_for
+from dl4all.ops.host_kernels.library import shared
 from dl4all.ops.host_kernels.rows import CHUNK, row_passes
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, Module, Value, vector
 
@@ -266,9 +267,8 @@ class Writer:
         self.module = Module()
         self.element = form.tile.element
         self.pitch = _pitch(form.tile)
-        finish = None if form.gathered or not any(form.epilogue) else self._finished
-        self._columns = Reader(self.module, self.slots.head, form.reading, self.element, self.pitch).code
-        self._tiles = TileCode(self.module, form.tile, form.rest, finish)
+        self._columns = shared(columns_function, form.reading, self.element)
+        self._tiles = Tiles(form.tile, form.rest)
         chunks = self._chunks()
         copies = self._spread_copies() if form.spread else self._copies() if form.gathered else None
         with self.module.kernel("convolution") as code:
@@ -325,26 +325,36 @@ class Writer:
                 with code.loop(0, at["channels"], at["block_channels"]) as c0:
                     channels = _smaller(code, at["channels"] - c0, at["block_channels"])
                     adds = code.convert(c0 > 0, "i64")
-                    ends = code.convert((c0 + channels).equals(at["channels"]), "i64")
                     block = code.at(source, c0 * channel, element)
                     a = code.at(filters, c0 * at["filter_channel"], element)
                     fetched = code.at(block, at["ahead"], element)
                     with code.loop(p0, p_end, tile.columns) as place:
                         places = _smaller(code, p_end - place, tile.columns)
-                        code.run(self._columns, code.parameters[0], block, memory, place, places, channels)
+                        numbers = code.at(code.parameters[0], slots.head, "i64")
+                        self._columns.run(code, numbers, block, memory, place, places, channels, self.pitch)
+                        following = code.at(fetched, place, element)
 
-                        def fetch(row: Value, following: Value = code.at(fetched, place, element)) -> None:
+                        def fetch(
+                            row: Value,
+                            following: Value = following,
+                            channels: Value = channels,
+                            count: Value = count,
+                        ) -> None:
                             """Fetch what the next tile reads, a part of it before the tiles of a row."""
-                            first, last = (channels * (row + more) // count for more in (0, tile.rows))  # noqa: B023
+                            first, last = (channels * (row + more) // count for more in (0, tile.rows))
                             with code.loop(first, last) as c:
                                 for part in range(0, tile.columns, tile.lanes):
                                     code.prefetch(following, c * channel + part, element)
 
                         self._tiles.run(
                             code, a, at["filter_row"], memory, self._axes(code, at, channels), count, places,
-                            Sums(code.at(sums, place, element), at["out_row"], adds, ends, row),
+                            Sums(code.at(sums, place, element), at["out_row"], adds),
                             fetch if self.form.reading == SHIFTED else None,
                         )  # fmt: skip
+                        if any(self.form.epilogue) and not self.form.gathered:
+                            with code.if_((c0 + channels).equals(at["channels"])), code.loop(0, count) as f:
+                                target = code.at(sums, f * at["out_row"] + place, element)
+                                self._finish(code, target, target, row + f, places)
             return code
 
     def _axes(self, code: Code, at: dict[str, Value], channels: Value) -> list[Axis]:
@@ -357,25 +367,34 @@ class Writer:
             Axis(code.select(merged, channels * taps, at["inner"]), at["filter_inner"], self.pitch),
         ]
 
-    def _finished(self, code: Code, value: Value, row: Value, place: Value, mask: Value | None) -> Value:
-        """Sums with bias, addend and ReLU; `place` is where in the result they go."""
+    def _finish(self, code: Code, source: Value, target: Value, row: Value, count: Value) -> None:
+        """Store what the epilogue makes of a row of sums."""
         bias, added, relu = self.form.epilogue
-        slots = self.slots
+        slots, element, lanes = self.slots, self.element, self.form.tile.lanes
         if bias:
-            number = code.load(slots.read(code, "bias"), row * slots.read(code, "bias_stride"), self.element)
-            value = value + code.splat(number, self.form.tile.lanes)
+            number = code.load(slots.read(code, "bias"), row * slots.read(code, "bias_stride"), element)
+            more = code.splat(number, lanes)
         if added:
             start, here = (
-                code.emit("i64", f"ptrtoint {p!r} to i64") for p in (slots.read(code, "out"), place)
+                code.emit("i64", f"ptrtoint {p!r} to i64") for p in (slots.read(code, "out"), target)
             )
-            other = code.at(slots.read(code, "added"), here - start, "i8")
-            value = value + code.load(other, 0, value.type, mask)
-        return code.select(value < 0.0, 0.0, value) if relu else value
+            others = code.at(slots.read(code, "added"), here - start, "i8")
+
+        def step(i: Value, mask: Value | None) -> None:
+            value = code.load(source, i, vector(element, lanes), mask)
+            if bias:
+                value = value + more
+            if added:
+                value = value + code.load(others, i, value.type, mask)
+            if relu:
+                value = code.select(value < 0.0, 0.0, value)
+            code.store(value, target, i, mask)
+
+        row_passes(code, count, lanes, step)
 
     def _copies(self) -> Code:
         """The part that copies results of all images for a filter to each image's."""
         slots, tile = self.slots, self.form.tile
-        type = vector(tile.element, tile.lanes)
         with self.module.part("copies") as code:
             _, begin, end = code.parameters
             places, out_row, rows = (slots.read(code, name) for name in ("image_places", "out_row", "rows"))
@@ -384,17 +403,7 @@ class Writer:
                 source = code.at(slots.read(code, "scratch"), row * out_row + image * places, tile.element)
                 target = code.at(slots.read(code, "out"), line * places, tile.element)
 
-                def step(
-                    i: Value,
-                    mask: Value | None,
-                    row: Value = row,
-                    ends: tuple[Value, Value] = (source, target),
-                ) -> None:
-                    value = code.load(ends[0], i, type, mask)
-                    value = self._finished(code, value, row, code.at(ends[1], i, tile.element), mask)
-                    code.store(value, ends[1], i, mask)
-
-                row_passes(code, places, tile.lanes, step)
+                self._finish(code, source, target, row, places)
             return code
 
     def _spread_copies(self) -> Code:
@@ -459,7 +468,7 @@ class Writer:
 
 
 def _pitch(tile: Tile) -> int:
-    """Distance of rows of columns: a vector more, and an odd number of vectors, to use all sets of a cache."""
+    """Distance of rows of columns: a vector more, and an odd number of them, to use all sets of a cache."""
     return (tile.vectors + 1 | 1) * tile.lanes
 
 

@@ -50,7 +50,7 @@ def _launch(text: Any, x: Layout, arrays: dict[str, Layout | None], label_smooth
     return HostLaunch(text, key, len(names), constants, work=WORK * x.numel())
 
 
-@host_kernel("cross_entropy_each")
+@host_kernel("cross_entropy_each", copies=True)
 def prepare_cross_entropy(
     out: Layout, x: Layout, weight: Layout | None, target: Any, label_smoothing: float
 ) -> HostLaunch:
@@ -65,7 +65,7 @@ def prepare_cross_entropy(
     return _launch(cross_entropy, x, arrays, label_smoothing)
 
 
-@host_kernel("cross_entropy_backward")
+@host_kernel("cross_entropy_backward", copies=True)
 def prepare_cross_entropy_backward(
     out: Layout, grad: Layout, x: Layout, weight: Layout | None, target: Any, label_smoothing: float
 ) -> HostLaunch:
@@ -82,7 +82,7 @@ def prepare_cross_entropy_backward(
     return _launch(cross_entropy_backward, x, arrays, label_smoothing)
 
 
-@host_kernel("nll_each")
+@host_kernel("nll_each", copies=True)
 def prepare_nll(out: Layout, x: Layout, weight: Layout | None, target: Any) -> HostLaunch:
     """
     Raises:
@@ -93,7 +93,7 @@ def prepare_nll(out: Layout, x: Layout, weight: Layout | None, target: Any) -> H
     return HostLaunch(nll, (names,), len(names), (out.numel(), x.shape[1], x.shape[2]), work=2 * out.numel())
 
 
-@host_kernel("nll_backward")
+@host_kernel("nll_backward", copies=True)
 def prepare_nll_backward(out: Layout, grad: Layout, weight: Layout | None, target: Any, classes: int) -> HostLaunch:
     """
     Raises:

@@ -11,14 +11,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from dl4all.ops.host_kernels.library import NAME, shared
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import SIZES, Code, Module, Operand, Value, vector
 
 MOST_VECTORS = 6
-
-Finish = Callable[[Code, Value, Value, Value, "Value | None"], Value]
-"""``finish(code, sums, row, place, mask)``: what is stored for a vector of sums in the end, where `row` is
-the number of the row and `place` the address that the first sum is stored at."""
 
 
 class Tile(NamedTuple):
@@ -47,7 +44,7 @@ class Tile(NamedTuple):
 class Axis(NamedTuple):
     """An axis of k: its extent, and how far its elements are apart in a and b."""
 
-    count: Operand
+    extent: Operand
     a: Operand
     b: Operand
 
@@ -58,8 +55,6 @@ class Sums(NamedTuple):
     place: Value  # of the first
     row: Operand  # distance of the rows
     adds: Operand  # whether to add to what is there
-    ends: Operand  # whether to finish them
-    first: Operand  # number of the first row
 
 
 def vector_lanes(element: str) -> int:
@@ -82,68 +77,63 @@ def tile_for(rows: int, element: str) -> Tile:
     return Tile(height, min(MOST_VECTORS, registers // (height + 1)), element)
 
 
-class TileCode:
-    """The functions of a module that compute tiles with up to so many rows and vectors."""
+PARAMETERS = ("ptr", "ptr", "ptr", *("i64",) * 13)
+"""a, b, sums; distance of a's rows; extent, a's and b's strides of three axes; distance of rows of sums;
+columns; whether to add."""
 
-    PARAMETERS = ("ptr", "ptr", "ptr", *("i64",) * 15)
-    """a, b, sums; distance of a's rows; extent, a's and b's strides of three axes; distance of rows of sums;
-    columns; whether to add, whether to finish, number of the first row."""
 
-    def __init__(self, module: Module, tile: Tile, rest: int, finish: Finish | None = None) -> None:
+def tile_function(module: Module, tile: Tile) -> Code:
+    """Writes a function that computes a tile: see :data:`PARAMETERS`."""
+    lanes = tile.lanes
+    type = vector(tile.element, lanes)
+    with module.function(NAME, *PARAMETERS, exported=True) as code:
+        a, b, out, a_row, *numbers, out_row, columns, adds = code.parameters
+        axes = [Axis(*numbers[i : i + 3]) for i in (0, 3, 6)]
+        memory = code.local(tile.element, tile.rows * tile.columns)
+        sums = [[code.variable(type, 0.0) for _ in range(tile.vectors)] for _ in range(tile.rows)]
+        offsets = [a_row * row for row in range(tile.rows)]
+        with code.if_(adds.equals(0)):
+            for number in range(tile.rows):
+                for v in range(tile.vectors):
+                    code.prefetch(out, out_row * number + v * lanes, tile.element, writes=True)
+        with _nest(code, axes, a, b, tile.element) as (a_k, b_k):
+            values = [code.load(b_k, v * lanes, type) for v in range(tile.vectors)]
+            for row, offset in zip(sums, offsets, strict=True):
+                factor = code.splat(code.load(a_k, offset, tile.element), lanes)
+                for total, value in zip(row, values, strict=True):
+                    total.value = code.intrinsic("fmuladd", factor, value, total.value)
+        for number, row in enumerate(sums):
+            for v, total in enumerate(row):
+                code.store(total.value, memory, number * tile.columns + v * lanes)
+        with code.loop(0, tile.rows) as i, code.loop(0, tile.columns, lanes) as column:
+            total = code.variable(type, code.load(memory, i * tile.columns + column, type))
+            place = code.at(out, out_row * i + column, tile.element)
+            whole = column + lanes <= columns
+            for condition, is_whole in ((whole, True), (~whole, False)):
+                with code.if_(condition):
+                    mask = None if is_whole else code.first_lanes(columns - column, lanes)
+                    with code.if_(adds.differs(0)):
+                        total.value = code.load(place, 0, type, mask) + total.value
+                    code.store(total.value, place, 0, mask)
+        return code
+
+
+class Tiles:
+    """The functions that compute tiles with up to so many rows and vectors."""
+
+    def __init__(self, tile: Tile, rest: int) -> None:
         """
         Args:
-            module: gets the functions, whose first parameter is that of slots if there is a `finish`.
             tile: the largest.
             rest: rows of tiles behind the last whole one; 0 for none.
-            finish: computes what is stored in the end.
         """
         self.tile = tile
         self.rest = rest
-        self._finish = finish
         self._functions = {
-            (rows, width): self._function(module, tile._replace(rows=rows, vectors=width))
+            (rows, width): shared(tile_function, tile._replace(rows=rows, vectors=width))
             for rows in {tile.rows, rest} - {0}
             for width in tile.widths
         }
-
-    def _function(self, module: Module, tile: Tile) -> Code:
-        lanes = tile.lanes
-        type = vector(tile.element, lanes)
-        with module.function(f"tile{tile.rows}x{tile.vectors}", "ptr", *self.PARAMETERS) as code:
-            _, a, b, out, a_row, *numbers, out_row, columns, adds, ends, first = code.parameters
-            axes = [Axis(*numbers[i : i + 3]) for i in (0, 3, 6)]
-            sums = [[code.variable(type, 0.0) for _ in range(tile.vectors)] for _ in range(tile.rows)]
-            offsets = [a_row * row for row in range(tile.rows)]
-            with code.if_(adds.equals(0)):
-                for number in range(tile.rows):
-                    for v in range(tile.vectors):
-                        code.prefetch(out, out_row * number + v * lanes, tile.element, writes=True)
-            with _nest(code, axes, a, b, tile.element) as (a_k, b_k):
-                values = [code.load(b_k, v * lanes, type) for v in range(tile.vectors)]
-                for row, offset in zip(sums, offsets, strict=True):
-                    factor = code.splat(code.load(a_k, offset, tile.element), lanes)
-                    for total, value in zip(row, values, strict=True):
-                        total.value = code.intrinsic("fmuladd", factor, value, total.value)
-            whole = columns >= tile.columns
-            for condition, is_whole in ((whole, True), (~whole, False)):
-                with code.if_(condition):
-                    for number, row in enumerate(sums):
-                        for v, total in enumerate(row):
-                            mask = None if is_whole else code.first_lanes(columns - v * lanes, lanes)
-                            place = out_row * number + v * lanes
-                            with code.if_(adds.differs(0)):
-                                total.value = code.load(out, place, type, mask) + total.value
-                            if self._finish is not None:
-                                with code.if_(ends.differs(0)):
-                                    total.value = self._finish(
-                                        code,
-                                        total.value,
-                                        first + number,
-                                        code.at(out, place, tile.element),
-                                        mask,
-                                    )
-                            code.store(total.value, out, place, mask)
-        return code
 
     def run(
         self,
@@ -175,10 +165,9 @@ class TileCode:
         limits = [0, *self.tile.widths]
 
         def tiles(height: int, width: int, row: Value) -> None:
-            code.run(
-                self._functions[height, width], code.parameters[0],
-                code.at(a, row * a_row, element), b, code.at(sums.place, row * sums.row, element),
-                a_row, *strides, sums.row, columns, sums.adds, sums.ends, row + sums.first,
+            self._functions[height, width].run(
+                code, code.at(a, row * a_row, element), b, code.at(sums.place, row * sums.row, element),
+                a_row, *strides, sums.row, columns, sums.adds,
             )  # fmt: skip
 
         for less, width in zip(limits, self.tile.widths, strict=False):
@@ -203,7 +192,7 @@ def _nest(
         yield a, b
         return
     axis = axes[0]
-    with code.loop(0, axis.count) as k:
+    with code.loop(0, axis.extent) as k:
         inner = code.at(a, k * axis.a, element), code.at(b, k * axis.b, element)
         with _nest(code, axes[1:], *inner, element) as found:
             yield found

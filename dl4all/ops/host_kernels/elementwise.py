@@ -102,7 +102,7 @@ def prepare_elementwise(
     """
     tensors = [operand for operand in operands if isinstance(operand, Layout)]
     numbers = [operand for operand in operands if not isinstance(operand, Layout)]
-    own_type = NUMBER_TYPES.get(compute) or expression_type(compute)
+    own_type = number_type(compute)
     types = [own_type] * len(numbers) + ["i32" if whole else own_type for _, _, whole in arguments]
     place, number = itertools.count(), itertools.count(len(tensors))
     names = ("x",) if len(operands) == 1 else ("a", "b", "c")
@@ -167,6 +167,11 @@ def prepare_program(
         numbers=places,
         codes={place: CODES[t] for place, t in zip(places, program.numbers, strict=True) if t in CODES},
     )
+
+
+def number_type(dtype: str) -> str:
+    """The type of numbers of ops that compute in a dtype."""
+    return NUMBER_TYPES.get(dtype) or expression_type(dtype)
 
 
 def _broadcast(layout: Layout, shape: Shape) -> Shape:

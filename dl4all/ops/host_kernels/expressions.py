@@ -51,7 +51,8 @@ FLOAT32_FUNCTIONS: dict[str, Function] = {
     "floor_dividef": remainders.floor_divide,
 }  # fmt: skip
 INTRINSICS = {
-    "abs": "fabs", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "roundEven": "roundeven", "sqrt": "sqrt",
+    "abs": "fabs", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "roundEven": "roundeven",
+    "sqrt": "sqrt",
 }  # fmt: skip
 
 
@@ -134,7 +135,7 @@ def print_llvm(code: Code, tree: Expression, values: Mapping[str, Value]) -> Pri
     Args:
         code: where its instructions go.
         tree: the expression.
-        values: for each name a float, a double, an ``i32``, an ``i64`` or an ``i1``; vectors of as many lanes.
+        values: for each name a float, a double, an ``i32`` or an ``i64``; vectors of as many lanes.
 
     Returns:
         The value, or the number if the expression is one.
@@ -160,10 +161,7 @@ def _choice(code: Code, condition: Printed, accepted: Printed, rejected: Printed
     if not isinstance(condition, Value):
         return accepted if condition else rejected
     if not isinstance(accepted, Value) and not isinstance(rejected, Value):
-        if isinstance(accepted, bool):
-            element = "i1"
-        else:
-            element = "float" if isinstance(accepted, float) else "i32"
+        element = {bool: "i1", float: "float"}.get(type(accepted), "i32")
         accepted = code.constant(vector(element, lanes_of(condition.type)), accepted)
     return code.select(condition, accepted, rejected)
 

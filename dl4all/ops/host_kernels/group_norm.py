@@ -55,7 +55,7 @@ def _launch(
     return HostLaunch(text, key, len(names), constants, scratch=scratch, work=4 * x.numel())
 
 
-@host_kernel("grouped_norm")
+@host_kernel("grouped_norm", copies=True)
 def prepare_forward(
     out: Layout, x: Layout, weight: Layout | None, bias: Layout | None, groups: int, eps: float, center: bool
 ) -> HostLaunch:
@@ -67,7 +67,7 @@ def prepare_forward(
     return _launch(grouped_norm, x, arrays, groups, eps, center)
 
 
-@host_kernel("grouped_norm_statistics")
+@host_kernel("grouped_norm_statistics", copies=True)
 def prepare_statistics(out: Layout, x: Layout, groups: int, eps: float, center: bool) -> HostLaunch:
     """
     Raises:
@@ -76,7 +76,7 @@ def prepare_statistics(out: Layout, x: Layout, groups: int, eps: float, center: 
     return _launch(grouped_norm, x, {"x": x, "statistics": out}, groups, eps, center)
 
 
-@host_kernel("grouped_norm_backward")
+@host_kernel("grouped_norm_backward", copies=True)
 def prepare_backward(
     out: Layout, grad: Layout, x: Layout, weight: Layout | None, groups: int, eps: float, center: bool
 ) -> HostLaunch:
@@ -88,7 +88,7 @@ def prepare_backward(
     return _launch(grouped_norm_backward, x, arrays, groups, eps, center)
 
 
-@host_kernel("grouped_norm_sums")
+@host_kernel("grouped_norm_sums", copies=True)
 def prepare_sums(out: Layout, grad: Layout, x: Layout, groups: int, eps: float, center: bool) -> HostLaunch:
     """
     Raises:
@@ -97,7 +97,7 @@ def prepare_sums(out: Layout, grad: Layout, x: Layout, groups: int, eps: float, 
     return _launch(grouped_norm_backward, x, {"grad": grad, "x": x, "sums": out}, groups, eps, center)
 
 
-@host_kernel("normalized_backward")
+@host_kernel("normalized_backward", copies=True)
 def prepare_normalized_backward(out: Layout, grad: Layout, x: Layout, given: Layout, groups: int) -> HostLaunch:
     """
     Raises:
@@ -107,7 +107,7 @@ def prepare_normalized_backward(out: Layout, grad: Layout, x: Layout, given: Lay
     return _launch(grouped_norm_backward, x, arrays, groups, 0.0, True)
 
 
-@host_kernel("normalized_sums")
+@host_kernel("normalized_sums", copies=True)
 def prepare_normalized_sums(out: Layout, grad: Layout, x: Layout, given: Layout, groups: int) -> HostLaunch:
     """
     Raises:

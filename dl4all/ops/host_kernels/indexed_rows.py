@@ -1,24 +1,27 @@
 """Rows by index: gathered, replaced, and added in the order in which they come.
 
-What is added or replaced may name a row several times. A thread takes the rows of a range of numbers, and
-goes through all indices in their order, so that sums and last writers do not depend on the threads.
+What is added or replaced may name a row several times. A thread takes some columns of all rows, or where rows
+are short the rows of a range of numbers, and goes through all indices in their order, so that sums and last
+writers do not depend on the threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.host_kernels.copies import RAW_TYPES
+from dl4all.ops.host_kernels.reduction_units import KINDS
 from dl4all.ops.host_kernels.rows import CHUNK, row_passes
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, Module, Value, vector
 
 RANGES = 8  # of row numbers at most, for each of which all indices are looked at
+COLUMN_BYTES = 128  # of a row's part, at least
 RANGE_WORK = 4 * CHUNK  # elements for a range, at least
 SUMMED_DTYPES = ("float32", "float64", "int64", "int32", "int16", "int8", "uint8")
 
@@ -72,7 +75,7 @@ def prepare_take_rows(out: Layout, x: Layout, index: Any) -> HostLaunch:
 
 
 def take_rows(element: str, lanes: int) -> Module:
-    """Slots: input, indices, result, rows, those of a chunk, indices, a row's elements, strides of outer and row.
+    """Slots: input, indices, result, rows, those of a chunk, indices, a row's elements, two strides.
 
     A negative index gives a row of zeros.
     """
@@ -112,10 +115,38 @@ def _copy_row(code: Code, source: Value, target: Value, row: Value, type: str, l
 # Scatter
 
 
-def _ranges(size: int, work: int) -> int:
-    """How many rows a range has, for so many elements that are added or written."""
-    ranges = max(1, min(RANGES, work // RANGE_WORK, size))
-    return -(-size // ranges)
+class _Cuts(NamedTuple):
+    """How rows are shared: the rows of a range, and the elements of a row's part."""
+
+    rows: int
+    columns: int
+
+    def constants(self, outer: int, size: int, row: int) -> list[int]:
+        """Units, ranges, rows of a range, parts of a row, elements of a part."""
+        ranges, parts = -(-size // self.rows), -(-row // self.columns)
+        return [outer * ranges * parts, ranges, self.rows, parts, self.columns]
+
+
+def _cuts(size: int, row: int, itemsize: int, work: int) -> _Cuts:
+    """How to cut rows for so many elements that are combined or written."""
+    pieces = max(1, min(RANGES, work // RANGE_WORK))
+    parts = min(pieces, row * itemsize // COLUMN_BYTES)
+    if parts > 1:
+        return _Cuts(size, -(-row * itemsize // (parts * COLUMN_BYTES)) * COLUMN_BYTES // itemsize)
+    return _Cuts(-(-size // min(pieces, size)), row)
+
+
+COMBINED: dict[str, Callable[[Code, Value, Value], Value]] = {
+    "add": KINDS["sum"].step,
+    "sum": KINDS["sum"].step,
+    "prod": KINDS["prod"].step,
+    "amax": KINDS["amax"].step,
+    "amin": KINDS["amin"].step,
+}
+"""What becomes of an element where another one is put, by mode. "add" begins with zeros."""
+
+COPYING = ("sum", "prod", "amax", "amin", "replace")
+"""Modes that begin with a copy of an input."""
 
 
 @host_kernel("take_rows_backward")
@@ -124,17 +155,40 @@ def prepare_take_rows_backward(out: Layout, x: Layout, index: Any, size: int) ->
     Raises:
         NoKernel: the indices are no tensor, rows have gaps, or the dtype is float16 or bool.
     """
-    indices = _index(index)
-    if x.dtype.name not in SUMMED_DTYPES:
-        raise NoKernel(f"sums of {x.dtype}")
-    outer, count, row = x.shape
-    range_rows = _ranges(size, outer * count * row)
+    return _combining_launch("add", out, x, index)
+
+
+@host_kernel("combine_rows")
+def prepare_combine_rows(mode: str, reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaunch:
+    """The launch that reads an input, rows and indices, and writes the input with the rows combined into it.
+
+    Args:
+        mode: "sum", "prod", "amax" or "amin".
+        reads, writes: layouts; the input and the result have shape (outer, size, inner).
+
+    Raises:
+        NoKernel: the input or rows have gaps, or there is no such sum.
+    """
+    x, rows, index = reads
+    if not x.is_contiguous() or x.dtype != rows.dtype or (mode != "sum" and x.dtype.kind == "u"):
+        raise NoKernel("other than one dtype without gaps")
+    return _combining_launch(mode, writes[0], rows, index)
+
+
+def _combining_launch(mode: str, out: Layout, rows: Layout, index: Any) -> HostLaunch:
+    _index(index)
+    if rows.dtype.name not in SUMMED_DTYPES:
+        raise NoKernel(f"sums of {rows.dtype}")
+    (outer, count, row), size = rows.shape, out.shape[1]
+    cuts = _cuts(size, row, rows.dtype.itemsize, outer * count * row)
     constants = [
-        outer * -(-size // range_rows), -(-size // range_rows), range_rows, size, count, row,
-        x.strides[0], _row_stride(x), size * row,
+        *cuts.constants(outer, size, row), size, count, row, rows.strides[0], _row_stride(rows), size * row,
+        outer * size * row,
     ]  # fmt: skip
-    key = (LLVM_TYPES[x.dtype.name], _lanes(row, x.dtype.itemsize), "add")
-    return HostLaunch(put_rows, key, 3, constants, work=indices.numel() * outer * row)
+    key = (LLVM_TYPES[rows.dtype.name], _lanes(row, rows.dtype.itemsize), mode)
+    return HostLaunch(
+        put_rows, key, 4 if mode in COPYING else 3, constants, work=outer * (count + size) * row
+    )
 
 
 @host_kernel("put_rows")
@@ -147,9 +201,8 @@ def prepare_put_rows(out: Layout, x: Layout, source: Layout, index: Any) -> Host
     if not x.is_contiguous():
         raise NoKernel("an input that is not contiguous")
     (size, row), count = x.shape, source.shape[0]
-    range_rows = _ranges(size, count * row)
-    ranges = -(-size // range_rows)
-    constants = [ranges, ranges, range_rows, size, count, row, 0, _row_stride(source), 0]
+    cuts = _cuts(size, row, x.dtype.itemsize, count * row)
+    constants = [*cuts.constants(1, size, row), size, count, row, 0, _row_stride(source), 0, size * row]
     key = (RAW_TYPES[x.dtype.itemsize], _lanes(row, x.dtype.itemsize), "replace")
     return HostLaunch(put_rows, key, 4, constants, work=(size + count) * row)
 
@@ -166,58 +219,65 @@ def prepare_write_rows(reads: Sequence[Layout], writes: Sequence[Layout]) -> Hos
     size, row = target.shape
     if source.dtype != target.dtype or not target.is_contiguous():
         raise NoKernel("other than rows of one dtype in contiguous memory")
-    range_rows = _ranges(size, source.numel())
-    ranges = -(-size // range_rows)
-    constants = [ranges, ranges, range_rows, size, source.shape[0], row, 0, _row_stride(source), 0]
+    cuts = _cuts(size, row, target.dtype.itemsize, source.numel())
+    constants = [*cuts.constants(1, size, row), size, source.shape[0], row, 0, _row_stride(source), 0]
     key = (RAW_TYPES[target.dtype.itemsize], _lanes(row, target.dtype.itemsize), "write")
     return HostLaunch(put_rows, key, 3, constants, work=source.numel())
 
 
 def put_rows(element: str, lanes: int, mode: str) -> Module:
-    """Rows added to zeros ("add"), put in the places of others in a copy ("replace"), or in place ("write").
+    """Rows combined with others, or put in the places of others: in a copy ("replace"), in place ("write").
 
-    Slots: the input for "replace", rows, indices, result, then units, ranges, rows of a range, rows of the
-    result, indices, a row's elements, strides of outer and row, elements of an outer part of the result.
+    Slots: the input if it is copied, rows, indices, result, then units, ranges, rows of a range, parts of a
+    row, elements of a part, rows of the result, indices, a row's elements, strides of outer and row, elements
+    of an outer part of the result, and all of its elements.
     """
     module = Module()
     type = vector(element, lanes)
-    first = 4 if mode == "replace" else 3
+    first = 4 if mode in COPYING else 3
+    wide_lanes = provider.processor().lanes(SIZES[element])
+    wide = vector(element, wide_lanes)
+    with module.part("beginning") as code:
+        _, begin, end = code.parameters
+        start = code.at(code.slot(first - 1, "ptr"), begin, element)
+        if mode == "add":
+            zeros = code.constant(wide, 0)
+            row_passes(code, end - begin, wide_lanes, lambda i, mask: code.store(zeros, start, i, mask))
+        elif mode in COPYING:
+            _copy_row(
+                code, code.at(code.slot(0, "ptr"), begin, element), start, end - begin, wide, wide_lanes
+            )
+        beginning = code
     with module.part("ranges") as code:
         _, begin, end = code.parameters
         rows, index, out = (code.slot(number, "ptr") for number in range(first - 3, first))
-        ranges, range_rows, size, count, row, outer_stride, stride, outer_size = (
-            code.slot(first + place) for place in range(1, 9)
+        ranges, range_rows, parts, columns, size, count, row, outer_stride, stride, outer_size = (
+            code.slot(first + place) for place in range(1, 11)
         )
         with code.loop(begin, end) as unit:
-            outer = unit // ranges
-            low = (unit - outer * ranges) * range_rows
+            left, rest = unit % parts * columns, unit // parts
+            width = code.intrinsic("smin", left + columns, row) - left
+            outer = rest // ranges
+            low = (rest - outer * ranges) * range_rows
             high = code.intrinsic("smin", low + range_rows, size)
-            target = code.at(out, outer * outer_size, element)
-            source = code.at(rows, outer * outer_stride, element)
-            wide_lanes = provider.processor().lanes(SIZES[element])
-            wide = vector(element, wide_lanes)
-            if mode == "add":
-                start, zeros = code.at(target, low * row, element), code.constant(wide, 0)
-                row_passes(
-                    code, (high - low) * row, wide_lanes, lambda i, mask: code.store(zeros, start, i, mask)
-                )
-            elif mode == "replace":
-                start, old = (code.at(array, low * row, element) for array in (out, code.slot(0, "ptr")))
-                _copy_row(code, old, start, (high - low) * row, wide, wide_lanes)
+            target = code.at(out, outer * outer_size + left, element)
+            source = code.at(rows, outer * outer_stride + left, element)
             with code.loop(0, count) as i:
                 place = code.convert(code.load(index, i, "i32"), "i64")
                 with code.if_((place >= low) & (place < high)):
                     new, kept = code.at(source, i * stride, element), code.at(target, place * row, element)
 
-                    def add(j: Value, mask: Value | None) -> None:
-                        total = code.load(kept, j, type, mask) + code.load(new, j, type, mask)
-                        code.store(total, kept, j, mask)
+                    def combine(j: Value, mask: Value | None) -> None:
+                        old, term = (code.load(array, j, type, mask) for array in (kept, new))
+                        code.store(COMBINED[mode](code, old, term), kept, j, mask)
 
-                    if mode == "add":
-                        _each(code, row, lanes, add)
+                    if mode in COMBINED:
+                        _each(code, width, lanes, combine)
                     else:
-                        _copy_row(code, new, kept, row, type, lanes)
+                        _copy_row(code, new, kept, width, type, lanes)
         part = code
     with module.kernel("put_rows") as code:
+        if mode != "write":
+            code.parallel(beginning, code.parameters[0], code.slot(first + 11), CHUNK)
         code.parallel(part, code.parameters[0], code.slot(first), 1)
     return module

@@ -163,7 +163,7 @@ def types_of(kind: str, source: np.dtype[Any], target: np.dtype[Any]) -> Types:
     if kind == "count":
         return Types(read, element, "i64", "i64", written)
     if target.kind == "f":
-        total = "double" if target == np.float64 else "float"
+        total = "double" if target == np.float64 or kind == "prod" else "float"  # errors of products add up
         return Types(read, total, total, "double", written)
     if target.kind in "iu" and source.kind in "iub":
         return Types(read, "i64", "i64", "i64", written)

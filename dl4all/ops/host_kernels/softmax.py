@@ -40,7 +40,7 @@ def _launch(text: Any, dim: int, log: bool, *layouts: Layout) -> HostLaunch:
     return HostLaunch(text, (across, short, log), len(layouts), geometry, work=WORK * x.numel())
 
 
-@host_kernel("softmax")
+@host_kernel("softmax", copies=True)
 def prepare_softmax(out: Layout, x: Layout, dim: int) -> HostLaunch:
     """
     Raises:
@@ -49,7 +49,7 @@ def prepare_softmax(out: Layout, x: Layout, dim: int) -> HostLaunch:
     return _launch(softmax, dim, False, x, out)
 
 
-@host_kernel("log_softmax")
+@host_kernel("log_softmax", copies=True)
 def prepare_log_softmax(out: Layout, x: Layout, dim: int) -> HostLaunch:
     """
     Raises:
@@ -58,7 +58,7 @@ def prepare_log_softmax(out: Layout, x: Layout, dim: int) -> HostLaunch:
     return _launch(softmax, dim, True, x, out)
 
 
-@host_kernel("softmax_backward")
+@host_kernel("softmax_backward", copies=True)
 def prepare_softmax_backward(out: Layout, grad: Layout, result: Layout, dim: int) -> HostLaunch:
     """
     Raises:
@@ -67,7 +67,7 @@ def prepare_softmax_backward(out: Layout, grad: Layout, result: Layout, dim: int
     return _launch(softmax_backward, dim, False, grad, result, out)
 
 
-@host_kernel("log_softmax_backward")
+@host_kernel("log_softmax_backward", copies=True)
 def prepare_log_softmax_backward(out: Layout, grad: Layout, result: Layout, dim: int) -> HostLaunch:
     """
     Raises:
@@ -76,7 +76,7 @@ def prepare_log_softmax_backward(out: Layout, grad: Layout, result: Layout, dim:
     return _launch(softmax_backward, dim, True, grad, result, out)
 
 
-@host_kernel("logsumexp")
+@host_kernel("logsumexp", copies=True)
 def prepare_logsumexp(out: Layout, x: Layout, dim: Any, keepdim: bool) -> HostLaunch:
     """
     Raises:

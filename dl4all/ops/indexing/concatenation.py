@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -11,14 +12,15 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.limits import PARTS, integer
 from dl4all.ops.core.op import primitives
-from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.declare import promote
 from dl4all.ops.indexing.indices import untracked_view
 from dl4all.ops.memory.copy import copy_into, fill_with, new_like
-from dl4all.ops.memory.views import narrow, reshape, unsqueeze
+from dl4all.ops.memory.views import reshape, unsqueeze
 
 T = TypeVar("T", bound=TensorBase)
 EMPTY_SHAPE = (0,)
@@ -46,33 +48,58 @@ def cat(tensors: Sequence[T], dim: int = 0) -> T:
     tensors = _checked_list("cat", tensors)
     first = next((tensor for tensor in tensors if tensor.shape != EMPTY_SHAPE), tensors[0])
     axis = strides.axis("cat", dim, len(first.shape))
+    before, after = first.shape[:axis], first.shape[axis + 1 :]
+    sizes: list[int] = []
     for tensor in tensors:
-        if tensor.shape == EMPTY_SHAPE:
+        shape = tensor.shape
+        if shape == EMPTY_SHAPE:
+            sizes.append(0)
             continue
-        if len(tensor.shape) != len(first.shape) or any(
-            a != b for i, (a, b) in enumerate(zip(tensor.shape, first.shape, strict=True)) if i != axis
-        ):
-            raise ShapeError(
-                f"[cat] shapes {first.shape} and {tensor.shape} must be equal but for axis {axis}"
-            )
-    sizes = [0 if tensor.shape == EMPTY_SHAPE else tensor.shape[axis] for tensor in tensors]
-    shape = (*first.shape[:axis], sum(sizes), *first.shape[axis + 1 :])
-    result: T = new_like(first, shape, promote("cat", tensors, "common"))
-    offsets = np.cumsum([0, *sizes]).tolist()
-    for (start, end), tensor in zip(itertools.pairwise(offsets), tensors, strict=True):
-        if end > start:
-            copy_into(untracked_view(result, (*(slice(None),) * axis, slice(start, end))), tensor)
+        if len(shape) != len(first.shape) or shape[:axis] != before or shape[axis + 1 :] != after:
+            raise ShapeError(f"[cat] shapes {first.shape} and {shape} must be equal but for axis {axis}")
+        sizes.append(shape[axis])
+    result = _joined("cat", tensors, (*before, sum(sizes), *after), sizes, axis)
     operands = [(tensor.dtype, tensor.shape) for tensor in tensors]
 
     def backward(grads: Any, saved: Any, needs: tuple[bool, ...]) -> list[Any]:
-        parts = (narrow(grads[0], axis, start, end - start) for start, end in itertools.pairwise(offsets))
         return [
             _cast(reshape(part, 0) if shape == EMPTY_SHAPE else part, dtype) if needed else None
-            for part, (dtype, shape), needed in zip(parts, operands, needs, strict=True)
+            for part, (dtype, shape), needed in zip(
+                split(grads[0], sizes, axis), operands, needs, strict=True
+            )
         ]
 
     tape.add_node("cat", tensors, [result], backward)
     return result
+
+
+def _joined(name: str, parts: Sequence[T], shape: Shape, sizes: Sequence[int], axis: int) -> T:
+    """The parts one after another along an axis, where they have these sizes; without a history."""
+    first = parts[0]
+    same = all(part.dtype == first.dtype for part in parts)
+    result: T = new_like(first, shape, first.dtype if same else promote(name, parts, "common"))
+    on_host = first.device.is_host and first.device.simulated is None
+    if same and on_host and not isinstance(first, BatchedTensorBase):
+        _concatenate_on_host(result, [part for part in parts if 0 not in part.shape], axis)
+        return result
+    start = 0
+    for part, size in zip(parts, sizes, strict=True):
+        if size:
+            copy_into(untracked_view(result, (*(strides.ALL,) * axis, slice(start, start + size))), part)
+        start += size
+    return result
+
+
+def _concatenate_on_host(result: TensorBase, parts: Sequence[TensorBase], axis: int) -> None:
+    """Write tensors of one dtype along an axis of a new tensor of the CPU."""
+    if 0 not in result.shape:
+        kernel = WorkKernel("cat", (axis,))
+        host_work("cat", functools.partial(_concatenate, axis), parts, [result], kernel=kernel)
+
+
+def _concatenate(axis: int, *arrays: Any) -> None:
+    """Write all arrays but the last one into that."""
+    np.concatenate(arrays[:-1], axis, out=arrays[-1])
 
 
 def _checked_list(name: str, tensors: Sequence[T]) -> list[T]:
@@ -125,7 +152,19 @@ def stack(tensors: Sequence[T], dim: int = 0) -> T:
         if tensor.shape != tensors[0].shape:
             raise ShapeError(f"[stack] shapes {tensors[0].shape} and {tensor.shape} must be equal")
     axis = strides.axis("stack", dim, len(tensors[0].shape) + 1)
-    return cat([unsqueeze(tensor, axis) for tensor in tensors], axis)
+    shape, dtypes = tensors[0].shape, [tensor.dtype for tensor in tensors]
+    row, whole = (*shape[:axis], 1, *shape[axis:]), (*shape[:axis], len(tensors), *shape[axis:])
+    parts = [t.as_strided(row, (*t.strides[:axis], 0, *t.strides[axis:]), t.offset) for t in tensors]
+    result: T = _joined("stack", parts, whole, [1] * len(parts), axis)
+
+    def backward(grads: Any, saved: Any, needs: tuple[bool, ...]) -> list[Any]:
+        return [
+            _cast(part, dtype) if needed else None
+            for part, dtype, needed in zip(unbind(grads[0], axis), dtypes, needs, strict=True)
+        ]
+
+    tape.add_node("stack", tensors, [result], backward)
+    return result
 
 
 def prepend_axes(tensor: T, ndim: int) -> T:

@@ -30,7 +30,15 @@ from dl4all.ops.indexing.indices import (
     integer_indices,
     out_of_range,
 )
-from dl4all.ops.indexing.rows import as_three_axes, put_rows, select_indices, take_rows, take_rows_backward
+from dl4all.ops.indexing.rows import (
+    as_three_axes,
+    combined_rows,
+    combines_on_host,
+    put_rows,
+    select_indices,
+    take_rows,
+    take_rows_backward,
+)
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.memory.views import contiguous, expand, flatten, narrow, reshape
 from dl4all.ops.sorting.compaction import coordinates, positions
@@ -87,7 +95,10 @@ def index_add(
     expected = (*input.shape[:axis], len(indices), *input.shape[axis + 1 :])
     if source.shape != expected:
         raise ShapeError(f"[index_add] the source must have shape {expected}, got {source.shape}")
-    sums = reshape(take_rows_backward(as_three_axes(source, axis), indices, input.shape[axis]), input.shape)
+    rows = as_three_axes(source, axis)
+    if alpha == 1 and combines_on_host(input, rows, indices):
+        return reshape(combined_rows("sum", as_three_axes(input, axis), rows, indices), input.shape)  # type: ignore[no-any-return]
+    sums = reshape(take_rows_backward(rows, indices, input.shape[axis]), input.shape)
     return add(input, sums if alpha == 1 else mul(sums, alpha))  # type: ignore[no-any-return]
 
 
@@ -187,12 +198,12 @@ def scatter(input: T, dim: int, index: Array | NDArray | Sequence[object], src: 
     """
     axis = strides.axis("scatter", dim, len(input.shape))
     flat, shape = indices_along("scatter", input, axis, index)
-    rows = _source_column("scatter", input, src, shape)
+    rows = source_column("scatter", input, src, shape)
     result: T = reshape(put_rows(reshape(input, input.numel(), 1), rows, flat), input.shape)
     return result
 
 
-def _source_column(name: str, input: T, src: Any, shape: Shape) -> T:
+def source_column(name: str, input: T, src: Any, shape: Shape) -> T:
     """The part of `src` that an index of `shape` uses, as a matrix with one column.
 
     Raises:
@@ -242,7 +253,10 @@ def scatter_add(input: T, dim: int, index: Array | NDArray | Sequence[object], s
     """
     axis = strides.axis("scatter_add", dim, len(input.shape))
     flat, shape = indices_along("scatter_add", input, axis, index)
-    rows = reshape(_source_column("scatter_add", input, src, shape), 1, len(flat), 1)
+    rows = reshape(source_column("scatter_add", input, src, shape), 1, len(flat), 1)
+    if combines_on_host(input, rows, flat):
+        sums = combined_rows("sum", reshape(input, 1, input.numel(), 1), rows, flat)
+        return reshape(sums, input.shape)  # type: ignore[no-any-return]
     return add(input, reshape(take_rows_backward(rows, flat, input.numel()), input.shape))  # type: ignore[no-any-return]
 
 

@@ -16,7 +16,7 @@ from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.loss.cross_entropy_ops import cross_entropy_backward, cross_entropy_each
-from dl4all.ops.memory.views import expand, reshape
+from dl4all.ops.memory.views import contiguous, expand, reshape
 from dl4all.runtime.profiler import recorder
 from dl4all.scheduler import capture
 
@@ -37,9 +37,6 @@ def in_one_pass(input: TensorBase, target: Any, weight: TensorBase | None) -> bo
         and capture.active is None
         and recorder.active is None
         and 0 not in input.shape
-        and input.is_contiguous()
-        and target.is_contiguous()
-        and (weight is None or weight.is_contiguous())
         and not any(isinstance(tensor, BatchedTensorBase) for tensor in (input, target, weight))
         and kernel_of(FORWARD) is not None
     )
@@ -69,7 +66,8 @@ def cross_entropy_loss(
     sums = np.empty(2, FLOAT)  # the weight of all rows, and how many targets are no classes
     state = from_host(cls, sums, device, copy=False, tag=FORWARD)
     result = empty(cls, (), FLOAT, device, FORWARD)
-    reads = [input, target] if weight is None else [input, target, weight]
+    with tape.gradients(False):
+        reads = [contiguous(tensor) for tensor in (input, target, weight) if tensor is not None]
     host_work(FORWARD, partial(_loss, rows, *constants), reads, [result, state], (), WorkKernel(FORWARD, constants))
     if sums[1]:
         indices(target)
@@ -78,7 +76,8 @@ def cross_entropy_loss(
         g, (x, targets, w, saved_state) = grads[0], saved
         if not tape.state.enabled and g.dtype == FLOAT and kernel_of(BACKWARD) is not None:
             gradient = empty(cls, x.shape, FLOAT, device, BACKWARD)
-            reads = [x, targets, g, saved_state] if w is None else [x, targets, g, saved_state, w]
+            operands = (x, targets, g, saved_state, w)
+            reads = [contiguous(tensor) for tensor in operands if tensor is not None]
             work, kernel = partial(_gradient, rows, *constants), WorkKernel(BACKWARD, constants)
             host_work(BACKWARD, work, reads, [gradient], (), kernel)
             return [gradient, None]

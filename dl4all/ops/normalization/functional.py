@@ -79,8 +79,9 @@ def batch_norm(
         raise ShapeError(
             f"[batch_norm] training needs more than 1 element for each channel, got shape {input.shape}"
         )
-    if in_one_pass(input):
-        result, stats = training_pass(input, running_mean, running_var, weight, bias, momentum, eps)
+    if in_one_pass(input, running_mean, running_var):
+        with tape.gradients(False):
+            result, stats = training_pass(input, running_mean, running_var, weight, bias, momentum, eps)
     else:
         with tape.gradients(False):
             stats = batch_norm_stats(input)

@@ -12,6 +12,7 @@ from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
+from dl4all.ops.memory.views import contiguous
 from dl4all.ops.normalization import host
 from dl4all.runtime.profiler import recorder
 from dl4all.scheduler import capture
@@ -20,8 +21,11 @@ FORWARD, BACKWARD = "batch_norm_training", "batch_norm_gradients"
 ROWS_BACKWARD = "grouped_norm_gradients"
 
 
-def in_one_pass(input: TensorBase) -> bool:
-    """Whether a kernel takes the whole pass: on the CPU, where nobody follows single ops."""
+def in_one_pass(input: TensorBase, *changed: TensorBase | None) -> bool:
+    """Whether a kernel takes the whole pass: on the CPU, where nobody follows single ops.
+
+    It changes tensors that are contiguous.
+    """
     return (
         not isinstance(input, BatchedTensorBase)
         and input.device.keeps_plans
@@ -30,6 +34,7 @@ def in_one_pass(input: TensorBase) -> bool:
         and capture.active is None
         and recorder.active is None
         and 0 not in input.shape
+        and all(tensor is None or tensor.is_contiguous() for tensor in changed)
         and kernel_of(FORWARD) is not None
     )
 
@@ -92,7 +97,7 @@ def rows_gradients_pass(
     cls, device, dtype = type(input).result_class, input.device, input.dtype
     result = empty(cls, input.shape, dtype, device, ROWS_BACKWARD)
     sums = empty(cls, (2, input.shape[1]), dtype, device, ROWS_BACKWARD)
-    reads = [grad, input] if weight is None else [grad, input, weight]
+    reads = [contiguous(tensor) for tensor in (grad, input, weight) if tensor is not None]
     kernel = WorkKernel(ROWS_BACKWARD, (groups, float(eps), center))
     host_work(ROWS_BACKWARD, function, reads, [result, sums], (), kernel)
     return result, *_halves(sums)
@@ -106,11 +111,10 @@ def _work(
     eps: float,
     numbers: tuple[float, ...] = (),
 ) -> None:
-    read = {name: tensor for name, tensor in reads.items() if tensor is not None}
+    read = {name: contiguous(tensor) for name, tensor in reads.items() if tensor is not None}
     written = {name: tensor for name, tensor in writes.items() if tensor is not None}
-    names = (*read, *written)
-    kernel = WorkKernel(name, (names, eps))
-    work = partial(function, names, eps)
+    constants = ((*read, *written), eps)
+    work, kernel = partial(function, *constants), WorkKernel(name, constants)
     host_work(name, work, list(read.values()), list(written.values()), numbers, kernel)
 
 

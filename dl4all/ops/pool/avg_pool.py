@@ -38,7 +38,7 @@ def _run_avg_pool(backward: bool, out: TensorBase, pooling: Pooling, x: TensorBa
     run(AVG_POOL[backward, win is None], strided_grid(out.numel(), WORKGROUP), push, x, out)
 
 
-def _avg_pooling(
+def avg_pooling(
     shape: Shape,
     kernel_size: Any,
     stride: Any,
@@ -47,6 +47,7 @@ def _avg_pooling(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Pooling:
+    """The windows of :func:`avg_pool2d` for images of `shape`."""
     return sliding(
         "avg_pool2d", shape, kernel_size, stride, padding, 1, ceil_mode, count_include_pad, divisor_override
     )
@@ -54,11 +55,11 @@ def _avg_pooling(
 
 def _infer_avg_pool2d(input: TensorBase, **arguments: Any) -> Result:
     check_images("avg_pool2d", input)
-    return (*input.shape[:2], *_avg_pooling(input.shape, **arguments).out_size), input.dtype
+    return (*input.shape[:2], *avg_pooling(input.shape, **arguments).out_size), input.dtype
 
 
 def _run_avg_pool2d(out: TensorBase, input: TensorBase, **arguments: Any) -> None:
-    _run_avg_pool(False, out, _avg_pooling(input.shape, **arguments), contiguous(input))
+    _run_avg_pool(False, out, avg_pooling(input.shape, **arguments), contiguous(input))
 
 
 @export("F")
@@ -106,7 +107,7 @@ def avg_pool2d(
         [[[[2.5], [2.5]]]]
     """
     arguments = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-    return host.avg_pool(input, _avg_pooling(input.shape, *arguments))
+    return host.avg_pool(input, avg_pooling(input.shape, *arguments))
 
 
 def _infer_adaptive_avg_pool2d(input: TensorBase, *, output_size: Any) -> Result:
@@ -219,7 +220,7 @@ def _avg_pool2d_gradient(
     divisor_override: int | None,
 ) -> Any:
     arguments = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-    return avg_pool_backward(g, _avg_pooling(shapes[0], *arguments))
+    return avg_pool_backward(g, avg_pooling(shapes[0], *arguments))
 
 
 avg_pool2d.defgrad(_avg_pool2d_gradient)

@@ -11,7 +11,7 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float, check_images
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.host_work import host_work
+from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.launch import check_rounds, pack, run, shader, strided_grid
 from dl4all.ops.core.op import KERNEL_REFUSALS, Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
@@ -96,7 +96,8 @@ def kernel_indices(input: TensorBase, pooling: Pooling) -> TensorBase:
     result: TensorBase
     if device.is_host and device.simulated is None:
         result = empty(result_class, (*input.shape[:2], *pooling.out_size), np.dtype(np.int64), device)
-        host_work("max_pool2d_with_indices", partial(_write_indices, pooling), [input], [result])
+        name = "max_pool2d_with_indices"
+        host_work(name, partial(_write_indices, pooling), [input], [result], (), WorkKernel(name, (pooling,)))
         return result
     try:
         if input.dtype == np.float32 and not device.is_host:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, DTypeError, GradientError
 from dl4all.ops.core import philox, tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.host_work import host_work
+from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, primitives
@@ -65,7 +65,8 @@ def uniform_(input: T, low: float = 0.0, high: float = 1.0, *, generator: Genera
         groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP, out.device)
         run(UNIFORM, groups, pack(*push, float(low), width, largest), out)
 
-    _fill("uniform_", input, generator, on_host, on_device)
+    kernel = WorkKernel("uniform_", (float(low), width, largest))
+    _fill("uniform_", input, generator, on_host, on_device, kernel=kernel)
     return input
 
 
@@ -179,6 +180,7 @@ def _fill(
     on_device: Callable[[tuple[int, ...], TensorBase], None],
     dtype_kinds: str = "f",
     operand: TensorBase | None = None,
+    kernel: WorkKernel | None = None,
 ) -> None:
     """Fill a tensor in row-major order, on its device if a kernel can.
 
@@ -190,6 +192,7 @@ def _fill(
         on_device: takes the push constants that all kernels share, and the tensor.
         dtype_kinds: NumPy's letters for the kinds of dtypes that are allowed.
         operand: a tensor that the numbers depend on.
+        kernel: does what `on_host` does, given seed and counter as numbers.
 
     Raises:
         DTypeError, GradientError
@@ -215,7 +218,7 @@ def _fill(
     cause = None if out.device.is_host else _fill_on_device(on_device, state, out)
     if out.device.is_host and out.device.simulated is None:
         write = functools.partial(_write_numbers, on_host)
-        host_work(name, write, () if operand is None else [operand], [out], (seed, offset))
+        host_work(name, write, () if operand is None else [operand], [out], (seed, offset), kernel)
     elif out.device.is_host or cause is not None:
         with contextlib.nullcontext() if cause is None else fallback.on_host(name, out.device, cause):
             arrays = () if operand is None else (operand.on_host(),)

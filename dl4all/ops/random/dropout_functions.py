@@ -41,14 +41,14 @@ def _infer_dropout(input: TensorBase, p: float, seed: int, offset: int, inner: i
     return input.shape, input.dtype
 
 
-def _threshold_and_scale(p: float) -> tuple[int, float]:
+def threshold_and_scale(p: float) -> tuple[int, float]:
     """The random word below which an element is dropped, and the factor for the others."""
     return min(round(p * 2**32), 2**32 - 1), 0.0 if p >= 1 else 1 / (1 - p)
 
 
 def _run_dropout(out: TensorBase, input: TensorBase, p: float, seed: int, offset: int, inner: int) -> None:
     x = contiguous(input)
-    threshold, scale = _threshold_and_scale(p)
+    threshold, scale = threshold_and_scale(p)
     push = pack(out.numel(), x.offset, *state_words(seed, offset), threshold, scale, inner)
     invocations = ceil_div(out.numel(), 4) if inner == 1 else out.numel()
     run(
@@ -93,7 +93,7 @@ def random_dropout(input: Array, p: float, seed: int, offset: int, inner: int = 
         >>> dl.ops.random_dropout(dl.tensor([1.0, 2.0, 3.0, 4.0]), 0.5, seed=0, offset=0).tolist()
         [0.0, 4.0, 6.0, 8.0]
     """
-    threshold, scale = _threshold_and_scale(p)
+    threshold, scale = threshold_and_scale(p)
     words = philox.random_words(seed, offset, ceil_div(input.size, inner))
     kept = words >= np.uint32(threshold)
     if inner != 1:
@@ -280,7 +280,7 @@ def _dropout(name: str, input: T, p: float, training: bool, inner: int, inplace:
 
 def _dropout_in_samples(input: T, p: float, inner: int) -> T:
     """Dropout within ``vmap``, with random numbers for every sample."""
-    levels, (_, scale) = levels_of([input]), _threshold_and_scale(p)
+    levels, (_, scale) = levels_of([input]), threshold_and_scale(p)
     ones = new_like(input, input.shape)
     fill_with(ones, 1)
     every = unwrap(ones, levels)

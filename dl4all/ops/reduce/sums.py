@@ -88,8 +88,10 @@ def reduced_numel(shape: Shape, axes: tuple[int, ...]) -> int:
 
 def expand_reduced(tensor: Any, shape: Shape, dim: Any, keepdim: bool) -> Any:
     """Expand a reduced tensor, such as a gradient, to the shape before the reduction."""
+    if keepdim or dim is None:
+        return expand(tensor, shape)
     axes = axes_of("sum", dim, len(shape))
-    return expand(tensor if keepdim else reshape(tensor, reduced_shape(shape, axes, True)), *shape)
+    return expand(reshape(tensor, reduced_shape(shape, axes, True)), shape)
 
 
 def _infer_sum_to(input: TensorBase, shape: Shape) -> Result:
@@ -118,7 +120,7 @@ def _run_sum_to(out: TensorBase, input: TensorBase, shape: Shape) -> None:
         example((3, 5, 7, 2), shape=(5, 1, 1)),
         example((131, 67), shape=(67,)),
     ),
-    grad=lambda g, shapes: expand(g, *shapes[0]),
+    grad=lambda g, shapes: expand(g, shapes[0]),
 )
 def sum_to(input: Array, shape: Shape) -> Array:
     """Sum over the axes along which `shape` was broadcast: the gradient of broadcasting.

@@ -157,7 +157,7 @@ def _split_gru_gradients(flat: Any, shape: Shape) -> tuple[Any, Any, Any]:
 
 
 def _gru_gradient(g: Any, gates_x: Any, gates_h: Any, hidden: Any) -> tuple[Any, Any, Any]:
-    return _split_gru_gradients(gru_step_backward(g, gates_x, gates_h, hidden), hidden.shape)
+    return _split_gru_gradients(gru_step_backward(contiguous(g), gates_x, gates_h, hidden), hidden.shape)
 
 
 def _gru_backward_gradient(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dl4all.errors import ShaderError
@@ -30,12 +31,12 @@ class Compiler:
     def __init__(self, processor: Target) -> None:
         self.target = processor
         self._llvm = target.binding()
-        self._machine = self._llvm.Target.from_default_triple().create_target_machine(
-            cpu=processor.name, features=processor.features, opt=OPTIMIZATION
-        )
+        self._machine = self._new_machine()
         version = ".".join(map(str, target.version()))
         self._key = f"{version} {processor.name} {processor.features} {OPTIMIZATION}\n".encode()
-        self._engines: list[Any] = []  # their code goes with them
+        # One engine for all code: each would take ten times as long to load a module as that takes itself.
+        self._engine = self._llvm.create_mcjit_compiler(self._llvm.parse_assembly(""), self._new_machine())
+        self._functions: dict[bytes, dict[str, int]] = {}  # by digest of the module
         self._lock = fork.lock()
         self.compiled = self.loaded = 0  # modules, made here and found on disk
 
@@ -48,17 +49,25 @@ class Compiler:
         digest = hashlib.sha256(self._key + text.encode())
         file, head = file_cache.folder() / FOLDER / f"{digest.hexdigest()}.o", digest.digest()
         with self._lock:
+            if head in self._functions:
+                return self._functions[head]
+            # Modules have functions of one name, and an engine has each name once.
+            symbols = {name: f"{name}_{digest.hexdigest()[:16]}" for name in names}
             content = file_cache.read(file)
             # LLVM ends the process over what is no object code: only what says that it is this module's
             # is tried.
-            found = self._load(content[len(head) :], names) if content and content.startswith(head) else {}
+            found = self._load(content[len(head) :], symbols) if content and content.startswith(head) else {}
             if found:
                 self.loaded += 1
-                return found
-            code = self._compile(text, names[0])
-            self.compiled += 1
-            file_cache.try_write(file, head + code)
-            return self._load(code, names)
+            else:
+                for name, symbol in symbols.items():
+                    text = re.sub(rf"@{name}\b", f"@{symbol}", text)
+                code = self._compile(text, names[0])
+                self.compiled += 1
+                file_cache.try_write(file, head + code)
+                found = self._load(code, symbols)
+            self._functions[head] = found
+            return found
 
     def _compile(self, text: str, name: str) -> bytes:
         try:
@@ -74,23 +83,19 @@ class Compiler:
         passes.getModulePassManager().run(module, passes)
         return bytes(self._machine.emit_object(module))
 
-    def _load(self, code: bytes, names: Sequence[str]) -> dict[str, int]:
-        """Link object code into the process; {} if it does not have these functions."""
+    def _load(self, code: bytes, symbols: Mapping[str, str]) -> dict[str, int]:
+        """Link object code into the process; {} if it does not have the symbols of these functions."""
         try:
-            engine = self._llvm.create_mcjit_compiler(self._llvm.parse_assembly(""), self._machine_copy())
-            engine.add_object_file(self._llvm.ObjectFileRef.from_data(code))
-            engine.finalize_object()
+            self._engine.add_object_file(self._llvm.ObjectFileRef.from_data(code))
+            self._engine.finalize_object()
         except RuntimeError as error:
-            log.debug("cannot load the code of %s: %s", names[0], error)
+            log.debug("cannot load the code of %s: %s", next(iter(symbols)), error)
             return {}
-        addresses = {name: int(engine.get_function_address(name)) for name in names}
-        if not all(addresses.values()):
-            return {}
-        self._engines.append(engine)
-        return addresses
+        found = {name: int(self._engine.get_function_address(symbol)) for name, symbol in symbols.items()}
+        return found if all(found.values()) else {}
 
-    def _machine_copy(self) -> Any:
-        """A target machine: an engine takes the one that it is given."""
+    def _new_machine(self) -> Any:
+        """A target machine; an engine takes the one that it is given."""
         return self._llvm.Target.from_default_triple().create_target_machine(
             cpu=self.target.name, features=self.target.features, opt=OPTIMIZATION, jit=True
         )

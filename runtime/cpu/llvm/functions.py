@@ -242,7 +242,19 @@ def log1p(code: Code, x: Value) -> Value:
 
 
 def pow(code: Code, x: Value, y: Value) -> Value:
-    """x to the power of y, with the special cases of IEEE 754, within 2 ulps; the logarithm is a float64."""
+    """x to the power of y, with the special cases of IEEE 754, within 2 ulps.
+
+    Squares and cubes, where all lanes ask for them, are products.
+    """
+    square = x * x
+    result = code.variable(x.type, code.select(y.equals(3.0), square * x, square))
+    with code.if_(code.any_of(y.differs(2.0) & y.differs(3.0))):
+        result.value = _general_pow(code, x, y)
+    return result.value
+
+
+def _general_pow(code: Code, x: Value, y: Value) -> Value:
+    """By way of the logarithm in float64."""
     magnitude = absolute(code, x)
     m, e = split_exponent(code, magnitude)
     wide = code.convert(m, "double")

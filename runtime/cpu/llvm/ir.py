@@ -564,9 +564,9 @@ class Module:
         yield self._function(name, ("ptr", "i64", "i64"))
 
     @contextlib.contextmanager
-    def function(self, name: str, *types: str) -> Iterator[Code]:
-        """A function of the module, called by :meth:`Code.run`."""
-        yield self._function(name, types)
+    def function(self, name: str, *types: str, exported: bool = False) -> Iterator[Code]:
+        """A function of the module, called by :meth:`Code.run`, and by other modules if it is exported."""
+        yield self._function(name, types, exported)
 
     @contextlib.contextmanager
     def shared(self, name: str, *types: str) -> Iterator[Code]:

@@ -1,0 +1,47 @@
+"""Kernels that share work between threads give the same bits for any number of them, whatever memory held."""
+
+from __future__ import annotations
+
+import pytest
+
+from dl4all.runtime.cpu.llvm import provider
+from tests.conftest import run_python
+
+pytestmark = pytest.mark.skipif(not provider.available(), reason="there is no compiler")
+
+PROGRAM = """
+import hashlib
+import numpy as np
+import dl4all as dl
+
+rng = np.random.default_rng(4)
+numbers = lambda *shape: dl.tensor(rng.standard_normal(shape).astype(np.float32), device="cpu")
+digest = hashlib.sha256()
+
+def note(*tensors):
+    for tensor in tensors:
+        digest.update(tensor.numpy().tobytes())
+        dl.full(tensor.shape, np.nan, device="cpu")
+
+x, long, images = numbers(3001, 130), numbers(1000003), numbers(16, 5, 67, 61)
+index = dl.tensor(rng.integers(0, 211, 3001), device="cpu")
+for _ in range(3):
+    for name in ("sum", "mean", "amax", "argmax"):
+        f = getattr(dl, name)
+        note(f(x, 0), f(x, 1), f(long), f(x.T, 0))
+    note(images.sum((0, 2, 3)), images.sum(1), images.mean((1, 2)), dl.norm(long), dl.norm(x, dim=0))
+    note(dl.ops.sum_to(x, (130,)), dl.prod(1 + x / 1000, 0))
+    note(x.T.contiguous(), images.permute(0, 2, 3, 1).contiguous(), x.to("float16"), dl.cat([x, x[:, 1:]], 1))
+    note(x[index], dl.index_add(numbers(211, 130), 0, index, x), dl.index_add(numbers(211, 1), 0, index, x[:, :1]))
+    note(dl.scatter(x, 0, index.reshape(-1, 1), x[:, 1:2].contiguous()))
+print(digest.hexdigest())
+"""
+
+
+def test_any_number_of_threads() -> None:
+    digests = set()
+    for threads in ("1", "2", "7"):
+        ended = run_python(PROGRAM, DL4ALL_THREADS=threads)
+        assert ended.returncode == 0, ended.stderr
+        digests.add(ended.stdout)
+    assert len(digests) == 1
