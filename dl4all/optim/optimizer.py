@@ -30,9 +30,7 @@ from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.memory.views import contiguous
-from dl4all.optim.bundle import Bundles
 from dl4all.optim.host_step import KeptSteps, update_arrays, update_jobs
-from dl4all.runtime.cpu.llvm import provider
 from dl4all.scheduler import capture, fallback
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch
@@ -120,7 +118,6 @@ class Optimizer:
         self.param_groups: list[dict[str, Any]] = []
         self._plans = MultiTensor()
         self._kept_steps = KeptSteps()
-        self._bundles = Bundles()
         if isinstance(params, (TensorBase, Mapping)):
             raise ArgumentError(f"[{self._name}] expected a list of parameters, got {type(params).__name__}")
         groups: list[Any] = list(params)
@@ -258,8 +255,6 @@ class Optimizer:
                     f"[{self._name}] a parameter lives on {p.device} and its gradient on {g.device}; "
                     "move a network before its gradients are computed"
                 )
-        if capture.active is None and (rule is None or not provider.available()):
-            with_gradients = self._step_bundles(group, number, with_gradients)
         states = self._prepared_states([p for p, _ in with_gradients], names, initial)
         constants_by_step: dict[int, Constants] = {}
         states_by_step: dict[int, list[dict[str, Any]]] = {}
@@ -297,34 +292,6 @@ class Optimizer:
                 g, p = jobs[i][0], jobs[i][-1]
                 with fallback.on_host(self._name, device, fallback.refused(device, error, "float32")):
                     self._on_host(p, g, [self.state[p][name] for name in names], group, constants)
-
-    def _step_bundles(
-        self, group: dict[str, Any], number: int, pairs: list[tuple[Tensor, Tensor]]
-    ) -> list[tuple[Tensor, Tensor]]:
-        """Update small parameters on the CPU together; returns the others, with their gradients."""
-        bundles = self._bundles.find(number, [p for p, _ in pairs])
-        if not bundles:
-            return pairs
-        names, initial = self._state_names(group), self._initial_state(group)
-        done: set[int] = set()
-        for bundle in bundles:
-            states = [self.state[pairs[i][0]] for i in bundle.positions]
-            for state in states:
-                state.setdefault("step", 0)
-                if names and not self._saves_step and not any(name in state for name in names):
-                    state["step"] = 0  # steps count from the start of the state
-            steps = {state["step"] for state in states}
-            if len(steps) > 1:
-                continue
-            step = steps.pop() + 1
-            bundle.own_state(states, names, initial)
-            for state in states:
-                state["step"] = step
-            constants = self._constants(group, step)
-            gradients = [pairs[i][1] for i in bundle.positions]
-            bundle.update(gradients, functools.partial(self._update, group), constants)
-            done.update(bundle.positions)
-        return [pair for i, pair in enumerate(pairs) if i not in done]
 
     def _count_step(self, group: dict[str, Any], states: Sequence[dict[str, Any]]) -> Constants:
         """Count a step that a compiled graph takes; returns its constants."""
