@@ -32,7 +32,8 @@ for _ in range(3):
     note(images.sum((0, 2, 3)), images.sum(1), images.mean((1, 2)), dl.norm(long), dl.norm(x, dim=0))
     note(dl.ops.sum_to(x, (130,)), dl.prod(1 + x / 1000, 0))
     note(x.T.contiguous(), images.permute(0, 2, 3, 1).contiguous(), x.to("float16"), dl.cat([x, x[:, 1:]], 1))
-    note(x[index], dl.index_add(numbers(211, 130), 0, index, x), dl.index_add(numbers(211, 1), 0, index, x[:, :1]))
+    note(x[index], dl.index_add(numbers(211, 130), 0, index, x))
+    note(dl.index_add(numbers(211, 1), 0, index, x[:, :1]))
     note(dl.scatter(x, 0, index.reshape(-1, 1), x[:, 1:2].contiguous()))
 
 # Sequences long enough for several threads, and all parameters at once.
