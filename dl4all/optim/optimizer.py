@@ -6,7 +6,7 @@ state lie one after another in one allocation, so that no kernel binds more than
 One dispatch covers all parameters of a group whose memory lies in the same few buffers and that have made
 the same number of steps (:mod:`dl4all.ops.core.multi_tensor`): a dispatch for each would take longer to
 submit than most of them run. A parameter without company has its own dispatch. Both ways give the same
-result, bit by bit.
+result, bit by bit. On the CPU one call updates a group (:mod:`dl4all.optim.host_step`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,80 +22,21 @@ import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
 from dl4all.autograd import enable_grad, no_grad
-from dl4all.errors import ArgumentError, GradientError, PipelineError
-from dl4all.ops.core.launch import pack, run, shader, strided_grid
+from dl4all.errors import ArgumentError, GradientError
 from dl4all.ops.core.limits import real
-from dl4all.ops.core.multi_tensor import Job, MultiTensor, Role, side_by_side
-from dl4all.ops.core.op import SHARED
+from dl4all.ops.core.multi_tensor import MultiTensor, side_by_side
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.memory.views import contiguous
 from dl4all.optim.host_step import KeptSteps, update_arrays, update_jobs
+from dl4all.optim.kernels import Constants, Kernels, no_kernel_of
 from dl4all.scheduler import capture, fallback
 from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
 from dl4all.tensor.arguments import checked_state
 from dl4all.tensor.tensor import Tensor
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]]
 NDArray = npt.NDArray[Any]
-Constants = tuple[float | int, ...]
-
-WORKGROUP = 128
-
-
-class Kernels:
-    """The shaders of an optimizer with `states` values for each element: for one parameter, and for many."""
-
-    def __init__(self, name: str, states: int, **defines: Any) -> None:
-        self._single, self.of_many = (
-            shader(f"optim/{name}.comp", STATES=states, MULTI_TENSOR=multi, **defines) for multi in (0, 1)
-        )
-        SHARED.extend((self._single, self.of_many))
-        state = [Role(written=True, width=states)] if states else []
-        self._roles = (Role(written=False), *state, Role(written=True))
-
-    def launch(
-        self, device: Device, jobs: Sequence[Job], constants: Constants, plans: MultiTensor, slot: Hashable
-    ) -> dict[int, PipelineError]:
-        """Update the last tensor of each job by the others: the gradient and, if there is one, the state.
-
-        Returns:
-            The numbers of the jobs that were not updated, because the driver builds no kernel for them.
-        """
-        plan = plans.plan(jobs, self._roles, slot)
-        alone = list(plan.alone)
-        for batch in plan.batches:
-            push = pack(*batch.rows, *constants)
-            try:
-                device.launch(Launch(self.of_many, (batch.groups, 1, 1), push), batch.table, *batch.spans)
-            except PipelineError:
-                alone += batch.jobs
-        refused: dict[int, PipelineError] = {}
-        for number in alone:
-            job = jobs[number]
-            push = pack(job[-1].numel(), job[-1].offset, job[0].offset, *constants)
-            try:
-                run(self._single, strided_grid(job[-1].numel(), WORKGROUP, job[-1].device), push, *job)
-            except PipelineError as error:
-                refused[number] = error.with_traceback(None)  # its frames hold the tensors
-        for number, job in enumerate(jobs):
-            if number not in refused:
-                for tensor in job[1:]:
-                    tensor.storage.version += 1
-        return refused
-
-
-def no_kernel_of(p: TensorBase, *others: TensorBase) -> fallback.Cause | None:
-    """Why kernels cannot update a parameter on a device, with its gradient and state; None if they can."""
-    device, dtype = p.device, p.dtype.name
-    if p.dtype != np.float32:
-        return fallback.no_dtype(device, dtype)
-    if not p.is_contiguous():
-        return fallback.no_layout(device, dtype)
-    if not device.binds(*(tensor.storage for tensor in (p, *others))):
-        return fallback.too_large(device, dtype)
-    return None
 
 
 class Optimizer:
