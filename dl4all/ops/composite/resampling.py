@@ -70,8 +70,9 @@ def resampled(
 
 def _resample(transposed: bool, source: NDArray, places: NDArray, weights: NDArray, target: NDArray) -> None:
     target[...] = 0
+    lines = np.swapaxes(target, 0, 1)
     for place, weight in zip(places, weights, strict=True):
         if transposed:
-            np.add.at(target, (slice(None), place), source * weight[:, None])
+            np.add.at(lines, place, np.swapaxes(source * weight[:, None], 0, 1))
         else:
             target += source[:, place] * weight[:, None]

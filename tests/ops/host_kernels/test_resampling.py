@@ -59,7 +59,7 @@ def test_gradients_of_gradients() -> None:
         [first] = of_tensor((interpolate(tensor) ** 3).sum(), [tensor], create_graph=True)
         [second] = of_tensor((first * first).sum(), [tensor])
         results.append(second.numpy())
-    np.testing.assert_allclose(*results, 1e-3, 1e-3)
+    np.testing.assert_allclose(results[0], results[1], 1e-3, 1e-3)
 
 
 def test_operands_that_are_not_contiguous() -> None:
