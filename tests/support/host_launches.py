@@ -1,4 +1,4 @@
-"""Compiled kernels of the CPU in tests: what they compute beside NumPy's bodies, and whether they were used."""
+"""Compiled kernels of the CPU in tests: what they compute beside NumPy's bodies, and whether they ran."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.indexing.indices import NDArray, flat_indices
+from dl4all.ops.indexing.indices import NDArray, flat_indices, indices_into
 from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.memory.views import BasicIndex, index, permute, reshape
 
@@ -67,6 +67,11 @@ def getitem(input: T, key: object) -> T:
 
 @reads("key")
 def _advanced_getitem(input: T, key: Any) -> T:
+    if isinstance(key, TensorBase) and key.dtype.kind in "iu" and input.shape:
+        flat, selected = indices_into("index", key, input.shape[0], input, negative=True)
+        table = reshape(input, 1, input.shape[0], math.prod(input.shape[1:]))
+        picked: T = reshape(take_rows(table, flat), (*selected, *input.shape[1:]))
+        return picked
     parsed = parse_key(key, input.shape)
     view = index(input, parsed.view_key)
     sizes = [view.shape[axis] for axis in parsed.axes]

@@ -227,20 +227,21 @@ def _write_advanced(view: TensorBase, index: AdvancedIndex, value: Any) -> None:
         rows = reshape(permute(source, *order), len(flat), inner)
         if rows.storage is view.storage:
             rows = fresh_copy(rows)
-        by_kernel = (
-            not (
-                isinstance(view, BatchedTensorBase)
-                or isinstance(rows, BatchedTensorBase)
-                or view.device.is_host
-            )
-            and view.dtype.name in MOVABLE_DTYPES
-            and permuted.is_contiguous()
-            and view.device.binds(rows.storage, permuted.storage)
+        in_place = permuted.is_contiguous() and not (
+            isinstance(view, BatchedTensorBase) or isinstance(rows, BatchedTensorBase)
         )
+        if view.device.is_host:
+            by_kernel = in_place and flat.stays_on(view) is not None and view.device.simulated is None
+        else:
+            by_kernel = (
+                in_place
+                and view.dtype.name in MOVABLE_DTYPES
+                and view.device.binds(rows.storage, permuted.storage)
+            )
         if by_kernel:
             target = permuted.as_strided((outer, inner), (inner, 1), permuted.offset)
             try:
-                write_rows(target, rows, flat.last_occurrences(outer))
+                write_rows(target, rows, flat if view.device.is_host else flat.last_occurrences(outer))
             except KERNEL_REFUSALS:
                 pass  # nothing was written; put_rows computes on the host, and counts that
             else:
