@@ -1,4 +1,4 @@
-"""Calls of the host as launches of compiled kernels: one for a call, or one for a chain of elementwise ones."""
+"""Calls of the host as launches of compiled kernels: one for a call, or for a chain of elementwise ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,12 @@ def _launch_of(call: Call) -> HostLaunch | None:
         reads = [one for one, write in zip(layouts, call.writes, strict=True) if not write]
         return call.kernel.launch(reads, layouts[len(reads) :])
     body, target = call.function, call.arrays[-1].view
-    if not isinstance(body, BodyCall) or call.varies or not is_contiguous(target) or body.name not in REGISTRY:
+    if (
+        not isinstance(body, BodyCall)
+        or call.varies
+        or not is_contiguous(target)
+        or body.name not in REGISTRY
+    ):
         return None
     given = iter(layouts[:-1])
     operands = [next(given) if operand is TENSOR else operand for operand in body.operands]
@@ -136,9 +141,7 @@ def chained(calls: Sequence[Call], shape: Shape, inner: set[int]) -> Call:
             operands.append((name, source, dtype))
         target = call.arrays[-1]
         seen[target] = position
-        assignments.append(
-            Assignment(term.expression, term.compute, tuple(operands), target.view.dtype.name)
-        )
+        assignments.append(Assignment(term.expression, term.compute, tuple(operands), target.view.dtype.name))
     program = Program(
         tuple(array.view.dtype.name for array in reads),
         tuple(types),

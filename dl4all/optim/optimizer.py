@@ -45,6 +45,7 @@ Constants = tuple[float | int, ...]
 
 WORKGROUP = 128
 
+
 class Kernels:
     """The shaders of an optimizer with `states` values for each element: for one parameter, and for many."""
 

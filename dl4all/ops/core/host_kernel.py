@@ -302,9 +302,7 @@ def layout_or_value(value: Any) -> Any:
     return layout_of(value) if isinstance(value, TensorBase) else value
 
 
-def prepare(
-    name: str, out: Layout, operands: Sequence[Any], arguments: dict[str, Any]
-) -> HostLaunch | None:
+def prepare(name: str, out: Layout, operands: Sequence[Any], arguments: dict[str, Any]) -> HostLaunch | None:
     """The launch of an op's kernel for layouts in the places of tensors; None if it has none."""
     found = kernel_of(name)
     layouts = [one for one in (out, *operands, *arguments.values()) if isinstance(one, Layout)]

@@ -162,9 +162,10 @@ def host_work(
     [2.0, 4.0]
     """
     tensors = (*reads, *writes)
-    if capture.active is not None:
-        if _captured(capture.active, name, function, tensors, len(reads), numbers, kernel):
-            return
+    if capture.active is not None and _captured(
+        capture.active, name, function, tensors, len(reads), numbers, kernel
+    ):
+        return
     if kernel is not None and launched(kernel, reads, writes, numbers):
         return
     if launch is not None:
