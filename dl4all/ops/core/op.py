@@ -353,7 +353,9 @@ class Op(Generic[P]):
             launch = None
             if first.device.keeps_plans and not holds_elements(arguments):
                 given = host_kernel.with_tensors(arguments, first)
-                launch = self.prepare_on_host(operands, given, shape, dtype)
+                read = sum(isinstance(value, TensorBase) for value in (*operands, *given.values()))
+                if read == len(tensors):  # the body reads no array that it was given beside them
+                    launch = self.prepare_on_host(operands, given, shape, dtype)
             host_work(self.name, call, tensors, [out], launch=launch)
             return out
         if compiled and first.device.is_host and first.device.keeps_plans:
