@@ -329,6 +329,13 @@ def with_tensors(arguments: dict[str, Any], like: TensorBase) -> dict[str, Any]:
         return arguments
 
 
+def uploads(arguments: dict[str, Any]) -> bool:
+    """Whether an argument's elements would have to be made a tensor for a kernel."""
+    return any(
+        isinstance(value, TensorArgument) and value.tensor_operand() is None for value in arguments.values()
+    )
+
+
 def contiguous_operands(operands: list[Any]) -> list[Any]:
     """The operands with copies of those tensors that are not contiguous; the same list if all are."""
     if all(operand.is_contiguous() for operand in operands if isinstance(operand, TensorBase)):

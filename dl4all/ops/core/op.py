@@ -351,7 +351,7 @@ class Op(Generic[P]):
             call, tensors = body_call(self.name, self.body, operands, arguments)
             out = empty(type(first).result_class, shape, dtype, first.device, self.name)
             launch = None
-            if first.device.keeps_plans:
+            if first.device.keeps_plans and not host_kernel.uploads(arguments):
                 given = host_kernel.with_tensors(arguments, first)
                 launch = self.prepare_on_host(operands, given, shape, dtype)
             host_work(self.name, call, tensors, [out], launch=launch)
