@@ -14,6 +14,7 @@ from dl4all.ops.core.host_kernel import HostLaunch, Layout, kernel_of
 from dl4all.ops.core.host_work import TENSOR, ArrayView, BodyCall
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.op import REGISTRY
+from dl4all.ops.core.tensor_argument import TensorArgument
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.elementwise.declare import Elementwise
 
@@ -64,6 +65,8 @@ def _launch_of(call: Call) -> HostLaunch | None:
         return None
     given = iter(layouts[:-1])
     operands = [next(given) if operand is TENSOR else operand for operand in body.operands]
+    if any(isinstance(value, TensorArgument) for value in body.arguments.values()):
+        return None  # its elements are known to the body, and lie in no memory
     arguments = {**body.arguments, **{name: next(given) for name in body.deferred}}
     return REGISTRY[body.name].launch_for(layouts[-1], operands, arguments)
 

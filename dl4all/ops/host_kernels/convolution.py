@@ -13,6 +13,7 @@ import math
 
 import numpy as np
 
+from dl4all.ops.conv import host_fft
 from dl4all.ops.conv.convolution import ConvArgs
 from dl4all.ops.conv.window import three_axes
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
@@ -38,6 +39,8 @@ from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES
 MOST_WASTE = 1.04
 """Lanes computed for each result, from which tiles get places of several images."""
 MOST_SIZE = 2**30
+FEW_FILTERS = 4
+"""Fewer leave registers unused: Fourier transforms may be faster."""
 
 
 @host_kernel("conv1d", "conv2d", "conv3d")
@@ -98,6 +101,12 @@ def convolution_launch(
         tuple(-before for before in window.before),
         window.dilation,
     )
+    if input.shape[0] * found.places == 1 and found.rows == 1:
+        raise NoKernel("a matrix and a vector")
+    if filters < FEW_FILTERS and host_fft.worthwhile(
+        input.shape, weight.shape, args.window(weight.shape[2:]), args.groups
+    ):
+        raise NoKernel("faster by transforms")
     part = Part(found, Filters(row * filters, row, channel, three(taps)), 0)
     operands = [input, weight] if bias is None else [input, weight, bias]
     epilogue = Epilogue(bias is not None, added, relu)
@@ -123,6 +132,13 @@ def prepare_input_gradient(
     window = ConvArgs(stride, padding, dilation, groups).window(weight.shape[2:]).three_axes  # type: ignore[arg-type]
     filters, channels = weight.shape[0] // groups, weight.shape[1]
     row, channel, *taps = weight.strides
+    if (
+        groups == 1
+        and math.prod(grad.shape[2:]) == 1
+        and out.shape[2:] == weight.shape[2:]
+        and not any(window.before)
+    ):
+        return _product(out, grad, weight)
     parts = gradient_parts(
         window,
         three_axes(grad.shape[2:]),
@@ -134,6 +150,24 @@ def prepare_input_gradient(
     return launch_of(out, [grad, weight], extents, parts, Epilogue(), three_axes(window.stride))
 
 
+def _product(out: Layout, grad: Layout, weight: Layout) -> HostLaunch:
+    """The launch where a filter meets the whole input: each image's gradient is a sum of the filters.
+
+    All elements of the filters are taken for places of an image that has a channel for each filter.
+
+    Raises:
+        NoKernel: there is none for these.
+    """
+    if not weight.is_contiguous():
+        raise NoKernel("filters with gaps")
+    places = math.prod(weight.shape[1:])
+    size, ones, zeros = (1, 1, places), (1, 1, 1), (0, 0, 0)
+    columns = Columns((0, places, 0, places, 1), size, size, ones, ones, zeros, ones)
+    filters = Filters(0, grad.strides[0], grad.strides[1], zeros)
+    extents = Extents(1, 1, grad.shape[0], grad.shape[1])
+    return launch_of(out, [grad, weight], extents, [Part(columns, filters, 0)], Epilogue(), ones, size)
+
+
 def launch_of(
     out: Layout,
     operands: list[Layout],
@@ -141,8 +175,11 @@ def launch_of(
     parts: list[Part],
     epilogue: Epilogue,
     steps: tuple[int, ...] = (1, 1, 1),
+    size: tuple[int, ...] = (),
 ) -> HostLaunch:
     """The launch for some parts, whose places are `steps` apart in the result.
+
+    With a size of results other than that of `out`, the first operand is what is used as filters.
 
     Raises:
         NoKernel: there is none for these.
@@ -162,7 +199,8 @@ def launch_of(
         raise NoKernel("groups of three axes")
     element = LLVM_TYPES[dtype.name]
     tile = Tile(1, 1, element) if direct else tile_for(extents.filters, element)
-    size = three_axes(out.shape[2:])
+    swapped = bool(size)
+    size = size or three_axes(out.shape[2:])
     lanes = -(-math.prod(size) // tile.lanes) * tile.lanes
     gathered = len(parts) > 1 or (not direct and extents.images > 1 and lanes > MOST_WASTE * math.prod(size))
     first, plans = 0, list[Plan]()
@@ -179,7 +217,7 @@ def launch_of(
             for part, plan in zip(parts, plans, strict=True)
         ]
     spread = steps[2] if len(parts) > 1 else 0
-    form = Form(tile, extents.filters % tile.rows, reading, epilogue, gathered, spread, direct)
+    form = Form(tile, extents.filters % tile.rows, reading, epilogue, gathered, spread, direct, swapped)
     rows = extents.groups * extents.filters
     grain = max(1, CHUNK // max(1, math.prod(size)))
     common = (extents.images, rows, operands[-1].strides[0], len(parts), *size, *steps, grain)

@@ -28,6 +28,7 @@ class Form(NamedTuple):
     gathered: bool  # whether results are copied from scratch memory
     spread: int  # how far places of a part are apart there, along the last axis; 0 if there is one part
     direct: bool  # whether a group has too few channels or filters for tiles
+    swapped: bool  # whether the first operand is what is used as filters
 
 
 COMMON = (
@@ -51,7 +52,8 @@ class Slots:
 
     def __init__(self, form: Form) -> None:
         bias, added, _ = form.epilogue
-        self.addresses = ["x", "w", *["bias"] * bias, *["added"] * added, "out", *["scratch"] * form.gathered]
+        first = ["w", "x"] if form.swapped else ["x", "w"]
+        self.addresses = [*first, *["bias"] * bias, *["added"] * added, "out", *["scratch"] * form.gathered]
         self.head = len(self.addresses) + len(COMMON)
         self.block = columns.NUMBERS + len(Plan._fields)
         names = (*self.addresses, *COMMON, *(f"columns{i}" for i in range(columns.NUMBERS)), *Plan._fields)
