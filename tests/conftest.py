@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from dl4all import Dl4allError, manual_seed
+from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.guard import set_guard
 from dl4all.allocator.storage import Storage
 from dl4all.runtime.simulated import clock
@@ -159,5 +160,6 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
             self._stream.synchronize()  # no command may use the storage
         return storage
 
+    monkeypatch.setattr(Allocator, "reuse", lambda self, nbytes, tag: None)  # new memory each time
     monkeypatch.setattr(Device, "allocate", poisoning)
     monkeypatch.setattr(Device, "reserve", reserving)

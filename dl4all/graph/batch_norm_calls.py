@@ -17,7 +17,10 @@ from dl4all.ops.core.tensor_base import contiguous_strides
 
 
 def expanded(graph: Graph, calls: Sequence[Call]) -> tuple[Graph, list[Call]]:
-    """The calls with batch normalisation taken apart where no compiled kernel does it, and the graph with the buffers that this takes."""
+    """The calls with batch normalisation taken apart, and the graph with the buffers that this takes.
+
+    What a compiled kernel does stays whole.
+    """
     buffers = dict(graph.buffers)
     made: list[Call] = []
     for call in calls:

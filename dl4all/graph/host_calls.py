@@ -83,9 +83,7 @@ def _calls(command: Any) -> Iterator[Call]:
                 ArrayAt(binding.buffer, view._replace(offset=view.offset + binding.offset))
                 for binding, view in zip(command.bindings, work.views, strict=True)
             )
-            yield Call(
-                command.name, work.function, arrays, command.writes, work.numbers, work.kernel
-            )
+            yield Call(command.name, work.function, arrays, command.writes, work.numbers, work.kernel)
         else:
             yield Call(command.name, work, tuple(map(_bytes, command.bindings)), command.writes)
     elif isinstance(command, BoundFill):

@@ -1,8 +1,8 @@
-"""A graph of the CPU made ready: memory planned, kernels launched with addresses, bodies called without checks.
+"""A graph of the CPU made ready: memory planned, kernels given their addresses, bodies called unchecked.
 
-What a kernel or a function writes into memory that it is given lies in one arena, planned by lifetimes. The result of a
-body that makes its own array is not copied there: the array is the buffer's memory until its last use. Inputs
-and results are other memory in each call; only the arrays that lie in it are made anew.
+What a kernel or a function writes into memory that it is given lies in one arena, planned by lifetimes. The
+result of a body that makes its own array is not copied there: the array is the buffer's memory until its last
+use. Inputs and results are other memory in each call; only the arrays that lie in it are made anew.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dl4all.graph.host_calls import ArrayAt, Call, calls_of, is_contiguous
 from dl4all.graph.host_fusion import fused
 from dl4all.graph.host_launches import KernelCall, launched
 from dl4all.graph.out_functions import body_function, out_function
+from dl4all.ops.core.host_kernel import HostLaunch
 from dl4all.ops.core.host_work import BodyCall
 from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
@@ -159,7 +160,8 @@ class HostExecutable:
             self._addresses[number] = fixed.ctypes.data
             for slot, array in self._arrays[number]:
                 self._slots[slot] = array.view.of(fixed)
-        scratch = max((call.function.launch.scratch for call in self.calls if _is_kernel(call)), default=0)
+        kernels = [call.function for call in self.calls if isinstance(call.function, KernelCall)]
+        scratch = max((kernel.launch.scratch for kernel in kernels), default=0)
         self._scratch = self.device.allocate(scratch, "arena")
         self._fixed = frozenset(memory)
         self._last_uses = {number: last for number, (_, last) in spans.items() if number in self._floating}
@@ -167,7 +169,7 @@ class HostExecutable:
 
     def _bind(self, number: int, storage: Storage) -> None:
         """Let a buffer be this memory for the present call."""
-        self._addresses[number] = storage.span.buffer.address + storage.span.offset
+        self._addresses[number] = storage.address
         arrays = self._arrays[number]
         if arrays:
             memory = self._memory[number] = _memory_of(storage)
@@ -191,8 +193,8 @@ class HostExecutable:
         started: set[int] = set()
         for position, call in enumerate(self.calls):
             target = call.arrays[-1].buffer if call.arrays else -1
-            if _is_kernel(call):
-                steps.append(self._kernel_step(call))
+            if isinstance(call.function, KernelCall):
+                steps.append(self._kernel_step(call, call.function.launch))
             elif target in self._floating and target not in started:
                 started.add(target)
                 steps.append(self._floating_step(call))
@@ -203,11 +205,11 @@ class HostExecutable:
                 steps.append(lambda numbers=numbers: self._release(numbers))  # type: ignore[misc]
         return steps
 
-    def _kernel_step(self, call: Call) -> Callable[[], object]:
+    def _kernel_step(self, call: Call, launch: HostLaunch) -> Callable[[], object]:
         """A launch of a compiled kernel."""
-        launch, addresses = call.function.launch, self._addresses
+        addresses = self._addresses
         places = [(array.buffer, array.view.offset) for array in call.arrays]
-        scratch = [self._scratch.span.buffer.address] * bool(launch.scratch)
+        scratch = [self._scratch.address] * bool(launch.scratch)
         numbers = call.numbers
         if call.varies:
             return lambda: launch.run(

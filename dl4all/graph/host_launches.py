@@ -1,4 +1,4 @@
-"""Calls of the host as launches of compiled kernels: one for a call, or one for a chain of elementwise ones."""
+"""Calls of the host as launches of compiled kernels: one for a call, or for a chain of elementwise ones."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dl4all.ops.core.host_kernel import HostLaunch, Layout, kernel_of
 from dl4all.ops.core.host_work import TENSOR, ArrayView, BodyCall
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.op import REGISTRY
+from dl4all.ops.core.tensor_argument import TensorArgument
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.elementwise.declare import Elementwise
 
@@ -55,10 +56,17 @@ def _launch_of(call: Call) -> HostLaunch | None:
         reads = [one for one, write in zip(layouts, call.writes, strict=True) if not write]
         return call.kernel.launch(reads, layouts[len(reads) :])
     body, target = call.function, call.arrays[-1].view
-    if not isinstance(body, BodyCall) or call.varies or not is_contiguous(target) or body.name not in REGISTRY:
+    if (
+        not isinstance(body, BodyCall)
+        or call.varies
+        or not is_contiguous(target)
+        or body.name not in REGISTRY
+    ):
         return None
     given = iter(layouts[:-1])
     operands = [next(given) if operand is TENSOR else operand for operand in body.operands]
+    if any(isinstance(value, TensorArgument) for value in body.arguments.values()):
+        return None  # its elements are known to the body, and lie in no memory
     arguments = {**body.arguments, **{name: next(given) for name in body.deferred}}
     return REGISTRY[body.name].launch_for(layouts[-1], operands, arguments)
 
@@ -136,9 +144,7 @@ def chained(calls: Sequence[Call], shape: Shape, inner: set[int]) -> Call:
             operands.append((name, source, dtype))
         target = call.arrays[-1]
         seen[target] = position
-        assignments.append(
-            Assignment(term.expression, term.compute, tuple(operands), target.view.dtype.name)
-        )
+        assignments.append(Assignment(term.expression, term.compute, tuple(operands), target.view.dtype.name))
     program = Program(
         tuple(array.view.dtype.name for array in reads),
         tuple(types),

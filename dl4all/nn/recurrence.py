@@ -144,7 +144,9 @@ def gradients(
         grad_outputs = new_like(next(g for g in grads if g is not None), kept["outputs"].shape)
         fill_with(grad_outputs, 0)
     # A sum's gradient repeats one element, and that of batches that come first lies across.
-    given = [None if g is None else contiguous(g) for g in (grad_outputs, *grads[1 : 1 + len(states)])]
+    given: list[Any] = [
+        None if g is None else contiguous(g) for g in (grad_outputs, *grads[1 : 1 + len(states)])
+    ]
     flat = ops.recurrent_sequence_backward(
         given[0], result, weights.weight_hh, given[1], given[2] if len(states) > 1 else None,
         weights.weight_hr, **how._asdict(),

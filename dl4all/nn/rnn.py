@@ -212,9 +212,7 @@ class _RecurrentLayers(_Recurrence):
         states = self._initial_states(hx, (count, batch), input)
         return [tuple(s[number] for s in states) for number in range(count)]
 
-    def _run_layers(
-        self, x: Tensor, sizes: Sequence[int], states: Sequence[States]
-    ) -> tuple[Tensor, States]:
+    def _run_layers(self, x: Tensor, sizes: Sequence[int], states: Sequence[States]) -> tuple[Tensor, States]:
         """Run all layers over packed rows; `sizes` says how many rows each time step has."""
         last_states: list[States] = []
         directions = [Steps(self._mode, tuple(sizes), reverse) for reverse in (False, True)]

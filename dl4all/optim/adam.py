@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.optim.kernels import Constants, Kernels
 from dl4all.optim.optimizer import (
-    Constants,
-    Kernels,
     NDArray,
     Optimizer,
     Params,

@@ -14,7 +14,7 @@ from dl4all.ops.core.multi_tensor import MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fresh_copy
 from dl4all.optim.host_step import update_jobs
-from dl4all.optim.optimizer import Kernels, no_kernel_of
+from dl4all.optim.kernels import Kernels, no_kernel_of
 from dl4all.scheduler import capture, fallback
 from dl4all.scheduler.device import Device
 from dl4all.tensor.arguments import checked_state

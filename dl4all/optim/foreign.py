@@ -18,7 +18,7 @@ from dl4all.ops.core.op import OPTIONAL_SHADERS
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.optim import adam, sgd
 from dl4all.optim.host_step import update_jobs
-from dl4all.optim.optimizer import Constants
+from dl4all.optim.kernels import Constants
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.programs import Launch
 

@@ -6,6 +6,7 @@ Without a compiler, and for tensors that it does not take, NumPy updates one par
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -73,7 +74,7 @@ def _overlap(tensors: Sequence[TensorBase]) -> bool:
     if len({id(tensor.storage) for tensor in tensors}) == len(tensors):
         return False
     ranges = sorted((id(tensor.storage), *tensor.byte_range()) for tensor in tensors)
-    pairs = zip(ranges, ranges[1:], strict=False)
+    pairs = itertools.pairwise(ranges)
     return any(one[0] == other[0] and other[1] < one[2] for one, other in pairs)
 
 
@@ -242,6 +243,7 @@ class KeptSteps(capture.Untracked):
         if rule is None or capture.active is not None or not device.keeps_plans or not _are_alike(jobs):
             return
         written = _by_role(jobs)
-        launch = launch_of(WorkKernel(UPDATE, (rule,)), [contiguous(job[0]) for job in jobs], written)
+        like_gradients = [job[1] for job in jobs]
+        launch = launch_of(WorkKernel(UPDATE, (rule,)), like_gradients, written)
         if launch is not None:
             self._steps[number] = kind, KeptStep(launch, params, names, states, written)

@@ -6,7 +6,7 @@ state lie one after another in one allocation, so that no kernel binds more than
 One dispatch covers all parameters of a group whose memory lies in the same few buffers and that have made
 the same number of steps (:mod:`dl4all.ops.core.multi_tensor`): a dispatch for each would take longer to
 submit than most of them run. A parameter without company has its own dispatch. Both ways give the same
-result, bit by bit.
+result, bit by bit. On the CPU one call updates a group (:mod:`dl4all.optim.host_step`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,81 +22,21 @@ import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
 from dl4all.autograd import enable_grad, no_grad
-from dl4all.errors import ArgumentError, GradientError, PipelineError
-from dl4all.ops.core.launch import pack, run, shader, strided_grid
+from dl4all.errors import ArgumentError, GradientError
 from dl4all.ops.core.limits import real
-from dl4all.ops.core.multi_tensor import Job, MultiTensor, Role, side_by_side
-from dl4all.ops.core.op import SHARED
+from dl4all.ops.core.multi_tensor import MultiTensor, side_by_side
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.memory.views import contiguous
-from dl4all.optim.bundle import Bundles
 from dl4all.optim.host_step import KeptSteps, update_arrays, update_jobs
-from dl4all.runtime.cpu.llvm import provider
+from dl4all.optim.kernels import Constants, Kernels, no_kernel_of
 from dl4all.scheduler import capture, fallback
 from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
 from dl4all.tensor.arguments import checked_state
 from dl4all.tensor.tensor import Tensor
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]]
 NDArray = npt.NDArray[Any]
-Constants = tuple[float | int, ...]
-
-WORKGROUP = 128
-
-class Kernels:
-    """The shaders of an optimizer with `states` values for each element: for one parameter, and for many."""
-
-    def __init__(self, name: str, states: int, **defines: Any) -> None:
-        self._single, self.of_many = (
-            shader(f"optim/{name}.comp", STATES=states, MULTI_TENSOR=multi, **defines) for multi in (0, 1)
-        )
-        SHARED.extend((self._single, self.of_many))
-        state = [Role(written=True, width=states)] if states else []
-        self._roles = (Role(written=False), *state, Role(written=True))
-
-    def launch(
-        self, device: Device, jobs: Sequence[Job], constants: Constants, plans: MultiTensor, slot: Hashable
-    ) -> dict[int, PipelineError]:
-        """Update the last tensor of each job by the others: the gradient and, if there is one, the state.
-
-        Returns:
-            The numbers of the jobs that were not updated, because the driver builds no kernel for them.
-        """
-        plan = plans.plan(jobs, self._roles, slot)
-        alone = list(plan.alone)
-        for batch in plan.batches:
-            push = pack(*batch.rows, *constants)
-            try:
-                device.launch(Launch(self.of_many, (batch.groups, 1, 1), push), batch.table, *batch.spans)
-            except PipelineError:
-                alone += batch.jobs
-        refused: dict[int, PipelineError] = {}
-        for number in alone:
-            job = jobs[number]
-            push = pack(job[-1].numel(), job[-1].offset, job[0].offset, *constants)
-            try:
-                run(self._single, strided_grid(job[-1].numel(), WORKGROUP, job[-1].device), push, *job)
-            except PipelineError as error:
-                refused[number] = error.with_traceback(None)  # its frames hold the tensors
-        for number, job in enumerate(jobs):
-            if number not in refused:
-                for tensor in job[1:]:
-                    tensor.storage.version += 1
-        return refused
-
-
-def no_kernel_of(p: TensorBase, *others: TensorBase) -> fallback.Cause | None:
-    """Why kernels cannot update a parameter on a device, with its gradient and state; None if they can."""
-    device, dtype = p.device, p.dtype.name
-    if p.dtype != np.float32:
-        return fallback.no_dtype(device, dtype)
-    if not p.is_contiguous():
-        return fallback.no_layout(device, dtype)
-    if not device.binds(*(tensor.storage for tensor in (p, *others))):
-        return fallback.too_large(device, dtype)
-    return None
 
 
 class Optimizer:
@@ -119,7 +59,6 @@ class Optimizer:
         self.param_groups: list[dict[str, Any]] = []
         self._plans = MultiTensor()
         self._kept_steps = KeptSteps()
-        self._bundles = Bundles()
         if isinstance(params, (TensorBase, Mapping)):
             raise ArgumentError(f"[{self._name}] expected a list of parameters, got {type(params).__name__}")
         groups: list[Any] = list(params)
@@ -257,8 +196,6 @@ class Optimizer:
                     f"[{self._name}] a parameter lives on {p.device} and its gradient on {g.device}; "
                     "move a network before its gradients are computed"
                 )
-        if capture.active is None and (rule is None or not provider.available()):
-            with_gradients = self._step_bundles(group, number, with_gradients)
         states = self._prepared_states([p for p, _ in with_gradients], names, initial)
         constants_by_step: dict[int, Constants] = {}
         states_by_step: dict[int, list[dict[str, Any]]] = {}
@@ -296,34 +233,6 @@ class Optimizer:
                 g, p = jobs[i][0], jobs[i][-1]
                 with fallback.on_host(self._name, device, fallback.refused(device, error, "float32")):
                     self._on_host(p, g, [self.state[p][name] for name in names], group, constants)
-
-    def _step_bundles(
-        self, group: dict[str, Any], number: int, pairs: list[tuple[Tensor, Tensor]]
-    ) -> list[tuple[Tensor, Tensor]]:
-        """Update small parameters on the CPU together; returns the others, with their gradients."""
-        bundles = self._bundles.find(number, [p for p, _ in pairs])
-        if not bundles:
-            return pairs
-        names, initial = self._state_names(group), self._initial_state(group)
-        done: set[int] = set()
-        for bundle in bundles:
-            states = [self.state[pairs[i][0]] for i in bundle.positions]
-            for state in states:
-                state.setdefault("step", 0)
-                if names and not self._saves_step and not any(name in state for name in names):
-                    state["step"] = 0  # steps count from the start of the state
-            steps = {state["step"] for state in states}
-            if len(steps) > 1:
-                continue
-            step = steps.pop() + 1
-            bundle.own_state(states, names, initial)
-            for state in states:
-                state["step"] = step
-            constants = self._constants(group, step)
-            gradients = [pairs[i][1] for i in bundle.positions]
-            bundle.update(gradients, functools.partial(self._update, group), constants)
-            done.update(bundle.positions)
-        return [pair for i, pair in enumerate(pairs) if i not in done]
 
     def _count_step(self, group: dict[str, Any], states: Sequence[dict[str, Any]]) -> Constants:
         """Count a step that a compiled graph takes; returns its constants."""

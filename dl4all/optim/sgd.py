@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dl4all.errors import ArgumentError
+from dl4all.optim.kernels import Constants, Kernels
 from dl4all.optim.optimizer import (
-    Constants,
-    Kernels,
     NDArray,
     Optimizer,
     Params,

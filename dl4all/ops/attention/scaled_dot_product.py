@@ -78,8 +78,9 @@ def scaled_dot_product_attention(
     if attn_mask is not None and is_causal:
         raise ArgumentError(f"[{name}] got attn_mask and is_causal=True; put the causal part into the mask")
     (queries, features), (keys, columns) = query.shape[-2:], value.shape[-2:]
+    leads = [tensor.shape[:-2] for tensor in (query, key, value)]
     try:
-        lead = np.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+        lead = leads[0] if leads[0] == leads[1] == leads[2] else np.broadcast_shapes(*leads)
     except ValueError:
         raise ShapeError(
             f"[{name}] shapes {query.shape}, {key.shape} and {value.shape} do not fit each other"
@@ -91,8 +92,8 @@ def scaled_dot_product_attention(
     mask = None if attn_mask is None else additive_mask(name, query, attn_mask, (*lead, queries, keys))
     factor = 1 / math.sqrt(max(features, 1)) if scale is None else real(name, "scale", scale)
     q, k, v = [
-        reshape(expand(t, (*lead, *t.shape[-2:])), math.prod(lead), *t.shape[-2:])
-        for t in (query, key, value)
+        reshape(t if own == lead else expand(t, (*lead, *t.shape[-2:])), math.prod(lead), *t.shape[-2:])
+        for t, own in zip((query, key, value), leads, strict=True)
     ]
     if dropout_p or tape.wants_gradient(mask):
         output = _materialized(q, k, v, mask, lead, dropout_p, is_causal, factor)

@@ -9,6 +9,8 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.composite.resampling import in_one_pass
+from dl4all.ops.composite.resampling import resampled as resampled_axis
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import check_shape, host_memory, integer, real
 from dl4all.ops.core.tensor_base import Array
@@ -150,6 +152,9 @@ def _weighted_sum(input: Array, axis: int, taps: list[tuple[NDArray, NDArray]]) 
     """
     if input.dtype.kind != "f":
         raise DTypeError(f"[interpolate] expected floats, got {input.dtype}; use .float()")
+    if in_one_pass(input):
+        places, factors = (np.stack(part) for part in zip(*taps, strict=True))
+        return resampled_axis(input, axis, places, factors.astype(np.float32), places.shape[1])
     weight_shape = (-1,) + (1,) * (len(input.shape) - axis - 1)
     total: Array = None
     for indices, weights in taps:

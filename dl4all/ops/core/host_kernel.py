@@ -259,38 +259,37 @@ class HostPlan:
         self._tag = tag
 
     def run(self, first: TensorBase, storages: Sequence[Storage], numbers: Sequence[float] = ()) -> Any:
-        """The result for operands with these storages, where neither a capture nor a profile follows."""
-        device, nbytes = first.device, self.nbytes
-        out = device.pool.reuse(nbytes, self._tag)
+        """The result for operands with these storages, where neither a capture nor a profile follows.
+
+        None, before anything ran, if a number does not fit.
+        """
+        device = first.device
+        out = device.pool.reuse(self.nbytes, self._tag)
         if out is None:
-            out = device.allocate(nbytes, self._tag)
-        self._compute(device, storages, out, numbers)
+            out = device.allocate(self.nbytes, self._tag)
+        if not self.launch(device, storages, out, numbers):
+            return None
         return first.result_class(out, self.shape, self.dtype, device, self.strides)
 
     def launch(
         self, device: Device, storages: Sequence[Storage], out: Storage, numbers: Sequence[float] = ()
     ) -> bool:
         """Compute into memory that is there; False, before anything ran, if a number does not fit."""
+        launch = self._launch
         try:
-            self._compute(device, storages, out, numbers)
+            if launch.is_long or launch.scratch:
+                places = zip((*storages, out), self._offsets)  # noqa: B905 - strict takes longer
+                launch.run_on(device, places, numbers, self._tag)
+                return True
+            addresses = []
+            for storage, offset in zip((*storages, out), self._offsets):  # noqa: B905
+                if storage.pending is not None:
+                    storage.settle()
+                addresses.append(storage.address + offset)
+            launch.run(addresses, numbers)
         except (struct.error, OverflowError, ValueError):
             return False
         return True
-
-    def _compute(
-        self, device: Device, storages: Sequence[Storage], out: Storage, numbers: Sequence[float]
-    ) -> None:
-        launch = self._launch
-        if launch.is_long or launch.scratch:
-            places = zip((*storages, out), self._offsets)  # noqa: B905 - strict takes longer
-            launch.run_on(device, places, numbers, self._tag)
-            return
-        addresses = []
-        for storage, offset in zip((*storages, out), self._offsets):  # noqa: B905
-            if storage.pending is not None:
-                storage.settle()
-            addresses.append(storage.address + offset)
-        launch.run(addresses, numbers)
 
 
 def layout_of(tensor: TensorBase) -> Layout:
@@ -302,9 +301,7 @@ def layout_or_value(value: Any) -> Any:
     return layout_of(value) if isinstance(value, TensorBase) else value
 
 
-def prepare(
-    name: str, out: Layout, operands: Sequence[Any], arguments: dict[str, Any]
-) -> HostLaunch | None:
+def prepare(name: str, out: Layout, operands: Sequence[Any], arguments: dict[str, Any]) -> HostLaunch | None:
     """The launch of an op's kernel for layouts in the places of tensors; None if it has none."""
     found = kernel_of(name)
     layouts = [one for one in (out, *operands, *arguments.values()) if isinstance(one, Layout)]
@@ -327,13 +324,6 @@ def with_tensors(arguments: dict[str, Any], like: TensorBase) -> dict[str, Any]:
         return {k: v.on(like) if isinstance(v, TensorArgument) else v for k, v in arguments.items()}
     except TooLargeError:
         return arguments
-
-
-def uploads(arguments: dict[str, Any]) -> bool:
-    """Whether an argument's elements would have to be made a tensor for a kernel."""
-    return any(
-        isinstance(value, TensorArgument) and value.tensor_operand() is None for value in arguments.values()
-    )
 
 
 def contiguous_operands(operands: list[Any]) -> list[Any]:

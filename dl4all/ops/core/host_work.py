@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,6 +71,7 @@ class HostWork:
     views: tuple[ArrayView, ...]
     numbers: tuple[Any, ...] = ()
     kernel: WorkKernel | None = None
+    launch: HostLaunch | None = field(default=None, compare=False)  # what computed when it was captured
 
     @property
     def marks(self) -> list[capture.Mark]:
@@ -82,6 +83,11 @@ class HostWork:
 
     def __call__(self, *memory: npt.NDArray[np.uint8]) -> None:
         """Do it on these bytes, with the numbers of the call that was captured."""
+        if self.launch is not None:
+            places = [m.ctypes.data + view.offset for view, m in zip(self.views, memory, strict=True)]
+            scratch = np.empty(self.launch.scratch, np.uint8)
+            self.launch.run([*places, *[scratch.ctypes.data] * bool(scratch.size)], self.numbers)
+            return
         with np.errstate(all="ignore"):
             self.function(*(view.of(m) for view, m in zip(self.views, memory, strict=True)), *self.numbers)
 
@@ -115,6 +121,11 @@ class BodyCall:
             elements = {name: arguments[name].with_elements(next(given)) for name in self.deferred}
             arguments = {**arguments, **elements}
         return self.body(*operands, **arguments)
+
+
+def holds_elements(arguments: dict[str, Any]) -> bool:
+    """Whether an argument knows its elements, which no tensor holds."""
+    return any(isinstance(a, TensorArgument) and a.tensor_operand() is None for a in arguments.values())
 
 
 def body_call(
@@ -163,7 +174,10 @@ def host_work(
     """
     tensors = (*reads, *writes)
     if capture.active is not None:
-        if _captured(capture.active, name, function, tensors, len(reads), numbers, kernel):
+        noted = launch
+        if kernel is not None and tensors[0].device.keeps_plans:
+            noted = launch_of(kernel, reads, writes)
+        if _captured(capture.active, name, function, tensors, len(reads), numbers, kernel, noted):
             return
     if kernel is not None and launched(kernel, reads, writes, numbers):
         return
@@ -220,6 +234,7 @@ def _captured(
     reads: int,
     numbers: Sequence[Any],
     kernel: WorkKernel | None,
+    launch: HostLaunch | None,
 ) -> bool:
     pieces, views = list[tuple[Any, int, int]](), list[ArrayView]()
     for tensor in tensors:
@@ -229,5 +244,5 @@ def _captured(
         strides = tuple(stride * itemsize for stride in tensor.strides)
         views.append(ArrayView(tensor.shape, tensor.dtype, strides, tensor.offset * itemsize - start))
     writes = [position >= reads for position in range(len(tensors))]
-    work = HostWork(function, tuple(views), tuple(numbers), kernel)
+    work = HostWork(function, tuple(views), tuple(numbers), kernel, launch)
     return active.host_call(tensors[0].device, name, work, work.marks, pieces, writes)

@@ -77,8 +77,8 @@ class ElementwisePlan:
     """The one launch of an elementwise call; numbers among its operands and arguments may be others."""
 
     __slots__ = (
-        "_binds", "_constants", "_groups", "_pack", "_places", "_program", "_push", "_seconds", "dtype",
-        "nbytes", "shape", "strides",
+        "_binds", "_constants", "_groups", "_pack", "_places", "_program", "_push", "_seconds", "_tag",
+        "dtype", "nbytes", "shape", "strides",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +103,8 @@ class ElementwisePlan:
         self.strides: Shape = out.strides
         self.dtype: np.dtype[Any] = out.dtype
         self.nbytes = out.numel() * out.dtype.itemsize
+        allocation = out.storage.allocation
+        self._tag = "" if allocation is None else allocation.tag
         self._program = command.program
         self._groups: Grid = command.groups
         self._push = command.push
@@ -111,6 +113,14 @@ class ElementwisePlan:
         self._pack = packing.pack
         self._constants = list(constants)
         self._places = tuple(places)
+
+    def run(self, first: TensorBase, storages: list[Storage], numbers: Sequence[Any]) -> Any:
+        """The result for other storages; None, before anything ran, if a number does not fit."""
+        device = first.device
+        out = device.allocate(self.nbytes, self._tag)
+        if not self.launch(device, storages, out, numbers):
+            return None
+        return first.result_class(out, self.shape, self.dtype, device, self.strides)
 
     def launch(self, device: Device, storages: list[Storage], out: Storage, numbers: Sequence[Any]) -> bool:
         """Launch with other storages and numbers; False, before anything ran, if a number does not fit."""

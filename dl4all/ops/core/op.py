@@ -19,7 +19,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, PipelineError, TooLargeError
 from dl4all.ops.core import host_kernel, launch_plan, tape
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
-from dl4all.ops.core.host_work import body_call, host_work
+from dl4all.ops.core.host_work import body_call, holds_elements, host_work
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape, out_of_memory
 from dl4all.ops.core.parameters import INPLACE, Parameters
@@ -351,9 +351,11 @@ class Op(Generic[P]):
             call, tensors = body_call(self.name, self.body, operands, arguments)
             out = empty(type(first).result_class, shape, dtype, first.device, self.name)
             launch = None
-            if first.device.keeps_plans and not host_kernel.uploads(arguments):
+            if first.device.keeps_plans and not holds_elements(arguments):
                 given = host_kernel.with_tensors(arguments, first)
-                launch = self.prepare_on_host(operands, given, shape, dtype)
+                read = sum(isinstance(value, TensorBase) for value in (*operands, *given.values()))
+                if read == len(tensors):  # the body reads no array that it was given beside them
+                    launch = self.prepare_on_host(operands, given, shape, dtype)
             host_work(self.name, call, tensors, [out], launch=launch)
             return out
         if compiled and first.device.is_host and first.device.keeps_plans:

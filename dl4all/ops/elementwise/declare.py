@@ -313,11 +313,11 @@ class Elementwise(Op[P]):
             device = first.device
             plan = device.plans.get(key)
             if plan is not None and plan is not REFUSED:
-                out = first.result_class(
-                    device.allocate(plan.nbytes, self.name), plan.shape, plan.dtype, device, plan.strides
-                )
-                if plan.launch(device, storages, out.storage, numbers):
-                    return out
+                memory = device.pool.reuse(plan.nbytes, self.name) if device.is_host else None
+                if memory is None:
+                    memory = device.allocate(plan.nbytes, self.name)
+                if plan.launch(device, storages, memory, numbers):
+                    return first.result_class(memory, plan.shape, plan.dtype, device, plan.strides)
         first = self.check_operands(operands)
         shape, dtype = self._infer(*operands, **arguments)
         resolution = self._resolve(operands)

@@ -85,7 +85,9 @@ def _length(code: Code, slots: Slots, window: Value, names: tuple[str, str, str,
     size, kernel, stride, padding = (slots[name] for name in names)
     origin = window * stride - padding
     with_padding = code.intrinsic("smin", origin + kernel, size + padding) - origin
-    inside = code.intrinsic("smin", origin + kernel, size) - code.intrinsic("smax", origin, code.constant("i64", 0))
+    inside = code.intrinsic("smin", origin + kernel, size) - code.intrinsic(
+        "smax", origin, code.constant("i64", 0)
+    )
     return code.select(slots["include_pad"].differs(0), with_padding, inside)
 
 
@@ -255,7 +257,7 @@ def image_means() -> Module:
         each_line(part, slots, False, image)
     with module.kernel("image_means") as code:
         given = Slots(code, ("x", "out"), FIELDS)
-        code.parallel(part, code.parameters[0], given["count"], given["grain"])
+        code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
 
@@ -272,5 +274,5 @@ def image_means_backward() -> Module:
         each_line(part, slots, False, image)
     with module.kernel("image_means_backward") as code:
         given = Slots(code, ("grad", "out"), FIELDS)
-        code.parallel(part, code.parameters[0], given["count"], given["grain"])
+        code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module

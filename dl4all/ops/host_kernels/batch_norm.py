@@ -6,7 +6,7 @@ The kernels of whole training passes read a channel twice, the second time from 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -22,11 +22,15 @@ def check_contiguous(*layouts: Layout | None) -> None:
         NoKernel: one is not of contiguous float32, or has no elements.
     """
     for layout in layouts:
-        if layout is not None and (layout.dtype != np.float32 or not layout.is_contiguous() or 0 in layout.shape):
+        if layout is not None and (
+            layout.dtype != np.float32 or not layout.is_contiguous() or 0 in layout.shape
+        ):
             raise NoKernel("other than contiguous float32")
 
 
-def channel_launch(text: object, x: Layout, arrays: dict[str, Layout | None], floats: Sequence[float], **options: object) -> HostLaunch:
+def channel_launch(
+    text: object, x: Layout, arrays: Mapping[str, Layout | None], floats: Sequence[float], **options: object
+) -> HostLaunch:
     """The launch of a kernel of channels for these arrays, those that are None left out."""
     check_contiguous(*arrays.values())
     inner = math.prod(x.shape[2:])
@@ -58,7 +62,9 @@ def prepare_apply(
 
 
 @host_kernel("batch_norm_training")
-def prepare_training(names: tuple[str, ...], eps: float, reads: list[Layout], writes: list[Layout]) -> HostLaunch:
+def prepare_training(
+    names: tuple[str, ...], eps: float, reads: list[Layout], writes: list[Layout]
+) -> HostLaunch:
     """The launch of a forward pass; it is run with the momentum.
 
     Raises:
@@ -80,7 +86,14 @@ def prepare_sums(out: Layout, grad: Layout, x: Layout, mean: Layout, var: Layout
 
 @host_kernel("batch_norm_backward", copies=True)
 def prepare_backward(
-    out: Layout, grad: Layout, x: Layout, mean: Layout, var: Layout, sums: Layout, weight: Layout | None, eps: float
+    out: Layout,
+    grad: Layout,
+    x: Layout,
+    mean: Layout,
+    var: Layout,
+    sums: Layout,
+    weight: Layout | None,
+    eps: float,
 ) -> HostLaunch:
     """
     Raises:
@@ -91,17 +104,21 @@ def prepare_backward(
 
 
 @host_kernel("batch_norm_gradients")
-def prepare_gradients(names: tuple[str, ...], eps: float, reads: list[Layout], writes: list[Layout]) -> HostLaunch:
+def prepare_gradients(
+    names: tuple[str, ...], eps: float, reads: list[Layout], writes: list[Layout]
+) -> HostLaunch:
     """The launch of a backward pass.
 
     Raises:
         NoKernel: operands are not of contiguous float32.
     """
-    return channel_launch(batch_norm_backward, reads[1], dict(zip(names, (*reads, *writes), strict=True)), (float(eps),))
+    return channel_launch(
+        batch_norm_backward, reads[1], dict(zip(names, (*reads, *writes), strict=True)), (float(eps),)
+    )
 
 
 def batch_norm(across: bool, arrays: tuple[str, ...]) -> Module:
-    """What it reads and writes says what it computes: the input's statistics unless there are `mean` and `var`.
+    """What its arrays name: statistics of the input, unless there are `mean` and `var`, and the result.
 
     Floats: elements of a channel, eps, momentum.
     """
@@ -142,7 +159,7 @@ def batch_norm(across: bool, arrays: tuple[str, ...]) -> Module:
         each_line(part, slots, across, channel)
     with module.kernel("batch_norm") as code:
         given = Slots(code, arrays, FIELDS)
-        code.parallel(part, code.parameters[0], given["count"], given["grain"])
+        code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
 
@@ -217,7 +234,7 @@ def batch_norm_backward(across: bool, arrays: tuple[str, ...]) -> Module:
         each_line(part, slots, across, channel)
     with module.kernel("batch_norm_backward") as code:
         given = Slots(code, arrays, FIELDS)
-        code.parallel(part, code.parameters[0], given["count"], given["grain"])
+        code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
 

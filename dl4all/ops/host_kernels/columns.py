@@ -16,7 +16,7 @@ from typing import NamedTuple
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.host_kernels.dot_tiles import vector_lanes
 from dl4all.ops.host_kernels.library import NAME
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, lanes_of, vector
 
 MOST_STEPS = 2
 """Steps along the last axis for which neighbours are found by shuffles; beyond, each is read by itself."""
@@ -172,28 +172,13 @@ class Reader:
                     x = place * self._step[2] + self._offset[2] + k * self._delta[2]
                     tap = (i * self._taps[1] + j) * self._taps[2] + k
                     self._copy(
-                        code.at(row, x * self._strides[2], self.element), target, tap, self._load(x, limit)
+                        code.at(row, x * self._strides[2], self.element),
+                        target,
+                        tap,
+                        vector_loader(
+                            code, self._reading, self.type, x, limit, self._step[2], self._strides[2]
+                        ),
                     )
-
-    def _load(self, first: Value, limit: Value) -> Load:
-        """What loads a vector of elements of a row: those from 0 to `limit` exist, the others are 0."""
-        code, lanes, type = self.code, self.lanes, self.type
-        numbers = code.lane_numbers("i32", lanes)
-        start, end, step = (code.splat(code.convert(v, "i32"), lanes) for v in (first, limit, self._step[2]))
-        if self._reading:
-            masks = [code.unsigned_less(numbers + part * lanes + start, end) for part in range(self._reading)]
-
-            def load(here: Value) -> Value:
-                parts = [code.load(here, part * lanes, type, mask) for part, mask in enumerate(masks)]
-                if len(parts) == 1:
-                    return parts[0]
-                return code.shuffle(parts[0], parts[1], range(0, 2 * lanes, 2))
-
-            return load
-        mask = code.unsigned_less(numbers * step + start, end)
-        distance = self._step[2] * self._strides[2]
-        distances = code.lane_numbers("i64", lanes) * code.splat(distance, lanes)
-        return lambda here: code.gather(here, distances, type, mask)
 
     def _copy(self, source: Value, target: Value, tap: Value, load: Load) -> None:
         """Copy a vector for each channel to its row of a tap."""
@@ -202,3 +187,33 @@ class Reader:
         with code.loop(0, self._channels) as c:
             here = code.at(source, c * self._channel, element)
             code.store(load(here), row, c * self._channel_pitch)
+
+
+def vector_loader(
+    code: Code, reading: int, type: str, first: Value, limit: Value, step: Value, stride: Value
+) -> Load:
+    """What loads a vector of elements of an image's row: those from 0 to `limit` exist, the others are 0.
+
+    Args:
+        code: is written to.
+        reading: see :attr:`Columns.reading`; rows of shifted images are read like others.
+        type: of the vector.
+        first: number of its first element in the row.
+        limit: how many elements the row has.
+        step: how many elements on the next one of the vector is.
+        stride: distance of neighbouring elements in memory.
+    """
+    lanes = lanes_of(type)
+    numbers = code.lane_numbers("i32", lanes)
+    start, end, by = (code.splat(code.convert(v, "i32"), lanes) for v in (first, limit, step))
+    if reading:
+        masks = [code.unsigned_less(numbers + part * lanes + start, end) for part in range(abs(reading))]
+
+        def load(here: Value) -> Value:
+            parts = [code.load(here, part * lanes, type, mask) for part, mask in enumerate(masks)]
+            return parts[0] if len(parts) == 1 else code.shuffle(parts[0], parts[1], range(0, 2 * lanes, 2))
+
+        return load
+    mask = code.unsigned_less(numbers * by + start, end)
+    distances = code.lane_numbers("i64", lanes) * code.splat(step * stride, lanes)
+    return lambda here: code.gather(here, distances, type, mask)

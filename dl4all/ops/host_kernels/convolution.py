@@ -10,18 +10,18 @@ from where they are copied.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
+from dl4all.ops.conv import host_fft
 from dl4all.ops.conv.convolution import ConvArgs
 from dl4all.ops.conv.window import three_axes
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.host_kernels import columns
-from dl4all.ops.host_kernels.columns import SHIFTED, Columns, columns_function
+from dl4all.ops.host_kernels.columns import Columns
+from dl4all.ops.host_kernels.convolution_kernel import convolution
 from dl4all.ops.host_kernels.convolution_parts import (
-    MOST_ROWS,
+    GRAIN,
     MOST_TAPS,
     Extents,
     Filters,
@@ -31,55 +31,16 @@ from dl4all.ops.host_kernels.convolution_parts import (
     planned,
     three,
 )
-from dl4all.ops.host_kernels.dot_tiles import Axis, Sums, Tile, Tiles, tile_for
-from dl4all.ops.host_kernels.library import shared
-from dl4all.ops.host_kernels.rows import CHUNK, row_passes
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, Module, Value, vector
+from dl4all.ops.host_kernels.convolution_slots import Epilogue, Form
+from dl4all.ops.host_kernels.dot_tiles import Tile, tile_for
+from dl4all.ops.host_kernels.rows import CHUNK
+from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES
 
 MOST_WASTE = 1.04
 """Lanes computed for each result, from which tiles get places of several images."""
 MOST_SIZE = 2**30
-
-
-class Epilogue(NamedTuple):
-    """What is done with sums in the end: a bias for each filter, another tensor and ReLU, in this order."""
-
-    bias: bool = False
-    added: bool = False
-    relu: bool = False
-
-
-class Form(NamedTuple):
-    """What the text of a kernel depends on."""
-
-    tile: Tile
-    rest: int  # filters behind the last whole tile
-    reading: int  # see Columns.reading
-    epilogue: Epilogue
-    gathered: bool  # whether results are copied from scratch memory
-    spread: int  # how far places of a part are apart there, along the last axis; 0 if there is one part
-
-
-class Common(NamedTuple):
-    """Numbers of a kernel, in slots before those of its parts."""
-
-    images: int
-    rows: int  # of results: filters of all groups
-    bias_stride: int
-    parts: int
-    size: tuple[int, int, int]  # of results
-    steps: tuple[int, int, int]  # how far places of a part are apart
-    grain: int  # images of filters that are copied at a time
-
-
-COMMON = (
-    "images",
-    "rows",
-    "bias_stride",
-    "parts",
-    *(f"{what}{i}" for what in ("size", "step") for i in range(3)),
-    "grain",
-)
+FEW_FILTERS = 4
+"""Fewer leave registers unused: Fourier transforms may be faster."""
 
 
 @host_kernel("conv1d", "conv2d", "conv3d")
@@ -140,6 +101,12 @@ def convolution_launch(
         tuple(-before for before in window.before),
         window.dilation,
     )
+    if input.shape[0] * found.places == 1 and found.rows == 1:
+        raise NoKernel("a matrix and a vector")
+    if filters < FEW_FILTERS and host_fft.worthwhile(
+        input.shape, weight.shape, args.window(weight.shape[2:]), args.groups
+    ):
+        raise NoKernel("faster by transforms")
     part = Part(found, Filters(row * filters, row, channel, three(taps)), 0)
     operands = [input, weight] if bias is None else [input, weight, bias]
     epilogue = Epilogue(bias is not None, added, relu)
@@ -165,6 +132,13 @@ def prepare_input_gradient(
     window = ConvArgs(stride, padding, dilation, groups).window(weight.shape[2:]).three_axes  # type: ignore[arg-type]
     filters, channels = weight.shape[0] // groups, weight.shape[1]
     row, channel, *taps = weight.strides
+    if (
+        groups == 1
+        and math.prod(grad.shape[2:]) == 1
+        and out.shape[2:] == weight.shape[2:]
+        and not any(window.before)
+    ):
+        return _product(out, grad, weight)
     parts = gradient_parts(
         window,
         three_axes(grad.shape[2:]),
@@ -176,6 +150,24 @@ def prepare_input_gradient(
     return launch_of(out, [grad, weight], extents, parts, Epilogue(), three_axes(window.stride))
 
 
+def _product(out: Layout, grad: Layout, weight: Layout) -> HostLaunch:
+    """The launch where a filter meets the whole input: each image's gradient is a sum of the filters.
+
+    All elements of the filters are taken for places of an image that has a channel for each filter.
+
+    Raises:
+        NoKernel: there is none for these.
+    """
+    if not weight.is_contiguous():
+        raise NoKernel("filters with gaps")
+    places = math.prod(weight.shape[1:])
+    size, ones, zeros = (1, 1, places), (1, 1, 1), (0, 0, 0)
+    columns = Columns((0, places, 0, places, 1), size, size, ones, ones, zeros, ones)
+    filters = Filters(0, grad.strides[0], grad.strides[1], zeros)
+    extents = Extents(1, 1, grad.shape[0], grad.shape[1])
+    return launch_of(out, [grad, weight], extents, [Part(columns, filters, 0)], Epilogue(), ones, size)
+
+
 def launch_of(
     out: Layout,
     operands: list[Layout],
@@ -183,8 +175,11 @@ def launch_of(
     parts: list[Part],
     epilogue: Epilogue,
     steps: tuple[int, ...] = (1, 1, 1),
+    size: tuple[int, ...] = (),
 ) -> HostLaunch:
     """The launch for some parts, whose places are `steps` apart in the result.
+
+    With a size of results other than that of `out`, the first operand is what is used as filters.
 
     Raises:
         NoKernel: there is none for these.
@@ -199,22 +194,30 @@ def launch_of(
         > MOST_SIZE
     ):
         raise NoKernel("too large")
-    if extents.groups > 1 and 1 in (extents.channels, extents.filters):
-        raise NoKernel("depthwise")
+    direct = extents.groups > 1 and 1 in (extents.channels, extents.filters)
+    if direct and len(out.shape) > 4:
+        raise NoKernel("groups of three axes")
     element = LLVM_TYPES[dtype.name]
-    tile = tile_for(extents.filters, element)
-    size = three_axes(out.shape[2:])
+    tile = Tile(1, 1, element) if direct else tile_for(extents.filters, element)
+    swapped = bool(size)
+    size = size or three_axes(out.shape[2:])
     lanes = -(-math.prod(size) // tile.lanes) * tile.lanes
-    gathered = len(parts) > 1 or (extents.images > 1 and lanes > MOST_WASTE * math.prod(size))
+    gathered = len(parts) > 1 or (not direct and extents.images > 1 and lanes > MOST_WASTE * math.prod(size))
     first, plans = 0, list[Plan]()
     for part in parts:
         plans.append(planned(part, extents, tile, first, gathered=gathered))
         first += plans[-1].runs * plans[-1].out_run if gathered else 0
     readings = {part.columns.reading for part in parts}
     reading = readings.pop() if len(readings) == 1 else max(0, min(abs(reading) for reading in readings))
-    form = Form(
-        tile, extents.filters % tile.rows, reading, epilogue, gathered, steps[2] if len(parts) > 1 else 0
-    )
+    if direct:
+        plans = [
+            plan._replace(
+                grain=max(1, GRAIN // max(1, part.columns.places * part.columns.rows * extents.channels))
+            )
+            for part, plan in zip(parts, plans, strict=True)
+        ]
+    spread = steps[2] if len(parts) > 1 else 0
+    form = Form(tile, extents.filters % tile.rows, reading, epilogue, gathered, spread, direct, swapped)
     rows = extents.groups * extents.filters
     grain = max(1, CHUNK // max(1, math.prod(size)))
     common = (extents.images, rows, operands[-1].strides[0], len(parts), *size, *steps, grain)
@@ -228,253 +231,3 @@ def launch_of(
         scratch=first * SIZES[element],
         work=products // 8,
     )
-
-
-class Slots:
-    """The slots of a kernel by name: addresses, common numbers, and those of each part.
-
-    While a part is computed, slots have its numbers only.
-    """
-
-    def __init__(self, form: Form) -> None:
-        bias, added, _ = form.epilogue
-        self.addresses = ["x", "w", *["bias"] * bias, *["added"] * added, "out", *["scratch"] * form.gathered]
-        self.head = len(self.addresses) + len(COMMON)
-        self.block = columns.NUMBERS + len(Plan._fields)
-        names = (*self.addresses, *COMMON, *(f"columns{i}" for i in range(columns.NUMBERS)), *Plan._fields)
-        self.numbers = {name: number for number, name in enumerate(names)}
-
-    def read(self, code: Code, name: str) -> Value:
-        """A slot; of a part's, that of the first one."""
-        return code.slot(self.numbers[name], "ptr" if name in self.addresses else "i64")
-
-    def of_part(self, code: Code, part: Value, name: str) -> Value:
-        """A slot of a part."""
-        return code.load(code.at(code.parameters[0], part * self.block, "i64"), self.numbers[name], "i64")
-
-
-def convolution(*form: object) -> Module:
-    """The kernel of a :class:`Form`."""
-    return Writer(Form(*form)).module  # type: ignore[arg-type]
-
-
-class Writer:
-    """Writes the module of a kernel."""
-
-    def __init__(self, form: Form) -> None:
-        self.form = form
-        self.slots = Slots(form)
-        self.module = Module()
-        self.element = form.tile.element
-        self.pitch = _pitch(form.tile)
-        self._columns = shared(columns_function, form.reading, self.element)
-        self._tiles = Tiles(form.tile, form.rest)
-        chunks = self._chunks()
-        copies = self._spread_copies() if form.spread else self._copies() if form.gathered else None
-        with self.module.kernel("convolution") as code:
-            if form.spread:
-                with code.loop(0, self.slots.read(code, "parts")) as part:
-                    self._run_part(code, chunks, part)
-            else:
-                self._run(code, chunks, code.parameters[0])
-            if copies is not None:
-                lines = self.slots.read(code, "rows") * self.slots.read(code, "images")
-                code.parallel(copies, code.parameters[0], lines, self.slots.read(code, "grain"))
-
-    def _run_part(self, code: Code, chunks: Code, part: Value) -> None:
-        """Have a part computed, with slots of its own."""
-        slots = self.slots
-        own = code.local("i64", slots.head + slots.block)
-        source = code.parameters[0]
-        for start, count in ((0, slots.head), (slots.head, slots.block)):
-            shifted = code.at(source, part * slots.block, "i64") if start else source
-            with code.loop(start, start + count) as i:
-                code.store(code.load(shifted, i, "i64"), own, i)
-        self._run(code, chunks, own)
-
-    def _run(self, code: Code, chunks: Code, slots: Value) -> None:
-        at = {name: code.load(slots, self.slots.numbers[name], "i64") for name in Plan._fields}
-        filter_chunks = _quotient_up(at["filters"], at["chunk_filters"])
-        place_chunks = _quotient_up(at["places"], at["chunk_places"])
-        count = filter_chunks * place_chunks * at["runs"] * at["groups"]
-        code.parallel(chunks, slots, count, at["grain"])
-
-    def _chunks(self) -> Code:
-        """The part that computes chunks: some filters of a group at some places of a run."""
-        slots, tile, element = self.slots, self.form.tile, self.element
-        with self.module.part("chunks") as code:
-            _, begin, end = code.parameters
-            at = {name: slots.read(code, name) for name in Plan._fields}
-            x, w, out = (slots.read(code, n) for n in ("x", "w", "scratch" if self.form.gathered else "out"))
-            image, channel = slots.read(code, "columns0"), slots.read(code, "columns1")
-            memory = code.local(element, max(MOST_ROWS, MOST_TAPS) * self.pitch)
-            filter_chunks = _quotient_up(at["filters"], at["chunk_filters"])
-            place_chunks = _quotient_up(at["places"], at["chunk_places"])
-            with code.loop(begin, end) as chunk:
-                first = chunk % filter_chunks * at["chunk_filters"]
-                p0 = chunk // filter_chunks % place_chunks * at["chunk_places"]
-                run_group = chunk // filter_chunks // place_chunks
-                run, group = run_group % at["runs"], run_group // at["runs"]
-                count = _smaller(code, at["filters"] - first, at["chunk_filters"])
-                p_end = _smaller(code, at["places"], p0 + at["chunk_places"])
-                row = group * at["filters"] + first
-                source = code.at(x, run * at["run_images"] * image + group * at["group_stride"], element)
-                start = at["filter_first"] + group * at["filter_group"] + first * at["filter_row"]
-                filters = code.at(w, start, element)
-                sums = code.at(out, at["out_first"] + run * at["out_run"] + row * at["out_row"], element)
-                with code.loop(0, at["channels"], at["block_channels"]) as c0:
-                    channels = _smaller(code, at["channels"] - c0, at["block_channels"])
-                    adds = code.convert(c0 > 0, "i64")
-                    block = code.at(source, c0 * channel, element)
-                    a = code.at(filters, c0 * at["filter_channel"], element)
-                    fetched = code.at(block, at["ahead"], element)
-                    with code.loop(p0, p_end, tile.columns) as place:
-                        places = _smaller(code, p_end - place, tile.columns)
-                        numbers = code.at(code.parameters[0], slots.head, "i64")
-                        self._columns.run(code, numbers, block, memory, place, places, channels, self.pitch)
-                        following = code.at(fetched, place, element)
-
-                        def fetch(
-                            row: Value,
-                            following: Value = following,
-                            channels: Value = channels,
-                            count: Value = count,
-                        ) -> None:
-                            """Fetch what the next tile reads, a part of it before the tiles of a row."""
-                            first, last = (channels * (row + more) // count for more in (0, tile.rows))
-                            with code.loop(first, last) as c:
-                                for part in range(0, tile.columns, tile.lanes):
-                                    code.prefetch(following, c * channel + part, element)
-
-                        self._tiles.run(
-                            code, a, at["filter_row"], memory, self._axes(code, at, channels), count, places,
-                            Sums(code.at(sums, place, element), at["out_row"], adds),
-                            fetch if self.form.reading == SHIFTED else None,
-                        )  # fmt: skip
-                        if any(self.form.epilogue) and not self.form.gathered:
-                            with code.if_((c0 + channels).equals(at["channels"])), code.loop(0, count) as f:
-                                target = code.at(sums, f * at["out_row"] + place, element)
-                                self._finish(code, target, target, row + f, places)
-            return code
-
-    def _axes(self, code: Code, at: dict[str, Value], channels: Value) -> list[Axis]:
-        """Channels and taps, as tiles take them."""
-        merged = at["merged"].differs(0)
-        taps = at["outer"] * at["inner"]
-        return [
-            Axis(code.select(merged, 1, channels), at["filter_channel"], taps * self.pitch),
-            Axis(at["outer"], at["filter_outer"], at["inner"] * self.pitch),
-            Axis(code.select(merged, channels * taps, at["inner"]), at["filter_inner"], self.pitch),
-        ]
-
-    def _finish(self, code: Code, source: Value, target: Value, row: Value, count: Value) -> None:
-        """Store what the epilogue makes of a row of sums."""
-        bias, added, relu = self.form.epilogue
-        slots, element, lanes = self.slots, self.element, self.form.tile.lanes
-        if bias:
-            number = code.load(slots.read(code, "bias"), row * slots.read(code, "bias_stride"), element)
-            more = code.splat(number, lanes)
-        if added:
-            start, here = (
-                code.emit("i64", f"ptrtoint {p!r} to i64") for p in (slots.read(code, "out"), target)
-            )
-            others = code.at(slots.read(code, "added"), here - start, "i8")
-
-        def step(i: Value, mask: Value | None) -> None:
-            value = code.load(source, i, vector(element, lanes), mask)
-            if bias:
-                value = value + more
-            if added:
-                value = value + code.load(others, i, value.type, mask)
-            if relu:
-                value = code.select(value < 0.0, 0.0, value)
-            code.store(value, target, i, mask)
-
-        row_passes(code, count, lanes, step)
-
-    def _copies(self) -> Code:
-        """The part that copies results of all images for a filter to each image's."""
-        slots, tile = self.slots, self.form.tile
-        with self.module.part("copies") as code:
-            _, begin, end = code.parameters
-            places, out_row, rows = (slots.read(code, name) for name in ("image_places", "out_row", "rows"))
-            with code.loop(begin, end) as line:
-                image, row = line // rows, line % rows
-                source = code.at(slots.read(code, "scratch"), row * out_row + image * places, tile.element)
-                target = code.at(slots.read(code, "out"), line * places, tile.element)
-
-                self._finish(code, source, target, row, places)
-            return code
-
-    def _spread_copies(self) -> Code:
-        """The part that copies results of all parts for a filter to each image's."""
-        slots, element = self.slots, self.element
-        with self.module.part("copies") as code:
-            _, begin, end = code.parameters
-            rows = slots.read(code, "rows")
-            size, step = ([slots.read(code, f"{name}{i}") for i in range(3)] for name in ("size", "step"))
-            scratch, out = slots.read(code, "scratch"), slots.read(code, "out")
-            with (
-                code.loop(begin, end) as line,
-                code.loop(0, size[0]) as i,
-                code.loop(0, size[1]) as j,
-            ):
-                image, row = line // rows, line % rows
-                first = (i % step[0] * step[1] + j % step[1]) * step[2]
-                target = code.at(out, ((line * size[0] + i) * size[1] + j) * size[2], element)
-
-                def source(
-                    part: Value, row: Value = row, image: Value = image, i: Value = i, j: Value = j
-                ) -> tuple[Value, Value]:
-                    """Address of a part's results in this row, and how many there are; 0 for only zeros."""
-
-                    def number(name: str) -> Value:
-                        return slots.of_part(code, part, name)
-
-                    high, wide = (number(f"columns{8 + axis}") for axis in (1, 2))
-                    place = image * number("image_places") + (i // step[0] * high + j // step[1]) * wide
-                    return (
-                        code.at(scratch, number("out_first") + row * number("out_row") + place, element),
-                        code.select(number("groups").differs(0), wide, 0),
-                    )
-
-                if self.form.spread == 2:
-                    self._interleaved(code, [source(first + k) for k in range(2)], target, size[2])
-                else:
-                    with code.loop(0, step[2]) as k:
-                        place, count = source(first + k)
-                        with code.loop(0, (size[2] - k + step[2] - 1) // step[2]) as o:
-                            value = code.variable(element, 0.0)
-                            with code.if_(o < count):
-                                value.value = code.load(place, o, element)
-                            code.store(value.value, target, o * step[2] + k)
-            return code
-
-    def _interleaved(
-        self, code: Code, sources: list[tuple[Value, Value]], target: Value, width: Value
-    ) -> None:
-        """Store two rows, one between the other."""
-        lanes = self.form.tile.lanes
-        type = vector(self.element, lanes)
-        order = [n // 2 + n % 2 * lanes for n in range(2 * lanes)]
-        with code.loop(0, (width + 1) // 2, lanes) as o:
-            left, right = (
-                code.load(place, o, type, code.first_lanes(count - o, lanes)) for place, count in sources
-            )
-            for part in range(2):
-                value = code.shuffle(left, right, order[part * lanes :][:lanes])
-                at = o * 2 + part * lanes
-                code.store(value, target, at, code.first_lanes(width - at, lanes))
-
-
-def _pitch(tile: Tile) -> int:
-    """Distance of rows of columns: a vector more, and an odd number of them, to use all sets of a cache."""
-    return (tile.vectors + 1 | 1) * tile.lanes
-
-
-def _smaller(code: Code, left: Value, right: Value | int) -> Value:
-    return code.select(left < right, left, right)
-
-
-def _quotient_up(count: Value, by: Value) -> Value:
-    return (count + by - 1) // by

@@ -19,6 +19,7 @@ from dl4all.ops.conv.window import three_axes
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.host_kernels.convolution_parts import CHUNKS, GRAIN, three
+from dl4all.ops.host_kernels.convolution_weights_direct import direct_weight_gradient
 from dl4all.ops.host_kernels.dot_tiles import Axis, Sums, Tile, Tiles, tile_for, vector_lanes
 from dl4all.ops.host_kernels.library import NAME, shared
 from dl4all.ops.host_kernels.transposition import transposed
@@ -101,11 +102,11 @@ def prepare_weight_gradient(
         raise NoKernel("nothing to add up, or too large")
     window = ConvArgs(stride, padding, dilation, groups).window(out.shape[2:]).three_axes  # type: ignore[arg-type]
     filters, channels = out.shape[0] // groups, out.shape[1]
-    if groups > 1 and 1 in (filters, channels):
-        raise NoKernel("depthwise")
     places = math.prod(grad.shape[2:])
     if not Layout(grad.shape[2:], dtype, grad.strides[2:]).is_contiguous():
         raise NoKernel("gradients with gaps")
+    if groups > 1 and 1 in (filters, channels):
+        return direct_weight_gradient(out, grad, input, window, groups)
     size, out_size = three_axes(input.shape[2:]), three_axes(grad.shape[2:])
     strides = three(input.strides[2:])
     if window.is_pointwise and Layout(size, dtype, strides).is_contiguous():
@@ -136,22 +137,19 @@ def prepare_weight_gradient(
     block_rows = min(out_size[1], max(1, PLACES // block_columns))
     whole = out_size[0] == 1 and block_rows == out_size[1] and block_columns == out_size[2]
     block_images = min(split_images, max(1, PLACES // (block_rows * block_columns))) if whole else 1
-    numbers = Numbers._make(
-        (
-            *(
-                *input.strides[:2],
-                *strides,
-                *grad.strides[:2],
-                *size,
-                *out_size,
-                *window.kernel,
-                *window.stride,
-            ),
-            *(*window.before, *window.dilation, images, split_images, splits, groups, filters, tile.columns),
-            *(channels, chunk_channels, block_images, block_rows, block_columns),
-            max(1, GRAIN * chunks * splits // products),
-        )
+    geometry = (
+        *input.strides[:2],
+        *strides,
+        *grad.strides[:2],
+        *size,
+        *out_size,
+        *window.kernel,
+        *window.stride,
     )
+    parts = (*window.before, *window.dilation, images, split_images, splits, groups, filters, tile.columns)
+    blocks = (channels, chunk_channels, block_images, block_rows, block_columns)
+    grain = max(1, GRAIN * chunks * splits // products)
+    numbers = Numbers._make((*geometry, *parts, *blocks, grain))
     rows = splits * groups * filter_tiles * channels * taps
     return HostLaunch(
         weight_gradient,

@@ -12,11 +12,11 @@ import numpy as np
 
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.host_kernels.batch_norm import check_contiguous
 from dl4all.ops.host_kernels.lines import FIELDS, Geometry, Lines, Slots, each_line
 from dl4all.ops.host_kernels.rows import grain_of, row_passes
 from dl4all.ops.host_kernels.softmax import WORK, largest_and_sum
+from dl4all.ops.loss.classification import three_axes
 from dl4all.runtime.cpu.llvm import functions, provider
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, Module, Value, vector
 
@@ -24,11 +24,6 @@ MOST_PARTS = 256
 """Chunks, each with sums of its own."""
 
 FLOATS = ("smoothing", "classes")
-
-
-def three_axes(shape: Shape) -> Shape:
-    """The shape of scores as (N, C, inner)."""
-    return (1, shape[0], 1) if len(shape) == 1 else (shape[0], shape[1], math.prod(shape[2:]))
 
 
 def _check(target: Any, *layouts: Layout | None) -> None:
@@ -94,7 +89,9 @@ def prepare_nll(out: Layout, x: Layout, weight: Layout | None, target: Any) -> H
 
 
 @host_kernel("nll_backward", copies=True)
-def prepare_nll_backward(out: Layout, grad: Layout, weight: Layout | None, target: Any, classes: int) -> HostLaunch:
+def prepare_nll_backward(
+    out: Layout, grad: Layout, weight: Layout | None, target: Any, classes: int
+) -> HostLaunch:
     """
     Raises:
         NoKernel: operands are not of contiguous float32.
@@ -191,7 +188,7 @@ def cross_entropy(across: bool, smooth: bool, arrays: tuple[str, ...]) -> Module
         each_line(part, slots, across, row)
     with module.kernel("cross_entropy") as code:
         given = Slots(code, arrays, FIELDS)
-        code.parallel(part, code.parameters[0], given["count"], given["grain"])
+        code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
 
@@ -243,7 +240,9 @@ def cross_entropy_backward(
                 grad = lines.value(slots["grad"])
             else:
                 number = part.load(slots["grad of all"], 0, "float")
-                grad = part.splat(number / part.load(slots["state"], 0, "float") if mean else number, lines.lanes)
+                grad = part.splat(
+                    number / part.load(slots["state"], 0, "float") if mean else number, lines.lanes
+                )
             factor = targets.weights()
             expected, share = factor, None
             if smooth:
@@ -274,7 +273,7 @@ def cross_entropy_backward(
         each_line(part, slots, across, row)
     with module.kernel("cross_entropy_backward") as code:
         given = Slots(code, arrays, FIELDS)
-        code.parallel(part, code.parameters[0], given["count"], given["grain"])
+        code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
 
@@ -298,8 +297,8 @@ def _reduced_launch(
     geometry, across = Geometry.of_axis(*three_axes(x.shape))
     scratch = 0
     if most_parts:
-        geometry = geometry._replace(grain=max(geometry.grain, -(-geometry.count // most_parts)))
-        scratch = 8 * 3 * -(-geometry.count // geometry.grain)
+        geometry = geometry._replace(grain=max(geometry.grain, -(-geometry.lines // most_parts)))
+        scratch = 8 * 3 * -(-geometry.lines // geometry.grain)
     names = tuple(name for name, layout in arrays.items() if layout is not None)
     constants = (*geometry, ignore_index, float(label_smoothing), float(three_axes(x.shape)[1]))
     key = (across, label_smoothing != 0, names, LLVM_TYPES[target.dtype.name], mean)
@@ -315,7 +314,13 @@ def prepare_loss(
         NoKernel: operands are not contiguous, or of other dtypes.
     """
     x, target, *weight = reads
-    arrays = {"x": x, "target": target, "weight": weight[0] if weight else None, "out": writes[0], "state": writes[1]}
+    arrays = {
+        "x": x,
+        "target": target,
+        "weight": weight[0] if weight else None,
+        "out": writes[0],
+        "state": writes[1],
+    }
     return _reduced_launch(cross_entropy_loss, arrays, ignore_index, mean, label_smoothing, MOST_PARTS)
 
 
@@ -329,13 +334,15 @@ def prepare_loss_backward(
     """
     x, target, grad, state, *weight = reads
     arrays = {
-        "x": x, "target": target, "grad of all": grad, "state": state, "weight": weight[0] if weight else None,
-        "out": writes[0],
+        "x": x, "target": target, "grad of all": grad, "state": state,
+        "weight": weight[0] if weight else None, "out": writes[0],
     }  # fmt: skip
     return _reduced_launch(cross_entropy_backward, arrays, ignore_index, mean, label_smoothing)
 
 
-def cross_entropy_loss(across: bool, smooth: bool, arrays: tuple[str, ...], element: str, mean: bool) -> Module:
+def cross_entropy_loss(
+    across: bool, smooth: bool, arrays: tuple[str, ...], element: str, mean: bool
+) -> Module:
     """The loss of all rows; their weight and the number of targets that are no classes go to the state.
 
     Parts of the three sums are in the scratch memory, one of each for a chunk.
@@ -363,7 +370,7 @@ def cross_entropy_loss(across: bool, smooth: bool, arrays: tuple[str, ...], elem
             part.store(part.sum_of(total.value) if across else total.value, slots["scratch"], first + number)
     with module.kernel("cross_entropy_loss") as code:
         given = Slots(code, names, integers)
-        count, grain = given["count"], given["grain"]
+        count, grain = given["lines"], given["grain"]
         code.parallel(part, code.parameters[0], count, grain)
         sums = [code.variable("double", 0.0) for _ in range(3)]
         with code.loop(0, (count + (grain - 1)) // grain) as i:
@@ -380,7 +387,7 @@ def cross_entropy_loss(across: bool, smooth: bool, arrays: tuple[str, ...], elem
 
 
 def nll(arrays: tuple[str, ...]) -> Module:
-    """The negative of the element of each row's class. Integers: rows, classes, rows that lie side by side."""
+    """The negative of the element of each row's class. Integers: rows, classes, rows side by side."""
     module = Module()
     with module.kernel("nll") as code:
         slots = Slots(code, arrays, ("rows", "classes", "inner"))

@@ -19,9 +19,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dl4all.ops.core.host_kernel import HostLaunch
-from dl4all.ops.host_kernels.gemm_panels import gemm_pack, panel_elements, panel_rows, transposed
+from dl4all.ops.host_kernels.gemm_panels import (
+    FETCHED_ROWS,
+    gemm_pack,
+    panel_elements,
+    panel_rows,
+    transposed,
+)
 from dl4all.ops.host_kernels.gemm_rows import columns_together, gemm_rows
-from dl4all.ops.host_kernels.gemm_tiles import ADD, BIAS, BLOCK, LAST, TileSizes, gemm_tiles, tile_sizes
+from dl4all.ops.host_kernels.gemm_tiles import (
+    ADD,
+    BIAS,
+    BLOCK,
+    LAST,
+    TileSizes,
+    gemm_tiles,
+    prefetch,
+    tile_sizes,
+)
 from dl4all.runtime.cpu.llvm.ir import SIZES, Code, Module, Operand, Value, vector
 from dl4all.runtime.cpu.llvm.provider import linked
 
@@ -150,6 +165,7 @@ def multiply(
     *,
     bias: Value | None = None,
     mode: Operand = 0,
+    copies: Value | None = None,
     element: str = "float",
 ) -> None:
     """Write code that computes ``C = A B`` on the thread that runs it.
@@ -162,6 +178,7 @@ def multiply(
         sizes: rows of C, columns of C, depth.
         bias: added to each row.
         mode: ``ADD`` to add the product to C.
+        copies: whether to copy blocks of an A that lies in columns, and has at most TILE_ROWS tiles of rows.
         element: ``"float"`` or ``"double"``.
     """
     rows, columns, depth = (code.as_value("i64", size) for size in sizes)
@@ -170,10 +187,20 @@ def multiply(
     )
     lanes, width = tile_sizes(element).lanes, code.constant("i64", tile_sizes(element).columns)
     last = LAST if bias is None else LAST | BIAS
+    if copies is not None:
+        height = TILE_ROWS * tile_sizes(element).rows
+        buffer = code.local(element, BLOCK * height)
+        row_stride = code.select(copies, 1, row_stride)
     with code.loop(0, depth, BLOCK) as first:
         terms = code.intrinsic("smin", depth - first, code.constant("i64", BLOCK))
         adds = code.select(first.equals(0), given, ADD)
         ends = code.select((first + terms).equals(depth), last, code.constant("i64", 0))
+        factors, step = code.at(a, first * column_stride, element), column_stride
+        if copies is not None:
+            with code.if_(copies):
+                _copy_columns(code, factors, column_stride, buffer, height, rows, terms, element)
+            factors = code.select(copies, buffer, factors)
+            step = code.select(copies, height, column_stride)
         if isinstance(b, Panels):
             panel = (terms + (lanes - 1)) // lanes * lanes * width
             source = code.at(b.address, first * b.panels * width + panel * b.first, element)
@@ -182,18 +209,39 @@ def multiply(
             panel, b_stride = width, b.stride
             source = code.at(b.address, first * b_stride, element)
         code.call(
-            linked(gemm_tiles, element), "void", code.at(a, first * column_stride, element), row_stride,
-            column_stride, source, b_stride, c, c_stride, terms, columns, adds | ends,
+            linked(gemm_tiles, element), "void", factors, row_stride, step, source, b_stride, c, c_stride,
+            terms, columns, adds | ends,
             c if bias is None else bias, rows, panel,
         )  # fmt: skip
 
 
+def _copy_columns(
+    code: Code,
+    a: Value,
+    stride: Value,
+    buffer: Value,
+    height: int,
+    rows: Value,
+    columns: Value,
+    element: str,
+) -> None:
+    """Copy columns of adjacent elements to memory in which they are `height` apart: a few pages."""
+    lanes = tile_sizes(element).lanes
+    with code.loop(0, columns) as column:
+        source = code.at(a, column * stride, element)
+        later = code.at(source, stride * FETCHED_ROWS, element)
+        with code.loop(0, rows, lanes) as row:
+            prefetch(code, code.at(later, row, element))
+            values = code.load(source, row, vector(element, lanes), code.first_lanes(rows - row, lanes))
+            code.store(values, buffer, column * height + row)
+
+
 CONSTANTS = (
-    *Product._fields, "tile_rows", "tile_columns", "grain", "pack_grain", "panel_elements",
+    *Product._fields, "tile_rows", "tile_columns", "grain", "pack_grain", "copies", "panel_elements",
     "group_matrices", "group_columns",
 )  # fmt: skip
-"""Of a kernel: how C is cut, the elements of the panels of a matrix, and what of the batch and of C's columns
-has panels in memory at a time."""
+"""Of a kernel: how C is cut, whether threads copy A, the elements of the panels of a matrix, and what of the
+batch and of C's columns has panels in memory at a time."""
 
 GROUP = ("first_matrix", "group_size", "first_column", "columns")
 """What a kernel adds to them: where in the batch and in C's columns it is."""
@@ -265,7 +313,10 @@ def product(form: str, swapped: bool, element: str, bias: bool) -> Module:
             if local is None:
                 target = part.at(c, row * at["n"] + c_column, element)
                 added = part.at(at["bias"], c_column, element) if bias else None
-                multiply(part, a, strides, b, target, at["n"], extent, bias=added, element=element)
+                copies = at["copies"].differs(0) if packs else None
+                multiply(
+                    part, a, strides, b, target, at["n"], extent, bias=added, copies=copies, element=element
+                )
             else:
                 multiply(part, a, strides, b, local, TURNED_COLUMNS, extent, element=element)
                 target = part.at(c, c_column * at["m"] + row, element)
@@ -368,7 +419,7 @@ def product_launch(problem: Product, element: str, bias: bool) -> HostLaunch:
     if form == "rows":
         columns = max(columns_together(1, element), PARALLEL_ROW_PRODUCTS // (problem.m * problem.k))
         grain = max(1, PARALLEL_ROW_PRODUCTS // (problem.m * problem.k * min(columns, problem.n)))
-        constants = (*problem, problem.m, columns, grain, 0, 0, 0, 0)
+        constants = (*problem, problem.m, columns, grain, 0, 0, 0, 0, 0)
         return HostLaunch(row_products, (swapped, element, bias), 3 + bias, constants, work=work)
     sizes = tile_sizes(element)
     panel = panel_rows(problem.k, element) * sizes.columns
@@ -389,7 +440,10 @@ def product_launch(problem: Product, element: str, bias: bool) -> HostLaunch:
             matrices = min(problem.matrices, max(1, room // panels))
         elements = panel_elements(problem.k, min(columns, problem.n), element)
     pack_grain = max(1, PARALLEL_PACKING // (min(problem.k, BLOCK) * sizes.columns))
-    constants = (*problem, tile_rows, tile_columns, grain, pack_grain, elements, matrices, columns)
+    copies = form == "panels" and problem.a_row == 1 and problem.a_column != 1 and problem.k >= BLOCK
+    constants = (
+        *problem, tile_rows, tile_columns, grain, pack_grain, int(copies), elements, matrices, columns,
+    )  # fmt: skip
     scratch = (1 if shared else matrices) * elements * SIZES[element]
     return HostLaunch(
         product, (form, swapped, element, bias), 3 + bias, constants, scratch=scratch, work=work
@@ -415,15 +469,15 @@ def _form(p: Product) -> str:
 
 def _tile(p: Product, sizes: TileSizes, wide: int) -> tuple[int, int]:
     """Rows of C, and columns of at most `wide` panels, that a thread computes at a time: by sizes only."""
-    high = TILE_ROWS
+    high = min(TILE_ROWS, -(-p.m // sizes.rows))
+    wide = min(wide, -(-p.n // sizes.columns))
     while high * wide > 1:
         rows, columns = high * sizes.rows, wide * sizes.columns
         tiles = p.matrices * -(-p.m // rows) * -(-p.n // columns)
-        height, width = min(p.m, rows), min(p.n, columns)
-        if tiles >= FEW_TILES or height * width * p.k <= 2 * PARALLEL_PRODUCTS:
+        if tiles >= FEW_TILES or rows * columns * p.k <= 2 * PARALLEL_PRODUCTS:
             break
-        if wide > 1 and (width >= height or high == 1):
-            wide //= 2
+        if wide > high or high == 1:  # each cut of columns has A read once more
+            wide -= wide // 2
         else:
-            high //= 2
+            high -= high // 2
     return high * sizes.rows, wide * sizes.columns

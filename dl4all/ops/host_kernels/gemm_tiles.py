@@ -114,7 +114,8 @@ def write_tile(
                 factor = code.splat(code.load(groups[i // 3].value, offset, element), lanes)
                 for total, value in zip(row, values, strict=True):
                     total.value = code.intrinsic("fmuladd", factor, value, total.value)
-            prefetch(code, ahead.value)
+            for v in range(min(vectors, 2)):
+                prefetch(code, code.at(ahead.value, v * lanes, element))
             ahead.value = code.at(ahead.value, fetch_step, element)
             for group in groups:
                 group.value = code.at(group.value, column_stride, element)
@@ -177,8 +178,10 @@ def gemm_tiles(element: str = "float", epilogue: Epilogue | None = None) -> Modu
             """All rows of the columns from `j` on: parts that differ by at most a row in height."""
             bias_place = code.at(bias, j, element)
             a_place, c_place = code.variable("ptr", a), code.variable("ptr", code.at(c, j, element))
-            step = code.select(adjacent, 0, code.constant("i64", sizes.columns) // parts)
-            fetched = code.variable("ptr", code.at(b_place, code.select(adjacent, 0, panel), element))
+            # The next panel: each part of the rows fetches a share of a packed one, or all rows of another.
+            step = code.select(adjacent, b_stride, code.constant("i64", sizes.columns) // parts)
+            share = code.select(adjacent, 0, depth * step)
+            fetched = code.variable("ptr", code.at(b_place, panel, element))
             with code.loop(0, parts) as part:
                 height = code.select(part < larger, least + 1, least)
                 table = Value(code, "ptr", f"@{kind}_tiles")
@@ -190,7 +193,7 @@ def gemm_tiles(element: str = "float", epilogue: Epilogue | None = None) -> Modu
                 code.line(f"call void {function.text}({', '.join(map(repr, operands))})")
                 a_place.value = code.at(a_place.value, height * row_stride, element)
                 c_place.value = code.at(c_place.value, height * c_stride, element)
-                fetched.value = code.at(fetched.value, depth * step, element)
+                fetched.value = code.at(fetched.value, share, element)
 
         start = code.variable("i64", 0)
         with code.if_(adjacent & (rows <= len(wide))):

@@ -78,7 +78,7 @@ def prepare_scale(reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaun
 
 
 def scale(roles: int, dtype: str) -> Module:
-    """Slots: those of lists, with the address of the factor before the tensors'. A factor of 1 changes nothing."""
+    """Slots: those of lists, with the address of the factor before the tensors'. 1 changes nothing."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
     module = Module()

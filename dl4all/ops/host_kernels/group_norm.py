@@ -7,10 +7,10 @@ They are added in order when all rows are done.
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator, Mapping
 from typing import Any
-
-import numpy as np
 
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.ops.host_kernels.batch_norm import check_contiguous, deviation
@@ -29,7 +29,7 @@ INTEGERS = (*FIELDS, "channels", "of_group", "inner", "groups")
 
 
 def _launch(
-    text: Any, x: Layout, arrays: dict[str, Layout | None], groups: int, eps: float, center: bool
+    text: Any, x: Layout, arrays: Mapping[str, Layout | None], groups: int, eps: float, center: bool
 ) -> HostLaunch:
     """The launch of a kernel of rows for these arrays, those that are None left out.
 
@@ -98,7 +98,9 @@ def prepare_sums(out: Layout, grad: Layout, x: Layout, groups: int, eps: float, 
 
 
 @host_kernel("normalized_backward", copies=True)
-def prepare_normalized_backward(out: Layout, grad: Layout, x: Layout, given: Layout, groups: int) -> HostLaunch:
+def prepare_normalized_backward(
+    out: Layout, grad: Layout, x: Layout, given: Layout, groups: int
+) -> HostLaunch:
     """
     Raises:
         NoKernel: operands are not of contiguous float32.
@@ -144,14 +146,16 @@ def grouped_norm(spread: bool, center: bool, arrays: tuple[str, ...]) -> Module:
             mean, scale = _mean_and_scale(lines, slots, center)
             if "statistics" in slots:
                 lines.put(mean, slots["statistics"])
-                lines.put(scale, part.at(slots["statistics"], slots["count"], "float"))
+                lines.put(scale, part.at(slots["statistics"], slots["lines"], "float"))
                 return
             x, out, base = slots["x"], slots["out"], lines.number * slots["width"]
             if not spread:
 
                 def beside(i: Value, mask: Value | None, copy: int) -> None:
                     value = (part.load(x, i, lines.type, mask) - mean) * scale
-                    factor = part.load(slots["weight"], i - base, lines.type, mask) if "weight" in slots else None
+                    factor = (
+                        part.load(slots["weight"], i - base, lines.type, mask) if "weight" in slots else None
+                    )
                     term = part.load(slots["bias"], i - base, lines.type, mask) if "bias" in slots else None
                     part.store(_scaled(part, value, factor, term), out, i, mask)
 
@@ -159,7 +163,9 @@ def grouped_norm(spread: bool, center: bool, arrays: tuple[str, ...]) -> Module:
                 return
             with each_run(part, slots, lines.number) as (channel, start):
                 factor, term = (
-                    part.splat(part.load(slots[name], channel, "float"), lines.lanes) if name in slots else None
+                    part.splat(part.load(slots[name], channel, "float"), lines.lanes)
+                    if name in slots
+                    else None
                     for name in ("weight", "bias")
                 )
                 slope = scale if factor is None else scale * factor
@@ -173,38 +179,30 @@ def grouped_norm(spread: bool, center: bool, arrays: tuple[str, ...]) -> Module:
         each_line(part, slots, False, row)
     with module.kernel("grouped_norm") as code:
         given = Slots(code, arrays, FIELDS)
-        code.parallel(part, code.parameters[0], given["count"], given["grain"])
+        code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
 
-class each_run:
+@contextlib.contextmanager
+def each_run(code: Code, slots: Slots, row: Value) -> Iterator[tuple[Value, Value]]:
     """The loop over the runs of a row: gives the channel and the place where its run starts."""
-
-    def __init__(self, code: Code, slots: Slots, row: Value) -> None:
-        first = row % slots["groups"] * slots["of_group"]
-        start = row * slots["width"]
-        self._loop = code.loop(0, slots["of_group"])
-        self._places = lambda i: (first + i, start + i * slots["inner"])
-
-    def __enter__(self) -> tuple[Value, Value]:
-        return self._places(self._loop.__enter__())
-
-    def __exit__(self, *error: Any) -> None:
-        self._loop.__exit__(*error)
+    first, start = row % slots["groups"] * slots["of_group"], row * slots["width"]
+    with code.loop(0, slots["of_group"]) as i:
+        yield first + i, start + i * slots["inner"]
 
 
 def _scaled(code: Code, value: Value, factor: Value | None, term: Value | None) -> Value:
     """``value * factor + term``, as far as there are such."""
-    if factor is None or term is None:
-        return value if factor is None and term is None else value + term if factor is None else value * factor
-    return code.intrinsic("fmuladd", value, factor, term)
+    if factor is None:
+        return value if term is None else value + term
+    return value * factor if term is None else code.intrinsic("fmuladd", value, factor, term)
 
 
 def _mean_and_scale(lines: Lines, slots: Slots, center: bool) -> tuple[Value, Value]:
     """The mean of a row, or 0, and ``1 / sqrt(var + eps)``."""
     code = lines.code
     if "statistics" in slots and "grad" in slots:
-        scales = code.at(slots["statistics"], slots["count"], "float")
+        scales = code.at(slots["statistics"], slots["lines"], "float")
         return lines.value(slots["statistics"]), lines.value(scales)
     share, mean = lines.number_like(1.0 / slots["elements"], "double"), lines.number_like(0.0)
     if center:
@@ -242,7 +240,7 @@ def grouped_norm_backward(spread: bool, center: bool, arrays: tuple[str, ...]) -
             mean, scale = _mean_and_scale(lines, slots, center)
             if "sums" in slots and not spread:
                 lines.put(mean, slots["scratch"])
-                lines.put(scale, part.at(slots["scratch"], slots["count"], "float"))
+                lines.put(scale, part.at(slots["scratch"], slots["lines"], "float"))
             if "out" in slots or spread:
                 (_spread_row if spread else _row)(lines, slots, mean, scale, center)
 
@@ -252,7 +250,7 @@ def grouped_norm_backward(spread: bool, center: bool, arrays: tuple[str, ...]) -
             _column_sums(part, slots, begin, end)
     with module.kernel("grouped_norm_backward") as code:
         given = Slots(code, names, INTEGERS)
-        code.parallel(part, code.parameters[0], given["count"], given["grain"])
+        code.parallel(part, code.parameters[0], given["lines"], given["grain"])
         if "sums" in names:
             _added_parts(code, given, spread)
     return module
@@ -320,11 +318,13 @@ def _spread_row(lines: Lines, slots: Slots, mean: Value, scale: Value, center: b
         mean_h = lines.number_like(0.0)
     factor = code.splat(code.convert(product.value * scalar / elements, "float"), lines.lanes)
     with each_run(code, slots, lines.number) as (channel, start):
-        w = code.splat(code.load(slots["weight"], channel, "float"), lines.lanes) if "weight" in slots else None
+        weight = (
+            code.load(slots["weight"], channel, "float") if "weight" in slots else code.constant("float", 1.0)
+        )
+        w = code.splat(weight, lines.lanes)
 
         def gradient(i: Value, mask: Value | None, copy: int) -> None:
-            h = code.load(grad, i, lines.type, mask)
-            h = h if w is None else h * w
+            h = code.load(grad, i, lines.type, mask) * w
             centered = code.load(x, i, lines.type, mask) - mean
             value = code.intrinsic("fmuladd", -centered, factor, h - mean_h) * scale
             code.store(value, slots["out"], i, mask)
@@ -337,8 +337,8 @@ def _column_sums(code: Code, slots: Slots, begin: Value, end: Value) -> None:
     lanes = provider.processor().lanes()
     type, double = vector("float", lanes), vector("double", lanes)
     channels, means = slots["channels"], slots["scratch"]
-    scales = code.at(means, slots["count"], "float")
-    parts = code.at(slots["scratch"], slots["count"], "i64")
+    scales = code.at(means, slots["lines"], "float")
+    parts = code.at(slots["scratch"], slots["lines"], "i64")
     first = begin // slots["grain"] * (2 * channels)
 
     def column(j: Value, mask: Value | None) -> None:
@@ -348,7 +348,9 @@ def _column_sums(code: Code, slots: Slots, begin: Value, end: Value) -> None:
             with code.loop(block, code.intrinsic("smin", block + ROWS, end)) as row:
                 place = row * channels + j
                 g = code.load(slots["grad"], place, type, mask)
-                mean, scale = (code.splat(code.load(of_rows, row, "float"), lanes) for of_rows in (means, scales))
+                mean, scale = (
+                    code.splat(code.load(of_rows, row, "float"), lanes) for of_rows in (means, scales)
+                )
                 some_g.value = some_g.value + g
                 y = (code.load(slots["x"], place, type, mask) - mean) * scale
                 some_gy.value = code.intrinsic("fmuladd", g, y, some_gy.value)
@@ -364,7 +366,7 @@ def _added_parts(code: Code, slots: Slots, spread: bool) -> None:
     """The sums of all parts, in their order."""
     lanes = provider.processor().lanes(8)
     double = vector("double", lanes)
-    channels, count, grain = slots["channels"], slots["count"], slots["grain"]
+    channels, count, grain = slots["channels"], slots["lines"], slots["grain"]
     if spread:
         parts, number = slots["scratch"], count // slots["groups"]
     else:

@@ -29,7 +29,7 @@ Step = Callable[[Value, Value | None, int], None]
 class Geometry(NamedTuple):
     """Where lines lie. Integers of a kernel, in this order."""
 
-    count: int  # of lines; across, of vectors of lines
+    lines: int  # how many; across, vectors of them
     segments: int  # of a line: runs; across, elements
     stride: int  # from one to the next
     width: int  # of a run; across, adjacent lines
@@ -61,10 +61,16 @@ FIELDS = Geometry._fields
 class Slots:
     """The slots of a kernel by name: addresses, then integers, then floats."""
 
-    def __init__(self, code: Code, arrays: Sequence[str], integers: Sequence[str] = (), floats: Sequence[str] = ()):
+    def __init__(
+        self, code: Code, arrays: Sequence[str], integers: Sequence[str] = (), floats: Sequence[str] = ()
+    ):
         self._code = code
         self._places = {name: place for place, name in enumerate((*arrays, *integers, *floats))}
-        self._types = {**dict.fromkeys(arrays, "ptr"), **dict.fromkeys(integers, "i64"), **dict.fromkeys(floats, "double")}
+        self._types = {
+            **dict.fromkeys(arrays, "ptr"),
+            **dict.fromkeys(integers, "i64"),
+            **dict.fromkeys(floats, "double"),
+        }
 
     def __contains__(self, name: str) -> bool:
         return name in self._places
@@ -76,7 +82,9 @@ class Slots:
 class Lines:
     """The line, or the lines in lanes, that a part is at."""
 
-    def __init__(self, code: Code, slots: Slots, across: bool, number: Value, base: Value, mask: Value | None) -> None:
+    def __init__(
+        self, code: Code, slots: Slots, across: bool, number: Value, base: Value, mask: Value | None
+    ) -> None:
         self.code = code
         self.lanes = provider.processor().lanes()
         self.type = vector("float", self.lanes)

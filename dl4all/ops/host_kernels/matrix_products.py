@@ -82,6 +82,8 @@ def _batched(product: Product, batch: Shape, steps: list[Shape]) -> Product:
         NoKernel
     """
     shape, (a_steps, b_steps) = merge_axes(batch, steps)
+    if product.m == 1 and shape:  # any distance of rows will do
+        product = product._replace(a_row=a_steps[-1])
     if shape and b_steps[-1] == 0 and a_steps[-1] == product.m * product.a_row:
         product = product._replace(m=product.m * shape[-1])
         shape, a_steps, b_steps = shape[:-1], a_steps[:-1], b_steps[:-1]

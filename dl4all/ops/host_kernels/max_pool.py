@@ -147,14 +147,16 @@ def max_pool(stride: int, rows: int, columns: int) -> Module:
 
                         def tap(number: Value | int) -> None:
                             offset = part.as_value("i64", number) * slots["column_step"]
-                            best.value = larger(part, best.value, picked(part, row, place + offset, stride, slots))
+                            best.value = larger(
+                                part, best.value, picked(part, row, place + offset, stride, slots)
+                            )
 
                         if columns:
-                            for number in range(columns):
-                                tap(number)
+                            for known in range(columns):
+                                tap(known)
                         else:
-                            with part.loop(0, slots["columns"]) as number:
-                                tap(number)
+                            with part.loop(0, slots["columns"]) as column:
+                                tap(column)
                         part.store(best.value, out, i, mask)
 
                     row_passes(part, out_width, lanes, along_row)
@@ -172,7 +174,9 @@ def _down_columns(code: Code, slots: Slots, image: Value, target: Value, span: S
         last = slots["height"] - 1
         places = []
         for number in range(rows):
-            inside = code.intrinsic("smin", code.intrinsic("smax", span.origin + number, code.constant("i64", 0)), last)
+            inside = code.intrinsic(
+                "smin", code.intrinsic("smax", span.origin + number, code.constant("i64", 0)), last
+            )
             places.append(inside * width)
 
         def column(i: Value, mask: Value | None) -> None:
@@ -257,7 +261,10 @@ def _copy_rows(code: Code, slots: Slots, image: Value, band: Value, span: Span) 
         inside = (number >= span.first) & (number < span.end)
         with code.if_(inside):
             row_passes(
-                code, width, lanes, lambda i, mask: code.store(code.load(source, i, type, mask), target, i, mask)
+                code,
+                width,
+                lanes,
+                lambda i, mask: code.store(code.load(source, i, type, mask), target, i, mask),
             )
         with code.if_(~inside):
             fill(code, target, width, -math.inf)
@@ -285,8 +292,9 @@ def _sliding_places(code: Code, slots: Slots, band: Value, places: Value, span: 
         code.store(found.value, places, i, mask)
 
     row_passes(code, slots["out_width"], lanes, windows)
-    with code.loop(0, slots["out_width"]) as window:  # whose elements are all -inf, or padding
-        with code.if_(code.load(places, window, "i32") < 0):
+    with code.loop(0, slots["out_width"]) as window:
+        with_none = code.load(places, window, "i32") < 0  # all its elements are -inf, or padding
+        with code.if_(with_none):
             across = column_span(code, slots, window, False)
             some = (across.first < across.end) & (span.first < span.end)
             row = span.origin + span.first * slots["row_step"]

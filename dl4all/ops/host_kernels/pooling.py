@@ -1,7 +1,7 @@
 """What the kernels of max and average pooling share: their integers, the spans of windows, strided rows.
 
-A chunk is some planes (images of one channel). It has a row of scratch memory with the padding at both ends and
-enough behind it for vectors that end outside, so that only rows of the image are read under masks.
+A chunk is some planes (images of one channel). It has a row of scratch memory with the padding at both ends,
+and enough behind it for vectors that end outside, so that only rows of the image are read under masks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def plan_of(pooling: Pooling, planes: int, band: bool, extra: int = 0) -> Plan:
     lanes = provider.processor().lanes()
     (height, width), (out_height, out_width), win = pooling.size, pooling.out_size, pooling.win
     kernel, stride, padding, step = (
-        ((1, 1), (1, 1), (0, 0), (1, 1)) if win is None else (win.kernel, win.stride, win.before, win.dilation)
+        ((1, 1), (1, 1), (0, 0), (1, 1))
+        if win is None
+        else (win.kernel, win.stride, win.before, win.dilation)
     )
     whole = -(-out_width // lanes) * lanes
     reach = (whole - 1) * stride[1] + (kernel[1] - 1) * step[1] + 1
@@ -56,7 +58,8 @@ def plan_of(pooling: Pooling, planes: int, band: bool, extra: int = 0) -> Plan:
     size = row_length * ((kernel[0] if band else 1) + extra)
     grain = max(grain_of(height * width), -(-planes // MOST_PARTS))
     integers = (
-        planes, grain, height, width, out_height, out_width, *kernel, *stride, *padding, *step, row_length, size,
+        planes, grain, height, width, out_height, out_width, *kernel, *stride, *padding, *step,
+        row_length, size,
     )  # fmt: skip
     picked = stride[1] if stride[1] <= MOST_STRIDE else 0
     return Plan(integers, 4 * size * -(-planes // grain), -1 if win is None else picked)
@@ -77,7 +80,13 @@ class Span(NamedTuple):
 
 def row_span(code: Code, slots: Slots, number: Value, adaptive: bool) -> Span:
     """The rows of a window."""
-    return _span(code, slots, number, adaptive, ("height", "out_height", "rows", "row_stride", "row_padding", "row_step"))
+    return _span(
+        code,
+        slots,
+        number,
+        adaptive,
+        ("height", "out_height", "rows", "row_stride", "row_padding", "row_step"),
+    )
 
 
 def column_span(code: Code, slots: Slots, number: Value, adaptive: bool) -> Span:
@@ -100,7 +109,7 @@ def _span(code: Code, slots: Slots, number: Value, adaptive: bool, names: Sequen
 
 
 def picked(code: Code, row: Value, place: Value, stride: int, slots: Slots) -> Value:
-    """A vector of elements of a row of the scratch memory from a place on, as far apart as columns of windows."""
+    """Elements of a row of the scratch memory from a place on, as far apart as windows are."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
     if stride == 1:

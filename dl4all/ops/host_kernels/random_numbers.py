@@ -138,8 +138,8 @@ def philox_words(code: Code, counters: Value, seed: Value) -> Value:
         c1, c3 = low(second), low(first)
         k0, k1 = low(k0 + philox.KEY_STEPS[0]), low(k1 + philox.KEY_STEPS[1])
     lanes = provider.processor().lanes(8)
-    pairs = [a | (b << 32) for a, b in ((c0, c1), (c2, c3))]
+    first, second = c0 | (c1 << 32), c2 | (c3 << 32)
     order = [place for lane in range(lanes) for place in (lane, lanes + lane)]
-    joined = code.shuffle(*pairs, order)
+    joined = code.shuffle(first, second, order)
     type = vector("i32", WORDS * lanes)
     return code.emit(type, f"bitcast {joined!r} to {type}")

@@ -7,9 +7,6 @@ the next one together. Hidden states are read where they were put out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from dl4all.ops.core.host_kernel import LONG, HostLaunch, Layout, host_kernel
@@ -83,7 +80,8 @@ def prepare_sequence(
                 count += 1
         before = (start, rows) if rows else before
     numbers = [
-        size, panels, stride, *(at[name].start if name in at else 0 for name in ("hidden", "cell", "before", "saved")),
+        size, panels, stride,
+        *(at[name].start if name in at else 0 for name in ("hidden", "cell", "before", "saved")),
         sizes[0] * size, max(1, PACKED_ELEMENTS // (size * lanes)), count,
     ]  # fmt: skip
     addresses = 4 + (cell is not None) + (bias is not None)
@@ -95,7 +93,7 @@ def prepare_sequence(
 
 
 def sequence(mode: str, has_bias: bool, save: bool, units: int) -> Module:
-    """Slots: terms of the input, hidden state, weight, cell of an LSTM, bias, result, packed weights; numbers."""
+    """Slots: the input's terms, hidden state, weight, an LSTM's cell, bias, result, scratch; numbers."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
     gates, is_lstm = layout.CELLS[mode].gates, mode == "lstm"
@@ -156,7 +154,9 @@ def sequence(mode: str, has_bias: bool, save: bool, units: int) -> Module:
 
         for_tiles(scope, rows, tile)
     with module.kernel("sequence") as code:
-        size, panels, stride, _, cell_at, _, _, states, grain, count = (code.slot(first + i) for i in range(NUMBERS))
+        size, panels, stride, _, cell_at, _, _, states, grain, count = (
+            code.slot(first + i) for i in range(NUMBERS)
+        )
         _pack(code, pack, (2, place + 1), (size, size, stride), panels * (gates * units), grain)
         if is_lstm:
             _copy(code, code.slot(3, "ptr"), code.at(code.slot(place, "ptr"), cell_at, "float"), states)
@@ -222,7 +222,14 @@ def prepare_sequence_backward(
         both, most = min(before[1], rows), max(before[1], rows)
         for first, some in ((0, both), (both, most - both)):
             if some:
-                words = [some, first, before[0] + first, start + first, int(first < before[1]), int(first < rows)]
+                words = [
+                    some,
+                    first,
+                    before[0] + first,
+                    start + first,
+                    int(first < before[1]),
+                    int(first < rows),
+                ]
                 segments += segment(words, some, panels, units * lanes * depth)
                 count += 1
         before = (start, rows)
@@ -239,7 +246,7 @@ def prepare_sequence_backward(
 
 
 def sequence_backward(mode: str, has_hidden: bool, has_cell: bool, units: int) -> Module:
-    """Slots: gradient, result, weight, gradients of the last states if given, gradient, packed weights; numbers."""
+    """Slots: gradient, result, weight, the last states' gradients if given, result, scratch; numbers."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
     kind = layout.CELLS[mode]
@@ -251,7 +258,9 @@ def sequence_backward(mode: str, has_hidden: bool, has_cell: bool, units: int) -
     with segments_part(module) as scope:
         part = scope.code
         grads, result, out, packed = (scope.address(slot) for slot in (0, 1, place, place + 1))
-        size, _, stride, before_at, saved_at, other_at, hidden_at, cell_at = (scope.number(first + i) for i in range(8))
+        size, _, stride, before_at, saved_at, other_at, hidden_at, cell_at = (
+            scope.number(first + i) for i in range(8)
+        )
         rows, state_row, old_row, new_row, has_product, has_gates = (scope.of_segment(i) for i in range(6))
         depth = size * gates
         terms = part.at(out, other_at, "float") if kind.separate else out

@@ -22,9 +22,7 @@ def lstm(code: Code, sums: Sequence[Value], cell: Value) -> tuple[Value, Value, 
     return o * tanh_cell, new_cell, [i, f, new, o, cell, tanh_cell]
 
 
-def lstm_backward(
-    grad: Value, grad_cell: Value, saved: Sequence[Value]
-) -> tuple[list[Value], Value]:
+def lstm_backward(grad: Value, grad_cell: Value, saved: Sequence[Value]) -> tuple[list[Value], Value]:
     """The gradients of the sums and of the old cell."""
     i, f, new, o, cell, tanh_cell = saved
     through = grad_cell + (1.0 - tanh_cell * tanh_cell) * o * grad

@@ -121,7 +121,7 @@ def packing_rows(module: Module, gates: int, units: int) -> Code:
 
 
 def packing_columns(module: Module, units: int) -> Code:
-    """The part that packs a weight of shape (depth, size), to multiply rows by it; it takes rows of the weight."""
+    """The part that packs a weight of shape (depth, size), to multiply rows by it: some of its rows."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
     with module.part("pack") as part:
@@ -193,10 +193,8 @@ def segment(words: list[int], rows: int, panels: int, products_of_row: int) -> l
     return [*words, *[0] * (SEGMENT_WORDS - 2 - len(words)), blocks * panels, grain]
 
 
-def for_tiles(
-    scope: Scope, rows: Value, step: Callable[[Value, Value, Value], Any]
-) -> None:
-    """Call ``step(panel, first, count)`` for the tiles of a range: a panel, and a block of a segment's rows."""
+def for_tiles(scope: Scope, rows: Value, step: Callable[[Value, Value, Value], Any]) -> None:
+    """Call ``step(panel, first, count)`` for the tiles of a range: a panel and a block of rows."""
     code = scope.code
     blocks = (rows + (BLOCK_ROWS - 1)) // BLOCK_ROWS
     with code.loop(scope.begin, scope.end) as number:

@@ -22,7 +22,9 @@ WORK = 8
 def axis_geometry(x: Layout, first: int, last: int) -> tuple[Geometry, bool]:
     """Lines over the axes from `first` to `last`, and whether kernels go across them."""
     shape = x.shape
-    outer, length, inner = (math.prod(part) for part in (shape[:first], shape[first : last + 1], shape[last + 1 :]))
+    outer, length, inner = (
+        math.prod(part) for part in (shape[:first], shape[first : last + 1], shape[last + 1 :])
+    )
     return Geometry.of_axis(outer, length, inner)
 
 
@@ -114,10 +116,7 @@ def softmax(across: bool, short: bool, log: bool) -> Module:
                 part.store(result, out, start, mask)
                 return
             most, total = largest_and_sum(lines, x, None if log else out)
-            if log:
-                last = functions.log(part, total)
-            else:
-                last = 1.0 / total
+            last = functions.log(part, total) if log else 1.0 / total
 
             def finish(i: Value, mask: Value | None, copy: int) -> None:
                 value = part.load(x if log else out, i, lines.type, mask)
@@ -128,7 +127,7 @@ def softmax(across: bool, short: bool, log: bool) -> Module:
         each_line(part, slots, across, line)
     with module.kernel("softmax") as code:
         given = Slots(code, ("x", "out"), FIELDS)
-        code.parallel(part, code.parameters[0], given["count"], given["grain"])
+        code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
 
@@ -184,15 +183,15 @@ def logsumexp(across: bool) -> Module:
         slots = Slots(part, ("x", "out"), FIELDS)
 
         def line(lines: Lines) -> None:
-            found = largest_of_line(lines, slots["x"])
-            most = part.select(part.intrinsic("fabs", found) < math.inf, found, 0.0)
-            total = sum_of_powers(lines, slots["x"], most)
-            lines.put(functions.log(part, total) + most, slots["out"])
+            most = largest_of_line(lines, slots["x"])
+            result = functions.log(part, sum_of_powers(lines, slots["x"], most)) + most
+            finite = part.intrinsic("fabs", most) < math.inf
+            lines.put(part.select(finite, result, most), slots["out"])
 
         each_line(part, slots, across, line)
     with module.kernel("logsumexp") as code:
         given = Slots(code, ("x", "out"), FIELDS)
-        code.parallel(part, code.parameters[0], given["count"], given["grain"])
+        code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
 
@@ -241,5 +240,5 @@ def softmax_backward(across: bool, short: bool, log: bool) -> Module:
         each_line(part, slots, across, line)
     with module.kernel("softmax_backward") as code:
         given = Slots(code, ("grad", "result", "out"), FIELDS)
-        code.parallel(part, code.parameters[0], given["count"], given["grain"])
+        code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module

@@ -1,9 +1,9 @@
 """Elementwise work on lists of tensors by one call: what optimizers do with all parameters.
 
 A job is a tensor of each role (gradient, parameter, ...), all of one size. The slots begin with the number of
-jobs; the addresses follow role by role, then the sizes of the jobs, their sum, and the numbers. Addresses that
-belong to no job may come before or after those of the jobs. The elements of all jobs are counted as one row,
-which is cut into chunks: a thread takes a part of a large tensor, or many small tensors.
+jobs; the addresses follow role by role, then the sizes of the jobs, their sum, and the numbers. Addresses
+that belong to no job may come before or after those of the jobs. The elements of all jobs are counted as one
+row, which is cut into chunks: a thread takes a part of a large tensor, or many small tensors.
 """
 
 from __future__ import annotations

@@ -154,6 +154,8 @@ matmul.define_fold(fold_product(matmul))
 
 def _host_matmul(left: Any, right: Any) -> Any:
     """NumPy's matmul, as one product if all matrices on the left meet the same one on the right."""
+    if left.dtype == np.float16:  # which NumPy multiplies element by element
+        return _host_matmul(left.astype(np.float32), right.astype(np.float32)).astype(np.float16)
     if right.ndim != 2 or left.ndim < 3 or not left.flags.c_contiguous:
         return np.matmul(left, right)
     rows = left.reshape(math.prod(left.shape[:-1]), left.shape[-1])

@@ -75,11 +75,18 @@ def cross_entropy(
         scores = log_softmax(input, _class_axis(input))
         return _loss_in_vmap(name, scores, target, weight, ignore_index, reduction, label_smoothing)
     if reduction != "none" and one_pass.in_one_pass(input, target, weight):
-        _check_target_shape(name, target.shape, shape)
+        _check_target_shape(name, np.shape(target), shape)
         checked = partial(_indices_of, name, shape, classes, ignore_index)
-        rows = three_axes(input.shape)
-        options = (ignore_index, reduction == "mean", label_smoothing, rows, checked)
-        return one_pass.cross_entropy_loss(input, target, weight, *options)
+        return one_pass.cross_entropy_loss(
+            input,
+            target,
+            weight,
+            ignore_index,
+            reduction == "mean",
+            label_smoothing,
+            three_axes(input.shape),
+            checked,
+        )
     indices = class_indices(name, target, shape, input, classes, ignore_index)
     rows = reshape(input, *three_axes(input.shape))
     losses = cross_entropy_each(rows, weight, target=indices, label_smoothing=label_smoothing)

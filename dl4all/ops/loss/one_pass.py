@@ -12,7 +12,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.host_kernel import kernel_of
 from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.op import empty
-from dl4all.ops.core.tensor_base import TensorBase, from_host
+from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.loss.cross_entropy_ops import cross_entropy_backward, cross_entropy_each
@@ -44,12 +44,12 @@ def in_one_pass(input: TensorBase, target: Any, weight: TensorBase | None) -> bo
 
 def cross_entropy_loss(
     input: TensorBase,
-    target: TensorBase,
+    target: Any,
     weight: TensorBase | None,
     ignore_index: int,
     mean: bool,
     label_smoothing: float,
-    rows: tuple[int, int, int],
+    rows: Shape,
     indices: Callable[[TensorBase], Indices],
 ) -> Any:
     """The mean or sum of the rows' losses.
@@ -68,7 +68,9 @@ def cross_entropy_loss(
     result = empty(cls, (), FLOAT, device, FORWARD)
     with tape.gradients(False):
         reads = [contiguous(tensor) for tensor in (input, target, weight) if tensor is not None]
-    host_work(FORWARD, partial(_loss, rows, *constants), reads, [result, state], (), WorkKernel(FORWARD, constants))
+    host_work(
+        FORWARD, partial(_loss, rows, *constants), reads, [result, state], (), WorkKernel(FORWARD, constants)
+    )
     if sums[1]:
         indices(target)
 
@@ -90,14 +92,14 @@ def cross_entropy_loss(
     return result
 
 
-def _rows(target: Any, rows: tuple[int, int, int], ignore_index: int) -> tuple[Indices, int]:
+def _rows(target: Any, rows: Shape, ignore_index: int) -> tuple[Indices, int]:
     """NumPy: the classes, -1 where they do not count, and how many are none."""
     counts = target != ignore_index
     valid = (target >= 0) & (target < rows[1])
     return Indices(np.where(counts & valid, target, -1)), int(np.count_nonzero(counts & ~valid))
 
 
-def _loss(rows: tuple[int, int, int], ignore_index: int, mean: bool, smoothing: float, *arrays: Any) -> None:
+def _loss(rows: Shape, ignore_index: int, mean: bool, smoothing: float, *arrays: Any) -> None:
     x, target, *weight, result, state = arrays
     classes, wrong = _rows(target, rows, ignore_index)
     options: dict[str, Any] = {"target": classes, "label_smoothing": smoothing}
@@ -107,7 +109,7 @@ def _loss(rows: tuple[int, int, int], ignore_index: int, mean: bool, smoothing: 
     result[...] = total / state[0] if mean else total
 
 
-def _gradient(rows: tuple[int, int, int], ignore_index: int, mean: bool, smoothing: float, *arrays: Any) -> None:
+def _gradient(rows: Shape, ignore_index: int, mean: bool, smoothing: float, *arrays: Any) -> None:
     x, target, g, state, *weight, gradient = arrays
     of_rows = np.full((rows[0], rows[2]), g / state[0] if mean else g, x.dtype)
     options: dict[str, Any] = {"target": _rows(target, rows, ignore_index)[0], "label_smoothing": smoothing}

@@ -18,6 +18,7 @@ from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, contiguous_strides
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.memory.copy import COPY, MOVABLE_DTYPES, copy_into, fill_with, fresh_copy, new_like
+from dl4all.scheduler import capture
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -59,7 +60,7 @@ def reshape(input: T, *shape: int | Shape) -> T:
 def _reshaped(gradient: T, shape: Shape) -> T:
     """The gradient in another shape: a view wherever there is one, such as of what was expanded."""
     strides = layout.view_strides(gradient.shape, gradient.strides, shape)
-    if strides is None:
+    if strides is None or capture.active is not None:  # a graph joins the copy with other work
         return reshape(gradient, shape)
     old_shape = gradient.shape
     result: T = gradient.as_strided(shape, strides, gradient.offset)

@@ -48,7 +48,7 @@ def training_pass(
     momentum: float,
     eps: float,
 ) -> tuple[Any, Any]:
-    """The normalised input and its statistics, as :func:`batch_norm_stats` gives them; moves the running ones."""
+    """The normalised input and what :func:`batch_norm_stats` returns; moves the running statistics."""
     cls, device, dtype = type(input).result_class, input.device, input.dtype
     result = empty(cls, input.shape, dtype, device, "batch_norm")
     stats = empty(cls, (2, input.shape[1]), dtype, device, "batch_norm_stats")

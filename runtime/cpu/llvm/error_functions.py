@@ -12,6 +12,7 @@ import math
 from dl4all.runtime.cpu.llvm.functions import (
     absolute,
     exp,
+    exp_of_sum,
     log1p,
     plus_product,
     polynomial,
@@ -42,6 +43,12 @@ ERFINV_TAIL_COEFFICIENTS = (
     -2.00214257e-4, 1.00950558e-4, 1.34934322e-3, -3.67342844e-3, 5.73950773e-3, -7.6224613e-3,
     9.43887047e-3, 1.00167406, 2.83297682,
 )  # fmt: skip
+LOG_ERFCX_COEFFICIENTS = (
+    -0.138883845, 0.600429418, -0.890561247, 0.479564653, -0.151867219, 0.239930352, 0.155597853, -0.30288228,
+    -1.25676574,
+)  # fmt: skip
+"""Of log(exp(x^2) erfc(x) (1 + x / 2)) / u for u = 1 - 1 / (1 + x / 2), fitted from 0 to the end below."""
+
 ERFCX_COEFFICIENTS = tuple(c / math.sqrt(math.pi) for c in (105 / 16, -15 / 8, 3 / 4, -1 / 2, 1))
 """The asymptotic series."""
 
@@ -79,7 +86,11 @@ def _small_erf(code: Code, x: Value) -> Value:
 def _tail(code: Code, magnitude: Value) -> Value:
     """erfc(x) for x >= 0."""
     x = code.select(magnitude > ERFC_END, ERFC_END, magnitude)
-    y = _exp_of_square(code, x, -1.0) * _scaled_tail(code, x)
+    t = 1.0 / plus_product(code, x, 0.5, 1.0)
+    u = x * 0.5 * t
+    square = x * x
+    rest = polynomial(code, u, LOG_ERFCX_COEFFICIENTS) * u - product_error(code, x, x, square)
+    y = t * exp_of_sum(code, -square, rest)
     return code.select(magnitude > ERFC_END, 0.0, y)
 
 

@@ -156,6 +156,19 @@ def _scaled_exp(code: Code, x: Value, shift: int) -> Value:
     return times_power_of_2(code, small_expm1(code, rest) + 1.0, n)
 
 
+def exp_of_sum(code: Code, x: Value, rest: Value) -> Value:
+    """exp(x + rest) for x from -104 to 88 and a small rest, which may have digits that the sum has not."""
+    n, bits = rounded(code, (x + rest) * LOG2_E)
+    rest = plus_product(code, n, -LN2_LOW, plus_product(code, n, -LN2_HIGH, x) + rest)
+    return times_power_of_2(code, small_expm1(code, rest) + 1.0, bits)
+
+
+def _normal_exp(code: Code, x: Value) -> Value:
+    """exp(x) for x from -87 to 88."""
+    _, n, rest = reduced_by_log2(code, x)
+    return (small_expm1(code, rest) + 1.0) * code.bits((n << 23) + ONE_BITS, "float")
+
+
 def exp2(code: Code, x: Value) -> Value:
     """2 to the power of x, within 2 ulps."""
     x = bounded(code, x, -151.0, 129.0)
@@ -191,7 +204,8 @@ def cosh(code: Code, x: Value) -> Value:
 def tanh(code: Code, x: Value) -> Value:
     """Within 3 ulps."""
     magnitude = absolute(code, x)
-    large = 1.0 - 2.0 / (exp(code, magnitude + magnitude) + 1.0)
+    twice = code.select(magnitude > 10.0, 20.0, magnitude + magnitude)  # from there on it is 1
+    large = 1.0 - 2.0 / (_normal_exp(code, twice) + 1.0)
     z = x * x
     small = plus_product(code, polynomial(code, z, TANH_COEFFICIENTS) * z, magnitude, magnitude)
     return with_sign(code, code.select(magnitude < 0.625, small, large), x)

@@ -432,7 +432,7 @@ class Code:
         """Have an element's cache line fetched, to be read or written soon; it need not exist."""
         place = self.at(pointer, index, element)
         self.module.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.line(f"call void @llvm.prefetch.p0({place!r}, i32 {int(writes)}, i32 3, i32 1)")
+        self.line(f"call void @llvm.prefetch.p0({place!r}, i32 {int(writes)}, i32 {3 if writes else 2}, i32 1)")
 
     def gather(self, pointer: Value, indices: Value, type: str, mask: Value) -> Value:
         """A vector of the elements with these numbers (``i64``); 0 in lanes without a mask."""

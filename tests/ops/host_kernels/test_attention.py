@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import dl4all as dl
-from dl4all.ops.core.host_kernel import HostLaunch
 from dl4all.runtime.cpu.llvm import provider
+from tests.support.host_launches import HostLaunches, poison_memory
 
 pytestmark = pytest.mark.skipif(not provider.available(), reason="there is no compiler")
 
@@ -26,17 +26,8 @@ CASES = [
 
 
 @pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> list[HostLaunch]:
-    """The launches of compiled kernels."""
-    seen: list[HostLaunch] = []
-    run = HostLaunch.run
-
-    def noted(launch: HostLaunch, *args: Any) -> None:
-        seen.append(launch)
-        run(launch, *args)
-
-    monkeypatch.setattr(HostLaunch, "run", noted)
-    return seen
+def launches(monkeypatch: pytest.MonkeyPatch) -> HostLaunches:
+    return HostLaunches(monkeypatch)
 
 
 def numbers(*shape: int, seed: int = 0) -> NDArray:
@@ -64,15 +55,6 @@ def operands_of(case: Any) -> tuple[list[NDArray], NDArray | None]:
     return [q, k, v], mask
 
 
-def without_kernels(monkeypatch: pytest.MonkeyPatch, function: Any) -> Any:
-    with monkeypatch.context() as patch:
-        patch.setattr(provider, "enabled", False)
-        dl.device("cpu").plans.clear()
-        result = function()
-    dl.device("cpu").plans.clear()
-    return result
-
-
 def parts_of(flat: NDArray, rows: int) -> tuple[NDArray, NDArray]:
     """The results, and the logsumexps with what rounding took from them."""
     logsumexp, rest = flat[-2 * rows :].reshape(2, rows).astype(np.float64)
@@ -80,7 +62,7 @@ def parts_of(flat: NDArray, rows: int) -> tuple[NDArray, NDArray]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_forward_and_gradient(case: Any, launches: list[HostLaunch], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forward_and_gradient(case: Any, launches: HostLaunches) -> None:
     arrays, mask = operands_of(case)
     q, k, v, m = (*map(on_cpu, arrays), on_cpu(mask))
     options: dict[str, Any] = {"scale": case[3] ** -0.5, "causal": case[-1]}
@@ -88,12 +70,11 @@ def test_forward_and_gradient(case: Any, launches: list[HostLaunch], monkeypatch
     def forward() -> dl.Tensor:
         return dl.ops.flash_attention(q, k, v, m, **options)
 
-    by_body = without_kernels(monkeypatch, forward)
-    dl.full(by_body.shape, np.nan, device="cpu")
-    count = len(launches)
+    expected = launches.by_numpy(forward)
+    poison_memory(expected.nbytes)
+    count = launches.count
     flat = forward()
-    assert len(launches) == count + 1
-    expected = by_body.numpy()
+    assert launches.count == count + 1
     rows = case[0] * case[1]
     for got, wanted in zip(parts_of(flat.numpy(), rows), parts_of(expected, rows), strict=True):
         np.testing.assert_allclose(got, wanted, 1e-5, 2e-6)
@@ -101,17 +82,14 @@ def test_forward_and_gradient(case: Any, launches: list[HostLaunch], monkeypatch
         grad = numbers(size, seed=3)
         grad[rows * (case[4] + 1) :] = 0
 
-        def backward(grad: NDArray = grad) -> NDArray:
-            result: NDArray = dl.ops.flash_attention_backward(
-                on_cpu(grad), q, k, v, m, saved=flat, **options
-            ).numpy()
-            return result
+        def backward(grad: NDArray = grad) -> dl.Tensor:
+            return dl.ops.flash_attention_backward(on_cpu(grad), q, k, v, m, saved=flat, **options)
 
-        expected = without_kernels(monkeypatch, backward)
-        dl.full(expected.shape, np.nan, device="cpu")
-        count = len(launches)
-        got = backward()
-        assert len(launches) == count + 1
+        expected = launches.by_numpy(backward)
+        poison_memory(expected.nbytes)
+        count = launches.count
+        got = backward().numpy()
+        assert launches.count == count + 1
         np.testing.assert_allclose(got, expected, 2e-5, 1e-5)
 
 
@@ -138,7 +116,7 @@ def test_beside_torch(shape: tuple[int, ...], causal: bool) -> None:
         np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), 2e-5, 1e-5)
 
 
-def test_large_scores_and_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_scores_and_nan(launches: HostLaunches) -> None:
     """Scores beyond what exp takes give weights all the same; nan stays in the rows that see it."""
     q, k, v = (numbers(2, 70, 16, seed=seed) for seed in range(3))
     q, k = q * 40, k * 40
@@ -146,11 +124,7 @@ def test_large_scores_and_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     k[1, 60] = np.inf
     a, b, c = map(on_cpu, (q, k, v))
 
-    def forward() -> NDArray:
-        result: NDArray = dl.ops.flash_attention(a, b, c, scale=1.0, causal=True).numpy()
-        return result
-
-    expected, got = without_kernels(monkeypatch, forward), forward()
+    got, expected = launches.both(lambda: dl.ops.flash_attention(a, b, c, scale=1.0, causal=True))
     np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
     finite = np.isfinite(expected)
     np.testing.assert_allclose(got[finite], expected[finite], 1e-5, 1e-4)

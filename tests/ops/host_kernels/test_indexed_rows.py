@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -122,24 +122,23 @@ def test_index_add(size: int, inner: int, count: int, dtype: str, launches: Host
 def test_gradients(launches: HostLaunches) -> None:
     table, index = numbers(30, 6), places(30, 4, 25)
     g = numbers(4, 25, 6)
-    w = dl.tensor(table, device="cpu").requires_grad_()
-    t = torch.tensor(table).requires_grad_()
+    w: Any = dl.tensor(table, device="cpu").requires_grad_()
+    t: Any = torch.tensor(table).requires_grad_()
     i, ti = dl.tensor(index, device="cpu"), torch.tensor(index)
     before = launches.count
     dl.nn.functional.embedding(i, w, padding_idx=3).backward(dl.tensor(g, device="cpu"))
-    torch.nn.functional.embedding(ti, t, padding_idx=3).backward(torch.tensor(g))
+    torch.nn.functional.embedding(ti, t, padding_idx=3).backward(torch.tensor(g))  # type: ignore[no-untyped-call]
     assert launches.count > before
     np.testing.assert_allclose(w.grad.numpy(), t.grad.numpy(), 1e-5, 1e-4)
-    x, s = dl.tensor(numbers(30, 6), device="cpu"), dl.tensor(g.reshape(100, 6), device="cpu")
-    tx, ts = torch.tensor(numbers(30, 6)), torch.tensor(g.reshape(100, 6))
-    for tensor in (x, s, tx, ts):
-        tensor.requires_grad_()
-    ours = dl.index_add(x, 0, dl.reshape(i, -1), s)
-    theirs = torch.index_add(tx, 0, ti.reshape(-1), ts)
+    operands = numbers(30, 6), g.reshape(100, 6)
+    x, s = (dl.tensor(array, device="cpu").requires_grad_() for array in operands)
+    tx, ts = (cast(Any, torch.tensor(array).requires_grad_()) for array in operands)
+    ours: Any = dl.index_add(x, 0, dl.reshape(i, -1), s)
+    theirs: Any = torch.index_add(tx, 0, ti.reshape(-1), ts)
     (ours * ours).sum().backward()
     (theirs * theirs).sum().backward()
-    np.testing.assert_allclose(x.grad.numpy(), tx.grad.numpy(), 1e-5, 1e-2)
-    np.testing.assert_allclose(s.grad.numpy(), ts.grad.numpy(), 1e-5, 1e-2)
+    np.testing.assert_allclose(x.grad, tx.grad, 1e-5, 1e-2)
+    np.testing.assert_allclose(s.grad, ts.grad, 1e-5, 1e-2)
 
 
 @pytest.mark.parametrize("reduce", ["amax", "amin", "prod", "sum"])

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import dl4all as dl
-from dl4all.ops.core.host_kernel import HostLaunch
 from dl4all.ops.host_kernels import gemm
 from dl4all.runtime.cpu.llvm import provider
 from tests.conftest import run_python
+from tests.support.host_launches import HostLaunches, poison_memory
 
 pytestmark = pytest.mark.skipif(not provider.available(), reason="there is no compiler")
 
@@ -34,17 +34,8 @@ NDArray = np.ndarray[Any, Any]
 
 
 @pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> list[HostLaunch]:
-    """The launches of compiled kernels."""
-    seen: list[HostLaunch] = []
-    run = HostLaunch.run
-
-    def noted(launch: HostLaunch, *args: Any) -> None:
-        seen.append(launch)
-        run(launch, *args)
-
-    monkeypatch.setattr(HostLaunch, "run", noted)
-    return seen
+def launches(monkeypatch: pytest.MonkeyPatch) -> HostLaunches:
+    return HostLaunches(monkeypatch)
 
 
 def numbers(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> NDArray:
@@ -61,11 +52,6 @@ def laid_out(array: NDArray, layout: str) -> tuple[dl.Tensor, NDArray]:
     return dl.tensor(array, device="cpu"), array
 
 
-def poison(nbytes: int) -> None:
-    """Leave nan in memory that the next result may get."""
-    dl.full((max(nbytes // 4, 1),), np.nan, device="cpu")
-
-
 def check(got: NDArray, expected: NDArray, depth: int, label: object) -> None:
     tolerance = TOLERANCES[got.dtype.name] * max(1.0, depth**0.5)
     assert got.shape == expected.shape, label
@@ -76,14 +62,14 @@ def check(got: NDArray, expected: NDArray, depth: int, label: object) -> None:
 @pytest.mark.parametrize(
     "layouts", [(a, b) for a in ("rows", "columns", "gaps") for b in ("rows", "columns", "gaps")]
 )
-def test_matrices(layouts: tuple[str, str], dtype: str, launches: list[HostLaunch]) -> None:
+def test_matrices(layouts: tuple[str, str], dtype: str, launches: HostLaunches) -> None:
     for m, k, n in SHAPES:
         a, left = laid_out(numbers((m, k), dtype), layouts[0])
         b, right = laid_out(numbers((k, n), dtype, 1), layouts[1])
-        poison(4 * m * n)
-        count = len(launches)
+        poison_memory(4 * m * n)
+        count = launches.count
         result = dl.matmul(a, b).numpy()
-        assert len(launches) == count + 1, (m, k, n)
+        assert launches.count == count + 1, (m, k, n)
         check(result, np.matmul(left.astype(np.float64), right), k, (m, k, n))
 
 
@@ -99,29 +85,29 @@ def test_every_form_computes_every_shape(layout: str, monkeypatch: pytest.Monkey
                 continue
             a = dl.tensor(numbers((m, k)), device="cpu")
             b, right = laid_out(numbers((k, n), seed=1), layout)
-            poison(4 * m * n)
+            poison_memory(4 * m * n)
             expected = np.matmul(a.numpy().astype(np.float64), right)
             check(dl.matmul(a, b).numpy(), expected, k, (form, m, k, n))
     dl.device("cpu").plans.clear()
 
 
 @pytest.mark.parametrize("shapes", BATCHES)
-def test_batches(shapes: tuple[tuple[int, ...], tuple[int, ...]], launches: list[HostLaunch]) -> None:
+def test_batches(shapes: tuple[tuple[int, ...], tuple[int, ...]], launches: HostLaunches) -> None:
     left, right = numbers(shapes[0]), numbers(shapes[1], seed=1)
     layouts = ["rows", "columns"] if min(map(len, shapes)) > 1 else ["rows"]
     for layout in layouts:
         a, _ = laid_out(left, layout)
         for other in layouts:
             b, _ = laid_out(right, other)
-            count = len(launches)
+            count = launches.count
             result = dl.matmul(a, b).numpy()
-            assert len(launches) == count + 1, (layout, other)
+            assert launches.count == count + 1, (layout, other)
             check(result, np.matmul(left.astype(np.float64), right), shapes[0][-1], (layout, other))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("bias", [True, False])
-def test_linear_beside_torch(bias: bool, dtype: str, launches: list[HostLaunch]) -> None:
+def test_linear_beside_torch(bias: bool, dtype: str, launches: HostLaunches) -> None:
     for lead, k, n in [
         ((1,), 784, 37),
         ((3,), 7, 1),
@@ -135,9 +121,9 @@ def test_linear_beside_torch(bias: bool, dtype: str, launches: list[HostLaunch])
         g = numbers((*lead, n), dtype, 3)
         own = [dl.tensor(x, device="cpu", requires_grad=True) for x in operands]
         other = [torch.tensor(x.astype(np.float64), requires_grad=True) for x in operands]
-        count = len(launches)
+        count = launches.count
         result = dl.nn.functional.linear(*own)
-        assert len(launches) == count + 1, (lead, k, n)
+        assert launches.count == count + 1, (lead, k, n)
         result.backward(dl.tensor(g, device="cpu"))
         expected = torch.nn.functional.linear(*other)
         expected.backward(torch.tensor(g.astype(np.float64)))  # type: ignore[no-untyped-call]

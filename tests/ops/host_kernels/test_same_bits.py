@@ -35,6 +35,21 @@ for _ in range(3):
     note(x[index], dl.index_add(numbers(211, 130), 0, index, x))
     note(dl.index_add(numbers(211, 1), 0, index, x[:, :1]))
     note(dl.scatter(x, 0, index.reshape(-1, 1), x[:, 1:2].contiguous()))
+
+# Sequences long enough for several threads, and all parameters at once.
+w, h, terms = numbers(4 * 130, 130) / 12, numbers(97, 130), numbers(5 * 97, 4 * 130)
+how = {"mode": "lstm", "sizes": (97,) * 5}
+for _ in range(3):
+    result = dl.ops.recurrent_sequence(terms, h, w, h, **how)
+    note(result, dl.ops.recurrent_sequence_backward(terms[:, :130].contiguous(), result, w, **how))
+params = [numbers(*shape) for shape in ((300, 300), (7,), (), (1000, 65))]
+for p in params:
+    p.grad = numbers(*p.shape)
+optimizer = dl.optim.Adam(params, lr=0.1)
+for _ in range(3):
+    note(dl.nn.utils.clip_grad_norm_(params, 0.5))
+    optimizer.step()
+    note(*params, *(p.grad for p in params))
 print(digest.hexdigest())
 """
 
