@@ -348,21 +348,22 @@ class Op(Generic[P]):
             if not first.device.simulated.computes:
                 return empty(type(first).result_class, shape, dtype, first.device, self.name)
         if capture.active is not None and first.device.is_host:
-            call, tensors = body_call(self.name, self.body, operands, arguments)
-            out = empty(type(first).result_class, shape, dtype, first.device, self.name)
+            _, tensors = body_call(self.name, self.body, operands, arguments)
             launch = None
             if first.device.keeps_plans and not holds_elements(arguments):
                 given = host_kernel.with_tensors(arguments, first)
                 read = sum(isinstance(value, TensorBase) for value in (*operands, *given.values()))
                 if read == len(tensors):  # the body reads no array that it was given beside them
-                    launch = self.prepare_on_host(operands, given, shape, dtype)
+                    launch, operands = self._launch_or_copies(operands, given, shape, dtype)
+            call, tensors = body_call(self.name, self.body, operands, arguments)
+            out = empty(type(first).result_class, shape, dtype, first.device, self.name)
             host_work(self.name, call, tensors, [out], launch=launch)
             return out
         if compiled and first.device.is_host and first.device.keeps_plans:
             given = arguments
             if host_kernel.kernel_of(self.name) is not None:
                 given = host_kernel.with_tensors(arguments, first)
-            launch = self.prepare_on_host(operands, given, shape, dtype)
+            launch, operands = self._launch_or_copies(operands, given, shape, dtype)
             if launch is not None:
                 return self._launch_on_host(launch, first, operands, given, shape, dtype)
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
@@ -393,6 +394,31 @@ class Op(Generic[P]):
         layouts = [host_kernel.layout_or_value(operand) for operand in operands]
         given = {name: host_kernel.layout_or_value(value) for name, value in arguments.items()}
         return self.launch_for(host_kernel.Layout(shape, dtype), layouts, given)
+
+    def _launch_or_copies(
+        self, operands: list[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
+    ) -> tuple[host_kernel.HostLaunch | None, list[Any]]:
+        """The compiled kernel and its operands: copies of some, if it takes only contiguous ones."""
+        launch = self.prepare_on_host(operands, arguments, shape, dtype)
+        if launch is not None or self.name not in host_kernel.COPYING:
+            return launch, operands
+        layouts = [host_kernel.contiguous_or_value(operand) for operand in operands]
+        given = {name: host_kernel.layout_or_value(value) for name, value in arguments.items()}
+        launch = self.launch_for(host_kernel.Layout(shape, dtype), layouts, given)
+        return launch, operands if launch is None else self.contiguous_operands(operands)
+
+    @staticmethod
+    def contiguous_operands(operands: list[Any]) -> list[Any]:
+        """The operands with copies of those tensors that are not contiguous; the same list if all are."""
+        if all(operand.is_contiguous() for operand in operands if isinstance(operand, TensorBase)):
+            return operands
+        clone = REGISTRY["clone"]
+        return [
+            clone.compute([operand], {})
+            if isinstance(operand, TensorBase) and not operand.is_contiguous()
+            else operand
+            for operand in operands
+        ]
 
     def launch_for(
         self, out: host_kernel.Layout, operands: Sequence[Any], arguments: dict[str, Any]
