@@ -348,10 +348,10 @@ class Op(Generic[P]):
             if not first.device.simulated.computes:
                 return empty(type(first).result_class, shape, dtype, first.device, self.name)
         if capture.active is not None and first.device.is_host:
-            _, tensors = body_call(self.name, self.body, operands, arguments)
             launch = None
             if first.device.keeps_plans and not holds_elements(arguments):
                 given = host_kernel.with_tensors(arguments, first)
+                _, tensors = body_call(self.name, self.body, operands, arguments)
                 read = sum(isinstance(value, TensorBase) for value in (*operands, *given.values()))
                 if read == len(tensors):  # the body reads no array that it was given beside them
                     launch, operands = self._launch_or_copies(operands, given, shape, dtype)
@@ -412,9 +412,8 @@ class Op(Generic[P]):
         """The operands with copies of those tensors that are not contiguous; the same list if all are."""
         if all(operand.is_contiguous() for operand in operands if isinstance(operand, TensorBase)):
             return operands
-        clone = REGISTRY["clone"]
         return [
-            clone.compute([operand], {})
+            primitives.clone.compute([operand], {})
             if isinstance(operand, TensorBase) and not operand.is_contiguous()
             else operand
             for operand in operands
