@@ -293,6 +293,7 @@ def _reduced_rows(
     input: Array, rows: Array, indices: Indices, reduce: Reduction, include_self: bool
 ) -> Array:
     """Columns on the CPU, where a kernel combines rows in any mode."""
+    counts: Any
     start, mode, counts = input, "sum" if reduce == "mean" else reduce, None
     if reduce == "mean" or not include_self:
         with tape.gradients(False):
