@@ -48,7 +48,7 @@ def checked(
 
 
 def _first_wrong(index: TensorBase, out: TensorBase, constants: tuple[Any, ...]) -> int | None:
-    """Write the places by a kernel; the number of the first index out of range, or -1; None without a kernel."""
+    """Write places by a kernel: the number of the first index out of range, or -1; None without a kernel."""
     device = index.device
     key = ("check_indices", constants, index.shape, index.strides, index.dtype.num)
     launch = device.plans.get(key)
