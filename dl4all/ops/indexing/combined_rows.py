@@ -68,12 +68,9 @@ def combined_rows(mode: str, input: Any, rows: Any, indices: Indices, axes: Shap
         g = reshape(grads[0], axes)
         if mode == "sum":
             return [grads[0], reshape(take_rows(g, indices), rows_shape) if needs[1] else None]
-        tensors = [
-            reshape(tensor, shape) for tensor, shape in zip(saved, (axes, row_axes, axes), strict=True)
-        ]
-        gradients = (_product_gradients if mode == "prod" else _extreme_gradients)(
-            indices, g, *tensors, needs
-        )
+        x, terms, total = (reshape(t, shape) for t, shape in zip(saved, (axes, row_axes, axes), strict=True))
+        gradients_of = _product_gradients if mode == "prod" else _extreme_gradients
+        gradients = gradients_of(indices, g, x, terms, total, needs)
         return [
             None if gradient is None else reshape(gradient, shape)
             for gradient, shape in zip(gradients, (input_shape, rows_shape), strict=True)

@@ -216,7 +216,7 @@ def source_column(name: str, input: T, src: Any, shape: Shape) -> T:
     return column
 
 
-def source_part(name: str, input: TensorBase, src: T, shape: Shape) -> T:
+def source_part(name: str, input: TensorBase, src: Any, shape: Shape) -> Any:
     """The part of `src` that an index of `shape` uses.
 
     Raises:
@@ -226,11 +226,11 @@ def source_part(name: str, input: TensorBase, src: T, shape: Shape) -> T:
         raise ShapeError(f"[{name}] the source must be at least of shape {shape}, got {src.shape}")
     if src.dtype != input.dtype:
         raise DTypeError(f"[{name}] the source must be of {input.dtype}, got {src.dtype}")
-    part: Any = src
+    part = src
     for axis, size in enumerate(shape):
         if src.shape[axis] != size:
             part = narrow(part, axis, 0, size)
-    return part  # type: ignore[no-any-return]
+    return part
 
 
 def expanded_number(like: T, value: Any, shape: Shape, name: str = "fill_") -> T:
