@@ -70,7 +70,7 @@ def prepare_take_rows(out: Layout, x: Layout, index: Any) -> HostLaunch:
     outer, count, row = out.shape
     if row == 1 and outer == 1:
         constants = [count, CHUNK, x.strides[1]]
-        lanes = provider.processor().lanes(x.dtype.itemsize)
+        lanes = provider.processor().lanes(max(x.dtype.itemsize, 4))
         return HostLaunch(take_elements, (RAW_TYPES[x.dtype.itemsize], lanes), 3, constants, work=count)
     lanes = _lanes(row, x.dtype.itemsize)
     constants = [outer * count, max(1, CHUNK // row), count, row, x.strides[0], _row_stride(x)]
@@ -155,7 +155,8 @@ class _Cuts(NamedTuple):
 
 def _cuts(size: int, row: int, itemsize: int, work: int) -> _Cuts:
     """How to cut rows for so many elements that are combined or written."""
-    pieces = max(1, min(RANGES, work // RANGE_WORK))
+    # A short row takes hardly longer to add than its index to look at, which each range does.
+    pieces = max(1, min(RANGES, work // RANGE_WORK, 2 * row))
     parts = min(pieces, row * itemsize // COLUMN_BYTES)
     if parts > 1:
         return _Cuts(size, -(-row * itemsize // (parts * COLUMN_BYTES)) * COLUMN_BYTES // itemsize)
