@@ -255,3 +255,26 @@ def test_index_put_that_accumulates(launches: HostLaunches) -> None:
         assert our.grad is not None
         assert their.grad is not None
         np.testing.assert_allclose(our.grad.numpy(), their.grad.numpy(), 1e-5, 1e-3)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 7, 9])
+@pytest.mark.parametrize("rows", [5, 2500])
+@pytest.mark.parametrize("expands", [False, True])
+def test_gather_by_narrow_indices(rows: int, columns: int, expands: bool, launches: HostLaunches) -> None:
+    array, index = numbers(41, columns), places(41, rows, columns)
+    if expands:
+        index[:] = index[:, :1]
+    x = dl.tensor(array, device="cpu")
+    i = (
+        dl.tensor(index[:, :1], device="cpu").expand(-1, columns)
+        if expands
+        else dl.tensor(index, device="cpu")
+    )
+    compiled, by_body = launches.both(lambda: dl.gather(x, 0, i))
+    np.testing.assert_array_equal(compiled, np.take_along_axis(array, index, 0))
+    np.testing.assert_array_equal(by_body, compiled)
+    if not expands:
+        index[3, columns - 1] = index[4, 0] = 41
+        index[3, columns - 1] = 43
+        with pytest.raises(ArgumentError, match="index 43 is out of range"):
+            dl.gather(x, 0, dl.tensor(index, device="cpu"))
