@@ -12,7 +12,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.host_kernel import kernel_of
 from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.op import empty
-from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
+from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.loss.cross_entropy_ops import cross_entropy_backward, cross_entropy_each
@@ -34,7 +34,6 @@ def in_one_pass(input: TensorBase, target: Any, weight: TensorBase | None) -> bo
         and target.device is input.device
         and target.dtype in CLASSES
         and input.dtype == FLOAT
-        and capture.active is None
         and recorder.active is None
         and 0 not in input.shape
         and not any(isinstance(tensor, BatchedTensorBase) for tensor in (input, target, weight))
@@ -63,15 +62,14 @@ def cross_entropy_loss(
     """
     cls, device = type(input).result_class, input.device
     constants = (ignore_index, mean, float(label_smoothing))
-    sums = np.empty(2, FLOAT)  # the weight of all rows, and how many targets are no classes
-    state = from_host(cls, sums, device, copy=False, tag=FORWARD)
+    state = empty(cls, (2,), FLOAT, device, FORWARD)  # the weight of all rows, and how many are of no class
     result = empty(cls, (), FLOAT, device, FORWARD)
     with tape.gradients(False):
         reads = [contiguous(tensor) for tensor in (input, target, weight) if tensor is not None]
     host_work(
         FORWARD, partial(_loss, rows, *constants), reads, [result, state], (), WorkKernel(FORWARD, constants)
     )
-    if sums[1]:
+    if capture.active is None and host_array(state)[1]:
         indices(target)
 
     def backward(grads: Any, saved: tuple[Any, ...], needs: tuple[bool, ...]) -> list[Any]:
