@@ -12,9 +12,9 @@ from dl4all.runtime.protocols import Span
 class Storage:
     """`nbytes` bytes of device memory. Tensors that view the same memory share one storage.
 
-    ``span`` is what a dispatch binds, which may be a little more, ``address`` where compiled code finds memory
-    of the host. The allocator that made a storage notices when it is garbage; one that lies in another's
-    memory keeps `whole`, that other one.
+    ``span`` is what a dispatch binds, which may be a little more, ``address`` where compiled code finds
+    memory of the host. The allocator that made a storage notices when it is garbage; one that lies in
+    another's memory keeps `whole`, that other one.
     """
 
     __slots__ = (

@@ -55,7 +55,7 @@ def _each(result: Any) -> Any:
 @pytest.fixture(params=["compiled", "numpy"], autouse=True)
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether compiled kernels compute."""
-    compiled = request.param == "compiled"
+    compiled = bool(request.param == "compiled")
     if compiled and not provider.available():
         pytest.skip("there is no compiler")
     monkeypatch.setattr(provider, "enabled", compiled)

@@ -7,9 +7,12 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.composite.host import to_device_of
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.core.host_work import host_work
+from dl4all.ops.core.op import empty
+from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.logic import where
+from dl4all.ops.indexing import device_indices
 from dl4all.ops.indexing.embeddings import embedding
 from dl4all.ops.indexing.indices import Indices, NDArray, integer_indices
 from dl4all.ops.indexing.rows import take_rows, take_rows_backward
@@ -60,40 +63,96 @@ def embedding_bag(
         raise ArgumentError(f"[{name}] the mode must be one of {', '.join(MODES)}, got {mode!r}")
     if per_sample_weights is not None and mode != "sum":
         raise ArgumentError(f"[{name}] per_sample_weights are for mode 'sum', not for {mode!r}")
-    indices = integer_indices(name, input)
-    if (indices.ndim == 1) == (offsets is None) or indices.ndim not in (1, 2):
+    shape = input.shape if isinstance(input, TensorBase) else np.shape(input)
+    if (len(shape) == 1) == (offsets is None) or len(shape) not in (1, 2):
         raise ShapeError(
-            f"[{name}] expected bags of shape (bags, rows), or one axis and offsets, got {indices.shape}"
+            f"[{name}] expected bags of shape (bags, rows), or one axis and offsets, got {shape}"
         )
-    if offsets is None:
-        starts, has_last_offset = np.arange(indices.shape[0] + 1) * indices.shape[1], True
+    if per_sample_weights is not None and per_sample_weights.shape != shape:
+        raise ShapeError(
+            f"[{name}] expected per_sample_weights of shape {shape}, got {per_sample_weights.shape}"
+        )
+    padding = None if padding_idx is None else padding_idx % weight.shape[0]
+    if mode != "max" and _stay_on_host(input, offsets, weight):
+        bag_of_row, sizes = _found_bags(input, offsets, weight, include_last_offset, padding)
+        rows, bags, indices = (
+            embedding(input, weight, padding_idx),
+            len(sizes),
+            Indices.of_checked(bag_of_row),
+        )
     else:
-        starts, has_last_offset = integer_indices(name, offsets).reshape(-1), include_last_offset
-    flat = indices.reshape(-1)
-    ends = starts[1:] if has_last_offset else np.append(starts[1:], flat.size)
-    starts = starts[:-1] if has_last_offset else starts
-    if starts.size and (starts[0] != 0 or (ends < starts).any() or ends[-1] != flat.size):
-        raise ArgumentError(f"[{name}] offsets must rise from 0 to {flat.size}, got {starts.tolist()}")
-    bags = len(starts)
-    bag_of_row = np.repeat(np.arange(bags), ends - starts)
-    if padding_idx is not None:
-        bag_of_row = np.where(flat == padding_idx % weight.shape[0], -1, bag_of_row)
-    rows = embedding(flat, weight, padding_idx)
-    if mode == "max":
-        return _max_by_bag(rows, bag_of_row, bags)
+        numbers = integer_indices(name, input)
+        flat = numbers.reshape(-1)
+        if offsets is None:
+            starts, ends = _limits(np.arange(shape[0] + 1) * shape[1], True, flat.size)
+        else:
+            starts, ends = _limits(integer_indices(name, offsets), include_last_offset, flat.size)
+        bag_numbers = _bag_numbers(starts, ends, flat, padding)
+        rows, bags, indices = embedding(flat, weight, padding_idx), len(starts), Indices(bag_numbers)
+        if mode == "max":
+            return _max_by_bag(rows, bag_numbers, bags)
+        sizes = to_device_of(weight, _sizes(bag_numbers, bags).astype(weight.dtype))
     if per_sample_weights is not None:
-        if per_sample_weights.shape != indices.shape:
-            raise ShapeError(
-                f"[{name}] expected per_sample_weights of shape {indices.shape}, "
-                f"got {per_sample_weights.shape}"
-            )
-        rows = rows * reshape(per_sample_weights, flat.size, 1)
-    sums = take_rows_backward(unsqueeze(rows, 0), Indices(bag_of_row), bags)
+        rows = rows * reshape(per_sample_weights, len(indices), 1)
+    sums = take_rows_backward(unsqueeze(rows, 0), indices, bags)
     sums = reshape(sums, bags, weight.shape[1])
-    if mode == "sum":
-        return sums
-    counts = np.maximum(np.bincount(bag_of_row[bag_of_row >= 0], minlength=bags), 1)
-    return sums / to_device_of(weight, counts[:, None].astype(weight.dtype))
+    return sums if mode == "sum" else sums / sizes
+
+
+def _limits(offsets: NDArray, has_last: bool, count: int) -> tuple[NDArray, NDArray]:
+    """Where each of the bags of `count` rows begins and ends.
+
+    Raises:
+        ArgumentError: the offsets do not rise from 0 to `count`.
+    """
+    starts = offsets.reshape(-1)
+    ends = starts[1:] if has_last else np.append(starts[1:], count)
+    starts = starts[:-1] if has_last else starts
+    rise = starts[0] == 0 and (starts <= ends).all() and ends[-1] == count if starts.size else count == 0
+    if not rise:
+        raise ArgumentError(f"[embedding_bag] offsets must rise from 0 to {count}, got {starts.tolist()}")
+    return starts, ends
+
+
+def _bag_numbers(starts: NDArray, ends: NDArray, rows: NDArray, padding: int | None) -> NDArray:
+    """The bag of each row; -1 for rows that do not count."""
+    numbers = np.repeat(np.arange(len(starts)), ends - starts)
+    return numbers if padding is None else np.where(rows == padding, -1, numbers)
+
+
+def _sizes(bag_of_row: NDArray, bags: int) -> NDArray:
+    """How many rows count in each bag, at least 1: a column."""
+    return np.maximum(np.bincount(bag_of_row[bag_of_row >= 0], minlength=bags), 1)[:, None]
+
+
+def _stay_on_host(input: Array, offsets: Array | None, weight: Array) -> bool:
+    """Whether bags are found by work of the CPU that a graph can repeat."""
+    return (
+        weight.device.is_host
+        and device_indices.stays(input, weight)
+        and device_indices.stays(offsets, weight)
+        and len(input.shape) == 1
+    )
+
+
+def _found_bags(
+    input: Array, offsets: Array, weight: Array, has_last: bool, padding: int | None
+) -> tuple[Array, Array]:
+    """The bag of each row as an int32 of the CPU, and the sizes of bags as a column.
+
+    Raises:
+        ArgumentError: the offsets do not rise from 0 to the number of rows.
+    """
+    cls, device = type(weight).result_class, weight.device
+    bag_of_row = empty(cls, input.shape, np.dtype("int32"), device, "embedding_bag")
+    sizes = empty(cls, (offsets.numel() - has_last, 1), weight.dtype, device, "embedding_bag")
+
+    def find(rows: NDArray, offsets: NDArray, bag_of_row: NDArray, sizes: NDArray) -> None:
+        bag_of_row[...] = _bag_numbers(*_limits(offsets, has_last, len(rows)), rows, padding)
+        sizes[...] = _sizes(bag_of_row, len(sizes))
+
+    host_work("embedding_bag", find, [input, offsets], [bag_of_row, sizes])
+    return bag_of_row, sizes
 
 
 def _max_by_bag(rows: Array, bag_of_row: NDArray, bags: int) -> Array:

@@ -9,8 +9,8 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.composite.host import to_device_of
-from dl4all.ops.composite.resampling import in_one_pass
-from dl4all.ops.composite.resampling import resampled as resampled_axis
+from dl4all.ops.composite.weighted_sums import in_one_pass
+from dl4all.ops.composite.weighted_sums import resampled as resampled_axis
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import check_shape, host_memory, integer, real
 from dl4all.ops.core.tensor_base import Array

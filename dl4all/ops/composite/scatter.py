@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,9 @@ from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, contig
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, clone, true_divide
 from dl4all.ops.elementwise.logic import where
-from dl4all.ops.indexing import advanced_indexing
+from dl4all.ops.indexing import advanced_indexing, device_indices
 from dl4all.ops.indexing.assignment import setitem
+from dl4all.ops.indexing.combined_rows import combined_rows, combines_on_host
 from dl4all.ops.indexing.concatenation import stack
 from dl4all.ops.indexing.gather_scatter import (
     bool_mask,
@@ -36,9 +37,9 @@ from dl4all.ops.indexing.indices import (
     indices_into,
     integer_indices,
 )
-from dl4all.ops.indexing.rows import combined_rows, combines_on_host, put_rows, take_rows, take_rows_backward
+from dl4all.ops.indexing.rows import put_rows, take_rows, take_rows_backward
 from dl4all.ops.memory.conversion import cast
-from dl4all.ops.memory.views import expand, flatten, movedim, narrow, permute, reshape
+from dl4all.ops.memory.views import contiguous, expand, flatten, movedim, narrow, permute, reshape
 from dl4all.ops.reduce.extrema import amax, amin
 
 Reduction = Literal["sum", "prod", "mean", "amax", "amin"]
@@ -173,6 +174,9 @@ def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate:
     indexed_first = permute(expand(values, selected), *_moved_to_front(front, behind, len(selected)))
     rows = reshape(indexed_first, 1, len(flat), math.prod(kept))
     sizes = [shape[axis] for axis in picks.axes]
+    if front == 0 and picks.axes == tuple(range(len(sizes))) and combines_on_host(input, rows, flat):
+        table = reshape(input, 1, math.prod(sizes), math.prod(kept))
+        return reshape(combined_rows("sum", table, rows, flat), shape)
     sums = reshape(take_rows_backward(rows, flat, math.prod(sizes)), (*sizes, *kept))
     return add(input, permute(sums, *np.argsort((*picks.axes, *others)).tolist()))
 
@@ -269,12 +273,12 @@ def scatter_reduce(
     axis = strides.axis(name, dim, len(input.shape))
     if reduce == "sum" and include_self:
         return scatter_add(input, axis, index, src)
-    if include_self and reduce != "mean" and not (tape.state.enabled and _wants_gradients(input, src)):
+    if input.device.is_host and device_indices.stays(index, input):
         flat, index_shape = indices_along(name, input, axis, index)
+        column = reshape(input, 1, input.numel(), 1)
         rows = reshape(source_column(name, input, src, index_shape), 1, len(flat), 1)
-        if combines_on_host(input, rows, flat):
-            column = reshape(input, 1, input.numel(), 1)
-            return reshape(combined_rows(reduce, column, rows, flat), input.shape)
+        if combines_on_host(column, rows, flat):
+            return reshape(_reduced_rows(column, rows, flat, reduce, include_self), input.shape)
     indices = checked_indices(name, index, input.shape[axis])
     if not indices.size:
         return clone(input)
@@ -285,8 +289,33 @@ def scatter_reduce(
     return _scatter_by_occurrence(input, axis, indices, src, reduce, include_self)
 
 
-def _wants_gradients(*tensors: Array) -> bool:
-    return any(map(tape.wants_gradient, tensors))
+def _reduced_rows(
+    input: Array, rows: Array, indices: Indices, reduce: Reduction, include_self: bool
+) -> Array:
+    """Columns on the CPU, where a kernel combines rows in any mode."""
+    start, mode, counts = input, "sum" if reduce == "mean" else reduce, None
+    if reduce == "mean" or not include_self:
+        with tape.gradients(False):
+            zero, one = (expanded_number(input, number, (1, 1, 1)) for number in (0, 1))
+            counts = combined_rows(
+                "sum", contiguous(expand(zero, input.shape)), expand(one, rows.shape), indices
+            )
+    if not include_self:
+        start = where(counts > 0, _neutral_element(mode, input.dtype), input)
+    result = combined_rows(mode, start, rows, indices)
+    if reduce == "mean":
+        return true_divide(result, where(counts > 0, counts + int(include_self), 1))
+    return result
+
+
+def _neutral_element(mode: str, dtype: np.dtype[Any]) -> float:
+    """What a reduction begins with, as a number that the dtype has."""
+    if mode in ("sum", "prod"):
+        return int(mode == "prod")
+    if dtype.kind == "f":
+        return NEUTRAL_ELEMENTS[mode]
+    limits = np.iinfo(dtype)
+    return int(limits.min if mode == "amax" else limits.max)
 
 
 def _counts(input: Array, axis: int, indices: NDArray) -> Array:

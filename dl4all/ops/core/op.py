@@ -351,14 +351,17 @@ class Op(Generic[P]):
             if host_kernel.kernel_of(self.name) is not None and self.name in host_kernel.COPYING:
                 operands = self._readable(operands, host_kernel.with_tensors(arguments, first), shape, dtype)
         if capture.active is not None and first.device.is_host:
-            call, tensors = body_call(self.name, self.body, operands, arguments)
-            out = empty(type(first).result_class, shape, dtype, first.device, self.name)
             launch = None
             if first.device.keeps_plans and not holds_elements(arguments):
                 given = host_kernel.with_tensors(arguments, first)
+                _, tensors = body_call(self.name, self.body, operands, arguments)
                 read = sum(isinstance(value, TensorBase) for value in (*operands, *given.values()))
                 if read == len(tensors):  # the body reads no array that it was given beside them
                     launch = self.prepare_on_host(operands, given, shape, dtype)
+                    if launch is None and self.name in host_kernel.COPYING:
+                        launch, operands = self._launch_with_copies(operands, given, shape, dtype)
+            call, tensors = body_call(self.name, self.body, operands, arguments)
+            out = empty(type(first).result_class, shape, dtype, first.device, self.name)
             host_work(self.name, call, tensors, [out], launch=launch)
             return out
         if compiled and first.device.is_host and first.device.keeps_plans:
@@ -408,6 +411,25 @@ class Op(Generic[P]):
         layouts = [host_kernel.layout_or_value(operand) for operand in operands]
         given = {name: host_kernel.layout_or_value(value) for name, value in arguments.items()}
         return self.launch_for(host_kernel.Layout(shape, dtype), layouts, given)
+
+    def _launch_with_copies(
+        self, operands: list[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
+    ) -> tuple[host_kernel.HostLaunch | None, list[Any]]:
+        """The compiled kernel for contiguous copies of the operands, and these; no copies without one."""
+        layouts = [
+            host_kernel.Layout(operand.shape, operand.dtype) if isinstance(operand, TensorBase) else operand
+            for operand in operands
+        ]
+        given = {name: host_kernel.layout_or_value(value) for name, value in arguments.items()}
+        launch = self.launch_for(host_kernel.Layout(shape, dtype), layouts, given)
+        if launch is None:
+            return None, operands
+        return launch, [
+            primitives.clone.compute([operand], {})
+            if isinstance(operand, TensorBase) and not operand.is_contiguous()
+            else operand
+            for operand in operands
+        ]
 
     def launch_for(
         self, out: host_kernel.Layout, operands: Sequence[Any], arguments: dict[str, Any]

@@ -22,6 +22,7 @@ from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, contig
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, mul
 from dl4all.ops.indexing import device_indices
+from dl4all.ops.indexing.combined_rows import combined_rows, combines_on_host
 from dl4all.ops.indexing.indices import (
     Indices,
     NDArray,
@@ -32,8 +33,6 @@ from dl4all.ops.indexing.indices import (
 )
 from dl4all.ops.indexing.rows import (
     as_three_axes,
-    combined_rows,
-    combines_on_host,
     put_rows,
     select_indices,
     take_rows,

@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dl4all.errors import DTypeError, ShapeError
-from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED, Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
-from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.indexing.device_indices import group_plan, sorted_pairs
 from dl4all.ops.indexing.indices import Indices, out_of_range
@@ -68,7 +66,6 @@ SHARED.extend(
 )
 
 WRITE_ON_HOST = WorkKernel("write_rows")
-COMBINED_DTYPES = ("float32", "float64", "int64", "int32")
 SUMMED_DTYPES = ("float32", "int64", "int32", *SHORT_DTYPES)
 
 
@@ -277,55 +274,6 @@ def take_rows_backward(input: Array, index: Sequence[int] | Indices, size: int) 
     if filled.any() and sums.size:
         sums[:, filled] = np.add.reduceat(input[:, order], starts[:-1][filled], axis=1, dtype=input.dtype)
     return sums
-
-
-def combines_on_host(input: TensorBase, rows: TensorBase, indices: Indices) -> bool:
-    """Whether :func:`combined_rows` takes these: tensors of one dtype on the CPU, and indices beside them."""
-    return (
-        input.device.is_host
-        and input.device.simulated is None
-        and not isinstance(input, BatchedTensorBase)
-        and not isinstance(rows, BatchedTensorBase)
-        and rows.dtype == input.dtype
-        and input.dtype.name in COMBINED_DTYPES
-        and indices.stays_on(input) is not None
-        and 0 not in input.shape
-    )
-
-
-def combined_rows(mode: str, input: Any, rows: Any, indices: Indices) -> Any:
-    """A copy of the input with rows combined into it, in their order, on the CPU. Only sums have a gradient.
-
-    Args:
-        mode: "sum", "prod", "amax" or "amin".
-        input: shape (outer, size, inner).
-        rows: shape (outer, count, inner).
-        indices: `count` ints below `size`; rows with a negative index are left out.
-
-    Returns:
-        The input's shape.
-    """
-    result = empty(type(input).result_class, input.shape, input.dtype, input.device, "combine_rows")
-    function = partial(_combine_rows, mode)
-    reads = [input, rows, indices.on(input)]
-    host_work("combine_rows", function, reads, [result], kernel=WorkKernel("combine_rows", (mode,)))
-    if mode == "sum":
-        tape.add_node(
-            "combine_rows",
-            [input, rows],
-            [result],
-            lambda grads, saved, needs: [grads[0], take_rows(grads[0], indices) if needs[1] else None],
-        )
-    return result
-
-
-def _combine_rows(mode: str, input: Any, rows: Any, index: Any, result: Any) -> None:
-    kinds: dict[str, np.ufunc] = {
-        "sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum,
-    }  # fmt: skip
-    result[...] = input
-    for outer, terms in zip(result, rows, strict=True):
-        kinds[mode].at(outer, index[index >= 0], terms[index >= 0])
 
 
 take_rows.defgrad(lambda g, index, shapes: take_rows_backward(g, index, shapes[0][1]))

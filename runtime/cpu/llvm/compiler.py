@@ -20,6 +20,7 @@ from dl4all.runtime.cpu.llvm import target
 from dl4all.runtime.cpu.llvm.target import Target
 
 FOLDER = "cpu"
+FORMAT = 2  # of the files
 OPTIMIZATION = 2
 
 log = logging.getLogger("dl4all")
@@ -33,7 +34,7 @@ class Compiler:
         self._llvm = target.binding()
         self._machine = self._new_machine()
         version = ".".join(map(str, target.version()))
-        self._key = f"{version} {processor.name} {processor.features} {OPTIMIZATION}\n".encode()
+        self._key = f"{FORMAT} {version} {processor.name} {processor.features} {OPTIMIZATION}\n".encode()
         # One engine for all code: each would take ten times as long to load a module as that takes itself.
         self._engine = self._llvm.create_mcjit_compiler(self._llvm.parse_assembly(""), self._new_machine())
         self._functions: dict[bytes, dict[str, int]] = {}  # by digest of the module

@@ -432,7 +432,8 @@ class Code:
         """Have an element's cache line fetched, to be read or written soon; it need not exist."""
         place = self.at(pointer, index, element)
         self.module.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.line(f"call void @llvm.prefetch.p0({place!r}, i32 {int(writes)}, i32 {3 if writes else 2}, i32 1)")
+        locality = 3 if writes else 2
+        self.line(f"call void @llvm.prefetch.p0({place!r}, i32 {int(writes)}, i32 {locality}, i32 1)")
 
     def gather(self, pointer: Value, indices: Value, type: str, mask: Value) -> Value:
         """A vector of the elements with these numbers (``i64``); 0 in lanes without a mask."""
@@ -445,7 +446,7 @@ class Code:
         return self.emit(type, f"call {type} @{name}({align}, {mask!r}, {type} zeroinitializer)")
 
     def scatter(self, value: Value, pointer: Value, indices: Value, mask: Value) -> None:
-        """Write a vector to the elements with these numbers (``i64``), in lanes with a mask, in their order."""
+        """Write a vector to the elements of these numbers (``i64``), in lanes with a mask, in order."""
         element, lanes = element_of(value.type), lanes_of(value.type)
         places = self.emit(vector("ptr", lanes), f"getelementptr {element}, {pointer!r}, {indices!r}")
         suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)

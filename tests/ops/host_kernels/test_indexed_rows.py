@@ -165,3 +165,86 @@ def test_assignment(dtype: str, launches: HostLaunches) -> None:
     for place, row in zip(index, value, strict=True):
         array[place] = row
     np.testing.assert_array_equal(x.numpy(), array)
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("reduce", ["amax", "amin", "prod", "mean", "sum"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_scatter_reduce_with_gradients(
+    dim: int, reduce: Any, include_self: bool, launches: HostLaunches
+) -> None:
+    rng = np.random.default_rng(31)
+    array, source = (rng.integers(-3, 4, shape).astype("float32") for shape in ((9, 7), (40, 43)))
+    index = rng.integers(0, array.shape[dim], (40, 5) if dim == 0 else (8, 41))
+    if not include_self:
+        array += (
+            0.25  # PyTorch would share the gradient with an element that is left out, where it is as large
+        )
+    weight = rng.standard_normal(array.shape).astype("float32")
+    ours = [dl.tensor(a, device="cpu").requires_grad_() for a in (array, source)]
+    theirs = [torch.tensor(a).requires_grad_() for a in (array, source)]
+    before = launches.count
+    result = dl.scatter_reduce(
+        ours[0], dim, dl.tensor(index, device="cpu"), ours[1], reduce, include_self=include_self
+    )
+    assert launches.count - before < 16  # and not several for each source of an element
+    used = theirs[1][: index.shape[0], : index.shape[1]]  # PyTorch has no gradient of a larger source
+    expected = torch.scatter_reduce(
+        theirs[0], dim, torch.tensor(index), used, reduce, include_self=include_self
+    )
+    np.testing.assert_allclose(result.detach().numpy(), expected.detach().numpy(), 1e-5, 1e-5)
+    (result * dl.tensor(weight, device="cpu")).sum().backward()
+    (expected * torch.tensor(weight)).sum().backward()
+    for our, their in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(our.grad.numpy(), their.grad.numpy(), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("reduce", ["amax", "amin", "prod", "mean"])
+def test_second_derivatives_of_scatter_reduce(reduce: Any) -> None:
+    rng = np.random.default_rng(37)
+    array, source = rng.standard_normal((5, 3)), rng.standard_normal((11, 3))
+    source[2] = 0
+    index = rng.integers(0, 5, (11, 3))
+    found: list[Any] = []
+    for lib, i, leaves in (
+        (dl, dl.tensor(index, device="cpu"), [dl.tensor(a, device="cpu") for a in (array, source)]),
+        (torch, torch.tensor(index), [torch.tensor(a) for a in (array, source)]),
+    ):
+        leaves = [leaf.requires_grad_() for leaf in leaves]
+        result = lib.scatter_reduce(leaves[0], 0, i, leaves[1], reduce)
+        first = lib.autograd.grad((result**3).sum(), leaves, create_graph=True)
+        second = lib.autograd.grad(sum((g * g).sum() for g in first), leaves)
+        found.append([t.detach().numpy() for t in (*first, *second)])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, 1e-9, 1e-9)
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("reduce", ["amax", "amin", "prod", "sum"])
+def test_scatter_reduce_of_integers(reduce: Any, include_self: bool) -> None:
+    rng = np.random.default_rng(41)
+    array, source, index = rng.integers(-5, 5, 13), rng.integers(-5, 5, 60), rng.integers(0, 11, 60)
+    x, i, s = (dl.tensor(a, device="cpu") for a in (array, index, source))
+    expected = torch.scatter_reduce(
+        *(torch.tensor(array), 0, torch.tensor(index), torch.tensor(source), reduce),
+        include_self=include_self,
+    )
+    ours = dl.scatter_reduce(x, 0, i, s, reduce, include_self=include_self)
+    assert ours.dtype == "int64"
+    np.testing.assert_array_equal(ours.numpy(), expected.numpy())
+
+
+def test_index_put_that_accumulates(launches: HostLaunches) -> None:
+    array, source = numbers(6, 7, 5), numbers(31, 5)
+    first, second = places(6, 31) - 6, places(7, 31)
+    x, s = (dl.tensor(a, device="cpu").requires_grad_() for a in (array, source))
+    tx, ts = (torch.tensor(a).requires_grad_() for a in (array, source))
+    before = launches.count
+    ours = dl.index_put(x, tuple(dl.tensor(a, device="cpu") for a in (first, second)), s, accumulate=True)
+    assert launches.count > before
+    theirs = torch.index_put(tx, (torch.tensor(first), torch.tensor(second)), ts, accumulate=True)
+    np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), 1e-5, 1e-4)
+    (ours * ours).sum().backward()
+    (theirs * theirs).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), tx.grad.numpy(), 1e-5, 1e-3)
+    np.testing.assert_allclose(s.grad.numpy(), ts.grad.numpy(), 1e-5, 1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -26,6 +27,9 @@ SIZES: list[tuple[int, ...]] = [
 ]
 UNITS = [1, 5, 16, 31, 67, 130]
 LAYERS: dict[str, Any] = {"lstm": "LSTM", "gru": "GRU", "tanh": "RNN"}
+
+recurrent_sequence: Any = dl.ops.recurrent_sequence
+recurrent_sequence_backward: Any = dl.ops.recurrent_sequence_backward
 
 
 @pytest.fixture
@@ -57,9 +61,7 @@ def test_sequences(mode: str, units: int, launches: HostLaunches) -> None:
         operands = sequence_operands(mode, units, sum(sizes), sizes[0], bias=bool(number % 2))
         how: Any = {"mode": mode, "sizes": sizes, "reverse": reverse}
         poison_memory(4 * sum(sizes) * units * 8)
-        found, expected = launches.both(
-            lambda given=operands, how=how, save=save: dl.ops.recurrent_sequence(*given, **how, save=save)
-        )
+        found, expected = launches.both(functools.partial(recurrent_sequence, *operands, **how, save=save))
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
         if not save:
             continue
@@ -67,9 +69,7 @@ def test_sequences(mode: str, units: int, launches: HostLaunches) -> None:
         last = numbers(sizes[0], units, seed=3)
         given: list[Any] = [numbers(sum(sizes), units, seed=4), result, weight]
         given += [last, numbers(sizes[0], units, seed=5) if mode == "lstm" else None] if number % 3 else []
-        found, expected = launches.both(
-            lambda given=given, how=how: dl.ops.recurrent_sequence_backward(*given, **how)
-        )
+        found, expected = launches.both(functools.partial(recurrent_sequence_backward, *given, **how))
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
 
 
@@ -91,6 +91,8 @@ def test_layers_beside_pytorch(mode: str, bidirectional: bool, size: int, launch
     expected, _ = theirs(other)
     (expected * expected).sum().backward()
     np.testing.assert_allclose(y.detach().numpy(), expected.detach().numpy(), rtol=1e-4, atol=1e-5)
+    assert x.grad is not None
+    assert other.grad is not None
     np.testing.assert_allclose(x.grad.numpy(), other.grad.numpy(), rtol=1e-3, atol=1e-4)
     for p, q in zip(mine.parameters(), theirs.parameters(), strict=True):
         np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-3, atol=3e-4)
@@ -104,7 +106,7 @@ def test_special_numbers_stay_in_their_rows(mode: str, launches: HostLaunches) -
     array[2], array[3, 5], array[4, 1], array[5] = np.nan, np.inf, -np.inf, 1e30
     operands[0] = dl.tensor(array, device="cpu")
     found, expected = launches.both(
-        lambda: dl.ops.recurrent_sequence(*operands, mode=mode, sizes=(7, 7, 7), save=False)
+        lambda: recurrent_sequence(*operands, mode=mode, sizes=(7, 7, 7), save=False)
     )
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
 
