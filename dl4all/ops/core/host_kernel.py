@@ -338,16 +338,6 @@ def contiguous_operands(operands: list[Any]) -> list[Any]:
     ]
 
 
-def needs_copies(name: str, out: Layout, operands: Sequence[Any], arguments: dict[str, Any]) -> bool:
-    """Whether an op's kernel takes these operands only after those that are not contiguous were copied."""
-    layouts = [operand for operand in operands if isinstance(operand, Layout)]
-    if name not in COPYING or all(layout.is_contiguous() for layout in layouts):
-        return False
-    copied = [Layout(o.shape, o.dtype) if isinstance(o, Layout) else o for o in operands]
-    kernels = [prepare(name, out, given, arguments) is not None for given in (operands, copied)]
-    return kernels == [False, True]
-
-
 REFUSED: Any = object()
 """In the place of a plan: no kernel takes such operands."""
 

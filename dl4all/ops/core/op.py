@@ -347,9 +347,6 @@ class Op(Generic[P]):
             self._simulate(first.device, operands, arguments, shape, dtype)
             if not first.device.simulated.computes:
                 return empty(type(first).result_class, shape, dtype, first.device, self.name)
-        if compiled and first.device.is_host and first.device.keeps_plans:
-            if host_kernel.kernel_of(self.name) is not None and self.name in host_kernel.COPYING:
-                operands = self._readable(operands, host_kernel.with_tensors(arguments, first), shape, dtype)
         if capture.active is not None and first.device.is_host:
             launch = None
             if first.device.keeps_plans and not holds_elements(arguments):
@@ -391,18 +388,6 @@ class Op(Generic[P]):
         # A body may return a view of its operand, which must not share memory with the result.
         shared = any(isinstance(a, np.ndarray) and np.may_share_memory(a, result) for a in arrays)
         return from_host(type(first).result_class, result, first.device, copy=shared, tag=self.name)
-
-    def _readable(
-        self, operands: list[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
-    ) -> list[Any]:
-        """The operands as the compiled kernel reads them: contiguous, where it takes no others."""
-        out = host_kernel.Layout(shape, dtype)
-        layouts = [host_kernel.layout_or_value(operand) for operand in operands]
-        given = {name: host_kernel.layout_or_value(value) for name, value in arguments.items()}
-        if not host_kernel.needs_copies(self.name, out, layouts, given):
-            return operands
-        copy = primitives.clone.compute
-        return [copy([o], {}) if isinstance(o, TensorBase) and not o.is_contiguous() else o for o in operands]
 
     def prepare_on_host(
         self, operands: Sequence[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
