@@ -286,7 +286,12 @@ class HostPlan:
                 if storage.pending is not None:
                     storage.settle()
                 addresses.append(storage.address + offset)
-            launch.run(addresses, numbers)
+            counters = device.counters
+            counters.host_kernels += 1
+            try:
+                launch.run(addresses, numbers)
+            finally:
+                counters.host_finished += 1
         except (struct.error, OverflowError, ValueError):
             return False
         return True

@@ -18,11 +18,14 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, PipelineError, TooLargeError
 from dl4all.ops.core import host_kernel, launch_plan, tape
+from dl4all.ops.core.example import Example as Example
+from dl4all.ops.core.example import example as example
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
 from dl4all.ops.core.host_work import body_call, holds_elements, host_work
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape, out_of_memory
 from dl4all.ops.core.parameters import INPLACE, Parameters
+from dl4all.ops.core.primitives import primitives as primitives
 from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
 from dl4all.runtime import op_regions
@@ -41,22 +44,6 @@ NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 
 KERNEL_REFUSALS = (NoKernel, PipelineError, TooLargeError)
 """Raised while a kernel is launched; the op's body computes then."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """Shapes and arguments with which tests and benchmarks call an op."""
-
-    shapes: tuple[Shape | None, ...]  # of each array operand, None for an omitted one
-    arguments: tuple[tuple[str, Any], ...] = ()
-
-    def __str__(self) -> str:
-        shapes = ", ".join(str(shape) for shape in self.shapes)
-        return shapes + "".join(f", {name}={value}" for name, value in self.arguments)
-
-
-def example(*shapes: Shape | None, **arguments: Any) -> Example:
-    return Example(shapes, tuple(arguments.items()))
 
 
 @dataclass(frozen=True)
@@ -349,7 +336,7 @@ class Op(Generic[P]):
                 return empty(type(first).result_class, shape, dtype, first.device, self.name)
         if capture.active is not None and first.device.is_host:
             launch = None
-            if first.device.keeps_plans and not holds_elements(arguments):
+            if not holds_elements(arguments):
                 given = host_kernel.with_tensors(arguments, first)
                 _, tensors = body_call(self.name, self.body, operands, arguments)
                 read = sum(isinstance(value, TensorBase) for value in (*operands, *given.values()))
@@ -359,7 +346,7 @@ class Op(Generic[P]):
             out = empty(type(first).result_class, shape, dtype, first.device, self.name)
             host_work(self.name, call, tensors, [out], launch=launch)
             return out
-        if compiled and first.device.is_host and first.device.keeps_plans:
+        if compiled and first.device.is_host:
             given = arguments
             if host_kernel.kernel_of(self.name) is not None:
                 given = host_kernel.with_tensors(arguments, first)
@@ -440,8 +427,9 @@ class Op(Generic[P]):
         storages = [tensor.storage for tensor in given if isinstance(tensor, TensorBase)]
         active = recorder.active
         run: Callable[..., Any] = plan.run
-        if active is not None:
-            run = active.on_host(self.name, run, first.device.name)
+        if active is not None and first.device.simulated is None:  # whose kernel is in the profile already
+            nbytes = self.bytes_and_flops(operands, arguments, shape, dtype)[0]
+            run = active.on_host(self.name, run, first.device.name, nbytes)
         return run(first, storages)
 
     def _simulate(
@@ -551,18 +539,6 @@ def empty(cls: type[TensorBase], shape: Shape, dtype: np.dtype[Any], device: Any
         nbytes *= size
     return cls(device.allocate(nbytes, tag), shape, dtype, device)
 
-
-class Primitives:
-    """Ops and functions that lower layers call. Each is set where it is declared, in a higher layer."""
-
-    cast: Op[...]
-    clone: Op[...]
-    sum_to: Op[...]
-    in_place: Callable[[Callable[..., Any]], Callable[..., Any]]
-    apply_in_place: Callable[[Op[...], list[Any], dict[str, Any]], Any]
-
-
-primitives = Primitives()
 
 REGISTRY: dict[str, Op[...]] = {}
 """Every op by name, for tests, benchmarks and the wheel's list of shaders."""
