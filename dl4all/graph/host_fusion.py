@@ -7,7 +7,6 @@ steps first. All steps stay in their order for each element, and so does every b
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from dl4all.graph.batch_norm_calls import expanded
 from dl4all.graph.blocks import BLOCK_ELEMENTS, Blocks, Part, convolution_of
 from dl4all.graph.graph import Graph
 from dl4all.graph.host_calls import ArrayAt, Call, is_contiguous
-from dl4all.graph.host_launches import chained, is_launched
+from dl4all.graph.host_launches import TooMany, chained, is_launched
 from dl4all.graph.out_functions import body_function, copy, out_function
 from dl4all.ops.conv.scratch import KeptScratch
 from dl4all.ops.core.host_kernel import kernel_of
@@ -50,6 +49,13 @@ class _Group:
             self.reads.setdefault(array.buffer, set()).add(array.view)
         for array in call.written:
             self.writes.setdefault(array.buffer, set()).add(array.view)
+
+    def halves(self) -> tuple[_Group, _Group]:
+        """The first calls and the others, as groups without a head."""
+        made = _Group(self.shape), _Group(self.shape)
+        for position, call in enumerate(self.calls):
+            made[2 * position >= len(self.calls)].add(call)
+        return made
 
     def takes(self, call: Call) -> bool:
         """Whether an elementwise call may be done block by block with the others."""
@@ -143,8 +149,12 @@ def _closed(graph: Graph, group: _Group, users: Counter[int], scratch: KeptScrat
         and not any(array.buffer == number for array in first[number].read)
     }
     if group.head is None:
-        with contextlib.suppress(NoKernel):
+        try:
             return [chained(group.calls, group.shape, inner)]
+        except TooMany:
+            return [call for half in group.halves() for call in _closed(graph, half, users, scratch)]
+        except NoKernel:
+            pass
         alone = len(group.calls) == 1 and not _gains_alone(group.calls[0])
         if alone or any(call.varies for call in group.calls):
             return group.calls

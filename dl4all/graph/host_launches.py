@@ -10,13 +10,14 @@ import numpy as np
 
 from dl4all.graph.host_calls import ArrayAt, Call, is_contiguous
 from dl4all.ops.core.expression import Expression, parse
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, kernel_of
+from dl4all.ops.core.host_kernel import VARYING, HostLaunch, Layout, kernel_of
 from dl4all.ops.core.host_work import TENSOR, ArrayView, BodyCall
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_argument import TensorArgument
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.elementwise.declare import Elementwise
+from dl4all.scheduler import capture
 
 MOST_CALLS, MOST_TENSORS = 24, 16
 """Of a chain in one kernel, so that it is compiled within a moment."""
@@ -27,6 +28,10 @@ UFUNCS: dict[Callable[..., Any], Expression] = {
     np.multiply: parse("a * b"),
 }
 COPY = parse("x")
+
+
+class TooMany(NoKernel):
+    """Calls or tensors for one kernel."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,22 @@ def launched(call: Call) -> Call:
         return call
     if launch is None:
         return call
-    return replace(call, function=KernelCall(launch), numbers=call.numbers)
+    return replace(call, function=KernelCall(launch), numbers=_numbers_of(call))
+
+
+def _numbers_of(call: Call) -> tuple[Any, ...]:
+    """The numbers of the launch of a call, which may be others each time."""
+    body = call.function
+    if call.kernel is not None or not isinstance(body, BodyCall):
+        return call.numbers
+    return tuple(body.arguments[name] for name in VARYING[body.name]) if body.name in VARYING else ()
+
+
+def _varies_otherwise(body: BodyCall) -> bool:
+    """Whether a number varies that launches hold as a constant."""
+    given = VARYING.get(body.name, ())
+    constants = [*body.operands, *(value for name, value in body.arguments.items() if name not in given)]
+    return any(isinstance(value, (capture.VaryingInt, capture.VaryingFloat)) for value in constants)
 
 
 def _launch_of(call: Call) -> HostLaunch | None:
@@ -58,7 +78,7 @@ def _launch_of(call: Call) -> HostLaunch | None:
     body, target = call.function, call.arrays[-1].view
     if (
         not isinstance(body, BodyCall)
-        or call.varies
+        or _varies_otherwise(body)
         or not is_contiguous(target)
         or body.name not in REGISTRY
     ):
@@ -110,12 +130,15 @@ def chained(calls: Sequence[Call], shape: Shape, inner: set[int]) -> Call:
         inner: buffers that nothing else uses.
 
     Raises:
-        NoKernel: there is no code for one of them, or there are too many.
+        TooMany: parts of them may do.
+        NoKernel: there is no code for one of them.
     """
     from dl4all.ops.host_kernels.elementwise import Assignment, Program, number_type, prepare_program
 
-    if len(calls) > MOST_CALLS or kernel_of("elementwise") is None:
-        raise NoKernel("too many calls, or no compiler")
+    if kernel_of("elementwise") is None:
+        raise NoKernel("no compiler")
+    if len(calls) > MOST_CALLS:
+        raise TooMany("calls")
     terms = [_term(call) for call in calls]
     made: dict[ArrayAt, int] = {}  # which call wrote an array last
     reads: dict[ArrayAt, int] = {}
@@ -126,7 +149,7 @@ def chained(calls: Sequence[Call], shape: Shape, inner: set[int]) -> Call:
         made[call.arrays[-1]] = position
     writes = [array for array in made if array.buffer not in inner]
     if len(reads) + len(writes) > MOST_TENSORS:
-        raise NoKernel("too many tensors")
+        raise TooMany("tensors")
     numbers, types = list[Any](), list[str]()
     for term in terms:
         for name, value, dtype in term.names:

@@ -208,8 +208,13 @@ class Recorder:
 
         return ran
 
-    def on_host(self, name: str, body: Callable[..., Any], device: str = "cpu") -> Callable[..., Any]:
-        """An op's NumPy body, made to record itself as a kernel of a device in host memory."""
+    def on_host(
+        self, name: str, body: Callable[..., Any], device: str = "cpu", nbytes: int | None = None
+    ) -> Callable[..., Any]:
+        """An op's NumPy body, made to record itself as a kernel of a device in host memory.
+
+        `nbytes` are those of operands and result, if the body is not given their arrays.
+        """
 
         @functools.wraps(body)
         def recorded(*arrays: Any, **arguments: Any) -> Any:
@@ -220,7 +225,10 @@ class Recorder:
                 result = body(*arrays, **arguments)
             finally:
                 event.end = self.now()
-            event.nbytes = sum(a.nbytes for a in (*arrays, result) if isinstance(a, np.ndarray))
+            arrays = (*arrays, result)
+            event.nbytes = (
+                sum(a.nbytes for a in arrays if isinstance(a, np.ndarray)) if nbytes is None else nbytes
+            )
             return result
 
         return recorded

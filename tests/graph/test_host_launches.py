@@ -11,7 +11,7 @@ import pytest
 import dl4all as dl
 from dl4all.graph.host_calls import calls_of
 from dl4all.graph.host_fusion import fused
-from dl4all.graph.host_launches import MOST_CALLS, KernelCall, launched
+from dl4all.graph.host_launches import MOST_CALLS, MOST_TENSORS, KernelCall, launched
 from dl4all.graph.trace import trace
 from dl4all.nn import functional as F
 from dl4all.runtime.cpu.llvm import provider
@@ -26,12 +26,17 @@ def draw(name: str, *shape: int, dtype: str = "float32") -> dl.Tensor:
     return dl.tensor(values.astype(dtype), device="cpu")
 
 
-def kernels(function: Callable[..., Any], *arguments: Any) -> dict[str, bool]:
+def kernels_of(function: Callable[..., Any], *arguments: Any) -> list[tuple[str, bool]]:
     """The calls of a function's graph, and whether compiled kernels do them."""
     with dl.no_grad():
         graph = trace(function, *arguments)
     calls = [launched(call) for call in fused(graph, calls_of(graph))[1]]
-    return {call.name: isinstance(call.function, KernelCall) for call in calls}
+    return [(call.name, isinstance(call.function, KernelCall)) for call in calls]
+
+
+def kernels(function: Callable[..., Any], *arguments: Any) -> dict[str, bool]:
+    """Those that have different names."""
+    return dict(kernels_of(function, *arguments))
 
 
 def check(function: Callable[..., Any], *arguments: Any) -> None:
@@ -84,13 +89,42 @@ def test_changes_in_place_within_a_chain() -> None:
     check(call, draw("x", 6, 5), draw("y", 6, 5))
 
 
-def test_long_chains_are_cut_or_left_alone() -> None:
+def test_long_chains_are_cut() -> None:
     def call(x: dl.Tensor) -> dl.Tensor:
         for step in range(2 * MOST_CALLS):
             x = x * 0.5 + float(step)
         return x
 
+    calls = kernels_of(call, draw("long", 7, 3))
+    assert len(calls) > 1
+    assert all(is_kernel for _, is_kernel in calls)
     check(call, draw("long", 7, 3))
+
+
+def test_chains_of_many_tensors_are_cut() -> None:
+    def call(*tensors: dl.Tensor) -> Any:
+        return tuple(one * 2.0 for one in tensors)
+
+    arguments = [draw(f"tensor {number}", 5, 3) for number in range(MOST_TENSORS + 3)]
+    calls = kernels_of(call, *arguments)
+    assert 1 < len(calls) < len(arguments)
+    assert all(is_kernel for _, is_kernel in calls)
+    check(call, *arguments)
+
+
+def test_dropout_draws_anew_in_each_call() -> None:
+    def call(x: dl.Tensor) -> dl.Tensor:
+        return F.dropout(x * 2.0, 0.3)
+
+    x = draw("dropout", 13, 7)
+    assert all(kernels(call, x).values())
+    runs = []
+    for function in (call, dl.compile(call)):
+        dl.manual_seed(11)
+        runs.append([function(x).numpy() for _ in range(5)])
+    for one, other in zip(*runs, strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)
+    assert not np.array_equal(runs[1][3], runs[1][4])
 
 
 def test_ops_have_their_kernels() -> None:

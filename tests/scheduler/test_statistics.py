@@ -18,6 +18,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ConfigError
 from dl4all.runtime import registry
+from dl4all.runtime.cpu.llvm import provider
 from dl4all.scheduler import publisher, statistics
 from dl4all.scheduler.simulation import simulated_device
 from dl4all.scheduler.statistics import Meter, Statistics, snapshot, used
@@ -110,6 +111,7 @@ def test_a_retired_device_says_why() -> None:
 
 
 def test_a_kernel_of_the_cpu_is_in_flight_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider, "enabled", False)  # the body computes
     place = dl.Device("cpu", registry.open_device("cpu"))
     x = dl.tensor([-1.0, 2.0], device=place)
     seen: list[bool | None] = []

@@ -27,7 +27,7 @@ from dl4all.ops.indexing.gather_scatter import (
     expanded_number,
     indices_along,
     scatter_add,
-    source_column,
+    source_part,
 )
 from dl4all.ops.indexing.indices import (
     Indices,
@@ -39,7 +39,7 @@ from dl4all.ops.indexing.indices import (
 )
 from dl4all.ops.indexing.rows import put_rows, take_rows, take_rows_backward
 from dl4all.ops.memory.conversion import cast
-from dl4all.ops.memory.views import contiguous, expand, flatten, movedim, narrow, permute, reshape
+from dl4all.ops.memory.views import expand, flatten, movedim, narrow, permute, reshape
 from dl4all.ops.reduce.extrema import amax, amin
 
 Reduction = Literal["sum", "prod", "mean", "amax", "amin"]
@@ -175,8 +175,8 @@ def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate:
     rows = reshape(indexed_first, 1, len(flat), math.prod(kept))
     sizes = [shape[axis] for axis in picks.axes]
     if front == 0 and picks.axes == tuple(range(len(sizes))) and combines_on_host(input, rows, flat):
-        table = reshape(input, 1, math.prod(sizes), math.prod(kept))
-        return reshape(combined_rows("sum", table, rows, flat), shape)
+        axes = (1, math.prod(sizes), math.prod(kept))
+        return combined_rows("sum", input, rows, flat, axes)
     sums = reshape(take_rows_backward(rows, flat, math.prod(sizes)), (*sizes, *kept))
     return add(input, permute(sums, *np.argsort((*picks.axes, *others)).tolist()))
 
@@ -275,10 +275,9 @@ def scatter_reduce(
         return scatter_add(input, axis, index, src)
     if input.device.is_host and device_indices.stays(index, input):
         flat, index_shape = indices_along(name, input, axis, index)
-        column = reshape(input, 1, input.numel(), 1)
-        rows = reshape(source_column(name, input, src, index_shape), 1, len(flat), 1)
-        if combines_on_host(column, rows, flat):
-            return reshape(_reduced_rows(column, rows, flat, reduce, include_self), input.shape)
+        if combines_on_host(input, src, flat):
+            part = source_part(name, input, src, index_shape)
+            return _reduced_on_host(input, part, flat, reduce, include_self)
     indices = checked_indices(name, index, input.shape[axis])
     if not indices.size:
         return clone(input)
@@ -289,20 +288,21 @@ def scatter_reduce(
     return _scatter_by_occurrence(input, axis, indices, src, reduce, include_self)
 
 
-def _reduced_rows(
-    input: Array, rows: Array, indices: Indices, reduce: Reduction, include_self: bool
+def _reduced_on_host(
+    input: Array, src: Array, indices: Indices, reduce: Reduction, include_self: bool
 ) -> Array:
-    """Columns on the CPU, where a kernel combines rows in any mode."""
-    start, mode, counts = input, "sum" if reduce == "mean" else reduce, None
+    """On the CPU, where a kernel combines elements in any mode, by indices into the flattened input."""
+    axes = (1, input.numel(), 1)
+    counts: Any = None
+    start, mode = input, "sum" if reduce == "mean" else reduce
     if reduce == "mean" or not include_self:
         with tape.gradients(False):
-            zero, one = (expanded_number(input, number, (1, 1, 1)) for number in (0, 1))
-            counts = combined_rows(
-                "sum", contiguous(expand(zero, input.shape)), expand(one, rows.shape), indices
-            )
+            none = expanded_number(input, 0, input.shape)
+            ones = expanded_number(input, 1, (1, len(indices), 1))
+            counts = combined_rows("sum", none, ones, indices, axes)
     if not include_self:
         start = where(counts > 0, _neutral_element(mode, input.dtype), input)
-    result = combined_rows(mode, start, rows, indices)
+    result = combined_rows(mode, start, src, indices, axes)
     if reduce == "mean":
         return true_divide(result, where(counts > 0, counts + int(include_self), 1))
     return result

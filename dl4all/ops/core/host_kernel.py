@@ -24,7 +24,7 @@ from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.launch_plan import Call, call_of, frozen
 from dl4all.ops.core.limits import LARGE_ELEMENTS
 from dl4all.ops.core.tensor_argument import TensorArgument
-from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host, host_array
+from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Module
 from dl4all.scheduler.device import Device
@@ -286,7 +286,12 @@ class HostPlan:
                 if storage.pending is not None:
                     storage.settle()
                 addresses.append(storage.address + offset)
-            launch.run(addresses, numbers)
+            counters = device.counters
+            counters.host_kernels += 1
+            try:
+                launch.run(addresses, numbers)
+            finally:
+                counters.host_finished += 1
         except (struct.error, OverflowError, ValueError):
             return False
         return True
@@ -299,6 +304,11 @@ def layout_of(tensor: TensorBase) -> Layout:
 def layout_or_value(value: Any) -> Any:
     """The layout of a tensor; other values as they are."""
     return layout_of(value) if isinstance(value, TensorBase) else value
+
+
+def contiguous_or_value(value: Any) -> Any:
+    """The layout of a tensor's contiguous copy; other values as they are."""
+    return Layout(value.shape, value.dtype) if isinstance(value, TensorBase) else value
 
 
 def prepare(name: str, out: Layout, operands: Sequence[Any], arguments: dict[str, Any]) -> HostLaunch | None:
@@ -324,18 +334,6 @@ def with_tensors(arguments: dict[str, Any], like: TensorBase) -> dict[str, Any]:
         return {k: v.on(like) if isinstance(v, TensorArgument) else v for k, v in arguments.items()}
     except TooLargeError:
         return arguments
-
-
-def contiguous_operands(operands: list[Any]) -> list[Any]:
-    """The operands with copies of those tensors that are not contiguous; the same list if all are."""
-    if all(operand.is_contiguous() for operand in operands if isinstance(operand, TensorBase)):
-        return operands
-    return [
-        from_host(type(operand).result_class, host_array(operand), operand.device, copy=True)
-        if isinstance(operand, TensorBase) and not operand.is_contiguous()
-        else operand
-        for operand in operands
-    ]
 
 
 REFUSED: Any = object()
@@ -385,7 +383,7 @@ def computed(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any]
     elif given is not arguments:
         op.infer(*operands, **arguments)  # which looks at their elements
     if plan is REFUSED:
-        copied = contiguous_operands(operands) if op.name in COPYING else operands
+        copied = op.contiguous_operands(operands) if op.name in COPYING else operands
         again = None if copied is operands else call_of(op, copied)
         return None if again is None else computed(again, op, copied, arguments)
     return plan.run(call.first, storages, numbers)

@@ -175,7 +175,7 @@ def host_work(
     tensors = (*reads, *writes)
     if capture.active is not None:
         noted = launch
-        if kernel is not None and tensors[0].device.keeps_plans:
+        if kernel is not None:
             noted = launch_of(kernel, reads, writes)
         if _captured(capture.active, name, function, tensors, len(reads), numbers, kernel, noted):
             return
@@ -209,8 +209,6 @@ def launched(
     kernel: WorkKernel, reads: Sequence[TensorBase], writes: Sequence[TensorBase], numbers: Sequence[Any] = ()
 ) -> bool:
     """Do some work by compiled code; False if there is none for it."""
-    if not (*reads, *writes)[0].device.keeps_plans:
-        return False
     for tensor in writes:
         if not tensor.storage.span.buffer.data.flags.writeable:
             return False  # for the function to refuse

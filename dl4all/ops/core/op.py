@@ -18,11 +18,14 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, PipelineError, TooLargeError
 from dl4all.ops.core import host_kernel, launch_plan, tape
+from dl4all.ops.core.example import Example as Example
+from dl4all.ops.core.example import example as example
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
 from dl4all.ops.core.host_work import body_call, holds_elements, host_work
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape, out_of_memory
 from dl4all.ops.core.parameters import INPLACE, Parameters
+from dl4all.ops.core.primitives import primitives as primitives
 from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
 from dl4all.runtime import op_regions
@@ -41,22 +44,6 @@ NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 
 KERNEL_REFUSALS = (NoKernel, PipelineError, TooLargeError)
 """Raised while a kernel is launched; the op's body computes then."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """Shapes and arguments with which tests and benchmarks call an op."""
-
-    shapes: tuple[Shape | None, ...]  # of each array operand, None for an omitted one
-    arguments: tuple[tuple[str, Any], ...] = ()
-
-    def __str__(self) -> str:
-        shapes = ", ".join(str(shape) for shape in self.shapes)
-        return shapes + "".join(f", {name}={value}" for name, value in self.arguments)
-
-
-def example(*shapes: Shape | None, **arguments: Any) -> Example:
-    return Example(shapes, tuple(arguments.items()))
 
 
 @dataclass(frozen=True)
@@ -349,23 +336,21 @@ class Op(Generic[P]):
                 return empty(type(first).result_class, shape, dtype, first.device, self.name)
         if capture.active is not None and first.device.is_host:
             launch = None
-            if first.device.keeps_plans and not holds_elements(arguments):
+            if not holds_elements(arguments):
                 given = host_kernel.with_tensors(arguments, first)
                 _, tensors = body_call(self.name, self.body, operands, arguments)
                 read = sum(isinstance(value, TensorBase) for value in (*operands, *given.values()))
                 if read == len(tensors):  # the body reads no array that it was given beside them
-                    launch = self.prepare_on_host(operands, given, shape, dtype)
-                    if launch is None and self.name in host_kernel.COPYING:
-                        launch, operands = self._launch_with_copies(operands, given, shape, dtype)
+                    launch, operands = self._launch_or_copies(operands, given, shape, dtype)
             call, tensors = body_call(self.name, self.body, operands, arguments)
             out = empty(type(first).result_class, shape, dtype, first.device, self.name)
             host_work(self.name, call, tensors, [out], launch=launch)
             return out
-        if compiled and first.device.is_host and first.device.keeps_plans:
+        if compiled and first.device.is_host:
             given = arguments
             if host_kernel.kernel_of(self.name) is not None:
                 given = host_kernel.with_tensors(arguments, first)
-            launch = self.prepare_on_host(operands, given, shape, dtype)
+            launch, operands = self._launch_or_copies(operands, given, shape, dtype)
             if launch is not None:
                 return self._launch_on_host(launch, first, operands, given, shape, dtype)
         arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
@@ -397,19 +382,24 @@ class Op(Generic[P]):
         given = {name: host_kernel.layout_or_value(value) for name, value in arguments.items()}
         return self.launch_for(host_kernel.Layout(shape, dtype), layouts, given)
 
-    def _launch_with_copies(
+    def _launch_or_copies(
         self, operands: list[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
     ) -> tuple[host_kernel.HostLaunch | None, list[Any]]:
-        """The compiled kernel for contiguous copies of the operands, and these; no copies without one."""
-        layouts = [
-            host_kernel.Layout(operand.shape, operand.dtype) if isinstance(operand, TensorBase) else operand
-            for operand in operands
-        ]
+        """The compiled kernel and its operands: copies of some, if it takes only contiguous ones."""
+        launch = self.prepare_on_host(operands, arguments, shape, dtype)
+        if launch is not None or self.name not in host_kernel.COPYING:
+            return launch, operands
+        layouts = [host_kernel.contiguous_or_value(operand) for operand in operands]
         given = {name: host_kernel.layout_or_value(value) for name, value in arguments.items()}
         launch = self.launch_for(host_kernel.Layout(shape, dtype), layouts, given)
-        if launch is None:
-            return None, operands
-        return launch, [
+        return launch, operands if launch is None else self.contiguous_operands(operands)
+
+    @staticmethod
+    def contiguous_operands(operands: list[Any]) -> list[Any]:
+        """The operands with copies of those tensors that are not contiguous; the same list if all are."""
+        if all(operand.is_contiguous() for operand in operands if isinstance(operand, TensorBase)):
+            return operands
+        return [
             primitives.clone.compute([operand], {})
             if isinstance(operand, TensorBase) and not operand.is_contiguous()
             else operand
@@ -437,8 +427,9 @@ class Op(Generic[P]):
         storages = [tensor.storage for tensor in given if isinstance(tensor, TensorBase)]
         active = recorder.active
         run: Callable[..., Any] = plan.run
-        if active is not None:
-            run = active.on_host(self.name, run, first.device.name)
+        if active is not None and first.device.simulated is None:  # whose kernel is in the profile already
+            nbytes = self.bytes_and_flops(operands, arguments, shape, dtype)[0]
+            run = active.on_host(self.name, run, first.device.name, nbytes)
         return run(first, storages)
 
     def _simulate(
@@ -548,18 +539,6 @@ def empty(cls: type[TensorBase], shape: Shape, dtype: np.dtype[Any], device: Any
         nbytes *= size
     return cls(device.allocate(nbytes, tag), shape, dtype, device)
 
-
-class Primitives:
-    """Ops and functions that lower layers call. Each is set where it is declared, in a higher layer."""
-
-    cast: Op[...]
-    clone: Op[...]
-    sum_to: Op[...]
-    in_place: Callable[[Callable[..., Any]], Callable[..., Any]]
-    apply_in_place: Callable[[Op[...], list[Any], dict[str, Any]], Any]
-
-
-primitives = Primitives()
 
 REGISTRY: dict[str, Op[...]] = {}
 """Every op by name, for tests, benchmarks and the wheel's list of shaders."""

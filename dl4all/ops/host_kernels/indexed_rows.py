@@ -68,6 +68,10 @@ def prepare_take_rows(out: Layout, x: Layout, index: Any) -> HostLaunch:
     """
     indices = _index(index)
     outer, count, row = out.shape
+    if row == 1 and outer == 1:
+        constants = [count, CHUNK, x.strides[1]]
+        lanes = provider.processor().lanes(max(x.dtype.itemsize, 4))
+        return HostLaunch(take_elements, (RAW_TYPES[x.dtype.itemsize], lanes), 3, constants, work=count)
     lanes = _lanes(row, x.dtype.itemsize)
     constants = [outer * count, max(1, CHUNK // row), count, row, x.strides[0], _row_stride(x)]
     key = (RAW_TYPES[x.dtype.itemsize], lanes)
@@ -101,6 +105,28 @@ def take_rows(element: str, lanes: int) -> Module:
     return module
 
 
+def take_elements(element: str, lanes: int) -> Module:
+    """Rows of one element. Slots: input, indices, result, indices, those of a chunk, the stride."""
+    module = Module()
+    type = vector(element, lanes)
+    with module.part("elements") as code:
+        _, begin, end = code.parameters
+        x, index, out = (code.slot(number, "ptr") for number in range(3))
+        stride = code.splat(code.slot(5), lanes)
+
+        def take(i: Value, mask: Value | None) -> None:
+            place = code.convert(code.load(index, i, vector("i32", lanes), mask), "i64")
+            there = place >= 0
+            there = there if mask is None else there & mask
+            code.store(code.gather(x, place * stride, type, there), out, i, mask)
+
+        row_passes(code, end, lanes, take, begin)
+        part = code
+    with module.kernel("take_elements") as code:
+        code.parallel(part, code.parameters[0], code.slot(3), code.slot(4))
+    return module
+
+
 def _each(code: Code, row: Value, lanes: int, step: Callable[[Value, Value | None], None]) -> None:
     if lanes == 1:
         step(code.as_value("i64", 0), None)
@@ -129,7 +155,8 @@ class _Cuts(NamedTuple):
 
 def _cuts(size: int, row: int, itemsize: int, work: int) -> _Cuts:
     """How to cut rows for so many elements that are combined or written."""
-    pieces = max(1, min(RANGES, work // RANGE_WORK))
+    # A short row takes hardly longer to add than its index to look at, which each range does.
+    pieces = max(1, min(RANGES, work // RANGE_WORK, 2 * row))
     parts = min(pieces, row * itemsize // COLUMN_BYTES)
     if parts > 1:
         return _Cuts(size, -(-row * itemsize // (parts * COLUMN_BYTES)) * COLUMN_BYTES // itemsize)

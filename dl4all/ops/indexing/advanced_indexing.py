@@ -13,11 +13,12 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 import numpy as np
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.indexing.indices import NDArray, flat_indices, indices_into
-from dl4all.ops.indexing.rows import take_rows
+from dl4all.ops.indexing.indices import Indices, NDArray, flat_indices, indices_into
+from dl4all.ops.indexing.rows import take_rows, take_rows_backward
 from dl4all.ops.memory.views import BasicIndex, index, permute, reshape
 
 T = TypeVar("T", bound=TensorBase)
@@ -69,9 +70,7 @@ def getitem(input: T, key: object) -> T:
 def _advanced_getitem(input: T, key: Any) -> T:
     if isinstance(key, TensorBase) and key.dtype.kind in "iu" and input.shape:
         flat, selected = indices_into("index", key, input.shape[0], input, negative=True)
-        table = reshape(input, 1, input.shape[0], math.prod(input.shape[1:]))
-        picked: T = reshape(take_rows(table, flat), (*selected, *input.shape[1:]))
-        return picked
+        return _rows_of(input, flat, selected)
     parsed = parse_key(key, input.shape)
     view = index(input, parsed.view_key)
     sizes = [view.shape[axis] for axis in parsed.axes]
@@ -84,6 +83,21 @@ def _advanced_getitem(input: T, key: Any) -> T:
     outer, inner = shape[:first], shape[first + count :]
     rows = reshape(view, math.prod(outer), math.prod(shape[first : first + count]), math.prod(inner))
     result: T = reshape(take_rows(rows, flat), (*outer, *selected, *inner))
+    return result
+
+
+def _rows_of(input: T, rows: Indices, shape: Shape) -> T:
+    """The elements along the first axis that indices of a shape name."""
+    size, rest = input.shape[0], input.shape[1:]
+    inner = math.prod(rest)
+    table = reshape(tape.alias(input), 1, size, inner)
+    result: T = reshape(take_rows(table, rows), (*shape, *rest))
+
+    def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
+        g = reshape(grads[0], 1, len(rows), inner)
+        return [reshape(take_rows_backward(g, rows, size), (size, *rest))]
+
+    tape.add_node("index", [input], [result], backward)
     return result
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from dl4all.ops.core import tape
 from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.op import empty
-from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import eq
@@ -19,6 +19,7 @@ from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.memory.conversion import cast
+from dl4all.ops.memory.views import reshape
 
 COMBINED_DTYPES = ("float32", "float64", "int64", "int32")
 UFUNCS: dict[str, np.ufunc] = {
@@ -26,12 +27,13 @@ UFUNCS: dict[str, np.ufunc] = {
 }  # fmt: skip
 
 
-def combines_on_host(input: TensorBase, rows: TensorBase, indices: Indices) -> bool:
+def combines_on_host(input: TensorBase, rows: Any, indices: Indices) -> bool:
     """Whether :func:`combined_rows` takes these: tensors of one dtype on the CPU, and indices beside them."""
     return (
         input.device.is_host
         and input.device.simulated is None
         and not isinstance(input, BatchedTensorBase)
+        and isinstance(rows, TensorBase)
         and not isinstance(rows, BatchedTensorBase)
         and rows.dtype == input.dtype
         and input.dtype.name in COMBINED_DTYPES
@@ -40,29 +42,44 @@ def combines_on_host(input: TensorBase, rows: TensorBase, indices: Indices) -> b
     )
 
 
-def combined_rows(mode: str, input: Any, rows: Any, indices: Indices) -> Any:
+def combined_rows(mode: str, input: Any, rows: Any, indices: Indices, axes: Shape) -> Any:
     """A copy of the input with rows combined into it, in their order, on the CPU.
 
     Equal extremes share the gradient.
 
     Args:
         mode: "sum", "prod", "amax" or "amin".
-        input: shape (outer, size, inner).
-        rows: shape (outer, count, inner).
+        input: seen as shape (outer, size, inner).
+        rows: seen as shape (outer, count, inner).
         indices: `count` ints below `size`; in a sum, rows with a negative index are left out.
+        axes: outer, size and inner.
 
     Returns:
         The input's shape.
     """
+    row_axes = (axes[0], len(indices), axes[2])
     result = empty(type(input).result_class, input.shape, input.dtype, input.device, "combine_rows")
     function = partial(_combine_rows, mode)
-    reads = [input, rows, indices.on(input)]
-    host_work("combine_rows", function, reads, [result], kernel=WorkKernel("combine_rows", (mode,)))
-    if mode == "sum":
-        tape.add_node("combine_rows", [input, rows], [result], partial(_sum_gradients, indices))
-    else:
-        gradients = partial(_product_gradients if mode == "prod" else _extreme_gradients, indices)
-        tape.add_node("combine_rows", [input, rows], [result], gradients, [input, rows, result])
+    reads = [reshape(tape.alias(input), axes), reshape(tape.alias(rows), row_axes), indices.on(input)]
+    written = result.as_strided(axes, contiguous_strides(axes), 0)
+    host_work("combine_rows", function, reads, [written], kernel=WorkKernel("combine_rows", (mode,)))
+
+    def backward(grads: Any, saved: Any, needs: Sequence[bool]) -> list[Any]:
+        g = reshape(grads[0], axes)
+        if mode == "sum":
+            return [grads[0], reshape(take_rows(g, indices), rows_shape) if needs[1] else None]
+        x, terms, total = (reshape(t, shape) for t, shape in zip(saved, (axes, row_axes, axes), strict=True))
+        gradients_of = _product_gradients if mode == "prod" else _extreme_gradients
+        gradients = gradients_of(indices, g, x, terms, total, needs)
+        return [
+            None if gradient is None else reshape(gradient, shape)
+            for gradient, shape in zip(gradients, (input_shape, rows_shape), strict=True)
+        ]
+
+    input_shape, rows_shape = input.shape, rows.shape
+    tape.add_node(
+        "combine_rows", [input, rows], [result], backward, [] if mode == "sum" else [input, rows, result]
+    )
     return result
 
 
@@ -72,32 +89,30 @@ def _combine_rows(mode: str, input: Any, rows: Any, index: Any, result: Any) -> 
         UFUNCS[mode].at(outer, index[index >= 0], terms[index >= 0])
 
 
-def _sum_gradients(indices: Indices, grads: Any, saved: Any, needs: Sequence[bool]) -> list[Any]:
-    return [grads[0], take_rows(grads[0], indices) if needs[1] else None]
-
-
-def _extreme_gradients(indices: Indices, grads: Any, saved: Any, needs: Sequence[bool]) -> list[Any]:
+def _extreme_gradients(
+    indices: Indices, g: Any, input: Any, rows: Any, result: Any, needs: Sequence[bool]
+) -> list[Any]:
     """The gradient in equal shares for all elements that are the extreme."""
-    [g], (input, rows, result) = grads, saved
     name = result.dtype.name
     own = cast(eq(input, result), name)
     chosen = cast(eq(rows, take_rows(result, indices)), name)
-    shares = true_divide(g, combined_rows("sum", own, chosen, indices))
+    shares = true_divide(g, combined_rows("sum", own, chosen, indices, input.shape))
     return [
         mul(own, shares) if needs[0] else None,
         mul(chosen, take_rows(shares, indices)) if needs[1] else None,
     ]
 
 
-def _product_gradients(indices: Indices, grads: Any, saved: Any, needs: Sequence[bool]) -> list[Any]:
+def _product_gradients(
+    indices: Indices, g: Any, input: Any, rows: Any, result: Any, needs: Sequence[bool]
+) -> list[Any]:
     """The gradient times the product of the other factors, which is 0 if one of these is."""
-    [g], (input, rows, result) = grads, saved
     name = result.dtype.name
     zero, zero_rows = eq(input, 0), eq(rows, 0)
     own, own_rows = cast(zero, name), cast(zero_rows, name)
     factors, factor_rows = where(zero, 1, input), where(zero_rows, 1, rows)
-    product = mul(g, combined_rows("prod", factors, factor_rows, indices))
-    zeros = combined_rows("sum", own, own_rows, indices)
+    product = mul(g, combined_rows("prod", factors, factor_rows, indices, input.shape))
+    zeros = combined_rows("sum", own, own_rows, indices, input.shape)
 
     def gradient(products: Any, zeros: Any, own: Any, factors: Any) -> Any:
         return where(eq(sub(zeros, own), 0), true_divide(products, factors), 0)

@@ -94,9 +94,10 @@ def index_add(
     expected = (*input.shape[:axis], len(indices), *input.shape[axis + 1 :])
     if source.shape != expected:
         raise ShapeError(f"[index_add] the source must have shape {expected}, got {source.shape}")
+    if alpha == 1 and combines_on_host(input, source, indices):
+        outer, inner = math.prod(input.shape[:axis]), math.prod(input.shape[axis + 1 :])
+        return combined_rows("sum", input, source, indices, (outer, input.shape[axis], inner))  # type: ignore[no-any-return]
     rows = as_three_axes(source, axis)
-    if alpha == 1 and combines_on_host(input, rows, indices):
-        return reshape(combined_rows("sum", as_three_axes(input, axis), rows, indices), input.shape)  # type: ignore[no-any-return]
     sums = reshape(take_rows_backward(rows, indices, input.shape[axis]), input.shape)
     return add(input, sums if alpha == 1 else mul(sums, alpha))  # type: ignore[no-any-return]
 
@@ -211,16 +212,25 @@ def source_column(name: str, input: T, src: Any, shape: Shape) -> T:
     count = math.prod(shape)
     if not isinstance(src, TensorBase):
         return expanded_number(input, src, (count, 1), name)
+    column: T = reshape(source_part(name, input, src, shape), count, 1)
+    return column
+
+
+def source_part(name: str, input: TensorBase, src: Any, shape: Shape) -> Any:
+    """The part of `src` that an index of `shape` uses.
+
+    Raises:
+        ShapeError, DTypeError
+    """
     if len(src.shape) != len(shape) or any(a < b for a, b in zip(src.shape, shape, strict=True)):
         raise ShapeError(f"[{name}] the source must be at least of shape {shape}, got {src.shape}")
     if src.dtype != input.dtype:
         raise DTypeError(f"[{name}] the source must be of {input.dtype}, got {src.dtype}")
-    part: Any = src
+    part = src
     for axis, size in enumerate(shape):
         if src.shape[axis] != size:
             part = narrow(part, axis, 0, size)
-    column: T = reshape(part, count, 1)
-    return column
+    return part
 
 
 def expanded_number(like: T, value: Any, shape: Shape, name: str = "fill_") -> T:
@@ -252,10 +262,10 @@ def scatter_add(input: T, dim: int, index: Array | NDArray | Sequence[object], s
     """
     axis = strides.axis("scatter_add", dim, len(input.shape))
     flat, shape = indices_along("scatter_add", input, axis, index)
+    if combines_on_host(input, src, flat):
+        part = source_part("scatter_add", input, src, shape)
+        return combined_rows("sum", input, part, flat, (1, input.numel(), 1))  # type: ignore[no-any-return]
     rows = reshape(source_column("scatter_add", input, src, shape), 1, len(flat), 1)
-    if combines_on_host(input, rows, flat):
-        sums = combined_rows("sum", reshape(input, 1, input.numel(), 1), rows, flat)
-        return reshape(sums, input.shape)  # type: ignore[no-any-return]
     return add(input, reshape(take_rows_backward(rows, flat, input.numel()), input.shape))  # type: ignore[no-any-return]
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.ops.core.host_work import WorkKernel, host_work, launched
+from dl4all.ops.core.host_kernel import REFUSED, Layout, layout_of
+from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
 from dl4all.scheduler import capture
 from dl4all.scheduler.index_errors import MakeError
 
 INT32, INT64, FLOAT32 = np.dtype("int32"), np.dtype("int64"), np.dtype("float32")
+_own = threading.local()  # what a kernel tells this thread about indices
 
 
 def checked(
@@ -30,11 +33,9 @@ def checked(
     """What :func:`dl4all.ops.indexing.device_indices.checked` returns, on the CPU; errors come at once."""
     cls, device = type(index).result_class, index.device
     out: TensorBase = empty(cls, index.shape, INT32, device, "index") if onto is None else onto
-    if capture.active is None:
-        kernel = WorkKernel("check_indices", (size, negative, ignored, scale, grid, onto is not None))
-        status: TensorBase = empty(cls, (1,), INT64, device, "index")
-        if launched(kernel, [index], [out, status]):
-            wrong = int(host_array(status)[0])
+    if capture.active is None and device.keeps_plans:
+        wrong = _first_wrong(index, out, (size, negative, ignored, scale, grid, onto is not None))
+        if wrong is not None:
             if wrong >= 0 and error is not None:
                 raise error(int(host_array(index).reshape(-1)[wrong]))
             return out
@@ -44,6 +45,37 @@ def checked(
     else:
         host_work("check_indices", lambda given, out: np.add(out, places(given), out=out), [index], [out])
     return out
+
+
+def _first_wrong(index: TensorBase, out: TensorBase, constants: tuple[Any, ...]) -> int | None:
+    """Write places by a kernel: the number of the first index out of range, or -1; None without a kernel."""
+    device = index.device
+    key = ("check_indices", constants, index.shape, index.strides, index.dtype.num)
+    launch = device.plans.get(key)
+    if launch is None:
+        writes = [layout_of(out), Layout((1,), INT64)]
+        launch = WorkKernel("check_indices", constants).launch([layout_of(index)], writes) or REFUSED
+        device.plans.keep(key, launch)
+    if launch is REFUSED:
+        return None
+    for storage in (index.storage, out.storage):
+        if storage.pending is not None:
+            storage.settle()
+    status = getattr(_own, "status", None)
+    if status is None:
+        status = _own.status = np.zeros(1, np.int64)
+        _own.address = status.ctypes.data
+    addresses = [
+        index.storage.address + index.offset * index.dtype.itemsize, out.storage.address + 4 * out.offset,
+        _own.address,
+    ]  # fmt: skip
+    counters = device.counters
+    counters.host_kernels += 1  # no process is forked meanwhile
+    try:
+        launch.run(addresses)
+    finally:
+        counters.host_finished += 1
+    return int(status[0])
 
 
 def _places(

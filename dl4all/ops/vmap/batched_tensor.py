@@ -88,7 +88,7 @@ class _SampleStorage:
     def _refuse(self, *_: Any) -> NoReturn:
         raise PerSampleFallback(READS)
 
-    allocation = buffer = nbytes = pending = shown = span = property(_refuse, _refuse)
+    address = allocation = buffer = nbytes = pending = shown = span = property(_refuse, _refuse)
     settle = used_on = _refuse
 
 

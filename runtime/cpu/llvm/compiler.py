@@ -37,6 +37,7 @@ class Compiler:
         self._key = f"{FORMAT} {version} {processor.name} {processor.features} {OPTIMIZATION}\n".encode()
         # One engine for all code: each would take ten times as long to load a module as that takes itself.
         self._engine = self._llvm.create_mcjit_compiler(self._llvm.parse_assembly(""), self._new_machine())
+        fork.keep_for_ever(self._engine)  # threads may still compute when the interpreter ends
         self._functions: dict[bytes, dict[str, int]] = {}  # by digest of the module
         self._lock = fork.lock()
         self.compiled = self.loaded = 0  # modules, made here and found on disk

@@ -181,15 +181,15 @@ def test_scatter_reduce_with_gradients(
             0.25  # PyTorch would share the gradient with an element that is left out, where it is as large
         )
     weight = rng.standard_normal(array.shape).astype("float32")
-    ours = [dl.tensor(a, device="cpu").requires_grad_() for a in (array, source)]
-    theirs = [torch.tensor(a).requires_grad_() for a in (array, source)]
+    ours: list[Any] = [dl.tensor(a, device="cpu").requires_grad_() for a in (array, source)]
+    theirs: list[Any] = [torch.tensor(a).requires_grad_() for a in (array, source)]
     before = launches.count
     result = dl.scatter_reduce(
         ours[0], dim, dl.tensor(index, device="cpu"), ours[1], reduce, include_self=include_self
     )
     assert launches.count - before < 16  # and not several for each source of an element
     used = theirs[1][: index.shape[0], : index.shape[1]]  # PyTorch has no gradient of a larger source
-    expected = torch.scatter_reduce(
+    expected: Any = torch.scatter_reduce(
         theirs[0], dim, torch.tensor(index), used, reduce, include_self=include_self
     )
     np.testing.assert_allclose(result.detach().numpy(), expected.detach().numpy(), 1e-5, 1e-5)
@@ -210,8 +210,9 @@ def test_second_derivatives_of_scatter_reduce(reduce: Any) -> None:
         (dl, dl.tensor(index, device="cpu"), [dl.tensor(a, device="cpu") for a in (array, source)]),
         (torch, torch.tensor(index), [torch.tensor(a) for a in (array, source)]),
     ):
-        leaves = [leaf.requires_grad_() for leaf in leaves]
-        result = lib.scatter_reduce(leaves[0], 0, i, leaves[1], reduce)
+        for leaf in leaves:
+            leaf.requires_grad_()
+        result: Any = lib.scatter_reduce(leaves[0], 0, i, leaves[1], reduce)
         first = lib.autograd.grad((result**3).sum(), leaves, create_graph=True)
         second = lib.autograd.grad(sum((g * g).sum() for g in first), leaves)
         found.append([t.detach().numpy() for t in (*first, *second)])
@@ -237,14 +238,43 @@ def test_scatter_reduce_of_integers(reduce: Any, include_self: bool) -> None:
 def test_index_put_that_accumulates(launches: HostLaunches) -> None:
     array, source = numbers(6, 7, 5), numbers(31, 5)
     first, second = places(6, 31) - 6, places(7, 31)
+    x: Any
+    s: Any
+    tx: Any
+    ts: Any
     x, s = (dl.tensor(a, device="cpu").requires_grad_() for a in (array, source))
     tx, ts = (torch.tensor(a).requires_grad_() for a in (array, source))
     before = launches.count
     ours = dl.index_put(x, tuple(dl.tensor(a, device="cpu") for a in (first, second)), s, accumulate=True)
     assert launches.count > before
-    theirs = torch.index_put(tx, (torch.tensor(first), torch.tensor(second)), ts, accumulate=True)
+    theirs: Any = torch.index_put(tx, (torch.tensor(first), torch.tensor(second)), ts, accumulate=True)
     np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), 1e-5, 1e-4)
     (ours * ours).sum().backward()
     (theirs * theirs).sum().backward()
-    np.testing.assert_allclose(x.grad.numpy(), tx.grad.numpy(), 1e-5, 1e-3)
-    np.testing.assert_allclose(s.grad.numpy(), ts.grad.numpy(), 1e-5, 1e-3)
+    for our, their in ((x, tx), (s, ts)):
+        assert our.grad is not None
+        assert their.grad is not None
+        np.testing.assert_allclose(our.grad.numpy(), their.grad.numpy(), 1e-5, 1e-3)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 7, 9])
+@pytest.mark.parametrize("rows", [5, 2500])
+@pytest.mark.parametrize("expands", [False, True])
+def test_gather_by_narrow_indices(rows: int, columns: int, expands: bool, launches: HostLaunches) -> None:
+    array, index = numbers(41, columns), places(41, rows, columns)
+    if expands:
+        index[:] = index[:, :1]
+    x = dl.tensor(array, device="cpu")
+    i = (
+        dl.tensor(index[:, :1], device="cpu").expand(-1, columns)
+        if expands
+        else dl.tensor(index, device="cpu")
+    )
+    compiled, by_body = launches.both(lambda: dl.gather(x, 0, i))
+    np.testing.assert_array_equal(compiled, np.take_along_axis(array, index, 0))
+    np.testing.assert_array_equal(by_body, compiled)
+    if not expands:
+        index[3, columns - 1] = index[4, 0] = 41
+        index[3, columns - 1] = 43
+        with pytest.raises(ArgumentError, match="index 43 is out of range"):
+            dl.gather(x, 0, dl.tensor(index, device="cpu"))
