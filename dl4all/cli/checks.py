@@ -268,11 +268,12 @@ def _blas() -> Finding:
 
 def _cpu_kernels() -> Finding:
     if target.binding() is None:
-        switched_off = os.environ.get(target.SETTING) == "0"
-        seen = (
-            f"{target.SETTING}=0: NumPy computes" if switched_off else "llvmlite is missing: NumPy computes"
-        )
-        remedy = "" if switched_off else 'pip install "dl4all[cpu]" makes the cpu several times faster'
+        if os.environ.get(target.SETTING) == "0":
+            seen = f"{target.SETTING}=0: NumPy computes"
+            remedy = f"without {target.SETTING} in the environment the cpu is several times faster"
+        else:
+            seen = "llvmlite is missing: NumPy computes"
+            remedy = 'pip install "dl4all[cpu]" makes the cpu several times faster'
         return Finding("CPU kernels", None, seen, remedy)
     threads = thread_pool.wanted_threads()
     many = f"{threads} thread{'' if threads == 1 else 's'}"

@@ -66,6 +66,20 @@ def test_without_a_driver(tmp_path: Path) -> None:
     assert run(**nowhere).returncode == 1
 
 
+@pytest.mark.parametrize("kernels", ["0", "1"])
+def test_compiled_kernels(kernels: str) -> None:
+    if kernels == "1":
+        pytest.importorskip("llvmlite")
+    found = findings(DL4ALL_CPU_KERNELS=kernels, DL4ALL_THREADS="3")["CPU kernels"]
+    if kernels == "1":
+        assert found["ok"] is True
+        assert found["seen"].endswith(", 3 threads")
+    else:
+        assert found["ok"] is None
+        assert found["seen"] == "DL4ALL_CPU_KERNELS=0: NumPy computes"
+        assert "without DL4ALL_CPU_KERNELS" in found["remedy"]
+
+
 def test_the_checks_are_these() -> None:
     """What the page on devices promises."""
     names = [name for device in dl.devices() for name in device.names]
@@ -80,6 +94,7 @@ def test_the_checks_are_these() -> None:
         "cache",
         "Kompute",
         "BLAS",
+        "CPU kernels",
         *(f"computing on {name}" for name in names),
         "calibration",
     ]

@@ -1,11 +1,12 @@
 """Every example of every op on the CPU, compared with its NumPy body: in a process of its own.
 
-    python -m tests.support.kernel_sweep [guarded] [plain] [ops ...]
+    python -m tests.support.kernel_sweep [guarded] [plain] [some] [ops ...]
 
 ``guarded``: operands and results lie at the very end of their pages, and then at the very start, and the
 pages beside them cannot be touched: a kernel that reads or writes outside of what it is given ends the
 process. ``plain``: kernels are compiled for a processor without AVX2, FMA or anything else that is optional.
-The last line is the number of calls, and how many of them ran compiled kernels.
+``some``: three examples of each op. The last line is the number of calls, and how many of them ran compiled
+kernels.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dl4all.ops.core.host_kernel import HostLaunch
 from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.cpu.llvm import target
 from tests.support.operands import LAYOUTS, compare, operands_of, reference
+from tests.support.subcases import spread
 
 PAGE = mmap.PAGESIZE
 launches = 0
@@ -57,13 +59,13 @@ def count_launches() -> None:
     patch.setattr(HostLaunch, "run", counted)
 
 
-def sweep(names: list[str]) -> int:
-    """Compute all examples; returns how many calls there were."""
+def sweep(names: list[str], most: int | None) -> int:
+    """Compute examples, `most` of each op; returns how many calls there were."""
     calls = 0
     for op in REGISTRY.values():
         if names and op.name not in names:
             continue
-        for case in op.examples:
+        for case in op.examples if most is None else spread(op.examples, most):
             for layout in LAYOUTS.values():
                 tensors, elements = operands_of(op, case, layout, "cpu")
                 result = op(*tensors, **dict(case.arguments))
@@ -77,14 +79,15 @@ def main(args: list[str]) -> None:
         plain = target.described("x86-64", {})
         patch.setattr(target, "host", lambda: plain)
     count_launches()
-    names = [arg for arg in args if arg not in ("guarded", "plain")]
+    names = [arg for arg in args if arg not in ("guarded", "plain", "some")]
+    most = 3 if "some" in args else None
     calls = 0
     if "guarded" in args:
         for at_end in (True, False):
             patch.setattr(CpuBuffer, "empty", functools.partial(guarded, at_end=at_end))
-            calls += sweep(names)
+            calls += sweep(names, most)
     else:
-        calls = sweep(names)
+        calls = sweep(names, most)
     print(calls, launches)
 
 

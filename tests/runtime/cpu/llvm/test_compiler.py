@@ -15,6 +15,7 @@ from dl4all.runtime.cpu.llvm import target
 from dl4all.runtime.cpu.llvm.compiler import FOLDER, Compiler, HeldFunction
 from dl4all.runtime.cpu.llvm.ir import Module
 from tests.conftest import run_python
+from tests.support.subcases import FULL
 
 pytestmark = pytest.mark.skipif(target.binding() is None, reason="llvmlite is missing")
 
@@ -160,8 +161,9 @@ def test_switched_off() -> None:
 
 @pytest.mark.parametrize("way", ["guarded", "plain"])
 def test_every_op_within_its_memory_and_on_a_plain_processor(way: str) -> None:
-    """See tests/support/kernel_sweep.py."""
-    ended = run_python(f"from tests.support.kernel_sweep import main; main([{way!r}])")
+    """See tests/support/kernel_sweep.py; all examples in a full run."""
+    arguments = [way] if FULL else [way, "some"]
+    ended = run_python(f"from tests.support.kernel_sweep import main; main({arguments})")
     assert ended.returncode == 0, ended.stderr[-3000:]
     calls, launches = map(int, ended.stdout.split()[-2:])
     assert launches > calls // 100
