@@ -67,6 +67,11 @@ def _along_axis(f: Callable[[Any], Any], x: Any) -> Any:
     return f(x.reshape(x.shape or (1,))).reshape(x.shape) if x.size else np.empty_like(x)
 
 
+def _sums(x: Any, dim: int) -> Any:
+    """The sums along an axis, which stays with size 1: of float16 in float32."""
+    return accurate_sum(x, (dim % x.ndim,), True, x.dtype)
+
+
 @export("dl", "Tensor", "F")
 @op(
     infer=_infer_same_shape("softmax"),
@@ -96,7 +101,7 @@ def softmax(input: Array, dim: int = -1) -> Array:
 
     def body(x: Any) -> Any:
         exponentials = np.exp(x - x.max(dim, keepdims=True))
-        return exponentials / exponentials.sum(dim, keepdims=True)
+        return exponentials / _sums(exponentials, dim)
 
     return _along_axis(body, input)
 
@@ -129,7 +134,7 @@ def softmax_backward(grad: Array, result: Array, dim: int) -> Array:
     """
     if grad.ndim == 0:
         return result * (grad - grad * result)
-    return result * (grad - (grad * result).sum(dim, keepdims=True))
+    return result * (grad - _sums(grad * result, dim))
 
 
 def _softmax_second_gradient(g: Any, grad: Any, result: Any, dim: int) -> Any:
@@ -169,7 +174,7 @@ def log_softmax(input: Array, dim: int = -1) -> Array:
 
     def body(x: Any) -> Any:
         shifted = x - x.max(dim, keepdims=True)
-        return shifted - np.log(np.exp(shifted).sum(dim, keepdims=True))
+        return shifted - np.log(_sums(np.exp(shifted), dim))
 
     return _along_axis(body, input)
 
@@ -202,7 +207,7 @@ def log_softmax_backward(grad: Array, result: Array, dim: int) -> Array:
     """
     if grad.ndim == 0:
         return grad - np.exp(result) * grad
-    return grad - np.exp(result) * grad.sum(dim, keepdims=True)
+    return grad - np.exp(result) * _sums(grad, dim)
 
 
 log_softmax.defgrad(lambda g, result, dim: log_softmax_backward(g, result, dim))

@@ -248,6 +248,19 @@ def test_dtypes(name: str, dtype: str, device: str) -> None:
         check(device, *along(name, dim=1), array, 2e-3)
 
 
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_long_axes_of_float16(name: str, device: str) -> None:
+    """Along an axis whose elements are not adjacent, where NumPy adds them up one by one."""
+    array, grad = (generator(name, part).standard_normal((2003, 3)).astype(np.float16) for part in "xg")
+    x = dl.tensor(array, device=device).requires_grad_()
+    exact = torch.from_numpy(array.astype(np.float64)).requires_grad_()
+    got, expected = getattr(dl.nn.functional, name)(x, 0), getattr(torch, name)(exact, 0)
+    got.backward(dl.tensor(grad, device=device))
+    expected.backward(torch.from_numpy(grad.astype(np.float64)))
+    close(got.numpy().astype(np.float64), expected.detach().numpy(), 2e-3)
+    close(x.grad.numpy().astype(np.float64), exact.grad.numpy(), 2e-3)
+
+
 @pytest.mark.parametrize("name", ["sum", "prod", "mean", "norm"])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "bool"])
 @pytest.mark.parametrize("result_dtype", ["float32", "float64", "int64"])
