@@ -33,9 +33,9 @@ class LSTMClassifier(torch.nn.Module):  # type: ignore[misc,name-defined]
         return self.linear(self.lstm(images[:, 0])[0].mean(1))
 
 
-def digit_batches(size: int) -> list[tuple[Any, Any]]:
+def digit_batches(size: int, dtype: Any = torch.float32) -> list[tuple[Any, Any]]:
     images, labels, _, _ = digits()
-    images = torch.nn.functional.adaptive_avg_pool2d(images, size)
+    images = torch.nn.functional.adaptive_avg_pool2d(images, size).to(dtype)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     parts = order[: STEPS * BATCH].split(BATCH)
     return [(images[part], labels[part]) for part in parts]
@@ -70,7 +70,9 @@ def curve(net: Any, batches: list[tuple[Any, Any]], device: str) -> list[float]:
 @pytest.mark.parametrize(
     ("make", "data"),
     [
-        (lambda: resnet18(base=4), lambda: digit_batches(16)),
+        # Rectifiers and pooling make its float32 curve jump: PyTorch's own loss moves by up to 7 % within 50
+        # steps when its parameters differ by 1e-7 at the start.
+        (lambda: resnet18(base=4).double(), lambda: digit_batches(16, torch.float64)),
         (lambda: GPT(width=32, layers=2), text_batches),
         (LSTMClassifier, lambda: digit_batches(8)),
     ],
