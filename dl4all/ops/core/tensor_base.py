@@ -43,7 +43,7 @@ COMPUTED_ELEMENTS = 2**31
 """What cannot fold the repeated elements of a view computes with fewer: kernels count in 32 bits."""
 
 
-@functools.lru_cache(4096)
+@functools.lru_cache(128)  # more shapes than a step of a network has
 def contiguous_strides(shape: Shape) -> Shape:
     """The strides of a row-major array, in elements.
 
