@@ -11,7 +11,6 @@ Everybody else learns of a fork here, mostly in the child, from :func:`in_child`
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import threading
 import weakref
@@ -25,6 +24,10 @@ generation = 0
 
 refused = False
 """Whether this process was forked from one that had opened a driver's device: it can open none itself."""
+
+excluded = threading.RLock()
+"""No process is forked while another thread holds it: for what a child could not go on with, half done, such
+as imports and what LLVM does, which have locks of their own. Nobody who holds it may wait for long."""
 
 _used = False  # a driver's device was opened here, or is being opened
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -125,6 +128,16 @@ def _call(functions: list[Callable[[], None]]) -> None:
         function()
 
 
+def _prepare() -> None:
+    _call(_before)
+    excluded.acquire()
+
+
+def _go_on() -> None:
+    excluded.release()
+    _call(_in_parent)
+
+
 def _begin_child() -> None:
     global generation, refused
     generation += 1
@@ -135,6 +148,11 @@ def _begin_child() -> None:
     _call(_in_child)
 
 
+def _go_on_in_child() -> None:
+    excluded.release()
+    _begin_child()
+
+
 def _is_own(held: Any) -> bool:
     """Whether the thread that forked holds it, and is going to release it; only an RLock knows."""
     owned = getattr(held, "_is_owned", None)
@@ -143,7 +161,7 @@ def _is_own(held: Any) -> bool:
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where no process is forked
     os.register_at_fork(
-        before=functools.partial(_call, _before),
-        after_in_parent=functools.partial(_call, _in_parent),
-        after_in_child=_begin_child,
+        before=_prepare,
+        after_in_parent=_go_on,
+        after_in_child=_go_on_in_child,
     )

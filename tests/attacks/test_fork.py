@@ -43,7 +43,7 @@ THERE_ALREADY = {"kompute:0": {"download under way": 24}}  # it waits for each c
 
 def outcome(call: str, **env: str) -> Any:
     """What an attack's process prints."""
-    settings = {"DL4ALL_CALIBRATE": "0", "DL4ALL_TUNE": "0", "DL4ALL_TOP": "1", **env}
+    settings = {"DL4ALL_CALIBRATE": "0", "DL4ALL_TUNE": "0", "DL4ALL_TOP": "1", "DL4ALL_THREADS": "2", **env}
     done = run_python(CODE.format(call=call), **settings)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 
 import pytest
@@ -115,3 +116,23 @@ def test_what_is_kept_for_ever_is_not_destroyed() -> None:
     fork.keep_for_ever(kept)
     del kept, other
     assert gone == ["other"]
+
+
+def test_nobody_else_holds_the_excluding_lock_in_a_child() -> None:
+    begun, ended = threading.Event(), list[bool]()
+
+    def work() -> None:
+        with fork.excluded:
+            begun.set()
+            time.sleep(0.2)
+            ended.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun.wait()
+    fork._prepare()
+    try:
+        assert ended == [True]
+    finally:
+        fork._go_on()
+    thread.join()

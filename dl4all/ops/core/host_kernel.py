@@ -25,6 +25,7 @@ from dl4all.ops.core.launch_plan import Call, call_of, frozen
 from dl4all.ops.core.limits import LARGE_ELEMENTS
 from dl4all.ops.core.tensor_argument import TensorArgument
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
+from dl4all.runtime import fork
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Module
 from dl4all.scheduler.device import Device
@@ -112,7 +113,8 @@ def kernel_of(name: str) -> Prepare | None:
 
 @functools.cache
 def _load_kernels() -> None:
-    importlib.import_module("dl4all.ops.host_kernels")
+    with fork.excluded:
+        importlib.import_module("dl4all.ops.host_kernels")
 
 
 def word(value: int) -> int:

@@ -39,7 +39,6 @@ class Compiler:
         self._engine = self._llvm.create_mcjit_compiler(self._llvm.parse_assembly(""), self._new_machine())
         fork.keep_for_ever(self._engine)  # threads may still compute when the interpreter ends
         self._functions: dict[bytes, dict[str, int]] = {}  # by digest of the module
-        self._lock = fork.lock()
         self.compiled = self.loaded = 0  # modules, made here and found on disk
 
     def functions(self, text: str, names: Sequence[str]) -> dict[str, int]:
@@ -50,7 +49,7 @@ class Compiler:
         """
         digest = hashlib.sha256(self._key + text.encode())
         file, head = file_cache.folder() / FOLDER / f"{digest.hexdigest()}.o", digest.digest()
-        with self._lock:
+        with fork.excluded:
             if head in self._functions:
                 return self._functions[head]
             # Modules have functions of one name, and an engine has each name once.

@@ -16,7 +16,6 @@ from dl4all.runtime.cpu.llvm.thread_pool import ThreadPool, wanted_threads
 enabled = True
 """Whether ops may use compiled kernels; tests switch it."""
 
-_lock = fork.rlock()
 _functions: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 _linked: set[str] = set()
 
@@ -26,9 +25,14 @@ def available() -> bool:
     return enabled and target.binding() is not None
 
 
-@functools.cache
 def compiler() -> Compiler:
     """The compiler for this processor, with the pool's threads started."""
+    with fork.excluded:
+        return _compiler()
+
+
+@functools.cache
+def _compiler() -> Compiler:
     made = Compiler(target.host())
     ThreadPool(made, wanted_threads()).start()
     return made
@@ -49,7 +53,7 @@ def function(text: Callable[..., Module], key: tuple[Any, ...], *, long: bool) -
     """
     found = _functions.get((text, *key))
     if found is None:
-        with _lock:
+        with fork.excluded:
             name = text.__name__
             address = compiler().functions(text(*key).text, (name,))[name]
             found = _functions[(text, *key)] = HeldFunction(address), Function(address)
@@ -75,7 +79,7 @@ def linked(text: Callable[..., Module], *key: Any) -> str:
         key: what `text` is called with: strings and numbers.
     """
     name = "_".join(("dl4all", text.__name__, *map(str, key)))
-    with _lock:
+    with fork.excluded:
         if name not in _linked:
             address = compiler().functions(text(*key).text, (text.__name__,))[text.__name__]
             compiler().define(name, address)

@@ -7,6 +7,8 @@ import importlib
 import os
 from typing import Any, NamedTuple
 
+from dl4all.runtime import fork
+
 SETTING = "DL4ALL_CPU_KERNELS"
 """The environment's: ``0`` lets NumPy compute everything."""
 
@@ -49,12 +51,13 @@ def binding() -> Any:
     """llvmlite's binding, ready for use; None without it, or where the setting says no."""
     if os.environ.get(SETTING, "1") == "0":
         return None
-    try:
-        module = importlib.import_module("llvmlite.binding")
-    except ImportError:
-        return None
-    module.initialize_native_target()
-    module.initialize_native_asmprinter()
+    with fork.excluded:
+        try:
+            module = importlib.import_module("llvmlite.binding")
+        except ImportError:
+            return None
+        module.initialize_native_target()
+        module.initialize_native_asmprinter()
     return module
 
 
@@ -67,8 +70,8 @@ def version() -> tuple[int, ...]:
 def host() -> Target:
     """This process's processor."""
     llvm = binding()
-    flags = dict(llvm.get_host_cpu_features())
-    return described(str(llvm.get_host_cpu_name()), flags)
+    with fork.excluded:
+        return described(str(llvm.get_host_cpu_name()), dict(llvm.get_host_cpu_features()))
 
 
 def described(name: str, flags: dict[str, bool]) -> Target:

@@ -389,8 +389,13 @@ class ThreadPool:
             time.sleep(1e-4)
 
     def _begin_child(self) -> None:
-        """In a forked child: begin with no job and no threads, then start others."""
+        """In a forked child: begin with no job and no threads, then start others.
+
+        Not where the parent had opened a driver: when the child ends, Mesa joins the parent's threads, whose
+        stacks the C library has given to the new ones.
+        """
         self._memory[:] = 0
         self._alive.clear()
         self._locks = [self._taken_lock() for _ in range(self.threads)]
-        self.start()
+        if not fork.refused:
+            self.start()
