@@ -24,35 +24,40 @@ SPACES: list[tuple[Any, str]] = [
     (torch, ""),
     (torch.Tensor, "Tensor"),
 ]
-"""PyTorch's name spaces; a function of several has the last one's name."""
+"""PyTorch's name spaces, and where those names are in dl4all."""
 
 
 class Missing(Exception):
     """dl4all has no function of that name."""
 
 
-def _paths() -> dict[Any, str]:
-    found: dict[Any, str] = {}
+def _paths() -> dict[Any, list[str]]:
+    found: dict[Any, list[str]] = {}
     for space, path in SPACES:
         for name in dir(space):
             value = getattr(space, name)
             if callable(value) and not isinstance(value, type) and value.__hash__:
-                found[value] = f"{path}.{name}".lstrip(".")
+                found.setdefault(value, []).append(f"{path}.{name}".lstrip("."))
     return found
 
 
 PATHS = _paths()
+"""All names of each of PyTorch's functions."""
 
 
 def peer_of(function: Any) -> Any:
-    """dl4all's function that has the name of PyTorch's.
+    """dl4all's function that has a name of PyTorch's.
 
     Raises:
         Missing
     """
-    if function not in PATHS:
-        raise Missing(f"no public name of {getattr(function, '__name__', function)!r}")
-    return at_path(PATHS[function])
+    names = PATHS.get(function, [])
+    for path in names:
+        try:
+            return at_path(path)
+        except Missing:
+            continue
+    raise Missing(f"no dl4all.{names[0]}" if names else f"no public name of {function}")
 
 
 def at_path(path: str) -> Any:
@@ -161,6 +166,13 @@ def unstand(value: Any) -> Any:
     return value
 
 
+def seeded(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a function that draws random numbers, with stand-ins or with tensors."""
+    if any(isinstance(one, Standin) for one in args):
+        return Standin.__torch_function__(function, (), args, kwargs)
+    return function(*args, **kwargs)
+
+
 def call(function: Any, operands: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> Any:
     """Call a function of PyTorch's, or one written for it, with dl4all's tensors.
 
@@ -175,5 +187,7 @@ def call(function: Any, operands: tuple[Any, tuple[Any, ...], dict[str, Any]]) -
     if function in PATHS:
         value, args, kwargs = named(value), named(args), named(kwargs)
         return peer_of(function)(value, *args, **kwargs)
+    if function.__module__.startswith(("torch.masked", "torch.sparse", "torch._ops", "torch._refs")):
+        raise Missing(f"no public name of {function}")
     kwargs = {key: stand(item) for key, item in kwargs.items()}
     return unstand(function(stand(value), *stand(args), **kwargs))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.testing._internal import common_methods_invocations as invocations
 
 import dl4all as dl
 from tools.peer_databases import functions
@@ -23,6 +24,9 @@ from tools.torch_databases.operators import (
     widened_operands,
 )
 from tools.torch_databases.samples import copied, rounded, tensors, widened
+
+# Entries that draw random numbers call functions by this.
+vars(invocations)["wrapper_set_seed"] = functions.seeded
 
 VARIED = 10
 """How many samples of an op are computed by its method and in place, too."""
