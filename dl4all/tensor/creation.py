@@ -115,7 +115,9 @@ def as_tensor(data: ArrayLike, dtype: DTypeLike = None, device: DeviceLike | Non
 asarray = as_tensor
 
 
-def scalar_tensor(s: float, dtype: DTypeLike = "float32", device: DeviceLike = "auto") -> Tensor:
+def scalar_tensor(
+    s: float, *, dtype: DTypeLike = "float32", device: DeviceLike = "auto", requires_grad: bool = False
+) -> Tensor:
     """A number as a tensor without axes.
 
     Example:
@@ -123,7 +125,7 @@ def scalar_tensor(s: float, dtype: DTypeLike = "float32", device: DeviceLike = "
         >>> dl.scalar_tensor(2).item()
         2.0
     """
-    return tensor(s, dtype, device)
+    return tensor(s, dtype, device, requires_grad)
 
 
 def from_numpy(array: npt.NDArray[Any], device: DeviceLike = "cpu") -> Tensor:
