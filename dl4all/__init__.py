@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dl4all import _functions, autograd, data, errors, io, memory, models, nn, optim, training
+from dl4all import _functions, autograd, data, errors, func, io, memory, models, nn, optim, training
 from dl4all._functions import *
 from dl4all.autograd import (
     enable_grad,
@@ -81,6 +81,7 @@ __all__ = [
     "enable_grad",
     "errors",
     "fallback",
+    "func",
     "float16",
     "float32",
     "float64",
