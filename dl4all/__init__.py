@@ -24,6 +24,7 @@ from dl4all.autograd import (
 from dl4all.calibration import calibrate
 from dl4all.errors import Dl4allError
 from dl4all.graph.compiled import compile
+from dl4all.io.serialization import load, save
 from dl4all.memory import pin
 from dl4all.multi_device.data_parallel import parallel
 from dl4all.multi_device.inference_queue import InferenceQueue
@@ -110,6 +111,7 @@ __all__ = [
     "int8",
     "io",
     "is_grad_enabled",
+    "load",
     "memory",
     "models",
     "nn",
@@ -120,6 +122,7 @@ __all__ = [
     "pipeline",
     "place",
     "profile",
+    "save",
     "set_default_device",
     "set_float32_matmul_precision",
     "set_grad_enabled",
