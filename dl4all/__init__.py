@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dl4all import _functions, autograd, data, errors, io, memory, models, nn, optim, training
+from dl4all import _functions, autograd, data, errors, func, io, memory, models, nn, optim, sparse, training
 from dl4all._functions import *
 from dl4all.autograd import (
     enable_grad,
@@ -41,6 +41,7 @@ from dl4all.scheduler.event import Event
 from dl4all.scheduler.group import DeviceGroup
 from dl4all.scheduler.profile import profile
 from dl4all.scheduler.stream import Stream
+from dl4all.sparse import spmm
 from dl4all.tensor import creation as _creation
 from dl4all.tensor import dtypes as _dtypes
 from dl4all.tensor import random as _random
@@ -49,6 +50,7 @@ from dl4all.tensor.creation import *
 from dl4all.tensor.dtypes import *
 from dl4all.tensor.random import *
 from dl4all.tensor.ranges import *
+from dl4all.tensor.sparse import sparse_coo_tensor
 from dl4all.tensor.tensor import Tensor
 from dl4all.training import Trainer
 
@@ -81,6 +83,7 @@ __all__ = [
     "enable_grad",
     "errors",
     "fallback",
+    "func",
     "float16",
     "float32",
     "float64",
@@ -106,6 +109,9 @@ __all__ = [
     "set_default_device",
     "set_float32_matmul_precision",
     "set_grad_enabled",
+    "sparse",
+    "sparse_coo_tensor",
+    "spmm",
     "synchronize",
     "training",
     "uint8",

@@ -200,9 +200,7 @@ class _TransposedConvolution(_Convolution):
 class ConvTranspose1d(_TransposedConvolution):
     """Transposed convolution of sequences.
 
-    Args:
-        in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
-            padding_mode: as in :class:`ConvTranspose2d`, along one axis.
+    The arguments are those of :class:`ConvTranspose2d`, along one axis.
 
     Shape:
         (N, in_channels, L) to (N, out_channels, OL); ``weight`` is (in_channels, out_channels / groups, KL).
@@ -240,9 +238,7 @@ class ConvTranspose2d(_TransposedConvolution):
 class ConvTranspose3d(_TransposedConvolution):
     """Transposed convolution of volumes.
 
-    Args:
-        in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
-            padding_mode: as in :class:`ConvTranspose2d`, along three axes.
+    The arguments are those of :class:`ConvTranspose2d`, along three axes.
 
     Shape:
         (N, in_channels, D, H, W) to (N, out_channels, OD, OH, OW); ``weight`` is

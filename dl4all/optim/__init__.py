@@ -9,21 +9,31 @@ from dl4all.optim import lr_scheduler
 from dl4all.optim.adadelta import Adadelta
 from dl4all.optim.adagrad import Adagrad
 from dl4all.optim.adam import Adam, AdamW
+from dl4all.optim.adamax import Adamax
+from dl4all.optim.asgd import ASGD
 from dl4all.optim.ema import EMA
 from dl4all.optim.lion import Lion
+from dl4all.optim.nadam import NAdam
 from dl4all.optim.optimizer import Optimizer
+from dl4all.optim.radam import RAdam
 from dl4all.optim.rmsprop import RMSprop
+from dl4all.optim.rprop import Rprop
 from dl4all.optim.sgd import SGD
 
 __all__ = [
+    "ASGD",
     "EMA",
     "SGD",
     "Adadelta",
     "Adagrad",
     "Adam",
     "AdamW",
+    "Adamax",
     "Lion",
+    "NAdam",
     "Optimizer",
+    "RAdam",
     "RMSprop",
+    "Rprop",
     "lr_scheduler",
 ]

@@ -131,6 +131,25 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
     # To the host and between devices
 
+    is_sparse = False
+
+    def to_sparse(self, sparse_dim: int | None = None) -> Any:
+        """The elements that are not zero, with their indices: see :func:`dl4all.sparse_coo_tensor`.
+
+        Args:
+            sparse_dim: how many of the first axes have indices; by default all.
+
+        Raises:
+            ArgumentError: there are not as many axes.
+        """
+        from dl4all.tensor.sparse import to_sparse  # which has this class as a base of its own
+
+        return to_sparse(self, sparse_dim)
+
+    def to_dense(self) -> Tensor:
+        """The tensor itself; a sparse tensor's has its zeros, too."""
+        return self
+
     def is_nonzero(self) -> bool:
         """Whether the only element is not 0."""
         return ops.is_nonzero(self)

@@ -57,6 +57,9 @@ def reshape(input: T, *shape: int | Shape) -> T:
     return result
 
 
+primitives.reshape = reshape
+
+
 def _reshaped(gradient: T, shape: Shape) -> T:
     """The gradient in another shape: a view wherever there is one, such as of what was expanded."""
     strides = layout.view_strides(gradient.shape, gradient.strides, shape)

@@ -25,7 +25,7 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Array:
-    """:func:`max_pool2d` along the last axis of (N, C, L)."""
+    """:func:`max_pool2d` along the last axis of (N, C, L) or (C, L)."""
     if return_indices:
         return max_pool1d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
     arguments = _max_pool_arguments(kernel_size, stride, padding, dilation, ceil_mode)
@@ -56,7 +56,7 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Array:
-    """:func:`avg_pool2d` along the last axis of (N, C, L)."""
+    """:func:`avg_pool2d` along the last axis of (N, C, L) or (C, L)."""
     kernel, pad = _pair("avg_pool1d", kernel_size, 1), _pair("avg_pool1d", padding, 0)
     step = kernel if stride in (None, ()) else _pair("avg_pool1d", stride, 1)
     rows = _with_rows("avg_pool1d", input)
@@ -65,14 +65,14 @@ def avg_pool1d(
 
 @export("F")
 def adaptive_avg_pool1d(input: Array, output_size: Sizes) -> Array:
-    """:func:`adaptive_avg_pool2d` along the last axis of (N, C, L)."""
+    """:func:`adaptive_avg_pool2d` along the last axis of (N, C, L) or (C, L)."""
     rows = _with_rows("adaptive_avg_pool1d", input)
     return _without_rows(adaptive_avg_pool2d(rows, _pair("adaptive_avg_pool1d", output_size, 1)))
 
 
 @export("F")
 def adaptive_max_pool1d(input: Array, output_size: Sizes, return_indices: bool = False) -> Array:
-    """:func:`adaptive_max_pool2d` along the last axis of (N, C, L)."""
+    """:func:`adaptive_max_pool2d` along the last axis of (N, C, L) or (C, L)."""
     if return_indices:
         return adaptive_max_pool1d_with_indices(input, output_size)
     rows = _with_rows("adaptive_max_pool1d", input)
@@ -116,11 +116,12 @@ def one_number(op: str, value: Any) -> Any:
 
 
 def _with_rows(op: str, input: Any) -> Any:
-    """Shape (N, C, L) as (N, C, 1, L)."""
-    check_images(op, input, 1)
-    return reshape(input, *input.shape[:2], 1, input.shape[2])
+    """Shape (N, C, L) as (N, C, 1, L), (C, L) as (C, 1, L)."""
+    if len(input.shape) != 2:
+        check_images(op, input, 1)
+    return reshape(input, *input.shape[:-1], 1, input.shape[-1])
 
 
 def _without_rows(result: Any) -> Any:
     """Shape (N, C, 1, L) as (N, C, L)."""
-    return reshape(result, *result.shape[:2], result.shape[3])
+    return reshape(result, *result.shape[:-2], result.shape[-1])
