@@ -128,7 +128,9 @@ def as_tensor(data: ArrayLike, dtype: DTypeLike = None, device: DeviceLike | Non
 asarray = as_tensor
 
 
-def scalar_tensor(s: float, dtype: DTypeLike = None, device: DeviceLike = "auto") -> Tensor:
+def scalar_tensor(
+    s: float, *, dtype: DTypeLike = None, device: DeviceLike = "auto", requires_grad: bool = False
+) -> Tensor:
     """A number as a tensor without axes.
 
     Example:
@@ -136,7 +138,7 @@ def scalar_tensor(s: float, dtype: DTypeLike = None, device: DeviceLike = "auto"
         >>> dl.scalar_tensor(2).item()
         2.0
     """
-    return tensor(s, float_dtype(dtype), device)
+    return tensor(s, float_dtype(dtype), device, requires_grad)
 
 
 def from_numpy(array: npt.NDArray[Any], device: DeviceLike = "cpu") -> Tensor:

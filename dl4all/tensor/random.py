@@ -246,6 +246,8 @@ def randint_like(
     *,
     dtype: DTypeLike = None,
     generator: Generator | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Random whole numbers of a tensor's shape, dtype and device, uniform in [low, high), or in [0, low).
 

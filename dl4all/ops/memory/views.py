@@ -277,7 +277,7 @@ def narrow(input: T, dim: int, start: int, length: int) -> T:
     """
     axis = layout.axis("narrow", dim, len(input.shape))
     size = input.shape[axis]
-    integer("narrow", "start", start), integer("narrow", "length", length)
+    start, length = integer("narrow", "start", start), integer("narrow", "length", length)
     first = start + size if start < 0 else start
     if not 0 <= first <= first + length <= size:
         raise ArgumentError(
