@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 from dl4all.errors import ShapeError
 from dl4all.nn import functional
 from dl4all.nn.function_layer import FunctionLayer
-from dl4all.nn.module import Module, Parameter
+from dl4all.nn.module import Module
+from dl4all.nn.parameter import Parameter
+from dl4all.ops.core.tensor_base import DTypeLike
+from dl4all.tensor.arguments import DeviceLike
 from dl4all.tensor.creation import full
 from dl4all.tensor.tensor import Tensor
 
@@ -133,7 +138,16 @@ class Hardtanh(FunctionLayer):
 
     function = staticmethod(functional.hardtanh)
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+    def __init__(
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:
+        min_val = min_val if min_value is None else min_value
+        max_val = max_val if max_value is None else max_value
         super().__init__(min_val=min_val, max_val=max_val, inplace=inplace)
 
 
@@ -155,40 +169,49 @@ class GLU(FunctionLayer):
         super().__init__(dim=dim)
 
 
-class Softmax(FunctionLayer):
+class _AlongAxis(FunctionLayer):
+    """A function along axis `dim`; without one, along axis 0 or 1 as in PyTorch, with its warning."""
+
+    dim: int | None
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__(dim=dim)
+
+    def forward(self, input: Tensor) -> Tensor:
+        dim = self.dim
+        if dim is None:
+            dim = 0 if input.ndim in (0, 1, 3) else 1
+            warnings.warn(
+                f"[{type(self).__name__}] takes axis {dim}, as none is given; pass dim", stacklevel=2
+            )
+        return type(self).function(input, dim)
+
+
+class Softmax(_AlongAxis):
     """:func:`~dl4all.nn.functional.softmax` along axis `dim` as a layer."""
 
     function = staticmethod(functional.softmax)
 
-    def __init__(self, dim: int = -1) -> None:
-        super().__init__(dim=dim)
 
-
-class LogSoftmax(FunctionLayer):
+class LogSoftmax(_AlongAxis):
     """:func:`~dl4all.nn.functional.log_softmax` along axis `dim` as a layer."""
 
     function = staticmethod(functional.log_softmax)
 
-    def __init__(self, dim: int = -1) -> None:
-        super().__init__(dim=dim)
 
-
-class Softmin(FunctionLayer):
+class Softmin(_AlongAxis):
     """:func:`~dl4all.nn.functional.softmin` along axis `dim` as a layer."""
 
     function = staticmethod(functional.softmin)
-
-    def __init__(self, dim: int = -1) -> None:
-        super().__init__(dim=dim)
 
 
 class Softmax2d(FunctionLayer):
     """:func:`~dl4all.nn.functional.softmax` across the channels of (N, C, H, W) or (C, H, W)."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        if x.ndim not in (3, 4):
-            raise ShapeError(f"[Softmax2d] expected shape (N, C, H, W) or (C, H, W), got {x.shape}")
-        return functional.softmax(x, -3)
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in (3, 4):
+            raise ShapeError(f"[Softmax2d] expected shape (N, C, H, W) or (C, H, W), got {input.shape}")
+        return functional.softmax(input, -3)
 
 
 class Hardshrink(FunctionLayer):
@@ -225,8 +248,8 @@ class RReLU(FunctionLayer):
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
         super().__init__(lower=lower, upper=upper, inplace=inplace)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.rrelu(x, self.lower, self.upper, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.rrelu(input, self.lower, self.upper, self.training, self.inplace)
 
 
 class PReLU(Module):
@@ -235,15 +258,23 @@ class PReLU(Module):
     Args:
         num_parameters: how many slopes: 1, or one for each channel (axis 1).
         init: the initial slopes.
+        device, dtype: of the slopes; by default the CPU and float32.
     """
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
+    def __init__(
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
+    ) -> None:
         super().__init__()
         self.num_parameters = num_parameters
         self.weight = Parameter(full((num_parameters,), init, device="cpu"))
+        self._place(device, dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.prelu(x, self.weight)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.prelu(input, self.weight)
 
     def extra_repr(self) -> str:
         return f"num_parameters={self.num_parameters}"

@@ -6,7 +6,7 @@ from typing import overload
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core import strides
-from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.ops.core.tensor_base import Shape, Size, TensorBase
 
 
 class Properties(TensorBase):
@@ -33,12 +33,12 @@ class Properties(TensorBase):
         return self.shape[0]
 
     @overload
-    def size(self, dim: None = None) -> Shape: ...
+    def size(self, dim: None = None) -> Size: ...
 
     @overload
     def size(self, dim: int) -> int: ...
 
-    def size(self, dim: int | None = None) -> Shape | int:
+    def size(self, dim: int | None = None) -> Size | int:
         """The shape, or the size of axis `dim`."""
         return self.shape if dim is None else self.shape[strides.axis("size", dim, len(self.shape))]
 
@@ -89,3 +89,40 @@ class Properties(TensorBase):
     def is_same_size(self, other: TensorBase) -> bool:
         """Whether another tensor has the same shape."""
         return bool(self.shape == other.shape)
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the elements lie in the host's memory and NumPy computes with them."""
+        return self.device.is_host
+
+    @property
+    def is_vulkan(self) -> bool:
+        """Whether the tensor is on a device of the Vulkan backend."""
+        return self.device.type == "vulkan"
+
+    is_cuda = is_meta = is_mps = is_mkldnn = is_mtia = is_xla = is_xpu = property(
+        lambda self: False, doc="False: dl4all has no such device."
+    )
+    is_sparse = is_sparse_csr = is_quantized = is_nested = property(
+        lambda self: False, doc="False: there are no tensors of this kind."
+    )
+
+    def get_device(self) -> int:
+        """The number of the tensor's device among those of its type; -1 for the CPU."""
+        return -1 if self.device.is_host else self.device.index or 0
+
+    def is_conj(self) -> bool:
+        """False: there are no complex numbers."""
+        return False
+
+    def is_neg(self) -> bool:
+        """False: no tensor stands for its negative."""
+        return False
+
+    def is_inference(self) -> bool:
+        """False: a tensor made within ``inference_mode`` is like any other."""
+        return False
+
+    def is_pinned(self, device: object = None) -> bool:
+        """False: :func:`dl4all.pin` gives pinned arrays, tensors lie where their device has them."""
+        return False

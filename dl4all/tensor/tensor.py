@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,8 @@ from dl4all.ops.random.generator import Generator
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from dl4all.tensor import host_random, interop
-from dl4all.tensor.arguments import ArrayLike, DeviceLike, NamedDType, checked_shape, device_and_dtype
+from dl4all.tensor.arguments import ArrayLike, DeviceLike, checked_dtype, checked_shape, device_and_dtype
+from dl4all.tensor.conversions import Conversions
 from dl4all.tensor.inplace import InplaceMethods
 from dl4all.tensor.methods import Methods
 from dl4all.tensor.properties import Properties
@@ -36,7 +37,7 @@ from dl4all.tensor.random_fills import RandomFills
 _hook_keys = itertools.count()
 
 
-class Tensor(Methods, Properties, InplaceMethods, RandomFills):
+class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
     """An n-dimensional array on a device.
 
     Created by :func:`dl4all.tensor`, :func:`dl4all.zeros`, ... Operators and methods carry PyTorch's names;
@@ -51,7 +52,14 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
     """
 
     __slots__ = ()
-    __array_ufunc__ = None  # NumPy then refuses numpy_array + tensor instead of computing element by element
+
+    def _from_sizes_or_data(self, arguments: tuple[Any, ...]) -> None:
+        from dl4all.tensor.legacy import sizes_or_data  # which needs this class
+
+        made = sizes_or_data(arguments)
+        TensorBase.__init__(
+            self, made.storage, made.shape, made.dtype, made.device, made.strides, made.offset
+        )
 
     def where(self, condition: Tensor, other: Tensor | Scalar) -> Tensor:
         """The elements where `condition` is true, and the elements of `other` elsewhere."""
@@ -113,17 +121,10 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
     def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
         return ne(self, other) if isinstance(other, (TensorBase, *NUMBERS)) else NotImplemented
 
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
     def __repr__(self) -> str:
-        body = np.array2string(self.numpy(), separator=", ", prefix="tensor(", threshold=200, precision=4)
+        body = np.array2string(
+            transfer.download(self), separator=", ", prefix="tensor(", threshold=200, precision=4
+        )
         extra = f", shape={self.shape}" if 0 in self.shape and self.shape != (0,) else ""
         extra += "" if self.dtype == np.float32 else f", dtype={self.dtype}"
         extra += "" if self.device.is_host else f", device={str(self.device)!r}"
@@ -245,6 +246,22 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         return ops.transpose(self, -2, -1)
 
     @property
+    def H(self) -> Tensor:
+        """A view of a matrix with its axes swapped, as :attr:`mT`: there are no complex numbers.
+
+        Raises:
+            ShapeError: it is no matrix.
+        """
+        if len(self.shape) not in (0, 2):
+            raise ShapeError(f"[H] expected a matrix, got shape {self.shape}; use .mT for the last two axes")
+        return self.T
+
+    @property
+    def mH(self) -> Tensor:
+        """A view with the last two axes swapped, as :attr:`mT`: there are no complex numbers."""
+        return self.mT
+
+    @property
     def T(self) -> Tensor:
         """A view with all axes in reverse order."""
         return in_order(self, range(self.ndim - 1, -1, -1))
@@ -332,6 +349,50 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         detached: Tensor = tape.alias(self)  # type: ignore[assignment]
         return detached
 
+    def detach_(self) -> Tensor:
+        """Forget the tensor's history, so that it is a leaf without gradients; returns the tensor.
+
+        Raises:
+            GradientError: it is a view, whose elements belong to another tensor's history.
+
+        Example:
+            >>> import dl4all as dl
+            >>> y = dl.ones(2, requires_grad=True) * 3
+            >>> y.detach_().requires_grad
+            False
+        """
+        if self.view_of is not None and self.grad_meta is not None and self.grad_meta.node is not None:
+            raise GradientError("[detach_] a view cannot be detached in place; use .detach()")
+        self.grad_meta = None
+        return self
+
+    @property
+    def data(self) -> Tensor:
+        """The tensor without its history, on the same memory.
+
+        Assignment leaves gradients alone: ``p.data = x`` gives a parameter the memory, shape, dtype and
+        device of `x`.
+
+        Example:
+            >>> import dl4all as dl
+            >>> w = dl.ones(2, requires_grad=True)
+            >>> w.data.mul_(3)
+            tensor([3., 3.])
+            >>> w.data = dl.zeros(3)
+            >>> w.tolist(), w.requires_grad
+            ([0.0, 0.0, 0.0], True)
+        """
+        return self.detach()
+
+    @data.setter
+    def data(self, source: TensorBase) -> None:
+        if not isinstance(source, TensorBase):
+            raise DTypeError(f"[data] expected a tensor, got {type(source).__name__}")
+        if self.requires_grad and source.dtype.kind != "f":
+            raise GradientError(f"[data] the tensor requires gradients, and {source.dtype} has none")
+        self.storage, self.shape, self.strides = source.storage, source.shape, source.strides
+        self.dtype, self.device, self.offset = source.dtype, source.device, source.offset
+
     def retain_grad(self) -> None:
         """Let ``backward`` set ``grad`` of a tensor that is no leaf, too.
 
@@ -403,8 +464,8 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
             DTypeError: the data are no numbers, or tensors cannot have the dtype.
         """
         array = transfer.download(data) if isinstance(data, TensorBase) else np.asarray(data)
-        result_dtype = np.dtype(self.dtype if dtype is None else dtype)
-        if array.dtype.kind not in "biuf" or result_dtype not in DTYPES:
+        result_dtype = self.dtype if dtype is None else checked_dtype(dtype)
+        if array.dtype.kind not in "biuf":
             raise DTypeError(f"[new_tensor] expected numbers of one of {', '.join(map(str, DTYPES))}")
         target = self.device if device is None else open_device(device)
         result = self._from_host(array.astype(result_dtype), target, copy=True)
@@ -441,58 +502,6 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
     __dlpack_device__ = interop.dlpack_device
     __reduce__ = interop.reduce
 
-    # Conversions of dtype: last, because they hide the names of Python's types in annotations
-
-    @overload
-    def type(self, dtype: None = None) -> str: ...
-
-    @overload
-    def type(self, dtype: NamedDType) -> Tensor: ...
-
-    def type(self, dtype: DTypeLike = None) -> str | Tensor:
-        """The elements as another dtype; without one, the name of the tensor's own."""
-        return self.dtype.name if dtype is None else self.to(dtype=dtype)
-
-    def type_as(self, other: TensorBase) -> Tensor:
-        """The elements as the dtype of another tensor."""
-        return self.to(other.dtype)
-
-    def double(self) -> Tensor:
-        """The elements as float64."""
-        return self.to("float64")
-
-    def half(self) -> Tensor:
-        """The elements as float16."""
-        return self.to("float16")
-
-    def long(self) -> Tensor:
-        """The elements as int64."""
-        return self.to("int64")
-
-    def short(self) -> Tensor:
-        """The elements as int16."""
-        return self.to("int16")
-
-    def char(self) -> Tensor:
-        """The elements as int8."""
-        return self.to("int8")
-
-    def byte(self) -> Tensor:
-        """The elements as uint8."""
-        return self.to("uint8")
-
-    def float(self) -> Tensor:
-        """The elements as float32."""
-        return self.to("float32")
-
-    def int(self) -> Tensor:
-        """The elements as int32."""
-        return self.to("int32")
-
-    def bool(self) -> Tensor:
-        """The elements as bool."""
-        return self.to("bool")
-
 
 Tensor.result_class = Tensor
 
@@ -507,7 +516,7 @@ def _new(
 ) -> Tensor:
     """A tensor for the methods ``new_*``: filled with a value, or with undefined contents."""
     shape = checked_shape(name, size)
-    result_dtype = tensor.dtype if dtype is None else np.dtype(dtype)
+    result_dtype = tensor.dtype if dtype is None else checked_dtype(dtype)
     target = tensor.device if device is None else open_device(device)
     result: Tensor
     if target is tensor.device:

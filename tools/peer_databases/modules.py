@@ -1,4 +1,4 @@
-"""PyTorch's ``module_db`` on ``dl4all.nn``: results, gradients of inputs and parameters, and buffers afterwards.
+"""PyTorch's ``module_db`` on ``dl4all.nn``: results, gradients of inputs and parameters, and buffers after.
 
     python -m tools.peer_databases.modules
     python -m tools.peer_databases.modules --device vulkan:0 --modules "nn.Conv.*"
@@ -103,12 +103,7 @@ def _peer(module: Any, made: Any, first: Any, own: Any, device: str, training: b
     """dl4all's module with the weights of PyTorch's."""
     args, kwargs = peer_of((made.args, dict(made.kwargs)), device)
     peer = getattr(dl.nn, module.__name__)(*args, **kwargs).to(device).train(training)
-    if first is own:  # its parameters have no sizes before the first call, and change in none
-        first = own
-        state = {key: value for key, value in own.state_dict().items()}
-    else:
-        state = first.state_dict()
-    peer.load_state_dict({key: value.detach().numpy() for key, value in state.items()})
+    peer.load_state_dict({key: value.detach().numpy() for key, value in first.state_dict().items()})
     return peer
 
 
@@ -173,7 +168,7 @@ def _compare(own: Any, other: Any, operands: Any, expected: Any, got: Any) -> No
     gradients = _gradients(own, own_given, expected)
     if gradients is not None:
         compare_gradients(gradients, _peer_gradients(other, other_given, got), first, given)
-    buffers = {key: value for key, value in own.named_buffers()}
+    buffers = dict(own.named_buffers())
     others = {key: plain(value)[0] for key, value in other.named_buffers()}
     if buffers.keys() != others.keys():
         raise Wrong(f"buffers {sorted(buffers)} expected, got {sorted(others)}")
@@ -261,7 +256,9 @@ def _peer_gradients(module: Any, operands: Any, result: Any) -> dict[str, torch.
 
 @click.command(help=(__doc__ or "").replace("\n\n    python", "\n\n\b\n    python"))
 @click.option("--device", default="cpu", help="dl4all's device.")
-@click.option("--modules", "pattern", default=".*", help="Only those whose whole name this expression matches.")
+@click.option(
+    "--modules", "pattern", default=".*", help="Only those whose whole name this expression matches."
+)
 def main(device: str, pattern: str) -> None:
     torch.set_num_threads(1)
     total: collections.Counter[str] = collections.Counter()

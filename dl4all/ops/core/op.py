@@ -105,6 +105,12 @@ class Op(Generic[P]):
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature}>"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Op[P]:
+        return self  # as of functions: layers that hold one are copied
+
+    def __reduce__(self) -> str:
+        return self.name  # in its module, where pickle looks it up
+
     def defgrad(self, *functions: Function | None) -> None:
         """Define the gradient after the op, where it calls ops that are declared later.
 
