@@ -18,6 +18,11 @@ class Linear(Module):
 
     Shape:
         (..., in_features) to (..., out_features); ``weight`` is (out_features, in_features).
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Linear(4, 3)(dl.rand(2, 5, 4)).shape
+        (2, 5, 3)
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
@@ -76,7 +81,13 @@ class Bilinear(Module):
 
 
 class Identity(Module):
-    """Returns its input; replaces a layer that has been folded into another."""
+    """Returns its input; replaces a layer that has been folded into another.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Identity()(dl.tensor([1.0, 2.0])).tolist()
+        [1.0, 2.0]
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         return x

@@ -29,6 +29,12 @@ class Parameter(Tensor):
     Args:
         source: the initial values; the memory is shared.
         requires_grad: whether it is learned.
+
+    Example:
+        >>> import dl4all as dl
+        >>> w = dl.nn.Parameter(dl.zeros(2))
+        >>> w.requires_grad
+        True
     """
 
     __slots__ = ()

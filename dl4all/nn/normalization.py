@@ -188,6 +188,11 @@ class BatchNorm2d(BatchNorm):
 
     Shape:
         (N, num_features, H, W), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.BatchNorm2d(4)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 12, 10)
     """
 
     ranks = (4,)
@@ -198,6 +203,11 @@ class BatchNorm3d(BatchNorm):
 
     Shape:
         (N, num_features, D, H, W), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.BatchNorm3d(4)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 6, 8, 8)
     """
 
     ranks = (5,)
@@ -251,6 +261,11 @@ class InstanceNorm1d(_InstanceNorm):
 
     Shape:
         (N, num_features, L) or (num_features, L), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.InstanceNorm1d(4)(dl.rand(2, 4, 12)).shape
+        (2, 4, 12)
     """
 
     ranks = (2, 3)
@@ -261,6 +276,11 @@ class InstanceNorm2d(_InstanceNorm):
 
     Shape:
         (N, num_features, H, W) or without N, the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.InstanceNorm2d(4)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 12, 10)
     """
 
     ranks = (3, 4)
@@ -271,6 +291,11 @@ class InstanceNorm3d(_InstanceNorm):
 
     Shape:
         (N, num_features, D, H, W) or without N, the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.InstanceNorm3d(4)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 6, 8, 8)
     """
 
     ranks = (4, 5)
@@ -291,6 +316,11 @@ class GroupNorm(Module):
 
     Raises:
         ArgumentError: the channels do not divide evenly into the groups.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.GroupNorm(2, 4)(dl.rand(2, 4, 6)).shape
+        (2, 4, 6)
     """
 
     def __init__(
@@ -324,6 +354,11 @@ class LayerNorm(Module):
 
     Shape:
         (..., *normalized_shape), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 2) for v in dl.nn.LayerNorm(2)(dl.tensor([1.0, 3.0])).tolist()]
+        [-1.0, 1.0]
     """
 
     def __init__(
@@ -359,6 +394,11 @@ class RMSNorm(Module):
 
     Shape:
         (..., *normalized_shape), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.RMSNorm(2)(dl.tensor([3.0, 4.0])).tolist()]
+        [0.8485, 1.1314]
     """
 
     def __init__(
@@ -380,7 +420,13 @@ class RMSNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """:func:`~dl4all.nn.functional.local_response_norm` as a layer."""
+    """:func:`~dl4all.nn.functional.local_response_norm` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.LocalResponseNorm(2)(dl.rand(1, 4, 3, 3)).shape
+        (1, 4, 3, 3)
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()

@@ -51,6 +51,13 @@ class Optimizer:
 
     Raises:
         ArgumentError: there are no parameters, one is given twice, or one is not a parameter.
+
+    Example:
+        >>> import dl4all as dl
+        >>> w = dl.nn.Parameter(dl.tensor([1.0]))
+        >>> optimizer = dl.optim.SGD([{"params": [w], "lr": 0.5}], lr=0.1)
+        >>> isinstance(optimizer, dl.optim.Optimizer), optimizer.param_groups[0]["lr"]
+        (True, 0.5)
     """
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:

@@ -61,7 +61,15 @@ def max_pool2d_with_indices(
     dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> tuple[Array, Array]:
-    """:func:`max_pool2d` with ``return_indices=True``."""
+    """:func:`max_pool2d` with ``return_indices=True``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> x, indices = F.max_pool2d_with_indices(dl.rand(2, 4, 12, 10), 2)
+        >>> x.shape, indices.shape
+        ((2, 4, 6, 5), (2, 4, 6, 5))
+    """
     values = max_pool.max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode)
     pooling = max_pooling(input.shape, kernel_size, stride, padding, dilation, ceil_mode)
     return values, max_pool_indices(input, pooling)
@@ -96,6 +104,14 @@ def adaptive_max_pool2d(input: Array, output_size: OutputSizes, return_indices: 
 @export("F")
 @reads("input")
 def adaptive_max_pool2d_with_indices(input: Array, output_size: OutputSizes) -> tuple[Array, Array]:
-    """:func:`adaptive_max_pool2d` with ``return_indices=True``."""
+    """:func:`adaptive_max_pool2d` with ``return_indices=True``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> x, indices = F.adaptive_max_pool2d_with_indices(dl.rand(2, 4, 12, 10), 2)
+        >>> x.shape, indices.shape
+        ((2, 4, 2, 2), (2, 4, 2, 2))
+    """
     values = max_pool.adaptive_max_pool2d(input, output_size)
     return values, max_pool_indices(input, adaptive("adaptive_max_pool2d", input.shape, output_size))
