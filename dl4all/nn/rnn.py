@@ -336,6 +336,12 @@ class GRU(_GruStep, _RecurrentLayers):
 
     Shape:
         As for :class:`RNN`. The rows of weights are the gates reset, update and new.
+
+    Example:
+        >>> import dl4all as dl
+        >>> output, state = dl.nn.GRU(4, 8, batch_first=True)(dl.rand(2, 5, 4))
+        >>> output.shape, state.shape
+        ((2, 5, 8), (1, 2, 8))
     """
 
 
@@ -372,6 +378,11 @@ class RNNCell(_RecurrentCell):
 
     Shape:
         (N, input_size) and a state (N, hidden_size), or both without N, to the next state.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.RNNCell(4, 8)(dl.rand(2, 4), dl.zeros(2, 8)).shape
+        (2, 8)
     """
 
     def __init__(
@@ -406,6 +417,11 @@ class GRUCell(_GruStep, _RecurrentCell):
 
     Shape:
         As for :class:`RNNCell`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.GRUCell(4, 8)(dl.rand(2, 4), dl.zeros(2, 8)).shape
+        (2, 8)
     """
 
 
