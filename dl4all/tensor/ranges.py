@@ -145,6 +145,11 @@ def logspace(
     Raises:
         ArgumentError: `steps` is negative, or too large.
         OutOfMemoryError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.logspace(0, 2, 3).tolist()
+        [1.0, 10.0, 100.0]
     """
     radix = real("logspace", "base", base)
     with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
@@ -166,6 +171,11 @@ def eye(
 
     Raises:
         ArgumentError: a size is negative.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.eye(2, 3).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
     columns = n if m is None else m
     result = zeros(n, columns, dtype=dtype, device=device)
