@@ -65,7 +65,7 @@ def body(text: str, what: str) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """With backslashes where stars and underscores of the prose would be markup; drawings stay as they are."""
+    """With backslashes where stars and underscores of the prose would be markup; drawings stay."""
     paragraphs = []
     for part in text.split("\n\n"):
         if DRAWN.search(part):
