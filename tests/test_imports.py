@@ -40,11 +40,11 @@ LAYERS = (
     ("dl4all._functions",),
     ("dl4all.autograd",),
     ("dl4all.tensor",),
-    ("dl4all.calibration",),
+    ("dl4all.calibration", "dl4all.sparse"),
     ("dl4all.nn", "dl4all.optim"),
     ("dl4all.models", "dl4all.data", "dl4all.io", "dl4all.memory"),
     ("dl4all.graph",),
-    ("dl4all.multi_device",),
+    ("dl4all.multi_device", "dl4all.func"),
     ("dl4all.training",),
     ("dl4all",),  # what people import
     ("dl4all.torch",),  # what they import beside PyTorch

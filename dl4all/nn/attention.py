@@ -11,7 +11,8 @@ from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional, init
 from dl4all.nn.linear import Linear
-from dl4all.nn.module import Module, Parameter
+from dl4all.nn.module import Module
+from dl4all.nn.parameter import Parameter
 from dl4all.tensor.creation import empty, from_numpy
 from dl4all.tensor.tensor import Tensor
 

@@ -30,8 +30,8 @@ class Dropout(Module):
             raise ArgumentError(f"[{type(self).__name__}] expected a probability from 0 to 1, got {p}")
         self.p, self.inplace = p, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.dropout(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
@@ -57,8 +57,8 @@ class Dropout2d(Dropout):
         True
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout2d(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.dropout2d(input, self.p, self.training, self.inplace)
 
 
 class Dropout1d(Dropout):
@@ -71,8 +71,8 @@ class Dropout1d(Dropout):
         True
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout1d(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.dropout1d(input, self.p, self.training, self.inplace)
 
 
 class Dropout3d(Dropout):
@@ -85,8 +85,8 @@ class Dropout3d(Dropout):
         True
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout3d(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.dropout3d(input, self.p, self.training, self.inplace)
 
 
 class AlphaDropout(Dropout):
@@ -99,8 +99,8 @@ class AlphaDropout(Dropout):
         True
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.alpha_dropout(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.alpha_dropout(input, self.p, self.training, self.inplace)
 
 
 class FeatureAlphaDropout(Dropout):
@@ -113,5 +113,5 @@ class FeatureAlphaDropout(Dropout):
         True
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.feature_alpha_dropout(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.feature_alpha_dropout(input, self.p, self.training, self.inplace)

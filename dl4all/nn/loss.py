@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeAlias
 
@@ -18,15 +19,34 @@ class _Loss(Module):
 
     reductions: ClassVar[tuple[str, ...]] = REDUCTIONS
 
-    def __init__(self, reduction: str, **weights: Tensor | None) -> None:
+    def __init__(
+        self,
+        reduction: str,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        **weights: Tensor | None,
+    ) -> None:
         super().__init__()
+        reduction = _reduction(reduction, size_average, reduce)
         check_reduction(type(self).__name__, reduction, self.reductions)
         self.reduction = reduction
         for name, value in weights.items():
-            if value is None:
-                setattr(self, name, None)
-            else:
-                self.register_buffer(name, value)
+            self.register_buffer(name, value)
+
+
+class _WeightedLoss(_Loss):
+    """A loss with a weight for each class or element."""
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction, size_average, reduce, weight=weight)
 
 
 class CrossEntropyLoss(_Loss):
@@ -44,12 +64,13 @@ class CrossEntropyLoss(_Loss):
     def __init__(
         self,
         weight: Tensor | None = None,
-        *,
+        size_average: bool | None = None,
         ignore_index: int = -100,
+        reduce: bool | None = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(reduction, weight=weight)
+        super().__init__(reduction, size_average, reduce, weight=weight)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -76,9 +97,14 @@ class NLLLoss(_Loss):
     weight: Tensor | None
 
     def __init__(
-        self, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean"
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction, weight=weight)
+        super().__init__(reduction, size_average, reduce, weight=weight)
         self.ignore_index = ignore_index
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -97,8 +123,10 @@ class MSELoss(_Loss):
         0.1562
     """
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+    def __init__(
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.mse_loss(input, target, reduction=self.reduction)
@@ -114,8 +142,10 @@ class L1Loss(_Loss):
         0.375
     """
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+    def __init__(
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.l1_loss(input, target, reduction=self.reduction)
@@ -131,8 +161,14 @@ class SmoothL1Loss(_Loss):
         0.0781
     """
 
-    def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
-        super().__init__(reduction)
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
         self.beta = beta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -169,8 +205,14 @@ class BCELoss(_Loss):
 
     weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
-        super().__init__(reduction, weight=weight)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction, size_average, reduce, weight=weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
@@ -190,9 +232,14 @@ class BCEWithLogitsLoss(_Loss):
     pos_weight: Tensor | None
 
     def __init__(
-        self, weight: Tensor | None = None, *, reduction: str = "mean", pos_weight: Tensor | None = None
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        pos_weight: Tensor | None = None,
     ) -> None:
-        super().__init__(reduction, weight=weight, pos_weight=pos_weight)
+        super().__init__(reduction, size_average, reduce, weight=weight, pos_weight=pos_weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(
@@ -212,8 +259,14 @@ class KLDivLoss(_Loss):
 
     reductions = (*REDUCTIONS, "batchmean")
 
-    def __init__(self, *, reduction: str = "mean", log_target: bool = False) -> None:
-        super().__init__(reduction)
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        log_target: bool = False,
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
         self.log_target = log_target
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -252,8 +305,10 @@ class PairwiseDistance(Module):
 class _MarginLoss(_Loss):
     """A loss with a margin and a reduction."""
 
-    def __init__(self, margin: float, reduction: str) -> None:
-        super().__init__(reduction)
+    def __init__(
+        self, margin: float, reduction: str, size_average: bool | None = None, reduce: bool | None = None
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
         self.margin = margin
 
 
@@ -268,8 +323,14 @@ class CosineEmbeddingLoss(_MarginLoss):
         0.2929
     """
 
-    def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
-        super().__init__(margin, reduction)
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(margin, reduction, size_average, reduce)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return functional.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
@@ -285,8 +346,14 @@ class HingeEmbeddingLoss(_MarginLoss):
         0.625
     """
 
-    def __init__(self, margin: float = 1.0, *, reduction: str = "mean") -> None:
-        super().__init__(margin, reduction)
+    def __init__(
+        self,
+        margin: float = 1.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(margin, reduction, size_average, reduce)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.hinge_embedding_loss(input, target, self.margin, reduction=self.reduction)
@@ -303,8 +370,14 @@ class MarginRankingLoss(_MarginLoss):
         0.875
     """
 
-    def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
-        super().__init__(margin, reduction)
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(margin, reduction, size_average, reduce)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return functional.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
@@ -320,8 +393,10 @@ class SoftMarginLoss(_Loss):
         0.65
     """
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+    def __init__(
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.soft_margin_loss(input, target, reduction=self.reduction)
@@ -340,9 +415,15 @@ class MultiMarginLoss(_Loss):
     weight: Tensor | None
 
     def __init__(
-        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, *, reduction: str = "mean"
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction, weight=weight)
+        super().__init__(reduction, size_average, reduce, weight=weight)
         self.p, self.margin = p, margin
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -361,8 +442,10 @@ class MultiLabelMarginLoss(_Loss):
         0.85
     """
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+    def __init__(
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.multilabel_margin_loss(input, target, reduction=self.reduction)
@@ -380,8 +463,14 @@ class MultiLabelSoftMarginLoss(_Loss):
 
     weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
-        super().__init__(reduction, weight=weight)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction, size_average, reduce, weight=weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
@@ -404,10 +493,11 @@ class TripletMarginLoss(_Loss):
         p: float = 2.0,
         eps: float = 1e-6,
         swap: bool = False,
-        *,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction, size_average, reduce)
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
@@ -480,14 +570,20 @@ class PoissonNLLLoss(_Loss):
     """
 
     def __init__(
-        self, log_input: bool = True, full: bool = False, *, eps: float = 1e-8, reduction: str = "mean"
+        self,
+        log_input: bool = True,
+        full: bool = False,
+        size_average: bool | None = None,
+        eps: float = 1e-8,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction, size_average, reduce)
         self.log_input, self.full, self.eps = log_input, full, eps
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
         return functional.poisson_nll_loss(
-            input, target, self.log_input, self.full, eps=self.eps, reduction=self.reduction
+            log_input, target, self.log_input, self.full, eps=self.eps, reduction=self.reduction
         )
 
 
@@ -513,3 +609,14 @@ class CTCLoss(_Loss):
         return functional.ctc_loss(
             log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity
         )
+
+
+def _reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+    """The reduction that PyTorch's old arguments stand for; without these, `reduction`."""
+    if size_average is None and reduce is None:
+        return reduction
+    meant = "none" if reduce is False else "sum" if size_average is False else "mean"
+    warnings.warn(
+        f"size_average and reduce are old; use reduction={meant!r}", DeprecationWarning, stacklevel=4
+    )
+    return meant

@@ -11,10 +11,13 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional, init
-from dl4all.nn.module import Module, Parameter
+from dl4all.nn.module import Module
+from dl4all.nn.parameter import Parameter
 from dl4all.ops import fill_
 from dl4all.ops.core.strides import sizes
+from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.scheduler import capture
+from dl4all.tensor.arguments import DeviceLike
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
@@ -94,6 +97,8 @@ class _ChannelNorm(Module):
         momentum: float | None,
         affine: bool,
         track_running_stats: bool,
+        device: DeviceLike | None,
+        dtype: DTypeLike,
         bias: bool,
     ) -> None:
         super().__init__()
@@ -108,6 +113,7 @@ class _ChannelNorm(Module):
             self.register_buffer("running_mean", init.zeros((num_features,)))
             self.register_buffer("running_var", init.ones((num_features,)))
             self.register_buffer("num_batches_tracked", from_numpy(np.zeros((), np.int64)))
+        self._place(device, dtype)
 
     def _check(self, x: Tensor) -> None:
         if x.ndim not in self.ranks:
@@ -131,14 +137,16 @@ class BatchNorm(_ChannelNorm):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
         *,
         bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
         self._batches = _Counter()
 
-    def forward(self, x: Tensor) -> Tensor:
-        self._check(x)
+    def forward(self, input: Tensor) -> Tensor:
+        self._check(input)
         batch_statistics = self.training or self.running_mean is None
         tracking = self.training and self.num_batches_tracked is not None
         momentum = self._next_momentum() if tracking else 0.0
@@ -146,7 +154,7 @@ class BatchNorm(_ChannelNorm):
             (self.running_mean, self.running_var) if tracking or not batch_statistics else (None, None)
         )
         return functional.batch_norm(
-            x, mean, var, self.weight, self.bias, batch_statistics, momentum, self.eps
+            input, mean, var, self.weight, self.bias, batch_statistics, momentum, self.eps
         )
 
     def _next_momentum(self) -> float:
@@ -169,6 +177,7 @@ class BatchNorm1d(BatchNorm):
         momentum: the weight of a batch in the running statistics; None for the average over all batches.
         affine: whether there are a weight and a bias for each channel.
         track_running_stats: whether there are running statistics.
+        device, dtype: of the parameters and statistics; by default the CPU and float32.
         bias: False leaves the bias out.
 
     Shape:
@@ -223,16 +232,18 @@ class _InstanceNorm(_ChannelNorm):
         momentum: float = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
         *,
         bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        self._check(x)
-        if x.ndim == self.ranks[0]:
-            return self._normalize(x.unsqueeze(0)).squeeze(0)
-        return self._normalize(x)
+    def forward(self, input: Tensor) -> Tensor:
+        self._check(input)
+        if input.ndim == self.ranks[0]:
+            return self._normalize(input.unsqueeze(0)).squeeze(0)
+        return self._normalize(input)
 
     def _normalize(self, x: Tensor) -> Tensor:
         batch_statistics = self.training or not self.track_running_stats
@@ -257,6 +268,7 @@ class InstanceNorm1d(_InstanceNorm):
         momentum: the weight of a batch in the running statistics.
         affine: whether there are a weight and a bias for each channel.
         track_running_stats: whether there are running statistics, which are used after ``eval()``.
+        device, dtype: of the parameters and statistics; by default the CPU and float32.
         bias: False leaves the bias out.
 
     Shape:
@@ -309,6 +321,7 @@ class GroupNorm(Module):
         num_channels: how many channels there are.
         eps: added to the variance, to keep the square root away from 0.
         affine: whether there are a weight and a bias for each channel.
+        device, dtype: of the parameters and statistics; by default the CPU and float32.
         bias: False leaves the bias out.
 
     Shape:
@@ -324,7 +337,15 @@ class GroupNorm(Module):
     """
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, bias: bool = True
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if num_groups < 1 or num_channels % num_groups:
@@ -332,9 +353,10 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         self.weight = Parameter(init.ones((num_channels,))) if affine else None
         self.bias = Parameter(init.zeros((num_channels,))) if affine and bias else None
+        self._place(device, dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return (
@@ -350,6 +372,7 @@ class LayerNorm(Module):
         normalized_shape: the sizes of these axes, or the size of the last axis.
         eps: added to the variance, to keep the square root away from 0.
         elementwise_affine: whether there are a weight and a bias for each element.
+        device, dtype: of the parameters and statistics; by default the CPU and float32.
         bias: False leaves the bias out.
 
     Shape:
@@ -367,15 +390,18 @@ class LayerNorm(Module):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = _sizes(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.weight = Parameter(init.ones(self.normalized_shape)) if elementwise_affine else None
         self.bias = Parameter(init.zeros(self.normalized_shape)) if elementwise_affine and bias else None
+        self._place(device, dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return (
@@ -391,6 +417,7 @@ class RMSNorm(Module):
         normalized_shape: the sizes of these axes, or the size of the last axis.
         eps: added to the mean of the squares; None for the distance from 1 to the dtype's next number.
         elementwise_affine: whether there is a weight for each element.
+        device, dtype: of the weight; by default the CPU and float32.
 
     Shape:
         (..., *normalized_shape), the same out.
@@ -406,11 +433,14 @@ class RMSNorm(Module):
         normalized_shape: int | Sequence[int],
         eps: float | None = None,
         elementwise_affine: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = _sizes(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.weight = Parameter(init.ones(self.normalized_shape)) if elementwise_affine else None
+        self._place(device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.rms_norm(x, self.normalized_shape, self.weight, self.eps)
@@ -432,8 +462,8 @@ class LocalResponseNorm(Module):
         super().__init__()
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

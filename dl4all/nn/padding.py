@@ -27,8 +27,8 @@ class _Padding(FunctionLayer):
                 f"[{type(self).__name__}] expected an int or {2 * self.axes} of them, got {padding}"
             )
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.pad(x, self.pad, self.mode)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.pad(input, self.pad, self.mode)
 
 
 class _ConstantPadding(_Padding):
@@ -40,8 +40,8 @@ class _ConstantPadding(_Padding):
         super().__init__(padding)
         self.value = value
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.pad(x, self.pad, "constant", self.value)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.pad(input, self.pad, "constant", self.value)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, value={self.value}"

@@ -56,10 +56,10 @@ class MaxPool1d(_MaxPool):
         (2, 4, 6)
     """
 
-    def forward(self, x: Tensor) -> MaybeIndices:
+    def forward(self, input: Tensor) -> MaybeIndices:
         if self.return_indices:
-            return functional.max_pool1d_with_indices(x, *self.arguments)
-        return functional.max_pool1d(x, *self.arguments)
+            return functional.max_pool1d_with_indices(input, *self.arguments)
+        return functional.max_pool1d(input, *self.arguments)
 
 
 class MaxPool2d(_MaxPool):
@@ -71,10 +71,10 @@ class MaxPool2d(_MaxPool):
         (2, 4, 6, 5)
     """
 
-    def forward(self, x: Tensor) -> MaybeIndices:
+    def forward(self, input: Tensor) -> MaybeIndices:
         if self.return_indices:
-            return functional.max_pool2d_with_indices(x, *self.arguments)
-        return functional.max_pool2d(x, *self.arguments)
+            return functional.max_pool2d_with_indices(input, *self.arguments)
+        return functional.max_pool2d(input, *self.arguments)
 
 
 class MaxPool3d(_MaxPool):
@@ -86,10 +86,10 @@ class MaxPool3d(_MaxPool):
         (1, 4, 3, 4, 4)
     """
 
-    def forward(self, x: Tensor) -> MaybeIndices:
+    def forward(self, input: Tensor) -> MaybeIndices:
         if self.return_indices:
-            return functional.max_pool3d_with_indices(x, *self.arguments)
-        return functional.max_pool3d(x, *self.arguments)
+            return functional.max_pool3d_with_indices(input, *self.arguments)
+        return functional.max_pool3d(input, *self.arguments)
 
 
 class AvgPool1d(Module):
@@ -119,8 +119,8 @@ class AvgPool1d(Module):
         """The positional arguments of the function."""
         return self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.avg_pool1d(x, *self.arguments)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.avg_pool1d(input, *self.arguments)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
@@ -147,8 +147,8 @@ class AvgPool2d(AvgPool1d):
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
         self.divisor_override = divisor_override
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.avg_pool2d(x, *self.arguments, self.divisor_override)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.avg_pool2d(input, *self.arguments, self.divisor_override)
 
 
 class AvgPool3d(AvgPool2d):
@@ -160,8 +160,8 @@ class AvgPool3d(AvgPool2d):
         (1, 4, 3, 4, 4)
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.avg_pool3d(x, *self.arguments, self.divisor_override)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.avg_pool3d(input, *self.arguments, self.divisor_override)
 
 
 class _AdaptivePool(Module):
@@ -184,9 +184,9 @@ class AdaptiveAvgPool1d(_AdaptivePool):
         (2, 4, 2)
     """
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         size: Any = self.output_size  # the function refuses what is no size of one axis
-        return functional.adaptive_avg_pool1d(x, size)
+        return functional.adaptive_avg_pool1d(input, size)
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
@@ -198,8 +198,8 @@ class AdaptiveAvgPool2d(_AdaptivePool):
         (2, 4, 2, 2)
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.adaptive_avg_pool2d(x, self.output_size)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.adaptive_avg_pool2d(input, self.output_size)
 
 
 class AdaptiveAvgPool3d(_AdaptivePool):
@@ -211,8 +211,8 @@ class AdaptiveAvgPool3d(_AdaptivePool):
         (1, 4, 2, 2, 2)
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.adaptive_avg_pool3d(x, self.output_size)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.adaptive_avg_pool3d(input, self.output_size)
 
 
 class AdaptiveMaxPool2d(_AdaptivePool):
@@ -228,10 +228,10 @@ class AdaptiveMaxPool2d(_AdaptivePool):
         super().__init__(output_size)
         self.return_indices = return_indices
 
-    def forward(self, x: Tensor) -> MaybeIndices:
+    def forward(self, input: Tensor) -> MaybeIndices:
         if self.return_indices:
-            return functional.adaptive_max_pool2d_with_indices(x, self.output_size)
-        return functional.adaptive_max_pool2d(x, self.output_size)
+            return functional.adaptive_max_pool2d_with_indices(input, self.output_size)
+        return functional.adaptive_max_pool2d(input, self.output_size)
 
 
 class AdaptiveMaxPool1d(AdaptiveMaxPool2d):
@@ -243,11 +243,11 @@ class AdaptiveMaxPool1d(AdaptiveMaxPool2d):
         (2, 4, 2)
     """
 
-    def forward(self, x: Tensor) -> MaybeIndices:
+    def forward(self, input: Tensor) -> MaybeIndices:
         size: Any = self.output_size  # the function refuses what is no size of one axis
         if self.return_indices:
-            return functional.adaptive_max_pool1d_with_indices(x, size)
-        return functional.adaptive_max_pool1d(x, size)
+            return functional.adaptive_max_pool1d_with_indices(input, size)
+        return functional.adaptive_max_pool1d(input, size)
 
 
 class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
@@ -259,8 +259,8 @@ class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
         (1, 4, 2, 2, 2)
     """
 
-    def forward(self, x: Tensor) -> MaybeIndices:
-        return functional.adaptive_max_pool3d(x, self.output_size, self.return_indices)
+    def forward(self, input: Tensor) -> MaybeIndices:
+        return functional.adaptive_max_pool3d(input, self.output_size, self.return_indices)
 
 
 class _LPPool(Module):
@@ -275,8 +275,8 @@ class _LPPool(Module):
         self.norm_type, self.kernel_size = norm_type, kernel_size
         self.stride, self.ceil_mode = stride, ceil_mode
 
-    def forward(self, x: Tensor) -> Tensor:
-        return type(self).function(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+    def forward(self, input: Tensor) -> Tensor:
+        return type(self).function(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
     def extra_repr(self) -> str:
         return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}"
@@ -329,8 +329,8 @@ class _MaxUnpool(Module):
         self.stride = kernel_size if stride is None else stride
         self.padding = padding
 
-    def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        return type(self).function(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        return type(self).function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"

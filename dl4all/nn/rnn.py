@@ -8,7 +8,8 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional, init, recurrence
-from dl4all.nn.module import Module, Parameter
+from dl4all.nn.module import Module
+from dl4all.nn.parameter import Parameter
 from dl4all.nn.recurrence import States, Steps, Weights
 from dl4all.nn.utils.rnn import PackedSequence
 from dl4all.ops.core.limits import LAYERS, integer

@@ -15,7 +15,7 @@ from dl4all.nn.attention import MultiheadAttention
 from dl4all.nn.container import ModuleList
 from dl4all.nn.dropout import Dropout
 from dl4all.nn.linear import Linear
-from dl4all.nn.module import Module, Parameter
+from dl4all.nn.module import Module
 from dl4all.nn.normalization import LayerNorm
 from dl4all.ops.core.limits import LAYERS, integer
 from dl4all.tensor.arguments import DeviceLike
@@ -157,20 +157,6 @@ class TransformerDecoderLayer(_TransformerLayer):
         return self._residual(x, 3, self._feedforward)
 
 
-def _deep_copy(module: Module) -> Module:
-    """A copy of a module with parameters of its own and without hooks."""
-    result = copy.copy(module)
-    result._buffer_names = set(module._buffer_names)
-    result._hooks, result._pre_hooks = {}, {}
-    for name, value in vars(module).items():
-        if isinstance(value, Parameter):
-            values = from_numpy(np.array(value.detach().numpy()), value.device)
-            setattr(result, name, Parameter(values, value.requires_grad))
-        elif isinstance(value, Module):
-            setattr(result, name, _deep_copy(value))
-    return result
-
-
 class TransformerEncoder(Module):
     """A stack of encoder layers.
 
@@ -191,7 +177,7 @@ class TransformerEncoder(Module):
     ) -> None:
         super().__init__()
         integer(type(self).__name__, "num_layers", num_layers, least=0, most=LAYERS)
-        self.layers = ModuleList([_deep_copy(encoder_layer) for _ in range(num_layers)])
+        self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
         self.norm = norm
 
     def forward(
@@ -226,7 +212,7 @@ class TransformerDecoder(Module):
     ) -> None:
         super().__init__()
         integer(type(self).__name__, "num_layers", num_layers, least=0, most=LAYERS)
-        self.layers = ModuleList([_deep_copy(decoder_layer) for _ in range(num_layers)])
+        self.layers = ModuleList([copy.deepcopy(decoder_layer) for _ in range(num_layers)])
         self.norm = norm
 
     def forward(self, tgt: Tensor, memory: Tensor, *masks: Any, **options: Any) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable
 
@@ -52,8 +53,7 @@ def fuse_conv_bn_eval(conv: Conv2d, bn: BatchNorm2d) -> Conv2d:
     old_bias = 0.0 if conv.bias is None else conv.bias.numpy().astype(np.float64)
     bias = (old_bias - bn.running_mean.numpy()) * scale + bn.bias.numpy()
 
-    fused = object.__new__(Conv2d)
-    fused.__dict__.update(conv.__dict__, _buffer_names=set(conv._buffer_names))
+    fused = copy.deepcopy(conv)
     dtype, device = conv.weight.dtype, conv.weight.device
     fused.weight = Parameter(from_numpy((weight * scale.reshape(-1, 1, 1, 1)).astype(dtype), device))
     fused.bias = Parameter(from_numpy(bias.astype(dtype), device))

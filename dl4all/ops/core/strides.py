@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.limits import INTEGERS, VIEW_ELEMENTS, check_view
-from dl4all.ops.core.tensor_base import Shape, contiguous_strides
+from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
 
 ALL = slice(None)
 """The index of a whole axis."""
@@ -33,10 +34,10 @@ def sizes(op: str, args: tuple[Any, ...]) -> Shape:
 
 
 def _converted_sizes(op: str, values: Any) -> Shape:
-    """Sizes of which some are NumPy's integers, or none that are allowed."""
-    if not all(isinstance(size, (int, np.integer)) for size in values):
+    """Sizes of which some are NumPy's integers or tensors of one, or none that are allowed."""
+    if not all(isinstance(size, (int, np.integer, TensorBase)) for size in values):
         raise ArgumentError(f"[{op}] expected ints, got {values}")
-    result = tuple(int(size) for size in values)
+    result = tuple(operator.index(size) for size in values)
     if result and (max(result) >= INTEGERS or min(result) < -INTEGERS):
         raise ArgumentError(f"[{op}] expected ints of 64 bits, got {values}")
     return result
@@ -51,6 +52,8 @@ def axis(op: str, dim: int, ndim: int) -> int:
     Raises:
         ArgumentError: the axis is no int, or out of range.
     """
+    if isinstance(dim, TensorBase):
+        dim = operator.index(dim)
     if not isinstance(dim, (int, np.integer)):
         raise ArgumentError(f"[{op}] an axis must be an int, got {dim!r}")
     if not -ndim <= dim < ndim:

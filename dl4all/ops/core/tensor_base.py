@@ -22,6 +22,25 @@ Array: TypeAlias = Any
 
 Shape: TypeAlias = tuple[int, ...]
 
+
+class Size(tuple[int, ...]):
+    """The shape of a tensor: a tuple that knows how many elements it stands for.
+
+    Slices and sums of it are plain tuples: a method in their place would be paid for by every op.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.zeros(2, 3).shape.numel(), dl.zeros(2, 3).shape == (2, 3)
+        (6, True)
+    """
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return math.prod(self)
+
+
 Scalar: TypeAlias = int | float | bool
 """A Python number."""
 
@@ -37,6 +56,13 @@ DTYPES = tuple(
         "float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool",
     )
 )  # fmt: skip
+
+
+NO_STORAGE: Any = None
+NO_SHAPE: Any = None
+NO_DTYPE: Any = None
+NO_DEVICE: Any = None
+"""What the class of tensors is not given where users call it."""
 
 
 COMPUTED_ELEMENTS = 2**31
@@ -85,15 +111,22 @@ class TensorBase:
     result_class: ClassVar[type[TensorBase]]
     """The class of an op's result; for subclasses of Tensor it is Tensor."""
 
+    shape: Size
+
     def __init__(
         self,
-        storage: Storage,
-        shape: Shape,
-        dtype: np.dtype[Any],
-        device: Device,
+        storage: Storage = NO_STORAGE,
+        shape: Shape = NO_SHAPE,
+        dtype: np.dtype[Any] = NO_DTYPE,
+        device: Device = NO_DEVICE,
         strides: Shape | None = None,
         offset: int = 0,
     ) -> None:
+        if shape.__class__ is not Size:
+            if shape.__class__ is not tuple or storage is None:
+                self._from_sizes_or_data((storage, shape, dtype, device, strides))
+                return
+            shape = Size(shape)
         self.storage = storage
         self.shape = shape
         self.dtype = dtype
@@ -103,6 +136,10 @@ class TensorBase:
         self.grad_meta: Any = None  # a tape.GradMeta if the tensor takes part in differentiation
         # For a view: its base, and `storage.history_version` at the time when it was made.
         self.view_of: tuple[weakref.ref[TensorBase], int] | None = None
+
+    def _from_sizes_or_data(self, arguments: tuple[Any, ...]) -> None:
+        """Become what ``dl.Tensor(2, 3)`` or ``dl.Tensor([1, 2])`` asks for, where users call the class."""
+        raise NotImplementedError
 
     def numel(self) -> int:
         """The number of elements.

@@ -8,6 +8,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core import float16
+from dl4all.ops.core.default_dtype import MissingDType
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.expression import Expression, parse
 from dl4all.ops.core.launch import NoKernel, ceil_div, pack, run, shader, strided_grid
@@ -68,6 +69,8 @@ def conversion_expression(source: str, target: str) -> Expression:
 
 
 def _infer_cast(input: TensorBase, dtype: str) -> Result:
+    if isinstance(dtype, MissingDType):
+        raise dtype.error("cast")
     try:
         result_dtype = np.dtype(dtype)
     except TypeError:

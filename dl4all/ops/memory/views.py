@@ -64,6 +64,9 @@ def reshape(input: T, *shape: int | Shape) -> T:
     return result
 
 
+primitives.reshape = reshape
+
+
 def _reshaped(gradient: T, shape: Shape) -> T:
     """The gradient in another shape: a view wherever there is one, such as of what was expanded."""
     strides = layout.view_strides(gradient.shape, gradient.strides, shape)
@@ -360,7 +363,7 @@ def narrow(input: T, dim: int, start: int, length: int) -> T:
     """
     axis = layout.axis("narrow", dim, len(input.shape))
     size = input.shape[axis]
-    integer("narrow", "start", start), integer("narrow", "length", length)
+    start, length = integer("narrow", "start", start), integer("narrow", "length", length)
     first = start + size if start < 0 else start
     if not 0 <= first <= first + length <= size:
         raise ArgumentError(

@@ -1,0 +1,125 @@
+"""Conversions of dtype, uses of a tensor as a Python number, and what NumPy asks of tensors."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NoReturn, TypeVar, overload
+
+from dl4all.errors import BackendMissingError, DTypeError
+from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
+from dl4all.tensor import numpy_protocols
+from dl4all.tensor.arguments import NamedDType
+
+T = TypeVar("T", bound="Conversions")
+
+
+class Conversions(TensorBase):
+    """``index``, ``format``, NumPy's functions, and the dtypes by their names in PyTorch."""
+
+    __slots__ = ()
+
+    __array_function__ = numpy_protocols.array_function
+    __array_ufunc__ = numpy_protocols.array_ufunc
+
+    def __bool__(self: Any) -> bool:
+        return bool(self.item())
+
+    def __float__(self: Any) -> float:
+        return float(self.item())
+
+    def __int__(self: Any) -> int:
+        return int(self.item())
+
+    def __complex__(self: Any) -> complex:
+        return complex(self.item())
+
+    def __index__(self: Any) -> int:
+        """The only element, as ``range``, lists and sizes take it.
+
+        Raises:
+            DTypeError: it is no integer, or not the only one.
+        """
+        if self.dtype.kind not in "biu" or self.numel() != 1:
+            raise DTypeError(
+                "[index] only a tensor with a single integer stands for an int, "
+                f"got shape {self.shape} and {self.dtype}; use int(tensor)"
+            )
+        return operator.index(self.item())
+
+    def __format__(self: Any, format_spec: str) -> str:
+        """The only element of a tensor without axes as a number: ``f"{loss:.4f}"``."""
+        if not self.shape and type(self) is type(self).result_class:
+            return format(self.item(), format_spec)
+        return object.__format__(self, format_spec)
+
+    def cuda(self, device: object = None, non_blocking: bool = False) -> NoReturn:
+        """An error: there is no CUDA here.
+
+        Raises:
+            BackendMissingError
+        """
+        raise BackendMissingError(
+            '[cuda] dl4all has no CUDA devices: use .to("auto") or .to(dl.device("gpu")), and '
+            "dl.accelerator.is_available() in place of dl.cuda.is_available()"
+        )
+
+    # Dtypes: last, because they hide the names of Python's types in annotations
+
+    @overload
+    def type(self, dtype: None = None, non_blocking: bool = False) -> str: ...
+
+    @overload
+    def type(self: T, dtype: NamedDType, non_blocking: bool = False) -> T: ...
+
+    def type(self: Any, dtype: DTypeLike = None, non_blocking: bool = False) -> Any:
+        """The elements as another dtype, which may be a class such as ``dl.FloatTensor``; without one, the
+        name of the tensor's own."""
+        return self.dtype.name if dtype is None else self.to(dtype=dtype)
+
+    def type_as(self: T, other: TensorBase) -> T:
+        """The elements as the dtype of another tensor, on its device."""
+        return self._as(other)
+
+    def double(self: T) -> T:
+        """The elements as float64."""
+        return self._as("float64")
+
+    def half(self: T) -> T:
+        """The elements as float16."""
+        return self._as("float16")
+
+    def long(self: T) -> T:
+        """The elements as int64."""
+        return self._as("int64")
+
+    def short(self: T) -> T:
+        """The elements as int16."""
+        return self._as("int16")
+
+    def char(self: T) -> T:
+        """The elements as int8."""
+        return self._as("int8")
+
+    def byte(self: T) -> T:
+        """The elements as uint8."""
+        return self._as("uint8")
+
+    def float(self: T) -> T:
+        """The elements as float32."""
+        return self._as("float32")
+
+    def int(self: T) -> T:
+        """The elements as int32."""
+        return self._as("int32")
+
+    def bool(self: T) -> T:
+        """The elements as bool."""
+        return self._as("bool")
+
+    def _as(self: T, target: Any) -> T:
+        converted: T = _to(self, target)
+        return converted
+
+
+def _to(tensor: Any, target: Any) -> Any:
+    return tensor.to(target)
