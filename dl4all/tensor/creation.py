@@ -146,15 +146,6 @@ def from_numpy(array: npt.NDArray[Any], device: DeviceLike = "cpu") -> Tensor:
 
     Raises:
         DTypeError: `array` is something else, or its dtype is not one of dl4all's.
-
-    Example:
-        >>> import dl4all as dl
-        >>> import numpy as np
-        >>> array = np.array([1.0, 2.0], np.float32)
-        >>> x = dl.from_numpy(array)
-        >>> array[0] = 5.0  # the memory is shared
-        >>> x.tolist()
-        [5.0, 2.0]
     """
     if not isinstance(array, np.ndarray):
         raise DTypeError(
@@ -209,11 +200,6 @@ def full(
         ArgumentError: a size is not an int of at least 0, or the value does not fit into an integer dtype.
         DTypeError: the value is not a number.
         OutOfMemoryError
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.full((2, 2), 7.0).tolist()
-        [[7.0, 7.0], [7.0, 7.0]]
     """
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
@@ -312,39 +298,21 @@ def _like(input: Tensor, result: Tensor, requires_grad: bool) -> Tensor:
 def empty_like(
     input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of the same shape, dtype and device with undefined contents.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.empty_like(dl.ones(2, 3)).shape
-        (2, 3)
-    """
+    """A tensor of the same shape, dtype and device with undefined contents."""
     return _like(input, empty(input.shape, **_dtype_and_device(input, dtype, device)), requires_grad)
 
 
 def zeros_like(
     input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of zeros of the same shape, dtype and device.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.zeros_like(dl.tensor([3.0, 4.0])).tolist()
-        [0.0, 0.0]
-    """
+    """A tensor of zeros of the same shape, dtype and device."""
     return _like(input, zeros(input.shape, **_dtype_and_device(input, dtype, device)), requires_grad)
 
 
 def ones_like(
     input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of ones of the same shape, dtype and device.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.ones_like(dl.tensor([3, 4])).tolist()
-        [1, 1]
-    """
+    """A tensor of ones of the same shape, dtype and device."""
     return _like(input, ones(input.shape, **_dtype_and_device(input, dtype, device)), requires_grad)
 
 
@@ -355,13 +323,7 @@ def full_like(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of the same shape, dtype and device filled with one value.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.full_like(dl.tensor([1, 2]), 7).tolist()
-        [7, 7]
-    """
+    """A tensor of the same shape, dtype and device filled with one value."""
     return _like(
         input, full(input.shape, fill_value, **_dtype_and_device(input, dtype, device)), requires_grad
     )

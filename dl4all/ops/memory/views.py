@@ -25,7 +25,14 @@ T = TypeVar("T", bound=TensorBase)
 
 @export("Tensor")
 def contiguous(input: T) -> T:
-    """The tensor itself if its elements lie in row-major order, else a copy in which they do."""
+    """The tensor itself if its elements lie in row-major order, else a copy in which they do.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.ones(2, 3).T
+        >>> x.is_contiguous(), x.contiguous().is_contiguous()
+        (False, True)
+    """
     if input.is_contiguous():
         return input
     copied: T
@@ -107,7 +114,13 @@ def view(input: T, *args: int | Shape, **named: Shape) -> T:
 
 @export("Tensor")
 def view_as(input: T, other: TensorBase) -> T:
-    """:func:`view` with the shape of another tensor."""
+    """:func:`view` with the shape of another tensor.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.arange(4).view_as(dl.ones(2, 2)).tolist()
+        [[0, 1], [2, 3]]
+    """
     return view(input, other.shape)
 
 
@@ -306,6 +319,11 @@ def expand(input: T, *args: int | Shape, **named: Shape) -> T:
 
     Raises:
         ShapeError: an axis whose size is not 1 would change.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tensor([[1], [2]]).expand(2, 3).tolist()
+        [[1, 1, 1], [2, 2, 2]]
     """
     old_shape = input.shape
     new_shape, strides = layout.expanded(
@@ -323,7 +341,13 @@ def _summed_to(gradient: T, shape: Shape) -> T:
 
 @export("Tensor")
 def expand_as(input: T, other: TensorBase) -> T:
-    """:func:`expand` to the shape of another tensor."""
+    """:func:`expand` to the shape of another tensor.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tensor([1, 2]).expand_as(dl.ones(2, 2)).tolist()
+        [[1, 2], [1, 2]]
+    """
     return expand(input, other.shape)
 
 
