@@ -22,6 +22,7 @@ from dl4all import (
     distributed,
     errors,
     fft,
+    func,
     io,
     jit,
     linalg,
@@ -32,6 +33,7 @@ from dl4all import (
     nn,
     optim,
     random,
+    sparse,
     special,
     training,
     version,
@@ -52,6 +54,7 @@ from dl4all.autograd import (
 from dl4all.calibration import calibrate
 from dl4all.errors import Dl4allError
 from dl4all.graph.compiled import compile
+from dl4all.io.serialization import load, save
 from dl4all.memory import pin
 from dl4all.multi_device.data_parallel import parallel
 from dl4all.multi_device.inference_queue import InferenceQueue
@@ -73,6 +76,7 @@ from dl4all.scheduler.event import Event
 from dl4all.scheduler.group import DeviceGroup
 from dl4all.scheduler.profile import profile
 from dl4all.scheduler.stream import Stream
+from dl4all.sparse import spmm
 from dl4all.tensor import creation as _creation
 from dl4all.tensor import dtypes as _dtypes
 from dl4all.tensor import legacy as _legacy
@@ -84,6 +88,7 @@ from dl4all.tensor.legacy import *
 from dl4all.tensor.print_options import set_printoptions
 from dl4all.tensor.random import *
 from dl4all.tensor.ranges import *
+from dl4all.tensor.sparse import sparse_coo_tensor
 from dl4all.tensor.tensor import Tensor
 from dl4all.training import Trainer
 from dl4all.version import __version__ as __version__
@@ -141,6 +146,7 @@ __all__ = [
     "enable_grad",
     "errors",
     "fallback",
+    "func",
     "float16",
     "float32",
     "float64",
@@ -153,6 +159,7 @@ __all__ = [
     "int8",
     "io",
     "is_grad_enabled",
+    "load",
     "memory",
     "models",
     "nn",
@@ -163,9 +170,13 @@ __all__ = [
     "pipeline",
     "place",
     "profile",
+    "save",
     "set_default_device",
     "set_float32_matmul_precision",
     "set_grad_enabled",
+    "sparse",
+    "sparse_coo_tensor",
+    "spmm",
     "synchronize",
     "training",
     "uint8",

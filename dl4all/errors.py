@@ -20,6 +20,7 @@
     ├── GradientError          a gradient cannot be computed
     ├── TraceError             a model's work cannot be found out without computing
     ├── GraphError             a graph or its text is not sound         (also a ValueError)
+    ├── ModuleError            a module cannot take a member           (also a TypeError, an AttributeError)
     ├── WeightsError           a state dict does not fit the module    (also a ValueError)
     ├── DataError              a data set or a worker of a loader broke off
     │   └── DataTimeoutError       a batch did not come in time        (also a TimeoutError)
@@ -49,6 +50,7 @@ __all__ = [
     "ForkError",
     "GradientError",
     "GraphError",
+    "ModuleError",
     "OutOfMemoryError",
     "PipelineError",
     "ResumeError",
@@ -157,6 +159,10 @@ class TraceError(Dl4allError, RuntimeError):
 
 class GraphError(Dl4allError, ValueError):
     """A graph contradicts itself, or its text cannot be read."""
+
+
+class ModuleError(Dl4allError, TypeError, AttributeError):
+    """A module cannot take what is assigned to it, or has not been initialized."""
 
 
 class WeightsError(Dl4allError, ValueError):

@@ -63,7 +63,13 @@ def opened() -> list[Device]:
 
 
 def synchronize(target: str | Device | None = None) -> None:
-    """Wait until everything that was asked of a device, or of all opened ones, is done."""
+    """Wait until everything that was asked of a device, or of all opened ones, is done.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.ones(3) * 2  # may still be computed
+        >>> dl.synchronize()
+    """
     for opened in list(_devices.values()) if target is None else [device(target)]:
         opened.synchronize()
 

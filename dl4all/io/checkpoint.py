@@ -159,7 +159,13 @@ def mark_best(folder: str | Path, step: int) -> None:
 
 
 def best_step(folder: str | Path) -> int | None:
-    """The step that :func:`mark_best` has marked last; None before."""
+    """The step that :func:`mark_best` has marked last; None before.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.io.best_step("an-empty-folder") is None
+        True
+    """
     try:
         return int((Path(folder) / "best").read_text())
     except (OSError, ValueError):

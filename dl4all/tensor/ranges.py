@@ -63,9 +63,16 @@ def arange(
             real("arange", what, number, finite=True)
     if step == 0 or (end - start) * step < 0:
         raise ArgumentError(f"[arange] step {step} does not lead from {start} to {end}")
+    result_dtype = float_dtype("int64" if whole and dtype is None else dtype)
+    if not whole and result_dtype == np.int64:  # whose numbers are exact: fractions are left out
+        start, end, step = math.trunc(start), math.trunc(end), math.trunc(step)
+        whole = True
+    if step == 0:
+        raise ArgumentError("[arange] the step must not be 0")
     count = _count(int(start), int(end), int(step)) if whole else _count(start, end, step)
     check_shape("arange", (count,))
-    result_dtype = float_dtype("int64" if whole and dtype is None else dtype)
+    if result_dtype.kind in "iu":
+        start, step = math.trunc(start), math.trunc(step)
     for number in (start, start + (count - 1) * step) if count else ():
         check_fits("arange", number, result_dtype)
     with host_memory("arange"), np.errstate(all="ignore"):  # what is too large becomes inf, quietly
@@ -101,12 +108,15 @@ def linspace(
         [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
-        numbers = _spaced("linspace", start, end, steps).astype(float_dtype(dtype))
+        result_dtype = float_dtype(dtype)
+        numbers = _spaced("linspace", start, end, steps, result_dtype).astype(result_dtype)
     return _from_array(numbers, device, requires_grad)
 
 
-def _spaced(name: str, start: float, end: float, steps: int) -> npt.NDArray[np.float64]:
-    """Numbers at equal distances.
+def _spaced(
+    name: str, start: float, end: float, steps: int, dtype: np.dtype[Any]
+) -> npt.NDArray[np.float64]:
+    """Numbers at equal distances; for a dtype of integers from and to the limits without their fractions.
 
     Raises:
         ArgumentError: `steps` is no int of at least 0, or too large; or a limit is no number.
@@ -114,6 +124,8 @@ def _spaced(name: str, start: float, end: float, steps: int) -> npt.NDArray[np.f
     """
     low, high = real(name, "start", start), real(name, "end", end)
     check_shape(name, (integer(name, "the number of steps", steps, least=0),))
+    if dtype.kind in "iu":
+        low, high = float(math.trunc(low)), float(math.trunc(high))
     with host_memory(name):
         return np.linspace(low, high, steps)
 
@@ -133,10 +145,17 @@ def logspace(
     Raises:
         ArgumentError: `steps` is negative, or too large.
         OutOfMemoryError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.logspace(0, 2, 3).tolist()
+        [1.0, 10.0, 100.0]
     """
     radix = real("logspace", "base", base)
     with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
-        numbers = np.power(radix, _spaced("logspace", start, end, steps)).astype(float_dtype(dtype))
+        result_dtype = float_dtype(dtype)
+        exponents = _spaced("logspace", start, end, steps, result_dtype)
+        numbers = np.power(radix, exponents).astype(result_dtype)
     return _from_array(numbers, device, requires_grad)
 
 
@@ -152,6 +171,11 @@ def eye(
 
     Raises:
         ArgumentError: a size is negative.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.eye(2, 3).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
     columns = n if m is None else m
     result = zeros(n, columns, dtype=dtype, device=device)

@@ -131,6 +131,25 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
     # To the host and between devices
 
+    is_sparse = False
+
+    def to_sparse(self, sparse_dim: int | None = None) -> Any:
+        """The elements that are not zero, with their indices: see :func:`dl4all.sparse_coo_tensor`.
+
+        Args:
+            sparse_dim: how many of the first axes have indices; by default all.
+
+        Raises:
+            ArgumentError: there are not as many axes.
+        """
+        from dl4all.tensor.sparse import to_sparse  # which has this class as a base of its own
+
+        return to_sparse(self, sparse_dim)
+
+    def to_dense(self) -> Tensor:
+        """The tensor itself; a sparse tensor's has its zeros, too."""
+        return self
+
     def is_nonzero(self) -> bool:
         """Whether the only element is not 0."""
         return ops.is_nonzero(self)
@@ -472,7 +491,8 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         shape = strides.sizes("sum_to_size", size)
         if not broadcasts_to(shape, self.shape):
             raise ShapeError(f"[sum_to_size] shape {shape} does not broadcast to {self.shape}")
-        return ops.sum_to(self, shape)
+        exact = self if self.dtype.kind != "b" or shape == self.shape else self.to("int64")
+        return ops.sum_to(exact, shape)
 
     # Copies and other libraries
 

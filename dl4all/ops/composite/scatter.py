@@ -70,6 +70,8 @@ def index_copy(input: Array, dim: int, index: Array | npt.ArrayLike, source: Arr
         >>> dl.index_copy(dl.zeros(3), 0, dl.tensor([2, 0]), dl.tensor([5.0, 6.0])).tolist()
         [6.0, 0.0, 5.0]
     """
+    if not input.shape:
+        return reshape(index_copy(reshape(input, 1), dim, index, reshape(source, -1)), ())
     axis = strides.axis("index_copy", dim, len(input.shape))
     indices, _ = indices_into("index_copy", index, input.shape[axis], input)
     shape = (*input.shape[:axis], len(indices), *input.shape[axis + 1 :])
@@ -100,6 +102,8 @@ def index_fill(input: Array, dim: int, index: Array | npt.ArrayLike, value: Arra
         >>> dl.index_fill(dl.zeros(3), 0, dl.tensor([2, 0]), 5.0).tolist()
         [5.0, 0.0, 5.0]
     """
+    if not input.shape:
+        return reshape(index_fill(reshape(input, 1), dim, index, value), ())
     axis = strides.axis("index_fill", dim, len(input.shape))
     indices, _ = indices_into("index_fill", index, input.shape[axis], input, negative=True)
     shape = (*input.shape[:axis], len(indices), *input.shape[axis + 1 :])

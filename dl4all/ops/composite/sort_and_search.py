@@ -67,7 +67,13 @@ def sort(input: Array, dim: int = -1, descending: bool = False, stable: bool = F
 @export("dl", "Tensor")
 @reads("input")
 def argsort(input: Array, dim: int = -1, descending: bool = False, stable: bool = False) -> Array:
-    """The indices that sort the elements along axis `dim`, as from :func:`sort`."""
+    """The indices that sort the elements along axis `dim`, as from :func:`sort`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.argsort(dl.tensor([3, 1, 2])).tolist()
+        [1, 2, 0]
+    """
     axis = strides.axis("argsort", dim, max(len(input.shape), 1))
 
     def kernels() -> Array:
@@ -178,6 +184,11 @@ def searchsorted(sorted_sequence: Array, values: Array | Scalar, *, right: bool 
 
     Raises:
         ArgumentError: the shapes do not fit.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.searchsorted(dl.tensor([1, 3, 5]), dl.tensor([2, 3])).tolist()
+        [1, 1]
     """
     given = values if isinstance(values, TensorBase) else np.asarray(values)
     per_row = len(sorted_sequence.shape) != 1

@@ -6,6 +6,7 @@ from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 
 AXES = {1: "(N, C, L)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}
+SAMPLE_AXES = {1: "(C, L)", 2: "(C, H, W)", 3: "(C, D, H, W)"}
 
 
 def check_images(op: str, x: TensorBase, axes: int = 2) -> None:
@@ -15,7 +16,9 @@ def check_images(op: str, x: TensorBase, axes: int = 2) -> None:
         ShapeError, DTypeError
     """
     if len(x.shape) != axes + 2:
-        raise ShapeError(f"[{op}] expected an input of shape {AXES[axes]}, got {x.shape}")
+        raise ShapeError(
+            f"[{op}] expected an input of shape {AXES[axes]} or {SAMPLE_AXES[axes]}, got {x.shape}"
+        )
     check_float(op, x)
 
 

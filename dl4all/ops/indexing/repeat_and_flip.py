@@ -54,7 +54,13 @@ def repeat(input: T, *repeats: int | Shape) -> T:
 
 @export("dl", "Tensor")
 def tile(input: T, *dims: int | Shape) -> T:
-    """:func:`repeat`; fewer numbers than axes are for the last axes."""
+    """:func:`repeat`; fewer numbers than axes are for the last axes.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tile(dl.tensor([1, 2]), (2,)).tolist()
+        [1, 2, 1, 2]
+    """
     counts = strides.sizes("tile", dims)
     return repeat(input, (*(1,) * (len(input.shape) - len(counts)), *counts))
 
@@ -71,6 +77,11 @@ def repeat_interleave(input: T, repeats: Array | NDArray | Sequence[int] | int, 
 
     Raises:
         ArgumentError: a number is negative or too large, or there is not one for each index.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.repeat_interleave(dl.tensor([1, 2]), 2).tolist()
+        [1, 1, 2, 2]
     """
     if dim is None:
         return repeat_interleave(flatten(input), repeats, 0)
@@ -120,6 +131,11 @@ def roll(input: T, shifts: int | Shape, dims: int | Shape | None = None) -> T:
 
     Raises:
         ArgumentError: there are not as many shifts as axes.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.roll(dl.arange(4), 1).tolist()
+        [3, 0, 1, 2]
     """
     if dims is None:
         return reshape(roll(flatten(input), shifts, 0), input.shape)

@@ -124,6 +124,11 @@ def diag_embed(input: T, offset: int = 0) -> T:
     Raises:
         ShapeError: there is no axis.
         ArgumentError: `offset` is no int, or too large.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.diag_embed(dl.tensor([1, 2])).tolist()
+        [[1, 0], [0, 2]]
     """
     if not input.shape:
         raise ShapeError("[diag_embed] expected at least one axis, got shape ()")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dl4all.errors import ShapeError
+from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import rsqrt
 from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
-from dl4all.ops.memory.views import reshape
+from dl4all.ops.memory.views import expand, reshape
 from dl4all.ops.reduce.sums import sum
 
 
@@ -34,12 +35,20 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> 
         -1.0
     """
     check_tensors("cosine_similarity", x1, x2)
-    product = x1 * x2
-    rank = len(product.shape)  # broadcast operands get axes in front
-    first, second = (reshape(x, *(1,) * (rank - len(x.shape)), *x.shape) for x in (x1, x2))
+    shape = (x1 * x2).shape
+    axis = strides.axis("cosine_similarity", dim, len(shape)) if shape else 0
+    first, second = (_with_length(x, shape, axis) for x in (x1, x2))
     inverse_norms = [rsqrt(clamp_min(sum(x * x, dim, keepdim=True), eps * eps)) for x in (first, second)]
     # Vectors are scaled before they are multiplied: the product of two large norms may overflow.
     return sum((first * inverse_norms[0]) * (second * inverse_norms[1]), dim)
+
+
+def _with_length(x: Array, shape: Shape, axis: int) -> Array:
+    """A tensor that broadcasts to `shape`, with all of the axis whose elements make its vectors."""
+    aligned = reshape(x, *(1,) * (len(shape) - len(x.shape)), *x.shape)  # broadcasting adds axes in front
+    if aligned.shape[axis : axis + 1] == shape[axis : axis + 1]:
+        return aligned
+    return expand(aligned, (*aligned.shape[:axis], shape[axis], *aligned.shape[axis + 1 :]))
 
 
 @export("F")

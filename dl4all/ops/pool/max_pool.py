@@ -352,6 +352,8 @@ def _max_pool2d_gradient(
     return max_pool_backward(g, input, pooling)
 
 
+max_pool2d.define_sample(3)
+adaptive_max_pool2d.define_sample(3)
 max_pool2d.defgrad(_max_pool2d_gradient)
 adaptive_max_pool2d.defgrad(
     lambda g, input, output_size: max_pool_backward(

@@ -23,6 +23,15 @@ class LRScheduler:
 
     Raises:
         ArgumentError: an option is out of its range.
+
+    Example:
+        >>> import dl4all as dl
+        >>> optimizer = dl.optim.SGD([dl.nn.Parameter(dl.zeros(1))], lr=1.0)
+        >>> scheduler = dl.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+        >>> optimizer.step()
+        >>> scheduler.step()
+        >>> isinstance(scheduler, dl.optim.lr_scheduler.LRScheduler), scheduler.get_last_lr()
+        (True, [0.5])
     """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
