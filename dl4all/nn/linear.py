@@ -24,6 +24,11 @@ class Linear(Module):
 
     Shape:
         (..., in_features) to (..., out_features); ``weight`` is (out_features, in_features).
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Linear(4, 3)(dl.rand(2, 5, 4)).shape
+        (2, 5, 3)
     """
 
     def __init__(

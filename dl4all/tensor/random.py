@@ -45,22 +45,52 @@ def manual_seed(seed: int) -> Generator:
 
     Raises:
         ArgumentError: the seed is not an int from 0 to 2^64 - 1.
+
+    Example:
+        >>> import dl4all as dl
+        >>> generator = dl.manual_seed(0)
+        >>> first = dl.rand(3)
+        >>> generator = dl.manual_seed(0)
+        >>> bool((dl.rand(3) == first).all())
+        True
     """
     return default_generator().manual_seed(seed)
 
 
 def initial_seed() -> int:
-    """The present seed of the default generator."""
+    """The present seed of the default generator.
+
+    Example:
+        >>> import dl4all as dl
+        >>> generator = dl.manual_seed(7)
+        >>> dl.initial_seed()
+        7
+    """
     return default_generator().initial_seed()
 
 
 def seed() -> int:
-    """Restart the default generator from an unpredictable seed; returns the seed."""
+    """Restart the default generator from an unpredictable seed; returns the seed.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.seed() == dl.initial_seed()
+        True
+    """
     return default_generator().seed()
 
 
 def get_rng_state() -> State:
-    """The state of the default generator: its seed and its counter, two ints that can be saved."""
+    """The state of the default generator: its seed and its counter, two ints that can be saved.
+
+    Example:
+        >>> import dl4all as dl
+        >>> state = dl.get_rng_state()
+        >>> first = dl.rand(3)
+        >>> dl.set_rng_state(state)
+        >>> bool((dl.rand(3) == first).all())
+        True
+    """
     return default_generator().get_state()
 
 
@@ -128,7 +158,13 @@ def randn(
 def rand_like(
     input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Random numbers, uniform in [0, 1), of the same shape, dtype and device."""
+    """Random numbers, uniform in [0, 1), of the same shape, dtype and device.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.rand_like(dl.zeros(2, 3)).shape
+        (2, 3)
+    """
     result = uniform_(empty_like(input, dtype, device))
     return result.requires_grad_() if requires_grad else result
 
@@ -136,7 +172,13 @@ def rand_like(
 def randn_like(
     input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Random numbers, normal with mean 0 and variance 1, of the same shape, dtype and device."""
+    """Random numbers, normal with mean 0 and variance 1, of the same shape, dtype and device.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.randn_like(dl.zeros(2, 3)).shape
+        (2, 3)
+    """
     result = normal_(empty_like(input, dtype, device))
     return result.requires_grad_() if requires_grad else result
 

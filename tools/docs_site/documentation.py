@@ -47,7 +47,9 @@ def dtype_text(name: Name) -> str:
 
 def constant_text(name: Name) -> str:
     """The string below the assignment, in the module that has the constant or in the one it comes from."""
-    space = sys.modules[name.space]
+    space = sys.modules.get(name.space)
+    if space is None:  # an attribute of a class
+        return ""
     sources = [space, *(m for key, m in sorted(sys.modules.items()) if key.startswith(name.space + "."))]
     for module in sources:
         if getattr(module, name.name, None) is name.thing and getattr(module, "__file__", None):

@@ -48,7 +48,15 @@ def max_pool1d_with_indices(
     dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> tuple[Array, Array]:
-    """:func:`max_pool1d` with ``return_indices=True``: also the index of each maximum, as int64."""
+    """:func:`max_pool1d` with ``return_indices=True``: also the index of each maximum, as int64.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> x, indices = F.max_pool1d_with_indices(dl.rand(2, 4, 12), 2)
+        >>> x.shape, indices.shape
+        ((2, 4, 6), (2, 4, 6))
+    """
     arguments = _max_pool_arguments(kernel_size, stride, padding, dilation, ceil_mode)
     values, indices = max_pool2d_with_indices(_with_rows("max_pool1d", input), *arguments)
     return _without_rows(values), _without_rows(indices)
@@ -109,7 +117,15 @@ def adaptive_max_pool1d(input: Array, output_size: Sizes, return_indices: bool =
 
 @export("F")
 def adaptive_max_pool1d_with_indices(input: Array, output_size: Sizes) -> tuple[Array, Array]:
-    """:func:`adaptive_max_pool1d` with ``return_indices=True``: also the index of each maximum, as int64."""
+    """:func:`adaptive_max_pool1d` with ``return_indices=True``: also the index of each maximum, as int64.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> x, indices = F.adaptive_max_pool1d_with_indices(dl.rand(2, 4, 12), 2)
+        >>> x.shape, indices.shape
+        ((2, 4, 2), (2, 4, 2))
+    """
     rows = _with_rows("adaptive_max_pool1d", input)
     size = _pair("adaptive_max_pool1d", output_size, 1)
     values, indices = adaptive_max_pool2d_with_indices(rows, size)
