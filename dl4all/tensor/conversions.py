@@ -23,12 +23,33 @@ class Conversions(TensorBase):
     __array_ufunc__ = numpy_protocols.array_ufunc
 
     def __bool__(self: Any) -> bool:
+        """The one element as a bool; waits for the device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> bool(dl.tensor([2.0]))
+            True
+        """
         return bool(self.item())
 
     def __float__(self: Any) -> float:
+        """The one element as a float; waits for the device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> float(dl.tensor([2]))
+            2.0
+        """
         return float(self.item())
 
     def __int__(self: Any) -> int:
+        """The one element as an int; waits for the device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> int(dl.tensor([2.5]))
+            2
+        """
         return int(self.item())
 
     def __complex__(self: Any) -> complex:
@@ -74,47 +95,118 @@ class Conversions(TensorBase):
 
     def type(self: Any, dtype: DTypeLike = None, non_blocking: bool = False) -> Any:
         """The elements as another dtype, which may be a class such as ``dl.FloatTensor``; without one, the
-        name of the tensor's own."""
+        name of the tensor's own.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).type(dl.float32).dtype
+            dtype('float32')
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).type(dl.float32).dtype
+            dtype('float32')
+        """
         return self.dtype.name if dtype is None else self.to(dtype=dtype)
 
     def type_as(self: T, other: TensorBase) -> T:
-        """The elements as the dtype of another tensor, on its device."""
+        """The elements as the dtype of another tensor, on its device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).type_as(dl.tensor([1.0])).dtype
+            dtype('float32')
+        """
         return self._as(other)
 
     def double(self: T, memory_format: MemoryFormat = None) -> T:
-        """The elements as float64."""
+        """The elements as float64.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1], device="cpu").double().dtype
+            dtype('float64')
+        """
         return self._as("float64", memory_format)
 
     def half(self: T, memory_format: MemoryFormat = None) -> T:
-        """The elements as float16."""
+        """The elements as float16.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).half().dtype
+            dtype('float16')
+        """
         return self._as("float16", memory_format)
 
     def long(self: T, memory_format: MemoryFormat = None) -> T:
-        """The elements as int64."""
+        """The elements as int64.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).long().tolist()
+            [1]
+        """
         return self._as("int64", memory_format)
 
     def short(self: T, memory_format: MemoryFormat = None) -> T:
-        """The elements as int16."""
+        """The elements as int16.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).short().dtype
+            dtype('int16')
+        """
         return self._as("int16", memory_format)
 
     def char(self: T, memory_format: MemoryFormat = None) -> T:
-        """The elements as int8."""
+        """The elements as int8.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).char().dtype
+            dtype('int8')
+        """
         return self._as("int8", memory_format)
 
     def byte(self: T, memory_format: MemoryFormat = None) -> T:
-        """The elements as uint8."""
+        """The elements as uint8.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).byte().dtype
+            dtype('uint8')
+        """
         return self._as("uint8", memory_format)
 
     def float(self: T, memory_format: MemoryFormat = None) -> T:
-        """The elements as float32."""
+        """The elements as float32.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).float().dtype
+            dtype('float32')
+        """
         return self._as("float32", memory_format)
 
     def int(self: T, memory_format: MemoryFormat = None) -> T:
-        """The elements as int32."""
+        """The elements as int32.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).int().tolist()
+            [1]
+        """
         return self._as("int32", memory_format)
 
     def bool(self: T, memory_format: MemoryFormat = None) -> T:
-        """The elements as bool."""
+        """The elements as bool.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([0, 2]).bool().tolist()
+            [False, True]
+        """
         return self._as("bool", memory_format)
 
     def _as(self: T, target: Any, memory_format: MemoryFormat = None) -> T:

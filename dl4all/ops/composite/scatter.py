@@ -19,7 +19,7 @@ from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, clone, true_divide
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.rounding import floor_divide
-from dl4all.ops.indexing import advanced_indexing, device_indices
+from dl4all.ops.indexing import advanced_indexing, device_indices, gather_scatter
 from dl4all.ops.indexing.assignment import setitem
 from dl4all.ops.indexing.combined_rows import combined_rows, combines_on_host
 from dl4all.ops.indexing.concatenation import stack
@@ -135,6 +135,52 @@ def _full(name: str, like: Array, value: Array | Scalar, shape: Shape) -> Array:
 
 
 # Elements
+
+
+@export("dl", "Tensor", "Tensor_")
+def scatter(
+    input: Array,
+    dim: int,
+    index: Array | npt.ArrayLike,
+    src: Array | Scalar | None = None,
+    *,
+    value: Scalar | None = None,
+    reduce: Literal["add", "multiply"] | None = None,
+) -> Array:
+    """A copy of the input with one element along axis `dim` replaced for each index.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: the axis.
+        index: ints, as for :func:`gather`; where several name the same element, the last one counts.
+        src: a tensor at least as large as the index, or a number.
+        value: a number, in place of `src`.
+        reduce: what the input's element and those of `src` make, instead of being replaced: "add" their sum,
+            "multiply" their product.
+
+    Raises:
+        ArgumentError: an index is out of range, not exactly one of `src` and `value` is given, or the
+            reduction is unknown.
+        ShapeError: as for :func:`gather`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.scatter(dl.zeros(2, 3), 1, dl.tensor([[2], [0]]), 5.0).tolist()
+        [[0.0, 0.0, 5.0], [5.0, 0.0, 0.0]]
+    """
+    if (src is None) == (value is None):
+        raise ArgumentError("[scatter] give either src, a tensor or a number, or value")
+    source: Any = value if src is None else src
+    if reduce is None:
+        return gather_scatter.scatter(input, dim, index, source)
+    if reduce not in ("add", "multiply"):
+        raise ArgumentError(f"[scatter] reduce must be 'add' or 'multiply', got {reduce!r}")
+    if not isinstance(source, TensorBase):
+        shape = index.shape if isinstance(index, TensorBase) else np.shape(index)
+        source = expanded_number(input, source, shape, "scatter")
+    if reduce == "add":
+        return scatter_add(input, dim, index, source)
+    return scatter_reduce(input, dim, index, source, "prod")
 
 
 @export("dl", "Tensor", "Tensor_")
