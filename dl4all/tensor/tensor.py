@@ -96,7 +96,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
     __iadd__ = Methods.add_
     __isub__ = Methods.sub_
     __imul__ = Methods.mul_
-    __itruediv__ = Methods.div_
+    __itruediv__ = InplaceMethods.div_
 
     def __rsub__(self, other: Scalar) -> Tensor:
         """A number minus each element.
