@@ -51,10 +51,10 @@ def _tensor(one: torch.Tensor) -> Any:
     if not is_plain(one) or one.is_complex() or one.dtype == torch.bfloat16:
         raise TypeError(f"[to_peer] no tensor of {one.dtype} and {one.layout} in dl4all")
     plain = one.detach()
-    if not one.numel() or one.is_contiguous():
+    count = plain.untyped_storage().nbytes() // one.itemsize
+    if not one.numel() or (one.is_contiguous() and count == one.numel()):
         made = dl.tensor(np.array(plain.numpy()))
     else:
-        count = plain.untyped_storage().nbytes() // one.itemsize
         whole = plain.as_strided((count,), (1,), 0)
         made = dl.tensor(np.array(whole.numpy()))
         made = made.as_strided(tuple(one.shape), one.stride(), int(one.storage_offset())).detach()

@@ -38,7 +38,7 @@ def window(input: Array, dimension: int, size: int, step: int) -> Array:
     if not 0 <= size <= shape[axis] or step < 1:
         raise ArgumentError(f"[unfold] size {size} and step {step} do not fit axis {axis} of shape {shape}")
     count = (shape[axis] - size) // step + 1
-    view = input.as_strided(
+    view = input.strided_view(
         check_view("unfold", (*shape[:axis], count, *shape[axis + 1 :], size)),
         (*steps[:axis], steps[axis] * step if count > 1 else 1, *steps[axis + 1 :], steps[axis]),
         input.offset,

@@ -188,7 +188,7 @@ def gather(input: T, dim: int, index: Array | NDArray | Sequence[object], *, spa
 def with_an_axis(name: str, index: Any) -> Any:
     """An index of no axis as one of one element."""
     if isinstance(index, TensorBase) and not index.shape:
-        return index.as_strided((1,), (1,), index.offset)
+        return index.strided_view((1,), (1,), index.offset)
     return np.atleast_1d(integer_indices(name, index))
 
 
@@ -336,7 +336,7 @@ def take_along_dim(input: T, indices: Array | NDArray | Sequence[object], dim: i
     index_shape = (*shape[:axis], indices.shape[axis], *shape[axis + 1 :])
     index: Any
     if isinstance(indices, TensorBase):
-        index = indices.as_strided(
+        index = indices.strided_view(
             *strides.expanded(index_shape, indices.shape, indices.strides), indices.offset
         )
     else:
