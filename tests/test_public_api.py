@@ -36,7 +36,8 @@ RENAMED = {
 """Ops that only the library itself calls, and have the field's name now."""
 
 CHANGED = {
-    "dl4all.data.DataLoader": "seed=None, the default, draws each epoch's order from the default generator",
+    "dl4all.data.DataLoader": "parameters in PyTorch's order; seed=None draws from the default generator",
+    "dl4all.data.random_split": "lengths, as in PyTorch, for what was fractions",
     "dl4all.nn.functional.elu": "takes inplace after alpha, as in PyTorch; the scales go by name",
     "dl4all.ops.elu": "the same function",
     "dl4all.ops.div": "is dl.div now; the op itself is ops.true_divide, as NumPy calls it",
