@@ -82,7 +82,7 @@ NAMES: dict[str, str] = {
     "random numbers of distributions that are not there": "binomial poisson",
     "seldom met, and short in other ops": (
         "combinations corrcoef cov gradient histogram histogramdd index_reduce narrow_copy nanquantile put "
-        "segment_reduce unravel_index broadcast_shapes fill row_stack split_with_sizes bfloat16"
+        "segment_reduce unravel_index broadcast_shapes fill row_stack split_with_sizes"
     ),
     "not yet: fractional pooling, and softmax with a cut vocabulary": (
         "fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d "

@@ -138,6 +138,20 @@ class TextBytes(Dataset):
 
     Raises:
         ArgumentError: the text is shorter than one sample.
+
+    Example:
+        >>> import dl4all as dl
+        >>> text = dl.data.TextBytes("to be or not to be", length=4)
+        >>> x, y = text[0]
+        >>> len(text), bytes(x.tolist()), bytes(y.tolist())
+        (4, b'to b', b'o be')
+
+    Example:
+        >>> import dl4all as dl
+        >>> text = dl.data.TextBytes("to be or not to be", length=4)
+        >>> x, y = text[0]
+        >>> len(text), bytes(x.tolist()), bytes(y.tolist())
+        (4, b'to b', b'o be')
     """
 
     def __init__(self, text: str | bytes, length: int) -> None:

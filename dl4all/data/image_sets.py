@@ -226,7 +226,8 @@ class FashionMNIST(MNIST):
     """
 
     classes: ClassVar[list[str]] = [
-        "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+        "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag",
+        "Ankle boot",
     ]  # fmt: skip
     SOURCE = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 
