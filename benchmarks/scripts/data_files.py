@@ -116,15 +116,6 @@ def masked_photographs(folder: Path) -> None:
         Image.fromarray(inside.astype(np.uint8) * 255).save(masks / f"{number:02}_mask.png")
 
 
-def two_pictures(folder: Path) -> None:
-    """``png/content.png`` and ``png/style.png``."""
-    rng = np.random.default_rng(8)
-    Path(folder, "png").mkdir()
-    for name, cells in (("content", 4), ("style", 13)):
-        pixels = rng.integers(0, 255, (cells, cells, 3)).astype(np.uint8)
-        Image.fromarray(pixels).resize((64, 64), Image.Resampling.BICUBIC).save(folder / "png" / f"{name}.png")
-
-
 def result_folder(folder: Path) -> None:
     """``results``, which git keeps by an empty file."""
     Path(folder, "results").mkdir(exist_ok=True)

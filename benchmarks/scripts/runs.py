@@ -98,4 +98,6 @@ def _environment(framework: str, copy: Path, case: Case, device: str) -> dict[st
         "SCRIPT_FRAMEWORK": framework,
         "SCRIPT_PICTURES": str(case.pictures),
         "MPLBACKEND": "agg",
+        # A script of 2019 loads an array, which PyTorch's torch.load refuses since 2.6.
+        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
     }  # fmt: skip

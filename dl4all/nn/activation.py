@@ -29,7 +29,13 @@ class ReLU(_PlainFunction):
 
 
 class ReLU6(_PlainFunction):
-    """:func:`~dl4all.nn.functional.relu6` as a layer."""
+    """:func:`~dl4all.nn.functional.relu6` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.ReLU6()(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [0.0, 0.25, 3.0]
+    """
 
     function = staticmethod(functional.relu6)
 
@@ -41,25 +47,49 @@ class SELU(_PlainFunction):
 
 
 class SiLU(_PlainFunction):
-    """:func:`~dl4all.nn.functional.silu` as a layer."""
+    """:func:`~dl4all.nn.functional.silu` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.SiLU()(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [-0.2384, 0.1405, 2.8577]
+    """
 
     function = staticmethod(functional.silu)
 
 
 class Mish(_PlainFunction):
-    """:func:`~dl4all.nn.functional.mish` as a layer."""
+    """:func:`~dl4all.nn.functional.mish` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.Mish()(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [-0.2525, 0.1696, 2.9865]
+    """
 
     function = staticmethod(functional.mish)
 
 
 class Hardswish(_PlainFunction):
-    """:func:`~dl4all.nn.functional.hardswish` as a layer."""
+    """:func:`~dl4all.nn.functional.hardswish` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.Hardswish()(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [-0.3333, 0.1354, 3.0]
+    """
 
     function = staticmethod(functional.hardswish)
 
 
 class Hardsigmoid(_PlainFunction):
-    """:func:`~dl4all.nn.functional.hardsigmoid` as a layer."""
+    """:func:`~dl4all.nn.functional.hardsigmoid` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.Hardsigmoid()(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [0.1667, 0.5417, 1.0]
+    """
 
     function = staticmethod(functional.hardsigmoid)
 
@@ -71,7 +101,13 @@ class Sigmoid(FunctionLayer):
 
 
 class LogSigmoid(FunctionLayer):
-    """:func:`~dl4all.nn.functional.logsigmoid` as a layer."""
+    """:func:`~dl4all.nn.functional.logsigmoid` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.LogSigmoid()(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [-2.1269, -0.5759, -0.0486]
+    """
 
     function = staticmethod(functional.logsigmoid)
 
@@ -83,13 +119,25 @@ class Tanh(FunctionLayer):
 
 
 class Softsign(FunctionLayer):
-    """:func:`~dl4all.nn.functional.softsign` as a layer."""
+    """:func:`~dl4all.nn.functional.softsign` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.Softsign()(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [-0.6667, 0.2, 0.75]
+    """
 
     function = staticmethod(functional.softsign)
 
 
 class LeakyReLU(FunctionLayer):
-    """:func:`~dl4all.nn.functional.leaky_relu` as a layer."""
+    """:func:`~dl4all.nn.functional.leaky_relu` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.LeakyReLU(0.1)(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [-0.2, 0.25, 3.0]
+    """
 
     function = staticmethod(functional.leaky_relu)
 
@@ -98,7 +146,13 @@ class LeakyReLU(FunctionLayer):
 
 
 class ELU(FunctionLayer):
-    """:func:`~dl4all.nn.functional.elu` as a layer."""
+    """:func:`~dl4all.nn.functional.elu` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.ELU()(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [-0.8647, 0.25, 3.0]
+    """
 
     function = staticmethod(functional.elu)
 
@@ -116,7 +170,13 @@ class CELU(FunctionLayer):
 
 
 class GELU(FunctionLayer):
-    """:func:`~dl4all.nn.functional.gelu` as a layer; `approximate` is "none" or "tanh"."""
+    """:func:`~dl4all.nn.functional.gelu` as a layer; `approximate` is "none" or "tanh".
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.GELU()(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [-0.0455, 0.1497, 2.996]
+    """
 
     function = staticmethod(functional.gelu)
 
@@ -125,7 +185,13 @@ class GELU(FunctionLayer):
 
 
 class Softplus(FunctionLayer):
-    """:func:`~dl4all.nn.functional.softplus` as a layer."""
+    """:func:`~dl4all.nn.functional.softplus` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.Softplus()(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [0.1269, 0.8259, 3.0486]
+    """
 
     function = staticmethod(functional.softplus)
 
@@ -134,7 +200,13 @@ class Softplus(FunctionLayer):
 
 
 class Hardtanh(FunctionLayer):
-    """:func:`~dl4all.nn.functional.hardtanh` as a layer."""
+    """:func:`~dl4all.nn.functional.hardtanh` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.Hardtanh()(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [-1.0, 0.25, 1.0]
+    """
 
     function = staticmethod(functional.hardtanh)
 
@@ -152,7 +224,13 @@ class Hardtanh(FunctionLayer):
 
 
 class Threshold(FunctionLayer):
-    """:func:`~dl4all.nn.functional.threshold` as a layer."""
+    """:func:`~dl4all.nn.functional.threshold` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.Threshold(0.5, 9.0)(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [9.0, 9.0, 3.0]
+    """
 
     function = staticmethod(functional.threshold)
 
@@ -161,7 +239,13 @@ class Threshold(FunctionLayer):
 
 
 class GLU(FunctionLayer):
-    """:func:`~dl4all.nn.functional.glu` as a layer: half the size along axis `dim`."""
+    """:func:`~dl4all.nn.functional.glu` as a layer: half the size along axis `dim`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.GLU()(dl.tensor([1.0, 2.0, 0.0, 3.0])).tolist()]
+        [0.5, 1.9051]
+    """
 
     function = staticmethod(functional.glu)
 
@@ -200,7 +284,13 @@ class LogSoftmax(_AlongAxis):
 
 
 class Softmin(_AlongAxis):
-    """:func:`~dl4all.nn.functional.softmin` along axis `dim` as a layer."""
+    """:func:`~dl4all.nn.functional.softmin` along axis `dim` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.Softmin(0)(dl.tensor([1.0, 2.0])).tolist()]
+        [0.7311, 0.2689]
+    """
 
     function = staticmethod(functional.softmin)
 
@@ -215,7 +305,13 @@ class Softmax2d(FunctionLayer):
 
 
 class Hardshrink(FunctionLayer):
-    """:func:`~dl4all.nn.functional.hardshrink` as a layer."""
+    """:func:`~dl4all.nn.functional.hardshrink` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.Hardshrink()(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [-2.0, 0.0, 3.0]
+    """
 
     function = staticmethod(functional.hardshrink)
 
@@ -224,7 +320,13 @@ class Hardshrink(FunctionLayer):
 
 
 class Softshrink(FunctionLayer):
-    """:func:`~dl4all.nn.functional.softshrink` as a layer."""
+    """:func:`~dl4all.nn.functional.softshrink` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.Softshrink()(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [-1.5, 0.0, 2.5]
+    """
 
     function = staticmethod(functional.softshrink)
 
@@ -233,13 +335,25 @@ class Softshrink(FunctionLayer):
 
 
 class Tanhshrink(FunctionLayer):
-    """:func:`~dl4all.nn.functional.tanhshrink` as a layer."""
+    """:func:`~dl4all.nn.functional.tanhshrink` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.Tanhshrink()(dl.tensor([-2.0, 0.25, 3.0])).tolist()]
+        [-1.036, 0.0051, 2.0049]
+    """
 
     function = staticmethod(functional.tanhshrink)
 
 
 class RReLU(FunctionLayer):
-    """:func:`~dl4all.nn.functional.rrelu` as a layer, with random slopes in training."""
+    """:func:`~dl4all.nn.functional.rrelu` as a layer, with random slopes in training.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.RReLU().eval()(dl.tensor([-3.0, 2.0]))[1].item()
+        2.0
+    """
 
     lower: float
     upper: float

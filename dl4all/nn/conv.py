@@ -146,6 +146,11 @@ class Conv1d(_ForwardConvNd):
 
     Raises:
         ArgumentError: a size is too small or groups do not divide the channels.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Conv1d(4, 6, 3, padding=1)(dl.rand(2, 4, 12)).shape
+        (2, 6, 12)
     """
 
     axes = 1
@@ -169,6 +174,11 @@ class Conv2d(_ForwardConvNd):
 
     Raises:
         ArgumentError: a size is too small or groups do not divide the channels.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Conv2d(4, 6, 3, padding=1)(dl.rand(2, 4, 12, 10)).shape
+        (2, 6, 12, 10)
     """
 
     axes = 2
@@ -187,6 +197,11 @@ class Conv3d(_ForwardConvNd):
 
     Raises:
         ArgumentError: a size is too small or groups do not divide the channels.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Conv3d(4, 6, 3, padding=1)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 6, 6, 8, 8)
     """
 
     axes = 3
@@ -285,6 +300,11 @@ class ConvTranspose1d(_ConvTransposeNd):
 
     Raises:
         ArgumentError: a size is too small or groups do not divide the channels.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.ConvTranspose1d(4, 6, 2, stride=2)(dl.rand(2, 4, 12)).shape
+        (2, 6, 24)
     """
 
     axes = 1
@@ -309,6 +329,11 @@ class ConvTranspose2d(_ConvTransposeNd):
 
     Raises:
         ArgumentError: a size is too small or groups do not divide the channels.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.ConvTranspose2d(4, 6, 2, stride=2)(dl.rand(2, 4, 12, 10)).shape
+        (2, 6, 24, 20)
     """
 
     axes = 2
@@ -325,6 +350,11 @@ class ConvTranspose3d(_ConvTransposeNd):
 
     Raises:
         ArgumentError: a size is too small or groups do not divide the channels.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.ConvTranspose3d(4, 6, 2, stride=2)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 6, 12, 16, 16)
     """
 
     axes = 3

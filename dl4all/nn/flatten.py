@@ -10,7 +10,13 @@ from dl4all.tensor.tensor import Tensor
 
 
 class Flatten(Module):
-    """Merge axes `start_dim` to `end_dim` into one; by default all axes but the first."""
+    """Merge axes `start_dim` to `end_dim` into one; by default all axes but the first.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Flatten()(dl.rand(2, 3, 4)).shape
+        (2, 12)
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()

@@ -24,6 +24,11 @@ class Linear(Module):
 
     Shape:
         (..., in_features) to (..., out_features); ``weight`` is (out_features, in_features).
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Linear(4, 3)(dl.rand(2, 5, 4)).shape
+        (2, 5, 3)
     """
 
     def __init__(
@@ -104,6 +109,11 @@ class Identity(Module):
 
     Args:
         args, kwargs: anything; they are not used.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Identity()(dl.tensor([1.0, 2.0])).tolist()
+        [1.0, 2.0]
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

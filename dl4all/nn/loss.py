@@ -85,7 +85,14 @@ class CrossEntropyLoss(_Loss):
 
 
 class NLLLoss(_Loss):
-    """:func:`~dl4all.nn.functional.nll_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.nll_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.NLLLoss()(dl.tensor([[0.25, 0.75]]).log(), dl.tensor([1]))
+        >>> round(loss.item(), 4)
+        0.2877
+    """
 
     weight: Tensor | None
 
@@ -107,7 +114,14 @@ class NLLLoss(_Loss):
 
 
 class MSELoss(_Loss):
-    """:func:`~dl4all.nn.functional.mse_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.mse_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.MSELoss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]))
+        >>> round(loss.item(), 4)
+        0.1562
+    """
 
     def __init__(
         self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
@@ -119,7 +133,14 @@ class MSELoss(_Loss):
 
 
 class L1Loss(_Loss):
-    """:func:`~dl4all.nn.functional.l1_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.l1_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.L1Loss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]))
+        >>> round(loss.item(), 4)
+        0.375
+    """
 
     def __init__(
         self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
@@ -131,7 +152,14 @@ class L1Loss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """:func:`~dl4all.nn.functional.smooth_l1_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.smooth_l1_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.SmoothL1Loss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]))
+        >>> round(loss.item(), 4)
+        0.0781
+    """
 
     def __init__(
         self,
@@ -148,7 +176,14 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """:func:`~dl4all.nn.functional.huber_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.huber_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.HuberLoss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]))
+        >>> round(loss.item(), 4)
+        0.0781
+    """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction)
@@ -159,7 +194,14 @@ class HuberLoss(_Loss):
 
 
 class BCELoss(_Loss):
-    """:func:`~dl4all.nn.functional.binary_cross_entropy` as a layer."""
+    """:func:`~dl4all.nn.functional.binary_cross_entropy` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.BCELoss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]))
+        >>> round(loss.item(), 4)
+        0.4904
+    """
 
     weight: Tensor | None
 
@@ -177,7 +219,14 @@ class BCELoss(_Loss):
 
 
 class BCEWithLogitsLoss(_Loss):
-    """:func:`~dl4all.nn.functional.binary_cross_entropy_with_logits` as a layer."""
+    """:func:`~dl4all.nn.functional.binary_cross_entropy_with_logits` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.BCEWithLogitsLoss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]))
+        >>> round(loss.item(), 4)
+        0.65
+    """
 
     weight: Tensor | None
     pos_weight: Tensor | None
@@ -199,7 +248,14 @@ class BCEWithLogitsLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """:func:`~dl4all.nn.functional.kl_div` as a layer."""
+    """:func:`~dl4all.nn.functional.kl_div` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.KLDivLoss(reduction="sum")(dl.tensor([0.5, 0.25]).log(), dl.tensor([0.75, 0.25]))
+        >>> round(loss.item(), 4)
+        0.3041
+    """
 
     reductions = (*REDUCTIONS, "batchmean")
 
@@ -218,7 +274,14 @@ class KLDivLoss(_Loss):
 
 
 class CosineSimilarity(Module):
-    """:func:`~dl4all.nn.functional.cosine_similarity` as a layer."""
+    """:func:`~dl4all.nn.functional.cosine_similarity` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, y = dl.tensor([[1.0, 0.0]]), dl.tensor([[1.0, 1.0]])
+        >>> [round(v, 4) for v in dl.nn.CosineSimilarity()(x, y).tolist()]
+        [0.7071]
+    """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()
@@ -250,7 +313,15 @@ class _MarginLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_MarginLoss):
-    """:func:`~dl4all.nn.functional.cosine_embedding_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.cosine_embedding_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, y = dl.tensor([[1.0, 0.0]]), dl.tensor([[1.0, 1.0]])
+        >>> loss = dl.nn.CosineEmbeddingLoss()(x, y, dl.tensor([1]))
+        >>> round(loss.item(), 4)
+        0.2929
+    """
 
     def __init__(
         self,
@@ -266,7 +337,14 @@ class CosineEmbeddingLoss(_MarginLoss):
 
 
 class HingeEmbeddingLoss(_MarginLoss):
-    """:func:`~dl4all.nn.functional.hinge_embedding_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.hinge_embedding_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.HingeEmbeddingLoss()(dl.tensor([0.5, 0.25]), dl.tensor([1, -1]))
+        >>> round(loss.item(), 4)
+        0.625
+    """
 
     def __init__(
         self,
@@ -282,7 +360,15 @@ class HingeEmbeddingLoss(_MarginLoss):
 
 
 class MarginRankingLoss(_MarginLoss):
-    """:func:`~dl4all.nn.functional.margin_ranking_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.margin_ranking_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, y = dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0])
+        >>> loss = dl.nn.MarginRankingLoss(margin=0.5)(x, y, dl.tensor([1, -1]))
+        >>> round(loss.item(), 4)
+        0.875
+    """
 
     def __init__(
         self,
@@ -298,7 +384,14 @@ class MarginRankingLoss(_MarginLoss):
 
 
 class SoftMarginLoss(_Loss):
-    """:func:`~dl4all.nn.functional.soft_margin_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.soft_margin_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.SoftMarginLoss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, -1.0]))
+        >>> round(loss.item(), 4)
+        0.65
+    """
 
     def __init__(
         self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
@@ -310,7 +403,14 @@ class SoftMarginLoss(_Loss):
 
 
 class MultiMarginLoss(_Loss):
-    """:func:`~dl4all.nn.functional.multi_margin_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.multi_margin_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.MultiMarginLoss()(dl.tensor([[0.1, 0.8]]), dl.tensor([1]))
+        >>> round(loss.item(), 4)
+        0.15
+    """
 
     weight: Tensor | None
 
@@ -333,7 +433,14 @@ class MultiMarginLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """:func:`~dl4all.nn.functional.multilabel_margin_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.multilabel_margin_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.MultiLabelMarginLoss()(dl.tensor([[0.1, 0.2, 0.4, 0.8]]), dl.tensor([[3, 0, -1, 1]]))
+        >>> round(loss.item(), 4)
+        0.85
+    """
 
     def __init__(
         self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
@@ -345,7 +452,14 @@ class MultiLabelMarginLoss(_Loss):
 
 
 class MultiLabelSoftMarginLoss(_Loss):
-    """:func:`~dl4all.nn.functional.multilabel_soft_margin_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.multilabel_soft_margin_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.MultiLabelSoftMarginLoss()(dl.tensor([[0.5, -1.0]]), dl.tensor([[1.0, 0.0]]))
+        >>> round(loss.item(), 4)
+        0.3937
+    """
 
     weight: Tensor | None
 
@@ -363,7 +477,15 @@ class MultiLabelSoftMarginLoss(_Loss):
 
 
 class TripletMarginLoss(_Loss):
-    """:func:`~dl4all.nn.functional.triplet_margin_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.triplet_margin_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> anchor, positive = dl.tensor([[1.0, 0.0]]), dl.tensor([[1.0, 1.0]])
+        >>> loss = dl.nn.TripletMarginLoss()(anchor, positive, dl.tensor([[0.0, 0.0]]))
+        >>> round(loss.item(), 4)
+        1.0
+    """
 
     def __init__(
         self,
@@ -384,7 +506,16 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """:func:`~dl4all.nn.functional.triplet_margin_with_distance_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.triplet_margin_with_distance_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> far = lambda a, b: (a - b).abs().sum(1)
+        >>> loss = dl.nn.TripletMarginWithDistanceLoss(distance_function=far)
+        >>> anchor, positive, negative = dl.tensor([[1.0]]), dl.tensor([[1.5]]), dl.tensor([[0.0]])
+        >>> loss(anchor, positive, negative).item()
+        0.5
+    """
 
     def __init__(
         self,
@@ -410,7 +541,15 @@ class TripletMarginWithDistanceLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """:func:`~dl4all.nn.functional.gaussian_nll_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.gaussian_nll_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> mean, target, variance = dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]), dl.tensor([1.0, 2.0])
+        >>> loss = dl.nn.GaussianNLLLoss()(mean, target, variance)
+        >>> round(loss.item(), 4)
+        0.2436
+    """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction)
@@ -421,7 +560,14 @@ class GaussianNLLLoss(_Loss):
 
 
 class PoissonNLLLoss(_Loss):
-    """:func:`~dl4all.nn.functional.poisson_nll_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.poisson_nll_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.PoissonNLLLoss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]))
+        >>> round(loss.item(), 4)
+        1.2164
+    """
 
     def __init__(
         self,
@@ -442,7 +588,15 @@ class PoissonNLLLoss(_Loss):
 
 
 class CTCLoss(_Loss):
-    """:func:`~dl4all.nn.functional.ctc_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.ctc_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> scores = dl.nn.functional.log_softmax(dl.zeros(5, 1, 3), 2)
+        >>> loss = dl.nn.CTCLoss()(scores, dl.tensor([[1, 2]]), dl.tensor([5]), dl.tensor([2]))
+        >>> round(loss.item(), 4)
+        0.9689
+    """
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
         super().__init__(reduction)

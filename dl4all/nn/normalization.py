@@ -197,6 +197,11 @@ class BatchNorm2d(BatchNorm):
 
     Shape:
         (N, num_features, H, W), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.BatchNorm2d(4)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 12, 10)
     """
 
     ranks = (4,)
@@ -207,6 +212,11 @@ class BatchNorm3d(BatchNorm):
 
     Shape:
         (N, num_features, D, H, W), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.BatchNorm3d(4)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 6, 8, 8)
     """
 
     ranks = (5,)
@@ -263,6 +273,11 @@ class InstanceNorm1d(_InstanceNorm):
 
     Shape:
         (N, num_features, L) or (num_features, L), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.InstanceNorm1d(4)(dl.rand(2, 4, 12)).shape
+        (2, 4, 12)
     """
 
     ranks = (2, 3)
@@ -273,6 +288,11 @@ class InstanceNorm2d(_InstanceNorm):
 
     Shape:
         (N, num_features, H, W) or without N, the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.InstanceNorm2d(4)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 12, 10)
     """
 
     ranks = (3, 4)
@@ -283,6 +303,11 @@ class InstanceNorm3d(_InstanceNorm):
 
     Shape:
         (N, num_features, D, H, W) or without N, the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.InstanceNorm3d(4)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 6, 8, 8)
     """
 
     ranks = (4, 5)
@@ -304,6 +329,11 @@ class GroupNorm(Module):
 
     Raises:
         ArgumentError: the channels do not divide evenly into the groups.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.GroupNorm(2, 4)(dl.rand(2, 4, 6)).shape
+        (2, 4, 6)
     """
 
     def __init__(
@@ -347,6 +377,11 @@ class LayerNorm(Module):
 
     Shape:
         (..., *normalized_shape), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 2) for v in dl.nn.LayerNorm(2)(dl.tensor([1.0, 3.0])).tolist()]
+        [-1.0, 1.0]
     """
 
     def __init__(
@@ -386,6 +421,11 @@ class RMSNorm(Module):
 
     Shape:
         (..., *normalized_shape), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.RMSNorm(2)(dl.tensor([3.0, 4.0])).tolist()]
+        [0.8485, 1.1314]
     """
 
     def __init__(
@@ -410,7 +450,13 @@ class RMSNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """:func:`~dl4all.nn.functional.local_response_norm` as a layer."""
+    """:func:`~dl4all.nn.functional.local_response_norm` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.LocalResponseNorm(2)(dl.rand(1, 4, 3, 3)).shape
+        (1, 4, 3, 3)
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()

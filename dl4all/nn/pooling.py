@@ -48,7 +48,13 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """:func:`~dl4all.nn.functional.max_pool1d` as a layer; ``return_indices`` adds the maxima\'s indices."""
+    """:func:`~dl4all.nn.functional.max_pool1d` as a layer; ``return_indices`` adds the maxima\'s indices.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.MaxPool1d(2)(dl.rand(2, 4, 12)).shape
+        (2, 4, 6)
+    """
 
     def forward(self, input: Tensor) -> MaybeIndices:
         if self.return_indices:
@@ -57,7 +63,13 @@ class MaxPool1d(_MaxPool):
 
 
 class MaxPool2d(_MaxPool):
-    """:func:`~dl4all.nn.functional.max_pool2d` as a layer; ``return_indices`` adds the maxima\'s indices."""
+    """:func:`~dl4all.nn.functional.max_pool2d` as a layer; ``return_indices`` adds the maxima\'s indices.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.MaxPool2d(2)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 6, 5)
+    """
 
     def forward(self, input: Tensor) -> MaybeIndices:
         if self.return_indices:
@@ -66,7 +78,13 @@ class MaxPool2d(_MaxPool):
 
 
 class MaxPool3d(_MaxPool):
-    """:func:`~dl4all.nn.functional.max_pool3d` as a layer; ``return_indices`` adds the maxima\'s indices."""
+    """:func:`~dl4all.nn.functional.max_pool3d` as a layer; ``return_indices`` adds the maxima\'s indices.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.MaxPool3d(2)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 3, 4, 4)
+    """
 
     def forward(self, input: Tensor) -> MaybeIndices:
         if self.return_indices:
@@ -75,7 +93,13 @@ class MaxPool3d(_MaxPool):
 
 
 class AvgPool1d(Module):
-    """:func:`~dl4all.nn.functional.avg_pool1d` as a layer."""
+    """:func:`~dl4all.nn.functional.avg_pool1d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AvgPool1d(2)(dl.rand(2, 4, 12)).shape
+        (2, 4, 6)
+    """
 
     def __init__(
         self,
@@ -103,7 +127,13 @@ class AvgPool1d(Module):
 
 
 class AvgPool2d(AvgPool1d):
-    """:func:`~dl4all.nn.functional.avg_pool2d` as a layer."""
+    """:func:`~dl4all.nn.functional.avg_pool2d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AvgPool2d(2)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 6, 5)
+    """
 
     def __init__(
         self,
@@ -122,7 +152,13 @@ class AvgPool2d(AvgPool1d):
 
 
 class AvgPool3d(AvgPool2d):
-    """:func:`~dl4all.nn.functional.avg_pool3d` as a layer."""
+    """:func:`~dl4all.nn.functional.avg_pool3d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AvgPool3d(2)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 3, 4, 4)
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return functional.avg_pool3d(input, *self.arguments, self.divisor_override)
@@ -140,7 +176,13 @@ class _AdaptivePool(Module):
 
 
 class AdaptiveAvgPool1d(_AdaptivePool):
-    """:func:`~dl4all.nn.functional.adaptive_avg_pool1d` as a layer; size 1 is the mean."""
+    """:func:`~dl4all.nn.functional.adaptive_avg_pool1d` as a layer; size 1 is the mean.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AdaptiveAvgPool1d(2)(dl.rand(2, 4, 12)).shape
+        (2, 4, 2)
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         size: Any = self.output_size  # the function refuses what is no size of one axis
@@ -148,21 +190,39 @@ class AdaptiveAvgPool1d(_AdaptivePool):
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
-    """:func:`~dl4all.nn.functional.adaptive_avg_pool2d` as a layer; size 1 is the global mean."""
+    """:func:`~dl4all.nn.functional.adaptive_avg_pool2d` as a layer; size 1 is the global mean.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AdaptiveAvgPool2d(2)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 2, 2)
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return functional.adaptive_avg_pool2d(input, self.output_size)
 
 
 class AdaptiveAvgPool3d(_AdaptivePool):
-    """:func:`~dl4all.nn.functional.adaptive_avg_pool3d` as a layer; size 1 is the global mean."""
+    """:func:`~dl4all.nn.functional.adaptive_avg_pool3d` as a layer; size 1 is the global mean.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AdaptiveAvgPool3d(2)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 2, 2, 2)
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return functional.adaptive_avg_pool3d(input, self.output_size)
 
 
 class AdaptiveMaxPool2d(_AdaptivePool):
-    """:func:`~dl4all.nn.functional.adaptive_max_pool2d` as a layer."""
+    """:func:`~dl4all.nn.functional.adaptive_max_pool2d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AdaptiveMaxPool2d(2)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 2, 2)
+    """
 
     def __init__(self, output_size: OutputSize, return_indices: bool = False) -> None:
         super().__init__(output_size)
@@ -175,7 +235,13 @@ class AdaptiveMaxPool2d(_AdaptivePool):
 
 
 class AdaptiveMaxPool1d(AdaptiveMaxPool2d):
-    """:func:`~dl4all.nn.functional.adaptive_max_pool1d` as a layer."""
+    """:func:`~dl4all.nn.functional.adaptive_max_pool1d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AdaptiveMaxPool1d(2)(dl.rand(2, 4, 12)).shape
+        (2, 4, 2)
+    """
 
     def forward(self, input: Tensor) -> MaybeIndices:
         size: Any = self.output_size  # the function refuses what is no size of one axis
@@ -185,7 +251,13 @@ class AdaptiveMaxPool1d(AdaptiveMaxPool2d):
 
 
 class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
-    """:func:`~dl4all.nn.functional.adaptive_max_pool3d` as a layer."""
+    """:func:`~dl4all.nn.functional.adaptive_max_pool3d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AdaptiveMaxPool3d(2)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 2, 2, 2)
+    """
 
     def forward(self, input: Tensor) -> MaybeIndices:
         return functional.adaptive_max_pool3d(input, self.output_size, self.return_indices)
@@ -211,19 +283,37 @@ class _LPPool(Module):
 
 
 class LPPool1d(_LPPool):
-    """:func:`~dl4all.nn.functional.lp_pool1d` as a layer."""
+    """:func:`~dl4all.nn.functional.lp_pool1d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.LPPool1d(2, 2)(dl.rand(2, 4, 12)).shape
+        (2, 4, 6)
+    """
 
     function = staticmethod(functional.lp_pool1d)
 
 
 class LPPool2d(_LPPool):
-    """:func:`~dl4all.nn.functional.lp_pool2d` as a layer."""
+    """:func:`~dl4all.nn.functional.lp_pool2d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.LPPool2d(2, 2)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 6, 5)
+    """
 
     function = staticmethod(functional.lp_pool2d)
 
 
 class LPPool3d(_LPPool):
-    """:func:`~dl4all.nn.functional.lp_pool3d` as a layer."""
+    """:func:`~dl4all.nn.functional.lp_pool3d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.LPPool3d(2, 2)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 3, 4, 4)
+    """
 
     function = staticmethod(functional.lp_pool3d)
 
@@ -247,18 +337,39 @@ class _MaxUnpool(Module):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """:func:`~dl4all.nn.functional.max_unpool1d` as a layer."""
+    """:func:`~dl4all.nn.functional.max_unpool1d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, indices = dl.nn.MaxPool1d(2, return_indices=True)(dl.rand(2, 4, 12))
+        >>> dl.nn.MaxUnpool1d(2)(x, indices).shape
+        (2, 4, 12)
+    """
 
     function = staticmethod(functional.max_unpool1d)
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """:func:`~dl4all.nn.functional.max_unpool2d` as a layer."""
+    """:func:`~dl4all.nn.functional.max_unpool2d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, indices = dl.nn.MaxPool2d(2, return_indices=True)(dl.rand(2, 4, 12, 10))
+        >>> dl.nn.MaxUnpool2d(2)(x, indices).shape
+        (2, 4, 12, 10)
+    """
 
     function = staticmethod(functional.max_unpool2d)
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """:func:`~dl4all.nn.functional.max_unpool3d` as a layer."""
+    """:func:`~dl4all.nn.functional.max_unpool3d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, indices = dl.nn.MaxPool3d(2, return_indices=True)(dl.rand(1, 4, 6, 8, 8))
+        >>> dl.nn.MaxUnpool3d(2)(x, indices).shape
+        (1, 4, 6, 8, 8)
+    """
 
     function = staticmethod(functional.max_unpool3d)

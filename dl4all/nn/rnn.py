@@ -350,6 +350,12 @@ class GRU(_GruStep, RNNBase):
 
     Shape:
         As for :class:`RNN`. The rows of weights are the gates reset, update and new.
+
+    Example:
+        >>> import dl4all as dl
+        >>> output, state = dl.nn.GRU(4, 8, batch_first=True)(dl.rand(2, 5, 4))
+        >>> output.shape, state.shape
+        ((2, 5, 8), (1, 2, 8))
     """
 
 
@@ -394,6 +400,11 @@ class RNNCell(RNNCellBase):
 
     Shape:
         (N, input_size) and a state (N, hidden_size), or both without N, to the next state.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.RNNCell(4, 8)(dl.rand(2, 4), dl.zeros(2, 8)).shape
+        (2, 8)
     """
 
     def __init__(
@@ -434,6 +445,11 @@ class GRUCell(_GruStep, RNNCellBase):
 
     Shape:
         As for :class:`RNNCell`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.GRUCell(4, 8)(dl.rand(2, 4), dl.zeros(2, 8)).shape
+        (2, 8)
     """
 
 

@@ -127,6 +127,12 @@ class TransformerDecoderLayer(_TransformerLayer):
 
     Shape:
         (T, N, d_model) and a memory (S, N, d_model), to (T, N, d_model).
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.TransformerDecoderLayer(8, 2, 16, batch_first=True).eval()
+        >>> layer(dl.rand(1, 3, 8), dl.rand(1, 5, 8)).shape
+        (1, 3, 8)
     """
 
     crosses = True
@@ -206,6 +212,12 @@ class TransformerDecoder(Module):
         decoder_layer: the layer that is copied.
         num_layers: how many copies there are.
         norm: a normalization after the last layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+        >>> dl.nn.TransformerDecoder(layer, 2).eval()(dl.rand(1, 3, 8), dl.rand(1, 5, 8)).shape
+        (1, 3, 8)
     """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:

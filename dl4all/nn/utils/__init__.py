@@ -35,6 +35,14 @@ def fuse_conv_bn_eval(conv: Conv2d, bn: BatchNorm2d) -> Conv2d:
 
     Raises:
         ShapeError: the numbers of channels and features differ.
+
+    Example:
+        >>> import dl4all as dl
+        >>> conv, norm = dl.nn.Conv2d(3, 4, 3), dl.nn.BatchNorm2d(4).eval()
+        >>> fused = dl.nn.utils.fuse_conv_bn_eval(conv, norm)
+        >>> x = dl.rand(1, 3, 5, 5)
+        >>> dl.allclose(fused(x), norm(conv(x)), atol=1e-5)
+        True
     """
     if conv.weight.shape[:1] != bn.weight.shape:
         raise ShapeError(
