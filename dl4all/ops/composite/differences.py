@@ -6,6 +6,7 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.elementwise.logic import logical_xor
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.memory.views import narrow, reshape
@@ -22,7 +23,7 @@ def diff(
 
     Args:
         input: any dtype; the difference of bools is whether they differ.
-        n: how many times differences are taken.
+        n: how many times differences are taken; 0 gives a copy of the input, without what is to be joined.
         dim: the axis.
         prepend, append: tensors to be joined to the input first, in front of it and after it.
 
@@ -39,6 +40,8 @@ def diff(
     if n < 0 or not input.shape:
         raise ArgumentError(f"[diff] expected an axis and n of at least 0, got shape {input.shape} and n={n}")
     axis = one_axis("diff", dim, len(input.shape))
+    if n == 0:
+        return clone(input)
     parts = [part for part in (prepend, input, append) if part is not None]
     result = cat(parts, axis) if len(parts) > 1 else input
     for _ in range(min(n, result.shape[axis])):

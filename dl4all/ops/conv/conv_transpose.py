@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,9 @@ from dl4all.ops.conv.convolution import ConvArgs, conv_input
 from dl4all.ops.conv.window import sizes
 from dl4all.ops.core.checks import check_float, check_images
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.arithmetic import add
+from dl4all.ops.indexing.padding import pad
 from dl4all.ops.memory.views import reshape
 
 
@@ -26,7 +28,7 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
 ) -> Array:
-    """:func:`conv_transpose2d` along one axis: input (N, C, L), weight (C, F / groups, KL).
+    """:func:`conv_transpose2d` along one axis: input (N, C, L) or (C, L), weight (C, F / groups, KL).
 
     Example:
         >>> import dl4all as dl
@@ -52,18 +54,19 @@ def conv_transpose2d(
     """Transposed convolution of images: each pixel adds the filters, scaled, to a larger image.
 
     Args:
-        input: floats of shape (N, C, H, W).
+        input: floats of shape (N, C, H, W) or (C, H, W).
         weight: shape (C, F / groups, KH, KW).
         bias: shape (F,), or None.
         stride, padding, dilation: the arguments of the convolution whose input's gradient this is; one int
             for both axes or a pair (vertical, horizontal).
         output_padding: how many rows and columns the result has beyond the smallest possible size; less
-            than the stride.
+            than the stride or the dilation.
         groups: into how many groups the channels and the filters are split; a channel reaches only the
             filters of its group.
 
     Returns:
-        Shape (N, F, OH, OW), OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1.
+        Shape (N, F, OH, OW), or without N as the input:
+        OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1.
 
     Raises:
         ShapeError: shapes do not fit each other, or nothing is left of the result.
@@ -91,7 +94,9 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
 ) -> Array:
-    """:func:`conv_transpose2d` along three axes: input (N, C, D, H, W), weight (C, F / groups, KD, KH, KW).
+    """:func:`conv_transpose2d` along three axes: input (N, C, D, H, W) or (C, D, H, W).
+
+    The weight has the shape (C, F / groups, KD, KH, KW).
 
     Example:
         >>> import dl4all as dl
@@ -107,6 +112,10 @@ def _conv_transpose(
     axes: int, input: Any, weight: Any, bias: Any, output_padding: int | Sequence[int], args: ConvArgs
 ) -> Any:
     name = f"conv_transpose{axes}d"
+    if isinstance(input, TensorBase) and len(input.shape) == axes + 1:  # a single sample
+        batch = reshape(input, 1, *input.shape)
+        result = _conv_transpose(axes, batch, weight, bias, output_padding, args)
+        return reshape(result, *result.shape[1:])
     check_images(name, input, axes)
     check_float(name, input, weight, bias)
     if len(weight.shape) != axes + 2 or weight.shape[0] != input.shape[1]:
@@ -124,9 +133,10 @@ def _conv_transpose(
         raise ArgumentError(f"[{name}] padding must be ints, got {args.padding!r}")
     win = args.checked_window(name, weight.shape[2:])
     extra = sizes(name, "output_padding", output_padding, 0, axes)
-    if any(more >= stride for more, stride in zip(extra, win.stride, strict=True)):
+    if any(map(operator.ge, extra, map(max, win.stride, win.dilation))):
         raise ArgumentError(
-            f"[{name}] output_padding {output_padding} must be smaller than stride {args.stride}"
+            f"[{name}] output_padding {output_padding} must be smaller than stride {args.stride} or "
+            f"dilation {args.dilation}"
         )
     size = tuple(
         (count - 1) * stride - 2 * padding + dilation * (kernel - 1) + more + 1
@@ -136,5 +146,11 @@ def _conv_transpose(
     )
     if min(size) < 1:
         raise ShapeError(f"[{name}] nothing is left of {input.shape} with padding {args.padding}: {size}")
-    result = conv_input(input, weight, size, win.stride, win.before, win.dilation, groups)
+    if any(map(operator.ge, extra, win.stride)):  # no convolution of this size has such a result
+        amounts = zip(reversed(win.before), reversed(extra), strict=True)
+        cut = [amount for before, more in amounts for amount in (-before, more - before)]
+        whole = tuple(n + 2 * before - more for n, before, more in zip(size, win.before, extra, strict=True))
+        result = pad(conv_input(input, weight, whole, win.stride, 0, win.dilation, groups), cut)
+    else:
+        result = conv_input(input, weight, size, win.stride, win.before, win.dilation, groups)
     return result if bias is None else add(result, reshape(bias, -1, *(1,) * axes))

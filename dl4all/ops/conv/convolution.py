@@ -139,13 +139,14 @@ def conv1d(
     """Cross-correlation of sequences with filters, as neural networks call convolution.
 
     Args:
-        input: floats of shape (N, C, L).
+        input: floats of shape (N, C, L) or (C, L).
         weight: shape (F, C / groups, KL).
         bias: shape (F,), or None.
         stride, padding, dilation, groups: as in :func:`conv2d`, along one axis.
 
     Returns:
-        Shape (N, F, OL), OL = (L + 2 padding - dilation (KL - 1) - 1) // stride + 1.
+        Shape (N, F, OL), or without N as the input:
+        OL = (L + 2 padding - dilation (KL - 1) - 1) // stride + 1.
 
     Raises:
         ShapeError: shapes do not fit each other, or the window does not fit into the input.
@@ -196,7 +197,7 @@ def conv2d(
     """Cross-correlation of images with filters, as neural networks call convolution.
 
     Args:
-        input: floats of shape (N, C, H, W).
+        input: floats of shape (N, C, H, W) or (C, H, W).
         weight: shape (F, C / groups, KH, KW).
         bias: shape (F,), or None.
         stride, padding, dilation: one int for both axes or a pair (vertical, horizontal). The padding
@@ -206,7 +207,8 @@ def conv2d(
             channels of its group.
 
     Returns:
-        Shape (N, F, OH, OW), OH = (H + 2 padding - dilation (KH - 1) - 1) // stride + 1.
+        Shape (N, F, OH, OW), or without N as the input:
+        OH = (H + 2 padding - dilation (KH - 1) - 1) // stride + 1.
 
     Raises:
         ShapeError: shapes do not fit each other, or the window does not fit into the input.
@@ -248,13 +250,14 @@ def conv3d(
     """Cross-correlation of volumes with filters, as neural networks call convolution.
 
     Args:
-        input: floats of shape (N, C, D, H, W).
+        input: floats of shape (N, C, D, H, W) or (C, D, H, W).
         weight: shape (F, C / groups, KD, KH, KW).
         bias: shape (F,), or None.
         stride, padding, dilation, groups: as in :func:`conv2d`, along three axes.
 
     Returns:
-        Shape (N, F, OD, OH, OW), OD = (D + 2 padding - dilation (KD - 1) - 1) // stride + 1.
+        Shape (N, F, OD, OH, OW), or without N as the input:
+        OD = (D + 2 padding - dilation (KD - 1) - 1) // stride + 1.
 
     Raises:
         ShapeError: shapes do not fit each other, or the window does not fit into the input.
@@ -466,7 +469,8 @@ def _convolve(input: Any, weight: Any, *args: Any) -> Any:
     return CONVOLUTIONS[len(input.shape)](input, weight, None, *args)
 
 
-for _convolution in CONVOLUTIONS.values():
+for _axes, _convolution in CONVOLUTIONS.items():
+    _convolution.define_sample(_axes - 1)
     _convolution.defgrad(
         lambda g, weight, shapes, stride, padding, dilation, groups: conv_input(
             g, weight, shapes[0][2:], stride, padding, dilation, groups

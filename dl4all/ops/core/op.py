@@ -27,6 +27,7 @@ from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shap
 from dl4all.ops.core.parameters import INPLACE, Parameters
 from dl4all.ops.core.primitives import primitives as primitives
 from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated, from_host
+from dl4all.ops.core.tensor_like import TensorLike, TensorLikeFound
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
 from dl4all.runtime import op_regions
 from dl4all.runtime.kompute import copies
@@ -96,12 +97,19 @@ class Op(Generic[P]):
         self._set_gradient(grad)
         self._result_rule: tuple[GradientRule, Callable[..., bool]] | None = None
         self._fold: Callable[..., Any] | None = None
+        self._sample_axes = -1  # no tensor has as many
         self.optional = self.parameters.optional  # operands that may be None
         self._defaults = self.parameters.defaults
         self._takes_numbers = elementwise and len(self.arrays) == 2  # in place of tensors
 
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Op[P]:
+        return self  # as of functions: layers that hold one are copied
+
+    def __reduce__(self) -> str:
+        return self.name  # in its module, where pickle looks it up
 
     def defgrad(self, *functions: Function | None) -> None:
         """Define the gradient after the op, where it calls ops that are declared later.
@@ -132,6 +140,10 @@ class Op(Generic[P]):
         """
         self._fold = fold
 
+    def define_sample(self, axes: int) -> None:
+        """Let the op take a single sample too, a first operand with `axes` axes: as a batch of one."""
+        self._sample_axes = axes
+
     def in_place_rule(self, arguments: dict[str, Any]) -> GradientRule:
         """The gradient that keeps the least where the result overwrites the first operand."""
         if self._result_rule is not None and self._result_rule[1](**arguments):
@@ -154,6 +166,10 @@ class Op(Generic[P]):
             if inplace:
                 return primitives.apply_in_place(self, *self.bind(args, kwargs))
         operands, arguments = self.bind(args, kwargs)
+        if self._sample_axes >= 0 and _has_axes(operands[0], self._sample_axes):
+            batch = primitives.reshape(operands[0], (1, *operands[0].shape))
+            result = self(batch, *operands[1:], **arguments)
+            return primitives.reshape(result, result.shape[1:])
         if active_levels:
             for operand in operands:
                 if isinstance(operand, BatchedTensorBase):
@@ -193,6 +209,8 @@ class Op(Generic[P]):
                 result = capture.active.op(self, operands, arguments, compute)
             self.add_node(operands, arguments, result)
             return result
+        except TensorLikeFound as found:
+            return found.operand.call_op(self, operands, arguments)
         except OverflowError as error:  # an int among the arguments that no float holds
             raise ArgumentError(f"[{self.name}] a number is too large: {error}") from None
 
@@ -235,6 +253,8 @@ class Op(Generic[P]):
             elif not (self._takes_numbers and isinstance(operand, NUMBERS)) and not (
                 operand is None and name in self.optional
             ):
+                if isinstance(operand, TensorLike):
+                    raise TensorLikeFound(operand)
                 raise DTypeError(
                     f"[{self.name}] expected a tensor for {name!r}, got {type(operand).__name__}; "
                     "make one with dl.tensor(...)"
@@ -530,6 +550,10 @@ def fit_gradients(gradients: Sequence[Any], edges: Sequence[tape.Edge | None]) -
                 gradient = primitives.cast(gradient, edge.dtype.name)
         fitting.append(gradient)
     return fitting
+
+
+def _has_axes(operand: Any, count: int) -> bool:
+    return isinstance(operand, TensorBase) and len(operand.shape) == count
 
 
 def empty(cls: type[TensorBase], shape: Shape, dtype: np.dtype[Any], device: Any, tag: str = "") -> Any:

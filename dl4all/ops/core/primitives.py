@@ -15,6 +15,7 @@ class Primitives:
     cast: Op[...]
     clone: Op[...]
     sum_to: Op[...]
+    reshape: Callable[..., Any]
     in_place: Callable[[Callable[..., Any]], Callable[..., Any]]
     apply_in_place: Callable[[Op[...], list[Any], dict[str, Any]], Any]
 

@@ -66,6 +66,8 @@ def index_select(input: T, dim: int, index: Array | NDArray | Sequence[int]) -> 
         >>> dl.index_select(dl.tensor([[1.0, 2.0], [3.0, 4.0]]), 1, dl.tensor([1, 1, 0])).tolist()
         [[2.0, 2.0, 1.0], [4.0, 4.0, 3.0]]
     """
+    if not input.shape:
+        return reshape(index_select(reshape(input, 1), dim, index), ())
     axis = strides.axis("index_select", dim, len(input.shape))
     indices, _ = indices_into("index_select", index, input.shape[axis], input)
     return select_indices(input, axis, indices)
@@ -88,7 +90,15 @@ def index_add(
     Raises:
         ArgumentError: an index is out of range.
         ShapeError: the shapes do not fit.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.zeros(3)
+        >>> dl.index_add(x, 0, dl.tensor([0, 2, 2]), dl.tensor([1.0, 2.0, 3.0])).tolist()
+        [1.0, 0.0, 5.0]
     """
+    if not input.shape:
+        return reshape(index_add(reshape(input, 1), dim, index, reshape(source, 1), alpha=alpha), ())
     axis = strides.axis("index_add", dim, len(input.shape))
     indices, _ = indices_into("index_add", index, input.shape[axis], input)
     expected = (*input.shape[:axis], len(indices), *input.shape[axis + 1 :])
@@ -142,13 +152,14 @@ def _check_fit(name: str, shape: Shape, axis: int, index_shape: Shape) -> None:
 
 @export("dl", "Tensor")
 @reads("index")
-def gather(input: T, dim: int, index: Array | NDArray | Sequence[object]) -> T:
+def gather(input: T, dim: int, index: Array | NDArray | Sequence[object], *, sparse_grad: bool = False) -> T:
     """Select one element along axis `dim` for each index.
 
     Args:
         input: a tensor of any dtype.
         dim: the axis.
         index: ints, of as many axes as the input and no larger but along `dim`.
+        sparse_grad: has no effect: the gradient is dense.
 
     Returns:
         The index's shape: ``result[i, j] = input[index[i, j], j]`` for two axes and ``dim=0``.
@@ -163,21 +174,24 @@ def gather(input: T, dim: int, index: Array | NDArray | Sequence[object]) -> T:
         [[1.0], [4.0]]
     """
     if not input.shape:
-        return reshape(gather(reshape(input, 1), 0, _with_an_axis("gather", index)), ())
+        shape = index.shape if isinstance(index, TensorBase) else np.asarray(index).shape
+        return reshape(gather(reshape(input, 1), dim, with_an_axis("gather", index)), shape)
+    if isinstance(index, TensorBase) and 0 in index.shape:
+        strides.axis("gather", dim, len(input.shape))
+        return reshape(narrow(flatten(input), 0, 0, 0), index.shape)
     axis = strides.axis("gather", dim, len(input.shape))
     flat, shape = indices_along("gather", input, axis, index)
     result: T = reshape(take_rows(reshape(input, 1, input.numel(), 1), flat), shape)
     return result
 
 
-def _with_an_axis(name: str, index: Any) -> Any:
+def with_an_axis(name: str, index: Any) -> Any:
     """An index of no axis as one of one element."""
     if isinstance(index, TensorBase) and not index.shape:
         return index.as_strided((1,), (1,), index.offset)
     return np.atleast_1d(integer_indices(name, index))
 
 
-@export("dl", "Tensor", "Tensor_")
 @reads("index")
 def scatter(input: T, dim: int, index: Array | NDArray | Sequence[object], src: Array | Scalar) -> T:
     """Replace one element along axis `dim` for each index.
@@ -196,6 +210,9 @@ def scatter(input: T, dim: int, index: Array | NDArray | Sequence[object], src: 
         >>> dl.scatter(dl.zeros(2, 3), 1, dl.tensor([[2], [0]]), 5.0).tolist()
         [[0.0, 0.0, 5.0], [5.0, 0.0, 0.0]]
     """
+    if not input.shape:
+        src = reshape(src, -1) if isinstance(src, TensorBase) else src
+        return reshape(scatter(reshape(input, 1), dim, with_an_axis("scatter", index), src), ())
     axis = strides.axis("scatter", dim, len(input.shape))
     flat, shape = indices_along("scatter", input, axis, index)
     rows = source_column("scatter", input, src, shape)
@@ -260,6 +277,9 @@ def scatter_add(input: T, dim: int, index: Array | NDArray | Sequence[object], s
         >>> dl.scatter_add(dl.zeros(3), 0, dl.tensor([1, 1]), dl.tensor([2.0, 5.0])).tolist()
         [0.0, 7.0, 0.0]
     """
+    if not input.shape:
+        places = with_an_axis("scatter_add", index)
+        return reshape(scatter_add(reshape(input, 1), dim, places, reshape(src, -1)), ())
     axis = strides.axis("scatter_add", dim, len(input.shape))
     flat, shape = indices_along("scatter_add", input, axis, index)
     if combines_on_host(input, src, flat):
@@ -276,6 +296,11 @@ def take(input: T, index: Array | NDArray | Sequence[object]) -> T:
 
     Raises:
         ArgumentError: an index is out of range.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.take(dl.tensor([[1, 2], [3, 4]]), dl.tensor([0, 3])).tolist()
+        [1, 4]
     """
     flat, shape = indices_into("take", index, input.numel(), input, negative=True)
     return reshape(select_indices(flatten(input), 0, flat), shape)

@@ -33,6 +33,9 @@ def pad(input: T, pad: Sequence[int], mode: str = "constant", value: float | Non
             itself; "replicate" repeats the border; "circular" continues from the other end.
         value: 0 by default.
 
+    Where an axis loses elements at one end and gets others at the other, "circular" continues with what is
+    left of it.
+
     Raises:
         ArgumentError: the numbers do not come in pairs, are too many or too large, or the mode is unknown.
 
@@ -60,6 +63,9 @@ def pad(input: T, pad: Sequence[int], mode: str = "constant", value: float | Non
     if value not in (None, 0):
         raise ArgumentError(f"[pad] a value is for mode 'constant', not for {mode!r}")
     for axis, (before, after) in pairs.items():
+        if mode == "circular" and min(before, after) < 0:
+            input = _constant(input, {axis: (min(before, 0), min(after, 0))}, 0.0)
+            before, after = max(before, 0), max(after, 0)
         if before or after:
             input = select_indices(
                 input, axis, Indices(_source_indices(mode, input.shape[axis], before, after))

@@ -10,17 +10,19 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.composite.binary import logaddexp
+from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import where
+from dl4all.ops.elementwise.transcendental import exp
 from dl4all.ops.indexing.gather_scatter import gather
 from dl4all.ops.indexing.indices import NDArray, checked_indices, integer_indices
 from dl4all.ops.indexing.padding import pad
 from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
 from dl4all.ops.memory.views import select, squeeze, unsqueeze
-from dl4all.ops.reduce.sums import mean
+from dl4all.ops.reduce.sums import mean, sum
 
 
 @export("F")
@@ -37,7 +39,8 @@ def ctc_loss(
     """Connectionist temporal classification: the negative log-likelihood of labels over all alignments.
 
     Graves et al., "Connectionist Temporal Classification" (ICML 2006), section 4.1. The recursion over time
-    is made of ops, so that it is differentiable twice.
+    is made of ops, so that it is differentiable twice. As in PyTorch, the gradient of `log_probs` is that of
+    scores before a log_softmax: of log-probabilities it differs by what log_softmax removes.
 
     Args:
         log_probs: log-probabilities, of shape (T, N, C) or (T, C).
@@ -81,13 +84,23 @@ def ctc_loss(
     if (steps > times).any() or (steps < 0).any():
         raise ArgumentError(f"[{name}] input_lengths must lie between 0 and {times}, got {steps.tolist()}")
     labels = checked_indices(name, _labels(name, targets, lengths), classes)
-    losses = _path_losses(scores, labels, steps, lengths, blank)
+    losses = _path_losses(scores, labels, steps, lengths, blank) + _normalization(scores, steps)
     if zero_infinity:
         losses = where(eq(losses, math.inf), 0.0, losses)
     if reduction == "mean":
         divisors = np.maximum(lengths, 1).astype(log_probs.dtype)
         return mean(losses / _on_device(log_probs, divisors))
     return reduced(squeeze(losses, 0) if single else losses, reduction)
+
+
+def _normalization(scores: Any, steps: NDArray) -> Any:
+    """Zeros for each sequence, whose gradient is that of the sum of all probabilities.
+
+    PyTorch's gradient is that of scores which a softmax made log-probabilities, whatever they are.
+    """
+    is_step = np.arange(scores.shape[0])[:, None] < steps
+    total = sum(where(unsqueeze(_on_device(scores, is_step), 2), exp(scores), 0.0), (0, 2))
+    return total - tape.alias(total)
 
 
 def _on_device(like: Any, array: NDArray) -> Any:

@@ -87,7 +87,7 @@ def avg_pool2d(
     """The mean of each window.
 
     Args:
-        input: floats of shape (N, C, H, W).
+        input: floats of shape (N, C, H, W) or (C, H, W).
         kernel_size, stride, padding: one int for both axes or a pair (vertical, horizontal). The
             stride is the kernel size unless given.
         ceil_mode: take a last window that begins inside but does not fit.
@@ -95,10 +95,10 @@ def avg_pool2d(
         divisor_override: divides the sums in place of the number of elements.
 
     Returns:
-        Shape (N, C, OH, OW), OH = (H + 2 padding - kernel_size) // stride + 1.
+        Shape (N, C, OH, OW), or without N as the input, OH = (H + 2 padding - kernel_size) // stride + 1.
 
     Raises:
-        ShapeError: the input is not 4-d or the window does not fit into it.
+        ShapeError: the input is neither 4-d nor 3-d or the window does not fit into it.
         ArgumentError: a size is not an int or too small, or the padding exceeds half the window.
 
     Example:
@@ -136,15 +136,15 @@ def adaptive_avg_pool2d(input: Array, output_size: OutputSizes) -> Array:
     """The means of the windows that divide the input into `output_size` parts; size 1 is the global mean.
 
     Args:
-        input: floats of shape (N, C, H, W).
+        input: floats of shape (N, C, H, W) or (C, H, W).
         output_size: an int for both axes or a pair (OH, OW), None for the input's size. Part i of OH
             covers the rows from floor(i H / OH) up to ceil((i + 1) H / OH).
 
     Returns:
-        Shape (N, C, OH, OW).
+        Shape (N, C, OH, OW), or without N as the input.
 
     Raises:
-        ShapeError: the input is not 4-d.
+        ShapeError: the input is neither 4-d nor 3-d.
         ArgumentError: the size is not positive, or the input has no pixels.
 
     Example:
@@ -223,6 +223,8 @@ def _avg_pool2d_gradient(
     return avg_pool_backward(g, avg_pooling(shapes[0], *arguments))
 
 
+avg_pool2d.define_sample(3)
+adaptive_avg_pool2d.define_sample(3)
 avg_pool2d.defgrad(_avg_pool2d_gradient)
 adaptive_avg_pool2d.defgrad(
     lambda g, shapes, output_size: avg_pool_backward(

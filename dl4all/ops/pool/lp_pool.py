@@ -27,7 +27,9 @@ def lp_pool1d(
     stride: Sizes | None = None,
     ceil_mode: bool = False,
 ) -> Array:
-    """The p-norm of each window along the last axis of (N, C, L): ``sum(x ** p) ** (1 / p)``.
+    """The p-norm of each window along the last axis of (N, C, L) or (C, L).
+
+    It is ``sum(x ** p) ** (1 / p)``.
 
     Args:
         input: floats.

@@ -8,9 +8,10 @@ from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.conv.window import sizes
+from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
-from dl4all.ops.indexing.gather_scatter import expanded_number, scatter
+from dl4all.ops.indexing.gather_scatter import expanded_number, gather, scatter
 from dl4all.ops.memory.views import reshape
 from dl4all.ops.pool.windows import Sizes
 
@@ -113,6 +114,8 @@ def _max_unpool(
         size = requested
     planes = math.prod(input.shape[:-axes])
     count = math.prod(input.shape[-axes:])
-    zeros = expanded_number(input, 0, (planes, math.prod(size)))
-    result = scatter(zeros, 1, reshape(indices, planes, count), reshape(input, planes, count))
+    rows, places = reshape(input, planes, count), reshape(indices, planes, count)
+    result = scatter(expanded_number(input, 0, (planes, math.prod(size))), 1, places, tape.alias(rows))
+    # An element that several windows have as their maximum hands its gradient to each of them, as in PyTorch.
+    tape.add_node("max_unpool", [rows], [result], lambda grads, saved, needs: [gather(grads[0], 1, places)])
     return reshape(result, *input.shape[:-axes], *size)

@@ -19,6 +19,18 @@ class CosineAnnealingLR(LRScheduler):
         T_max: the number of epochs until the lowest rate.
         eta_min: the lowest rate.
         last_epoch: as in :class:`LRScheduler`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> optimizer = dl.optim.SGD([dl.nn.Parameter(dl.zeros(1))], lr=1.0)
+        >>> scheduler = dl.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [1.0, 0.5, 0.0]
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
@@ -55,6 +67,18 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         T_mult: the factor of the length of the next period.
         eta_min: the lowest rate.
         last_epoch: as in :class:`LRScheduler`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> optimizer = dl.optim.SGD([dl.nn.Parameter(dl.zeros(1))], lr=1.0)
+        >>> scheduler = dl.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [1.0, 0.5, 1.0]
     """
 
     def __init__(

@@ -20,6 +20,18 @@ class LambdaLR(LRScheduler):
         optimizer: the optimizer whose rates are set.
         lr_lambda: a function, or one for each group.
         last_epoch: as in :class:`LRScheduler`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> optimizer = dl.optim.SGD([dl.nn.Parameter(dl.zeros(1))], lr=1.0)
+        >>> scheduler = dl.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (epoch + 1))
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [1.0, 0.5, 0.3333]
     """
 
     def __init__(
@@ -46,6 +58,18 @@ class MultiplicativeLR(LambdaLR):
         optimizer: the optimizer whose rates are set.
         lr_lambda: a function, or one for each group.
         last_epoch: as in :class:`LRScheduler`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> optimizer = dl.optim.SGD([dl.nn.Parameter(dl.zeros(1))], lr=1.0)
+        >>> scheduler = dl.optim.lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: 0.5)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [1.0, 0.5, 0.25]
     """
 
     def _next_rate(self, lr: float, base: float, group: int) -> float:
@@ -97,6 +121,18 @@ class MultiStepLR(LRScheduler):
         milestones: the epochs; one that is given twice counts twice.
         gamma: the factor.
         last_epoch: as in :class:`LRScheduler`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> optimizer = dl.optim.SGD([dl.nn.Parameter(dl.zeros(1))], lr=1.0)
+        >>> scheduler = dl.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[1, 2], gamma=0.5)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [1.0, 0.5, 0.25]
     """
 
     def __init__(
@@ -122,6 +158,18 @@ class ConstantLR(LRScheduler):
         factor: above 0 and at most 1.
         total_iters: the number of epochs with the factor.
         last_epoch: as in :class:`LRScheduler`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> optimizer = dl.optim.SGD([dl.nn.Parameter(dl.zeros(1))], lr=1.0)
+        >>> scheduler = dl.optim.lr_scheduler.ConstantLR(optimizer, factor=0.5, total_iters=2)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [0.5, 0.5, 1.0]
     """
 
     def __init__(
@@ -150,6 +198,18 @@ class LinearLR(LRScheduler):
         end_factor: the factor in the last epoch, from 0 to 1.
         total_iters: the number of epochs until `end_factor` is reached.
         last_epoch: as in :class:`LRScheduler`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> optimizer = dl.optim.SGD([dl.nn.Parameter(dl.zeros(1))], lr=1.0)
+        >>> scheduler = dl.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.5, total_iters=2)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [0.5, 0.75, 1.0]
     """
 
     def __init__(
@@ -186,6 +246,18 @@ class ExponentialLR(LRScheduler):
         optimizer: the optimizer whose rates are set.
         gamma: the factor.
         last_epoch: as in :class:`LRScheduler`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> optimizer = dl.optim.SGD([dl.nn.Parameter(dl.zeros(1))], lr=1.0)
+        >>> scheduler = dl.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [1.0, 0.5, 0.25]
     """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
@@ -207,6 +279,18 @@ class PolynomialLR(LRScheduler):
         total_iters: the number of epochs until 0.
         power: the exponent; 1 is linear.
         last_epoch: as in :class:`LRScheduler`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> optimizer = dl.optim.SGD([dl.nn.Parameter(dl.zeros(1))], lr=1.0)
+        >>> scheduler = dl.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=4)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [1.0, 0.75, 0.5]
     """
 
     def __init__(

@@ -32,6 +32,18 @@ class OneCycleLR(LRScheduler):
 
     Raises:
         ArgumentError: an option is out of its range, or there are more steps than `total_steps`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> optimizer = dl.optim.SGD([dl.nn.Parameter(dl.zeros(1))], lr=1.0)
+        >>> scheduler = dl.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=4)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [0.04, 0.8117, 0.2831]
     """
 
     def __init__(
