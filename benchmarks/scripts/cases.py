@@ -59,7 +59,7 @@ CASES = (
     _example("actor_critic", "reinforcement_learning/actor_critic.py", steps=40),
     _example("super_resolution", "super_resolution/main.py", "--upscale_factor=3", "--batchSize=4", "--nEpochs=2",
              "--threads=2", "--lr=0.001", files=data_files.photographs),
-    _example("time_sequence_prediction", "time_sequence_prediction/train.py", "--steps=1", steps=8,
+    _example("time_sequence_prediction", "time_sequence_prediction/train.py", "--steps=1", steps=5,
              before="time_sequence_prediction/generate_sine_wave.py"),
     _example("word_language_model: LSTM", "word_language_model/main.py", "--model=LSTM", "--dropout=0", "--nhid=64",
              "--emsize=64", "--epochs=6", "--log-interval=2", steps=40, files=data_files.word_corpus),
@@ -91,9 +91,9 @@ CASES = (
               "02-intermediate/bidirectional_recurrent_neural_network/main.py", steps=20),
     _tutorial("deep_residual_network", "02-intermediate/deep_residual_network/main.py", steps=12, pictures=256),
     _tutorial("language_model", "02-intermediate/language_model/main.py", steps=15, files=data_files.word_corpus),
-    _tutorial("generative_adversarial_network", "03-advanced/generative_adversarial_network/main.py", steps=60),
+    _tutorial("generative_adversarial_network", "03-advanced/generative_adversarial_network/main.py", steps=60, pictures=500),
     _tutorial("variational_autoencoder", "03-advanced/variational_autoencoder/main.py", steps=60),
-    Case("pytorch-cifar: SimpleDLA", CIFAR, "main.py", ("--lr=0.01",), steps=4, pictures=384),
+    Case("pytorch-cifar: SimpleDLA", CIFAR, "main.py", ("--lr=0.01",), steps=3, pictures=384),
     Case("two_layer_net_tensor", SMALL, "tensor/two_layer_net_tensor.py"),
     Case("two_layer_net_autograd", SMALL, "autograd/two_layer_net_autograd.py", steps=500),
     Case("two_layer_net_custom_function", SMALL, "autograd/two_layer_net_custom_function.py", steps=500),
@@ -104,13 +104,24 @@ CASES = (
 )  # fmt: skip
 
 OMITTED = (
-    ("pytorch/examples siamese_network", "calls `np.array(..., copy=None)`, which is NumPy 2's; PyTorch's run too "
-     "fails with NumPy 1"),
+    (
+        "pytorch/examples siamese_network",
+        "calls `np.array(..., copy=None)`, which is NumPy 2's; PyTorch's run too fails with NumPy 1",
+    ),
     ("spro/char-rnn.pytorch", "reads `loss.data[0]`, which PyTorch refuses since version 0.5"),
-    ("yunjey/pytorch-tutorial pytorch_basics", "calls `data_iter.next()`, which PyTorch removed in version 1.13"),
-    ("yunjey/pytorch-tutorial neural_style_transfer", "reads `PIL.Image.ANTIALIAS`, which Pillow removed in 10"),
+    (
+        "yunjey/pytorch-tutorial pytorch_basics",
+        "calls `data_iter.next()`, which PyTorch removed in version 1.13",
+    ),
+    (
+        "yunjey/pytorch-tutorial neural_style_transfer",
+        "reads `PIL.Image.ANTIALIAS`, which Pillow removed in 10",
+    ),
     ("pytorch/examples language_translation, snli", "need torchtext, which is no longer developed"),
     ("pytorch/examples mnist_hogwild, imagenet, distributed, rpc", "share a model between processes"),
-    ("pytorch/examples fx, cpp, fast_neural_style", "are about PyTorch's graphs, about C++, and need weights"),
+    (
+        "pytorch/examples fx, cpp, fast_neural_style",
+        "are about PyTorch's graphs, about C++, and need weights",
+    ),
 )
 """Scripts that were looked at, and why they are not run."""

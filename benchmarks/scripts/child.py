@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-MOST_ITEMS = 400
+MOST_ITEMS = 600
 """Further calls of ``item`` are not written down."""
 
 

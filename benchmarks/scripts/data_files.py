@@ -98,7 +98,9 @@ def photographs(folder: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
         for number in range(count):
             pixels = rng.integers(0, 255, (33, 49, 3)).astype(np.uint8)
-            Image.fromarray(pixels).resize((481, 321), Image.Resampling.BICUBIC).save(target / f"{number}.png")
+            Image.fromarray(pixels).resize((481, 321), Image.Resampling.BICUBIC).save(
+                target / f"{number}.png"
+            )
 
 
 def masked_photographs(folder: Path) -> None:

@@ -53,10 +53,16 @@ def page(rows: Sequence[Row], omitted: Sequence[tuple[str, str]], device: str, t
         torch: PyTorch's version.
     """
     head = HEAD.format(
-        device=device, torch=torch, rounding=ROUNDING, growth=GROWTH, stand_ins="../benchmarks/scripts/stand_ins"
+        device=device,
+        torch=torch,
+        rounding=ROUNDING,
+        growth=GROWTH,
+        stand_ins="../benchmarks/scripts/stand_ins",
     )
     equal = sum(row.comparison is not None and row.comparison.equal for row in rows)
-    counts = f"\n{equal} of {len(rows)} scripts have equal losses; {sum(row.lines == 0 for row in rows)} have no "
+    counts = (
+        f"\n{equal} of {len(rows)} scripts have equal losses; {sum(row.lines == 0 for row in rows)} have no "
+    )
     lines = "\n".join(table_lines(rows))
     rest = "".join(f"- {name}: {reason}\n" for name, reason in omitted)
     return head + counts + "other line changed.\n\n" + lines + "\n" + OMITTED + rest
