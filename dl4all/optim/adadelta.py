@@ -38,6 +38,15 @@ class Adadelta(ElementwiseOptimizer):
 
     Raises:
         ArgumentError: an option is out of its range.
+
+    Example:
+        >>> import dl4all as dl
+        >>> w = dl.nn.Parameter(dl.tensor([1.0]))
+        >>> optimizer = dl.optim.Adadelta([w], lr=0.1)
+        >>> (w * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.item() < 1.0
+        True
     """
 
     def __init__(

@@ -104,7 +104,8 @@ def on_host(value: Any) -> NDArray:
 
 def loaded_tensor(p: Tensor, value: Any) -> Tensor:
     """A saved tensor of the state, with the dtype and on the device of its parameter."""
-    return from_host(Tensor, on_host(value).astype(p.dtype), p.device, copy=False)
+    tensor: Tensor = from_host(Tensor, on_host(value).astype(p.dtype), p.device, copy=False)
+    return tensor
 
 
 def loaded_value(p: Tensor, name: str, value: Any) -> Any:

@@ -397,6 +397,6 @@ def test_mismatched_states() -> None:
 @pytest.mark.vulkan
 def test_gradient_on_another_device() -> None:
     w = dl.tensor([1.0], device="cpu")
-    w.grad = dl.tensor([1.0], device=dl.Device("elsewhere", dl.device("cpu")._backend))
+    w.grad = dl.tensor([1.0], device=dl.Device.of_backend("elsewhere", dl.device("cpu")._backend))
     with pytest.raises(GradientError, match="lives on cpu and its gradient on elsewhere"):
         SGD([w]).step()

@@ -1,76 +1,27 @@
-"""Entries of the reference in reStructuredText: what a public name is, takes, gives and raises, with its example."""
+"""Entries of the reference, in reStructuredText: what a public name is, takes, gives and raises."""
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import re
 import sys
 import textwrap
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from sphinx.ext.napoleon import Config
 from sphinx.ext.napoleon.docstring import GoogleDocstring
 
+from dl4all.ops.core.op import Op
+from dl4all.ops.elementwise.declare import Elementwise
+from tools.docs_site.documentation import documentation
 from tools.docs_site.names import Name, Page
 
-NAPOLEON = Config(napoleon_use_rtype=False, napoleon_use_ivar=True)
+NAPOLEON = Config(napoleon_use_rtype=False, napoleon_use_ivar=True, napoleon_use_param=False)
 DRAWN = re.compile(r"[├└│]")
 CODE = re.compile(r"(``.+?``|`[^`]+`)", re.S)
 MARKUP = re.compile(r"(?<![\w*])\*(?=\w)|(?<=[a-z0-9])_(?![\w`])")
 SHORTER = (("'Array", "'Tensor"), ("TensorBase", "Tensor"), ("dl4all.tensor.tensor.", ""), ("typing.", ""))
-
-
-def documentation(name: Name) -> str:
-    """What is written about a name: a docstring, the text below a constant, or for a dtype what NumPy knows."""
-    if isinstance(name.thing, np.dtype):
-        return dtype_text(name)
-    if callable(name.thing) or inspect.isdatadescriptor(name.thing) or isinstance(name.thing, functools.cached_property):
-        return inspect.getdoc(name.thing) or ""
-    return constant_text(name)
-
-
-def dtype_text(name: Name) -> str:
-    dtype = name.thing
-    if dtype.kind == "f":
-        information = np.finfo(dtype)
-        span = f"to {information.max:.4g}, with {information.precision} decimal digits"
-    elif dtype.kind in "iu":
-        whole = np.iinfo(dtype)
-        span = f"from {whole.min} to {whole.max}"
-    else:
-        span = "``True`` and ``False``" if dtype.kind == "b" else "pairs of floats"
-    return (
-        f"The dtype ``{dtype}``, {span}; {dtype.itemsize} byte{'s' * (dtype.itemsize > 1)} an element.\n\n"
-        "Example:\n    >>> import dl4all as dl\n"
-        f"    >>> dl.zeros(2, dtype=dl.{name.name}).dtype\n    {dtype!r}"
-    )
-
-
-def constant_text(name: Name) -> str:
-    """The string below the assignment, in the module that has the constant or in the one it comes from."""
-    space = sys.modules[name.space]
-    sources = [space, *(m for key, m in sorted(sys.modules.items()) if key.startswith(name.space + "."))]
-    for module in sources:
-        if getattr(module, name.name, None) is name.thing and getattr(module, "__file__", None):
-            found = strings_below(Path(str(module.__file__))).get(name.name)
-            if found:
-                return found
-    return ""
-
-
-@functools.cache
-def strings_below(path: Path) -> dict[str, str]:
-    body = ast.parse(path.read_text("utf-8")).body
-    found = {}
-    for statement, text in zip(body, body[1:], strict=False):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str):
-            found |= {target.id: inspect.cleandoc(text.value.value) for target in targets if isinstance(target, ast.Name)}
-    return found
 
 
 def signature(thing: Any, *, method: bool = False) -> str:
@@ -114,7 +65,7 @@ def body(text: str, what: str) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """With backslashes where a star or a last underscore of the prose would be markup, and drawings as they are."""
+    """With backslashes where stars and underscores of the prose would be markup; drawings stay."""
     paragraphs = []
     for part in text.split("\n\n"):
         if DRAWN.search(part):
@@ -123,10 +74,33 @@ def escaped(text: str) -> str:
             prose, session = re.split(r"(?=^ *>>>)", part, maxsplit=1, flags=re.M)
             paragraphs.append(MARKUP.sub(r"\\\g<0>", prose) + session)
         else:
-            paragraphs.append("".join(
-                span if span.startswith("`") else MARKUP.sub(r"\\\g<0>", span) for span in CODE.split(part)
-            ))
+            paragraphs.append(
+                "".join(
+                    span if span.startswith("`") else MARKUP.sub(r"\\\g<0>", span)
+                    for span in CODE.split(part)
+                )
+            )
     return "\n\n".join(paragraphs)
+
+
+def facts(thing: Any) -> list[str]:
+    """What the declaration of an op says of it."""
+    if not isinstance(thing, Op):
+        return []
+    dtypes = kernel_dtypes(thing)
+    kernels = (
+        f"{', '.join(dtypes)}; other dtypes are computed on the CPU."
+        if dtypes
+        else "none; views or other ops."
+    )
+    gradient = "yes, of every order." if thing.grad is not None else "no."
+    return ["", f":Kernels on devices for: {kernels}", f":Gradient: {gradient}"]
+
+
+def kernel_dtypes(op: Op[...]) -> tuple[str, ...]:
+    if isinstance(op, Elementwise):
+        return tuple(op.by_dtype)
+    return () if op.kernel is None else op.kernel.dtypes
 
 
 def directive(kind: str, head: str, lines: list[str], options: tuple[str, ...] = ()) -> list[str]:
@@ -144,13 +118,15 @@ def entry(name: Name, elsewhere: dict[int, Name]) -> list[str]:
         kind = "exception" if issubclass(thing, BaseException) else "class"
         inner = [] if first is not None and first.full != name.full else members(name)
         head = name.name if kind == "exception" else name.name + signature(thing)
-        return directive(kind, head, body(text, "class") + [""] + inner)
+        return directive(kind, head, [*body(text, "class"), "", *inner])
     if name.space == "dl4all.Tensor":
         if callable(thing):
-            return directive("method", f"Tensor.{name.name}" + signature(thing, method=True), body(text, "method"))
+            return directive(
+                "method", f"Tensor.{name.name}" + signature(thing, method=True), body(text, "method")
+            )
         return directive("attribute", f"Tensor.{name.name}", body(text, "attribute"))
     if callable(thing):
-        return directive("function", name.name + signature(thing), body(text, "function"))
+        return directive("function", name.name + signature(thing), body(text, "function") + facts(thing))
     return directive("data", name.name, body(text, "data"))
 
 
@@ -185,8 +161,8 @@ def title(text: str) -> list[str]:
 def page(page: Page, elsewhere: dict[int, Name]) -> str:
     """A page: a table of its names, then their entries."""
     about = inspect.getdoc(sys.modules.get(page.space)) if page.title == page.space else ""
-    lines = title(page.title) + [f".. py:currentmodule:: {page.space.removesuffix('.Tensor')}", ""]
-    lines += body(about or "", "module") + ["", ".. list-table::", "   :widths: 30 70", ""]
+    lines = [*title(page.title), f".. py:currentmodule:: {page.space.removesuffix('.Tensor')}", ""]
+    lines += [*body(about or "", "module"), "", ".. list-table::", "   :widths: 30 70", ""]
     for name in page.names:
         summary = " ".join(body(paragraph(documentation(name)), "data")).strip()
         lines += [f"   * - :py:obj:`~{name.full}`", f"     - {first_sentence(summary)}"]

@@ -11,7 +11,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-LOADED = {("link", "href"), ("script", "src"), ("img", "src"), ("source", "src"), ("iframe", "src"), ("object", "data")}
+LOADED = {
+    ("link", "href"),
+    ("script", "src"),
+    ("img", "src"),
+    ("source", "src"),
+    ("iframe", "src"),
+    ("object", "data"),
+}
 """What a browser fetches to show a page."""
 
 
@@ -52,7 +59,9 @@ def faults(folder: Path) -> list[str]:
     found = []
     for path, links in pages.items():
         page = path.relative_to(folder.resolve())
-        found += [f"{page} loads {link}" for link in links.loaded if urlsplit(link).scheme not in ("", "data")]
+        found += [
+            f"{page} loads {link}" for link in links.loaded if urlsplit(link).scheme not in ("", "data")
+        ]
         for link in [*links.found, *links.loaded]:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:

@@ -51,7 +51,9 @@ def site_text(page: Path) -> str:
         return f"{text}\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
     if page.parent == ROOT:
         return text.replace("](docs/", "](")
-    return text.replace("](../CHANGELOG.md", "](CHANGELOG.md").replace("](../CONTRIBUTING.md", "](CONTRIBUTING.md")
+    return text.replace("](../CHANGELOG.md", "](CHANGELOG.md").replace(
+        "](../CONTRIBUTING.md", "](CONTRIBUTING.md"
+    )
 
 
 def reference() -> dict[str, str]:
@@ -91,7 +93,11 @@ def main(folder: Path) -> None:
         texts[str(place)] = site_text(page)
     for name, text in texts.items():
         write(folder / name, text)
-    pictures = {picture.relative_to(DOCS) for picture in DOCS.rglob("*.*") if picture.suffix in (".png", ".svg", ".jpg")}
+    pictures = {
+        picture.relative_to(DOCS)
+        for picture in DOCS.rglob("*.*")
+        if picture.suffix in (".png", ".svg", ".jpg")
+    }
     for picture in pictures:
         (folder / picture).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(DOCS / picture, folder / picture)

@@ -37,7 +37,10 @@ def _paths() -> dict[Any, list[str]]:
         for name in dir(space):
             value = getattr(space, name)
             if callable(value) and not isinstance(value, type) and value.__hash__:
-                found.setdefault(value, []).append(f"{path}.{name}".lstrip("."))
+                names = found.setdefault(value, [])
+                names.append(f"{path}.{name}".lstrip("."))
+                if name.endswith("_") and path == "":
+                    names.append(f"Tensor.{name}")  # what changes a tensor is its method
     return found
 
 

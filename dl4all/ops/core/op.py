@@ -105,6 +105,12 @@ class Op(Generic[P]):
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature}>"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Op[P]:
+        return self  # as of functions: layers that hold one are copied
+
+    def __reduce__(self) -> str:
+        return self.name  # in its module, where pickle looks it up
+
     def defgrad(self, *functions: Function | None) -> None:
         """Define the gradient after the op, where it calls ops that are declared later.
 
@@ -162,7 +168,7 @@ class Op(Generic[P]):
         operands, arguments = self.bind(args, kwargs)
         if self._sample_axes >= 0 and _has_axes(operands[0], self._sample_axes):
             batch = primitives.reshape(operands[0], (1, *operands[0].shape))
-            result = self(batch, *operands[1:], **arguments)  # type: ignore[call-arg]
+            result = self(batch, *operands[1:], **arguments)
             return primitives.reshape(result, result.shape[1:])
         if active_levels:
             for operand in operands:

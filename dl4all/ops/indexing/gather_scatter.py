@@ -90,6 +90,12 @@ def index_add(
     Raises:
         ArgumentError: an index is out of range.
         ShapeError: the shapes do not fit.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.zeros(3)
+        >>> dl.index_add(x, 0, dl.tensor([0, 2, 2]), dl.tensor([1.0, 2.0, 3.0])).tolist()
+        [1.0, 0.0, 5.0]
     """
     if not input.shape:
         return reshape(index_add(reshape(input, 1), dim, index, reshape(source, 1), alpha=alpha), ())
@@ -146,13 +152,14 @@ def _check_fit(name: str, shape: Shape, axis: int, index_shape: Shape) -> None:
 
 @export("dl", "Tensor")
 @reads("index")
-def gather(input: T, dim: int, index: Array | NDArray | Sequence[object]) -> T:
+def gather(input: T, dim: int, index: Array | NDArray | Sequence[object], *, sparse_grad: bool = False) -> T:
     """Select one element along axis `dim` for each index.
 
     Args:
         input: a tensor of any dtype.
         dim: the axis.
         index: ints, of as many axes as the input and no larger but along `dim`.
+        sparse_grad: has no effect: the gradient is dense.
 
     Returns:
         The index's shape: ``result[i, j] = input[index[i, j], j]`` for two axes and ``dim=0``.
@@ -167,7 +174,7 @@ def gather(input: T, dim: int, index: Array | NDArray | Sequence[object]) -> T:
         [[1.0], [4.0]]
     """
     if not input.shape:
-        shape = np.shape(index) if not isinstance(index, TensorBase) else index.shape
+        shape = index.shape if isinstance(index, TensorBase) else np.asarray(index).shape
         return reshape(gather(reshape(input, 1), dim, with_an_axis("gather", index)), shape)
     if isinstance(index, TensorBase) and 0 in index.shape:
         strides.axis("gather", dim, len(input.shape))
@@ -185,7 +192,6 @@ def with_an_axis(name: str, index: Any) -> Any:
     return np.atleast_1d(integer_indices(name, index))
 
 
-@export("dl", "Tensor", "Tensor_")
 @reads("index")
 def scatter(input: T, dim: int, index: Array | NDArray | Sequence[object], src: Array | Scalar) -> T:
     """Replace one element along axis `dim` for each index.
@@ -290,6 +296,11 @@ def take(input: T, index: Array | NDArray | Sequence[object]) -> T:
 
     Raises:
         ArgumentError: an index is out of range.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.take(dl.tensor([[1, 2], [3, 4]]), dl.tensor([0, 3])).tolist()
+        [1, 4]
     """
     flat, shape = indices_into("take", index, input.numel(), input, negative=True)
     return reshape(select_indices(flatten(input), 0, flat), shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import EllipsisType
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
-from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, contiguous_strides
+from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, contiguous_strides, host_int
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.memory.copy import COPY, MOVABLE_DTYPES, copy_into, fill_with, fresh_copy, new_like
 from dl4all.scheduler import capture
@@ -25,7 +25,14 @@ T = TypeVar("T", bound=TensorBase)
 
 @export("Tensor")
 def contiguous(input: T) -> T:
-    """The tensor itself if its elements lie in row-major order, else a copy in which they do."""
+    """The tensor itself if its elements lie in row-major order, else a copy in which they do.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.ones(2, 3).T
+        >>> x.is_contiguous(), x.contiguous().is_contiguous()
+        (False, True)
+    """
     if input.is_contiguous():
         return input
     copied: T
@@ -37,8 +44,12 @@ def contiguous(input: T) -> T:
     return copied
 
 
+@overload
+def reshape(input: T, *shape: int | Shape) -> T: ...
+@overload
+def reshape(input: T, *, shape: Shape) -> T: ...
 @export("dl", "Tensor")
-def reshape(input: T, *shape: int | Shape) -> T:
+def reshape(input: T, *args: int | Shape, **named: Shape) -> T:
     """The same elements in another shape; one size may be -1. A view of a contiguous tensor.
 
     Raises:
@@ -50,7 +61,7 @@ def reshape(input: T, *shape: int | Shape) -> T:
         [[1.0, 2.0], [3.0, 4.0]]
     """
     old_shape = input.shape
-    new_shape = layout.complete_shape(layout.sizes("reshape", shape), old_shape)
+    new_shape = layout.complete_shape(layout.named_sizes("reshape", args, named, "shape"), old_shape)
     source = contiguous(input)
     result: T = source.as_strided(new_shape, contiguous_strides(new_shape), source.offset)
     tape.add_node("reshape", [source], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
@@ -77,15 +88,19 @@ def reshape_as(input: T, other: TensorBase) -> T:
     return reshape(input, other.shape)
 
 
+@overload
+def view(input: T, *size: int | Shape) -> T: ...
+@overload
+def view(input: T, *, size: Shape) -> T: ...
 @export("Tensor")
-def view(input: T, *shape: int | Shape) -> T:
+def view(input: T, *args: int | Shape, **named: Shape) -> T:
     """:func:`reshape`, never with a copy: the result shares the memory of `input`.
 
     Raises:
         ShapeError: the numbers of elements differ, or the strides do not allow it.
     """
     old_shape = input.shape
-    new_shape = layout.complete_shape(layout.sizes("view", shape), old_shape, "view")
+    new_shape = layout.complete_shape(layout.named_sizes("view", args, named, "size"), old_shape, "view")
     strides = layout.view_strides(old_shape, input.strides, new_shape)
     if strides is None:
         raise ShapeError(
@@ -99,13 +114,25 @@ def view(input: T, *shape: int | Shape) -> T:
 
 @export("Tensor")
 def view_as(input: T, other: TensorBase) -> T:
-    """:func:`view` with the shape of another tensor."""
+    """:func:`view` with the shape of another tensor.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.arange(4).view_as(dl.ones(2, 2)).tolist()
+        [[0, 1], [2, 3]]
+    """
     return view(input, other.shape)
 
 
 @export("dl", "Tensor")
 def unflatten(input: T, dim: int, sizes: Shape) -> T:
-    """The axis `dim` split into several axes of the given sizes, of which one may be -1."""
+    """The axis `dim` split into several axes of the given sizes, of which one may be -1.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.unflatten(dl.arange(6), 0, (2, 3)).tolist()
+        [[0, 1, 2], [3, 4, 5]]
+    """
     axis = layout.axis("unflatten", dim, len(input.shape))
     parts = layout.complete_shape(layout.sizes("unflatten", (sizes,)), (input.shape[axis],), "unflatten")
     return reshape(input, *input.shape[:axis], *parts, *input.shape[axis + 1 :])
@@ -113,7 +140,13 @@ def unflatten(input: T, dim: int, sizes: Shape) -> T:
 
 @export("dl", "Tensor")
 def flatten(input: T, start_dim: int = 0, end_dim: int = -1) -> T:
-    """The axes from `start_dim` to `end_dim` merged into one."""
+    """The axes from `start_dim` to `end_dim` merged into one.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.flatten(dl.ones(2, 3, 4), 1).shape
+        (2, 12)
+    """
     shape = input.shape
     if not shape:
         return reshape(input, 1)
@@ -125,7 +158,13 @@ def flatten(input: T, start_dim: int = 0, end_dim: int = -1) -> T:
 
 @export("dl", "Tensor")
 def squeeze(input: T, dim: Dims = None) -> T:
-    """A view without the axes of size 1: all of them, or those among `dim`."""
+    """A view without the axes of size 1: all of them, or those among `dim`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.squeeze(dl.ones(1, 3, 1)).shape
+        (3,)
+    """
     shape = input.shape
     if dim is None:
         return _without_axes(input, [i for i, size in enumerate(shape) if size == 1])
@@ -135,7 +174,13 @@ def squeeze(input: T, dim: Dims = None) -> T:
 
 @export("dl", "Tensor")
 def unsqueeze(input: T, dim: int) -> T:
-    """A view with an axis of size 1 inserted before axis `dim`."""
+    """A view with an axis of size 1 inserted before axis `dim`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.unsqueeze(dl.ones(3), 0).shape
+        (1, 3)
+    """
     return _with_axes(input, [layout.axis("unsqueeze", dim, len(input.shape) + 1)])
 
 
@@ -160,15 +205,24 @@ def _with_axes(input: T, axes: Sequence[int]) -> T:
     return result
 
 
+@overload
+def permute(input: T, *dims: int | Shape) -> T: ...
+@overload
+def permute(input: T, *, dims: Shape) -> T: ...
 @export("dl", "Tensor")
-def permute(input: T, *dims: int | Shape) -> T:
+def permute(input: T, *args: int | Shape, **named: Shape) -> T:
     """A view with the axes in another order.
 
     Raises:
         ArgumentError: `dims` does not name every axis once.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.permute(dl.ones(2, 3, 4), (2, 0, 1)).shape
+        (4, 2, 3)
     """
     ndim = len(input.shape)
-    listed = layout.sizes("permute", dims)
+    listed = layout.named_sizes("permute", args, named, "dims")
     order = [layout.axis("permute", dim, ndim) for dim in listed]
     if sorted(order) != list(range(ndim)):
         raise ArgumentError(f"[permute] {listed} does not name each axis of {input.shape} once")
@@ -196,9 +250,15 @@ def inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-@export("dl", "Tensor", aliases=("swapaxes", "swapdims"))
+@export("dl", "Tensor", aliases=("swapdims",))
 def transpose(input: T, dim0: int, dim1: int) -> T:
-    """A view with two axes swapped."""
+    """A view with two axes swapped.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.transpose(dl.tensor([[1, 2], [3, 4]]), 0, 1).tolist()
+        [[1, 3], [2, 4]]
+    """
     ndim = len(input.shape)
     first, second = (layout.axis("transpose", d, ndim or 1) for d in (dim0, dim1))
     order = list(range(ndim))
@@ -207,7 +267,16 @@ def transpose(input: T, dim0: int, dim1: int) -> T:
     return in_order(input, order)
 
 
-swapaxes = transpose
+@export("dl", "Tensor")
+def swapaxes(input: T, axis0: int, axis1: int) -> T:
+    """:func:`transpose`, under NumPy's name.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.swapaxes(dl.zeros(2, 3, 5), axis0=0, axis1=2).shape
+        (5, 3, 2)
+    """
+    return transpose(input, axis0, axis1)
 
 
 @export("dl", "Tensor", aliases=("moveaxis",))
@@ -216,6 +285,16 @@ def movedim(input: T, source: int | Shape, destination: int | Shape) -> T:
 
     Raises:
         ArgumentError: an axis is named twice, or the numbers of axes differ.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.movedim(dl.ones(2, 3, 4), 0, 2).shape
+        (3, 4, 2)
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.moveaxis(dl.ones(2, 3, 4), 0, 2).shape
+        (3, 4, 2)
     """
     ndim = max(len(input.shape), 1)
     old, new = (
@@ -230,15 +309,26 @@ def movedim(input: T, source: int | Shape, destination: int | Shape) -> T:
     return in_order(input, order[: len(input.shape)])
 
 
+@overload
+def expand(input: T, *size: int | Shape) -> T: ...
+@overload
+def expand(input: T, *, size: Shape) -> T: ...
 @export("Tensor")
-def expand(input: T, *shape: int | Shape) -> T:
+def expand(input: T, *args: int | Shape, **named: Shape) -> T:
     """A view in which axes of size 1 are repeated without copying; -1 keeps a size.
 
     Raises:
         ShapeError: an axis whose size is not 1 would change.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tensor([[1], [2]]).expand(2, 3).tolist()
+        [[1, 1, 1], [2, 2, 2]]
     """
     old_shape = input.shape
-    new_shape, strides = layout.expanded(layout.sizes("expand", shape), old_shape, input.strides)
+    new_shape, strides = layout.expanded(
+        layout.named_sizes("expand", args, named, "size"), old_shape, input.strides
+    )
     result: T = input.as_strided(new_shape, strides, input.offset)
     tape.add_node("expand", [input], [result], lambda grads, saved, needs: [_summed_to(grads[0], old_shape)])
     return result
@@ -251,21 +341,39 @@ def _summed_to(gradient: T, shape: Shape) -> T:
 
 @export("Tensor")
 def expand_as(input: T, other: TensorBase) -> T:
-    """:func:`expand` to the shape of another tensor."""
+    """:func:`expand` to the shape of another tensor.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tensor([1, 2]).expand_as(dl.ones(2, 2)).tolist()
+        [[1, 2], [1, 2]]
+    """
     return expand(input, other.shape)
 
 
 @export("dl", "Tensor")
-def broadcast_to(input: T, shape: Shape) -> T:
-    """A view of `shape`: axes of size 1 and new axes in front repeat the elements."""
-    return expand(input, shape)
+def broadcast_to(input: T, size: Shape) -> T:
+    """A view of shape `size`: axes of size 1 and new axes in front repeat the elements.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.broadcast_to(dl.tensor([1, 2]), (2, 2)).tolist()
+        [[1, 2], [1, 2]]
+    """
+    return expand(input, size)
 
 
 @export("dl", "Tensor")
 def select(input: T, dim: int, index: int) -> T:
-    """A view of the elements at `index` along axis `dim`, without that axis."""
+    """A view of the elements at `index` along axis `dim`, without that axis.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.select(dl.tensor([[1, 2], [3, 4]]), 0, 1).tolist()
+        [3, 4]
+    """
     axis = layout.axis("select", dim, len(input.shape))
-    return _index(input, (*(layout.ALL,) * axis, index))
+    return _index(input, (*(layout.ALL,) * axis, host_int(index)))
 
 
 @export("dl", "Tensor")
@@ -274,10 +382,15 @@ def narrow(input: T, dim: int, start: int, length: int) -> T:
 
     Raises:
         ArgumentError: the axis is too short.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.narrow(dl.arange(5), 0, 1, 3).tolist()
+        [1, 2, 3]
     """
     axis = layout.axis("narrow", dim, len(input.shape))
     size = input.shape[axis]
-    integer("narrow", "start", start), integer("narrow", "length", length)
+    start, length = integer("narrow", "start", start), integer("narrow", "length", length)
     first = start + size if start < 0 else start
     if not 0 <= first <= first + length <= size:
         raise ArgumentError(
@@ -292,6 +405,11 @@ def diagonal(input: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
 
     Raises:
         ArgumentError: the two axes are the same.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.diagonal(dl.tensor([[1, 2], [3, 4]])).tolist()
+        [1, 4]
     """
     ndim = len(input.shape)
     first, second = (layout.axis("diagonal", d, ndim) for d in (dim1, dim2))
