@@ -1,4 +1,4 @@
-"""Public scripts at fixed commits: their Python files, and the same with ``torch`` replaced in the imports."""
+"""Public scripts at fixed commits: their Python files, and the same with ``dl4all`` imported."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ def draw_from_dl4all(nudged: bool = False) -> None:
     }
     for name, function in replacements.items():
         setattr(torch, name, function)
-    torch.Tensor.bernoulli = _bernoulli  # type: ignore[method-assign]
-    torch.Tensor.multinomial = _multinomial  # type: ignore[method-assign]
+        if name in ("bernoulli", "multinomial"):
+            setattr(torch.Tensor, name, function)
     for name in ("dropout", "dropout1d", "dropout2d", "dropout3d"):
         setattr(torch.nn.functional, name, _dropout(name))
     torch.utils.data.RandomSampler.__iter__ = _random_order  # type: ignore[method-assign]
@@ -74,9 +74,8 @@ class _Fills:
         """A function of ``torch.nn.init`` that does what the one of ``dl4all.nn.init`` does."""
 
         def fill(tensor: torch.Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> torch.Tensor:
-            return self._filled(
-                tensor, function(_empty(tensor), *args, **kwargs, generator=_generator(generator))
-            )
+            numbers = function(_empty(tensor), *args, **kwargs, generator=_generator(generator))
+            return self._filled(tensor, numbers)
 
         return fill
 
@@ -136,9 +135,9 @@ def _normal(
 ) -> torch.Tensor:
     if size is not None:
         return torch.empty(size, **kwargs).normal_(mean, std, generator=generator)
-    shape = torch.broadcast_shapes(*(value.shape for value in (mean, std) if isinstance(value, torch.Tensor)))
-    dtype = mean.dtype if isinstance(mean, torch.Tensor) else std.dtype
-    return torch.empty(shape, dtype=dtype).normal_(generator=generator) * std + mean
+    scale = torch.as_tensor(std)  # of the shape to which both broadcast
+    unscaled = torch.empty_like(scale + mean).detach().normal_(generator=generator)
+    return unscaled * std + mean
 
 
 def _randint(*args: Any, generator: Any = None, dtype: Any = None, **kwargs: Any) -> torch.Tensor:
